@@ -1,0 +1,1 @@
+"""What the server does with the sites' replies: one file per algorithm, plus `base` and `controller`."""

@@ -1,0 +1,129 @@
+"""The server's side of the seam: everything about NVFlare that an algorithm's aggregator does not have to know."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.fl_constant import ReservedKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.app_common.abstract.aggregator import Aggregator
+
+from flareclust.errors import BadMessage, JobFailed
+from flareclust.executors.base import REFUSED, ROUND
+from flareclust.message import SECONDS, Schema
+from flareclust.seeding import SERVER, stream
+from flareclust.typing import Message
+from flareclust.validation import check_int
+
+
+@dataclass(frozen=True)
+class Round:
+    """The state of a federation between two exchanges.
+
+    Attributes:
+        task: what is sent to the sites next. When `done`, the result: `centroids` (k, d) and whatever the executor's
+            `labels` needs beside them.
+        done: no further clustering round is needed.
+        diagnostics: plain numbers about this round, for logs and metrics.
+        record: arrays that stay on the server and go into result.npz, e.g. the centroids as they were received.
+        index: number of rounds merged so far.
+    """
+
+    task: Message = field(default_factory=dict)
+    done: bool = False
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
+    record: Message = field(default_factory=dict)
+    index: int = 0
+
+
+class ClusteringAggregator(Aggregator, ABC):
+    """An NVFlare aggregator around one pure function, `merge`.
+
+    Args:
+        k: number of clusters wanted.
+        seed: of the job.
+    """
+
+    #: What the executor of the same algorithm sends.
+    reply: ClassVar[Schema]
+
+    def __init__(self, k: int, seed: int = 0) -> None:
+        super().__init__()
+        self.k = check_int("k", k, least=1)
+        self.seed = check_int("seed", seed, least=0)
+        self._round = self.begin()
+        self._replies: dict[str, Message] = {}
+
+    def begin(self) -> Round:
+        """Return what the first exchange sends: nothing, unless overridden."""
+        return Round()
+
+    @abstractmethod
+    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+        """Merge one round's replies into the next `Round`; its `index` is set by the caller.
+
+        Pure: it depends on its arguments and the constructor's only.
+
+        Args:
+            round_: the round whose `task` the replies answer.
+            replies: checked replies by site name, in the order of the names.
+            rng: the server's generator of this round.
+        """
+
+    # ---- NVFlare: what ScatterAndGather and the like call; flareclust's own controller calls `merge` ----
+
+    def reset(self, fl_ctx: FLContext) -> None:
+        """Forget the replies of the current round."""
+        self._replies = {}
+
+    def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
+        """Keep a site's reply if it has the form of `reply`; return whether it was kept."""
+        site = shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, None) or "an unnamed site"
+        message, problem = unpack(shareable)
+        if problem is None:
+            try:
+                self.reply.check({name: value for name, value in message.items() if name != SECONDS})
+            except BadMessage as error:
+                problem = str(error)
+        if problem is not None:
+            self.log_warning(fl_ctx, f"{site} {problem}")
+            return False
+        message.pop(SECONDS, None)
+        self._replies[site] = message
+        return True
+
+    def aggregate(self, fl_ctx: FLContext) -> Shareable:
+        """Merge the replies kept since the last `reset` and return the next task."""
+        if not self._replies:
+            raise JobFailed("no site sent a reply that could be used")
+        self._round = self.advance(self._round, self._replies)
+        meta = {ROUND: self._round.index}
+        return DXO(DataKind.WEIGHTS, data=dict(self._round.task), meta=meta).to_shareable()
+
+    # ---- shared ----
+
+    def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
+        """Call `merge` with the replies in the order of the sites' names and count the round."""
+        merged = self.merge(
+            round_, {site: replies[site] for site in sorted(replies)}, stream(self.seed, round_.index, SERVER)
+        )
+        return Round(merged.task, merged.done, merged.diagnostics, merged.record, round_.index + 1)
+
+
+def unpack(shareable: Shareable) -> tuple[Message, str | None]:
+    """Return a reply's arrays, or what is wrong with it in words that follow the site's name."""
+    code = shareable.get_return_code()
+    if code != ReturnCode.OK:
+        return {}, f"failed with NVFlare's return code {code}"
+    try:
+        dxo = from_shareable(shareable)
+    except (ValueError, KeyError, TypeError):
+        return {}, "sent something that is not a DXO"
+    if dxo.data_kind != DataKind.WEIGHTS or not isinstance(dxo.data, dict):
+        return {}, f"sent a DXO of kind {dxo.data_kind} where WEIGHTS was expected"
+    refused = dxo.get_meta_prop(REFUSED, None)
+    return dict(dxo.data), None if refused is None else str(refused)[:400]

@@ -1,0 +1,133 @@
+"""The one NVFlare workflow: carries `run_federation` over NVFlare's tasks and writes the result files.
+
+It extends NVFlare's `Controller` and not `ModelController`, because the latter drops replies with an error code before
+anyone can say which site failed and why (docs/adr/0002-controller.md).
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.client import Client
+from nvflare.apis.controller_spec import ClientTask
+from nvflare.apis.controller_spec import Task as NVFlareTask
+from nvflare.apis.dxo import DXO, DataKind
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from flareclust.aggregators.base import ClusteringAggregator, unpack
+from flareclust.errors import FlareclustError
+from flareclust.executors.base import ROUND
+from flareclust.federation import SiteReply, run_federation
+from flareclust.outcome import append_round, write
+from flareclust.typing import Message
+from flareclust.version import __version__
+
+
+class ClusteringController(Controller):
+    """Runs one federated clustering job.
+
+    Args:
+        algorithm: its name, for the result files.
+        params: the algorithm's settings, likewise.
+        aggregator_id: id of the `ClusteringAggregator` among the server's components.
+        min_sites: quorum of a round; None for more than half of the sites.
+        task_timeout: seconds a site has for one task.
+        assess: whether the final centroids go out for metrics and labels.
+        task_check_period: seconds between two looks at the state of a task.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        params: dict[str, Any] | None = None,
+        aggregator_id: str = "aggregator",
+        min_sites: int | None = None,
+        task_timeout: int = 600,
+        assess: bool = True,
+        task_check_period: float = 0.05,
+    ) -> None:
+        super().__init__(task_check_period=task_check_period)
+        self.algorithm = algorithm
+        self.params = params
+        self.aggregator_id = aggregator_id
+        self.min_sites = min_sites
+        self.task_timeout = task_timeout
+        self.assess = assess
+        self.task_check_period = task_check_period
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Find the aggregator."""
+        aggregator = fl_ctx.get_engine().get_component(self.aggregator_id)
+        if not isinstance(aggregator, ClusteringAggregator):
+            self.system_panic(
+                f"component {self.aggregator_id!r} must be a ClusteringAggregator, got {type(aggregator).__name__}",
+                fl_ctx,
+            )
+        self._aggregator = aggregator
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Run the job; a failure that was foreseen stops it with its reason."""
+        folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
+        sites = [client.name for client in fl_ctx.get_engine().get_clients()]
+
+        def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> Mapping[str, SiteReply]:
+            return self._ask(step, round_, arrays, asked, fl_ctx, abort_signal)
+
+        def on_round(record: Mapping[str, object]) -> None:
+            append_round(record, folder)
+            self.log_info(fl_ctx, f"{record['step']} {record['round']}: {len(record['sites'])} sites")  # type: ignore[arg-type]
+
+        try:
+            outcome = run_federation(
+                self._aggregator, ask, sites, min_sites=self.min_sites, assess=self.assess, on_round=on_round
+            )
+        except _Stopped:
+            self.log_info(fl_ctx, "the job was aborted; no result was written")
+        except FlareclustError as error:
+            self.system_panic(str(error), fl_ctx)
+        else:
+            about = {"algorithm": self.algorithm, "k": self._aggregator.k, "seed": self._aggregator.seed}
+            write(outcome, folder, {**about, "params": self.params or {}, "flareclust": __version__})
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Do nothing: a job leaves no open resource."""
+
+    def process_result_of_unknown_task(
+        self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
+    ) -> None:
+        """Ignore a reply that came after its task had ended."""
+        self.log_warning(fl_ctx, f"{client.name} answered {task_name!r} too late; the reply was not used")
+
+    def _ask(
+        self,
+        step: str,
+        round_: int,
+        arrays: Message,
+        sites: Sequence[str],
+        fl_ctx: FLContext,
+        abort_signal: Signal,
+    ) -> dict[str, SiteReply]:
+        replies: dict[str, SiteReply] = {}
+
+        def receive(client_task: ClientTask, fl_ctx: FLContext) -> None:
+            message, problem = unpack(client_task.result)
+            replies[client_task.client.name] = SiteReply(message, problem)
+            client_task.result = None  # NVFlare keeps the task until the round ends; the arrays need not stay as long
+
+        task = NVFlareTask(
+            name=step,
+            data=DXO(DataKind.WEIGHTS, data=dict(arrays), meta={ROUND: round_}).to_shareable(),
+            timeout=self.task_timeout,
+            result_received_cb=receive,
+        )
+        self.broadcast_and_wait(task, fl_ctx, targets=list(sites), min_responses=len(sites), abort_signal=abort_signal)
+        if abort_signal.triggered:
+            raise _Stopped
+        return replies
+
+
+class _Stopped(Exception):
+    """The job was aborted while waiting for sites."""

@@ -1,0 +1,62 @@
+"""FeCA, the server's side: group the received centroids by radius, largest first, and average each group.
+
+Source: Xu, Zhang, Fan, Chao, Qian, "Federated Centroid Aggregation (FeCA)": Algorithm 5 (ServerAggregation).
+
+Readings where the paper is open:
+1. Line 4: of equal radii the centroid received first (sites in the order of their names) is picked.
+2. Line 9: of groups of equal size the one formed first counts.
+3. With fewer than k groups, fewer than k centroids are returned; the result never makes any up.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.executors.feca import FeCAExecutor
+from flareclust.typing import FloatArray, IntArray, Message
+
+
+class FeCAAggregator(ClusteringAggregator):
+    """The server of FeCA. Result beside `centroids`: `radii` and `votes`, the radius and size of each group (k,)."""
+
+    reply = FeCAExecutor.reply
+
+    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+        """Run Algorithm 5 on all sites' centroids and radii."""
+        centroids = np.concatenate([reply["centroids"] for reply in replies.values()])
+        radii = np.concatenate([reply["radii"] for reply in replies.values()])
+        sites = np.repeat(np.arange(len(replies)), [len(reply["radii"]) for reply in replies.values()])
+
+        groups, picked = group_by_radius(centroids, radii)
+        sizes = np.bincount(groups)
+        top = np.argsort(-sizes, kind="stable")[: self.k]
+        merged = np.stack([centroids[groups == g].mean(axis=0) for g in top])
+
+        task = {"centroids": merged}
+        record = {
+            "radii": radii[picked[top]],
+            "votes": sizes[top],
+            "received_centroids": centroids,
+            "received_radii": radii,
+            "received_site": sites,
+        }
+        diagnostics = {"received": float(len(radii)), "groups": float(len(picked)), "used": float(sizes[top].sum())}
+        return Round(task, done=True, diagnostics=diagnostics, record=record)
+
+
+def group_by_radius(centroids: FloatArray, radii: FloatArray) -> tuple[IntArray, IntArray]:
+    """Group centroids (c, d) that lie within the radius (c,) of the one picked (Algorithm 5, lines 2-8).
+
+    Returns:
+        The group of each centroid (c,), numbered in the order of forming, and the centroid picked for each group.
+    """
+    groups = np.full(len(centroids), -1, dtype=np.int64)
+    picked: list[int] = []
+    for i in np.argsort(-radii, kind="stable"):
+        if groups[i] < 0:
+            near = ((centroids - centroids[i]) ** 2).sum(axis=1) <= radii[i] ** 2
+            groups[near & (groups < 0)] = len(picked)
+            groups[i] = len(picked)
+            picked.append(int(i))
+    return groups, np.array(picked, dtype=np.int64)

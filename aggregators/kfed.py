@@ -1,0 +1,91 @@
+"""k-FED, the server's side: farthest-first traversal of the devices' centers, then one Lloyd round on them.
+
+Source: Dennis, Li, Smith, "Heterogeneity for the Win: One-Shot Federated Clustering" (2021): Algorithm 2.
+
+Readings where the paper is open, and deviations from it:
+1. Step 2, "any z": the first device by name, unless `start` names another.
+2. Step 7: one round, unless `lloyd_rounds` says more; centers count equally, unless `weighted` by their rows.
+3. Where the start device has more than k centers, its first k count. With fewer than k different centers in all,
+   fewer than k clusters are returned.
+4. Beside the means mu(tau_r) the sites get the points that the centers were assigned to last (`anchors`), from which
+   each finds its induced labels; the paper tells every device the numbers of its own centers instead. What a
+   device can derive is the same, one message fits all, and Theorem 3.2 needs those points for devices that come later.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.core.lloyd import assign
+from flareclust.core.seeds import farthest_first
+from flareclust.errors import JobFailed
+from flareclust.executors.kfed import KFedExecutor
+from flareclust.typing import FloatArray, IntArray, Message
+from flareclust.validation import check_bool, check_int
+
+
+class KFedAggregator(ClusteringAggregator):
+    """The server of k-FED. Result beside `centroids`: `anchors` (k, d) and `counts`, the rows behind each cluster.
+
+    Args:
+        k: number of clusters.
+        seed: of the job; this server draws nothing.
+        start: name of the device whose centers start M; None for the first by name.
+        lloyd_rounds: rounds of step 7.
+        weighted: whether a center counts as often as it has rows.
+    """
+
+    reply = KFedExecutor.reply
+
+    def __init__(
+        self, k: int, seed: int = 0, start: str | None = None, lloyd_rounds: int = 1, weighted: bool = False
+    ) -> None:
+        super().__init__(k, seed)
+        self.start = start
+        self.lloyd_rounds = check_int("lloyd_rounds", lloyd_rounds, least=1)
+        self.weighted = check_bool("weighted", weighted)
+
+    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+        """Run Algorithm 2 on all devices' centers."""
+        if self.start is not None and self.start not in replies:
+            raise JobFailed(f"start={self.start!r} sent no centers; sites that did: {', '.join(replies)}")
+        first = self.start or next(iter(replies))
+        owners = np.repeat(list(replies), [len(reply["counts"]) for reply in replies.values()])
+        centers = np.concatenate([reply["centroids"] for reply in replies.values()])
+        rows = np.concatenate([reply["counts"] for reply in replies.values()])
+
+        chosen = farthest_first(centers, min(self.k, len(centers)), np.flatnonzero(owners == first)[: self.k])
+        weights = rows.astype(np.float64) if self.weighted else np.ones(len(rows))
+        anchors, means, tau = lloyd_on_centers(centers, centers[chosen], weights, self.lloyd_rounds)
+
+        record = {
+            "counts": np.bincount(tau, weights=rows, minlength=len(means)).astype(np.int64),
+            "received_centroids": centers,
+            "received_cluster": tau,
+            "received_site": np.unique(owners, return_inverse=True)[1].astype(np.int64),
+        }
+        diagnostics = {"received": float(len(centers))}
+        return Round({"centroids": means, "anchors": anchors}, done=True, diagnostics=diagnostics, record=record)
+
+
+def lloyd_on_centers(
+    centers: FloatArray, start: FloatArray, weights: FloatArray, rounds: int
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Run Lloyd rounds on the devices' centers (c, d) from `start` (k, d): Algorithm 2, step 7.
+
+    Returns:
+        The points that the last round assigned to (k, d), the means of tau_r (k, d), and tau (c,).
+    """
+    means = start
+    for _ in range(rounds):
+        anchors = means
+        tau, _ = assign(centers, anchors)
+        totals = np.bincount(tau, weights=weights, minlength=len(anchors))
+        # A tau_r can run empty only after the first round: its point stays where it was.
+        filled = totals > 0
+        means = anchors.copy()
+        for r in np.flatnonzero(filled):
+            members = tau == r
+            means[r] = (weights[members, None] * centers[members]).sum(axis=0) / totals[r]
+    return anchors, means, tau

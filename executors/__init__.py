@@ -1,0 +1,1 @@
+"""What a site computes and sends: one file per algorithm, plus `base`."""

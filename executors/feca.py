@@ -1,0 +1,184 @@
+"""FeCA, the client's side: local k-means, removal of one-fit-many centroids, a radius for each one kept.
+
+Source: Xu, Zhang, Fan, Chao, Qian, "Federated Centroid Aggregation (FeCA)": Algorithm 2 (ClientUpdate), Algorithm 3
+(RadiusAssign, theoretical), Algorithm 4 (RadiusAssign, empirical).
+
+Readings where the paper is open, and deviations from it:
+1. Line 2 of Algorithm 2: k-means with greedy k-means++ starts, `n_init` of them (default 1), or random ones.
+2. Line 4, "largest standard deviation": root mean square distance of the cluster's rows to its centroid.
+3. Lines 7-9: after a removal nothing else changes: the rows of the removed cluster join no other, Lloyd is not run
+   again. The pair that was merged for the test stays apart (`after_removal="drop"`) or merged ("merge").
+4. The loop ends when fewer than two centroids are left.
+5. Algorithms 3 and 4: distances are to the nearest centroid still kept. A single kept centroid has no neighbour: its
+   radius is the largest distance of its rows. Algorithm 3 goes through the centroids in order and works on the
+   shrinking set; where fewer than two survive, it falls back on all centroids for the smallest distance.
+6. Not in the paper: clusters below `min_count` rows, or made of one row repeated, are not sent.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from flareclust.core.disclosure import may_leave
+from flareclust.core.lloyd import cluster_statistics, kmeans
+from flareclust.errors import Refusal
+from flareclust.executors.base import ClusteringExecutor, Task
+from flareclust.message import Schema, real
+from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust.validation import check_choice, check_int
+
+INITS = ("k-means++", "random")
+AFTER_REMOVAL = ("drop", "merge")
+RADII = ("empirical", "theoretical")
+
+
+class LocalClusters(NamedTuple):
+    """Local clusters: centroids (k, d), counts (k,) and objective values sse (k,) (eq. 3), in the same order."""
+
+    centroids: FloatArray
+    counts: IntArray
+    sse: FloatArray
+
+
+class FeCAExecutor(ClusteringExecutor):
+    """A site of FeCA: sends the centroids it trusts, each with a radius.
+
+    Args:
+        k: number of clusters, locally as well as in the federation.
+        seed: of the job.
+        min_count: clusters with fewer rows never leave the site.
+        n_init: starts of the local k-means.
+        init: "k-means++" or "random".
+        after_removal: "drop" or "merge" (reading 3).
+        radius: "empirical" (Algorithm 4) or "theoretical" (Algorithm 3).
+    """
+
+    reply = Schema(centroids="k d", radii=real("k", least=0))
+
+    def __init__(
+        self,
+        k: int,
+        seed: int = 0,
+        min_count: int = 2,
+        n_init: int = 1,
+        init: Literal["k-means++", "random"] = "k-means++",
+        after_removal: str = "drop",
+        radius: str = "empirical",
+    ) -> None:
+        super().__init__(k, seed, min_count)
+        self.n_init = check_int("n_init", n_init, least=1)
+        check_choice("init", init, INITS)
+        self.init = init
+        self.after_removal = check_choice("after_removal", after_removal, AFTER_REMOVAL)
+        self.radius = check_choice("radius", radius, RADII)
+
+    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+        """Run Algorithm 2 and the chosen RadiusAssign."""
+        if len(data) < self.k:
+            raise Refusal(f"has fewer rows than k={self.k}")
+        found = kmeans(data, self.k, rng, n_init=self.n_init, init=self.init, aborted=aborted)
+        statistics = cluster_statistics(data, found.labels, found.centroids)
+        kept, origin = remove_one_fit_many(
+            LocalClusters(found.centroids, found.counts, statistics.sse), self.after_removal
+        )
+        labels = relabel(found.labels, origin)
+        member = labels >= 0
+        reach = cluster_statistics(data[member], labels[member], kept.centroids).max_distance
+        radii = RADIUS_ASSIGN[self.radius](kept.centroids, reach)
+        sendable = may_leave(data, labels, len(origin), self.min_count)
+        return {"centroids": kept.centroids[sendable], "radii": radii[sendable]}
+
+
+def remove_one_fit_many(
+    clusters: LocalClusters, after_removal: str = "drop"
+) -> tuple[LocalClusters, list[tuple[int, ...]]]:
+    """Remove the centroids that stand between several true clusters (Algorithm 2, lines 3-13).
+
+    Returns:
+        The clusters kept, and for each the indices in the input that it is made of.
+    """
+    origin: list[tuple[int, ...]] = [(i,) for i in range(len(clusters.counts))]
+    while len(origin) >= 2:
+        i = int(np.argmax(clusters.sse / clusters.counts))  # largest rms distance (reading 2)
+        p, q = closest_pair(clusters.centroids)
+        merged = merge_clusters(clusters, p, q)
+        if clusters.sse[i] < merged.sse[0]:
+            break
+        gone = [i]
+        if after_removal == "merge" and i not in (p, q):
+            clusters = LocalClusters(
+                np.concatenate([clusters.centroids, merged.centroids]),
+                np.concatenate([clusters.counts, merged.counts]),
+                np.concatenate([clusters.sse, merged.sse]),
+            )
+            origin = [*origin, origin[p] + origin[q]]
+            gone = [i, p, q]
+        clusters = LocalClusters(
+            np.delete(clusters.centroids, gone, axis=0), np.delete(clusters.counts, gone), np.delete(clusters.sse, gone)
+        )
+        origin = [sources for index, sources in enumerate(origin) if index not in gone]
+    return clusters, origin
+
+
+def closest_pair(centroids: FloatArray) -> tuple[int, int]:
+    """Return the indices p < q of the two closest of the centroids (k >= 2, d)."""
+    distances = distances_between(centroids)
+    p, q = np.unravel_index(np.argmin(distances), distances.shape)
+    return min(int(p), int(q)), max(int(p), int(q))
+
+
+def merge_clusters(clusters: LocalClusters, p: int, q: int) -> LocalClusters:
+    """Return the one cluster that p and q make together (line 6), its sum of squares from theirs (eq. 4)."""
+    n_p, n_q = clusters.counts[p], clusters.counts[q]
+    centroid = (n_p * clusters.centroids[p] + n_q * clusters.centroids[q]) / (n_p + n_q)
+    apart = ((clusters.centroids[p] - clusters.centroids[q]) ** 2).sum()
+    sse = clusters.sse[p] + clusters.sse[q] + n_p * n_q / (n_p + n_q) * apart
+    return LocalClusters(centroid[None], np.array([n_p + n_q]), np.array([sse]))
+
+
+def relabel(labels: IntArray, origin: list[tuple[int, ...]]) -> IntArray:
+    """Return the labels (n,) after the removal: positions in `origin`, -1 for rows of removed clusters."""
+    new = np.full(labels.max() + 1, -1, dtype=np.int64)
+    for position, sources in enumerate(origin):
+        new[list(sources)] = position
+    return new[labels]
+
+
+def distances_between(centroids: FloatArray) -> FloatArray:
+    """Return the distances (k, k) between the centroids (k, d), infinite on the diagonal."""
+    distances: FloatArray = np.sqrt(((centroids[:, None] - centroids[None]) ** 2).sum(axis=2))
+    np.fill_diagonal(distances, np.inf)
+    return distances
+
+
+def empirical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
+    """Return a radius (k,) per centroid: the smaller of its reach and half the way to its neighbour (Algorithm 4).
+
+    Args:
+        centroids: the centroids kept (k, d).
+        reach: largest distance of a cluster's rows to its centroid (k,), same unit.
+    """
+    radii: FloatArray = np.minimum(reach, distances_between(centroids).min(axis=1) / 2)
+    return radii
+
+
+def theoretical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
+    """Return one radius for all centroids (k,): half the smallest distance of those that overlap no other (Algorithm 3).
+
+    Args: as `empirical_radii`.
+    """
+    k = len(centroids)
+    if k == 1:
+        return reach.copy()
+    distances = distances_between(centroids)
+    alone = np.ones(k, dtype=bool)
+    for i in range(k):
+        if alone[i] and alone.sum() > 1:
+            j = int(np.argmin(np.where(alone, distances[i], np.inf)))
+            if reach[i] + reach[j] > distances[i, j]:
+                alone[[i, j]] = False
+    rest = distances[np.ix_(alone, alone)] if alone.sum() > 1 else distances
+    return np.full(k, rest.min() / 2)
+
+
+RADIUS_ASSIGN = {"empirical": empirical_radii, "theoretical": theoretical_radii}

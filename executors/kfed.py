@@ -1,0 +1,139 @@
+"""k-FED, the device's side: local k(z)-means by spectral projection, and the induced labels.
+
+Source: Dennis, Li, Smith, "Heterogeneity for the Win: One-Shot Federated Clustering" (2021): Algorithm 1 (after
+Awasthi and Sheffet 2012), Definition 3.3 (induced clustering), Theorem 3.2 (devices that come later).
+
+Readings where the paper is open, and deviations from it:
+1. Algorithm 1, step 2: the rows are not centred before the projection on the k(z) leading right singular vectors,
+   which are taken from the d x d (or n x n) Gram matrix. With k(z) >= d the projection is the identity. The
+   approximation algorithm is k-means++, whose seeds are the centers nu.
+2. Step 3: distances are not squared in the 1/3 test. A seed whose S_r is empty takes the rows nearest to it instead.
+3. Step 4: Lloyd runs until the labels no longer change, 300 iterations at the most.
+4. k(z) may differ per device: a number, a table of site names, or "auto" for ceil(sqrt(k)). A device with fewer
+   than `min_count` rows per center uses a smaller k(z), so that no center can be a row.
+5. Not in the paper: clusters below `min_count` rows, or made of one row repeated, are not sent; their rows are
+   labelled through their own local center all the same.
+"""
+
+from math import ceil, sqrt
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from flareclust.core.disclosure import may_leave
+from flareclust.core.lloyd import Clustering, assign, lloyd
+from flareclust.core.seeds import kmeans_plusplus
+from flareclust.errors import Refusal, UserError
+from flareclust.executors.base import ClusteringExecutor, Task
+from flareclust.message import Schema, counts
+from flareclust.typing import AbortCheck, BoolArray, FloatArray, IntArray, Message
+from flareclust.validation import check_choice, check_int
+
+LABELS = ("induced", "nearest")
+
+
+class KFedExecutor(ClusteringExecutor):
+    """A device of k-FED: sends the centers of its k(z) local clusters and how many rows each has.
+
+    Args:
+        k: number of clusters in the federation.
+        seed: of the job.
+        min_count: clusters with fewer rows never leave the site.
+        k_local: k(z): a number, "auto" for ceil(sqrt(k)), or numbers by site name with "auto" for sites not named.
+        labels_by: "induced" (a row belongs where its local center went, Definition 3.3) or "nearest" (to the
+            centroid nearest to the row itself).
+    """
+
+    reply = Schema(centroids="k d", counts=counts("k"))
+
+    def __init__(
+        self,
+        k: int,
+        seed: int = 0,
+        min_count: int = 2,
+        k_local: int | str | dict[str, int] = "auto",
+        labels_by: str = "induced",
+    ) -> None:
+        super().__init__(k, seed, min_count)
+        self.k_local = check_k_local(k_local, self.k)
+        self.labels_by = check_choice("labels_by", labels_by, LABELS)
+
+    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+        """Run Algorithm 1 and keep what may be sent."""
+        found = self._local_clusters(task.site, data, rng, aborted)
+        keep = may_leave(data, found.labels, len(found.centroids), self.min_count)
+        return {"centroids": found.centroids[keep], "counts": found.counts[keep]}
+
+    def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
+        """Return the induced clustering of the rows (n,), or that of the nearest centroids.
+
+        The local clustering is repeated with the generator of round 0; `anchors` (k, d), which the server sends with
+        the result, are the points that it assigned the devices' centers to.
+        """
+        if self.labels_by == "nearest":
+            return super().labels(task, data, rng, aborted)
+        found = self._local_clusters(task.site, data, rng, aborted)
+        return induced_labels(found, task.arrays["anchors"])
+
+    def _local_clusters(self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Clustering:
+        if len(data) < self.min_count:
+            raise Refusal(f"has fewer rows than min_count={self.min_count}")
+        wanted = self.k_local.get(site, "auto") if isinstance(self.k_local, dict) else self.k_local
+        k_local = ceil(sqrt(self.k)) if wanted == "auto" else int(wanted)
+        return local_kmeans(data, min(k_local, len(data) // self.min_count), rng, aborted)
+
+
+def check_k_local(k_local: object, k: int) -> int | str | dict[str, int]:
+    """Return k_local if it is "auto", a number in 1..k, or such numbers by site name; else raise UserError."""
+    if isinstance(k_local, dict):
+        return {str(site): _check_one(f"k_local of {site}", value, k) for site, value in k_local.items()}
+    if k_local == "auto":
+        return "auto"
+    return _check_one("k_local", k_local, k)
+
+
+def _check_one(what: str, value: object, k: int) -> int:
+    number = check_int(f'{what} (or "auto")', value, least=1)
+    if number > k:
+        raise UserError(f"{what} is {number}, more than k={k}: a device cannot have more clusters than the federation")
+    return number
+
+
+def local_kmeans(data: FloatArray, k: int, rng: np.random.Generator, aborted: AbortCheck) -> Clustering:
+    """Cluster one device's rows (n, d) into at most k clusters: Algorithm 1."""
+    projected = project(data, k)
+    seeds, _ = kmeans_plusplus(projected, k, rng, aborted=aborted)
+    members = trusted_rows(projected, seeds)
+    starts = np.stack([data[row].mean(axis=0) for row in members])
+    return lloyd(data, starts, tol=0.0, aborted=aborted)
+
+
+def project(data: FloatArray, k: int) -> FloatArray:
+    """Return the rows' coordinates (n, k) along the k leading right singular vectors; the rows themselves if k >= d."""
+    n, d = data.shape
+    if k >= min(n, d):
+        return data
+    with threadpool_limits(1, user_api="blas"):  # the same sums in every process, whatever runs beside it
+        if d <= n:
+            _, vectors = np.linalg.eigh(data.T @ data)
+            return np.ascontiguousarray(data @ vectors[:, : -k - 1 : -1])
+        values, vectors = np.linalg.eigh(data @ data.T)
+        scale = np.sqrt(np.maximum(values[: -k - 1 : -1], 0.0))
+        return np.ascontiguousarray(vectors[:, : -k - 1 : -1] * scale)
+
+
+def trusted_rows(projected: FloatArray, seeds: FloatArray) -> list[BoolArray]:
+    """Return the rows of each S_r (n,): those at most a third as far from seed r as from any other (step 3)."""
+    distances = np.sqrt(((projected[:, None] - seeds[None]) ** 2).sum(axis=2))
+    nearest = distances.argmin(axis=1)
+    members = []
+    for r in range(len(seeds)):
+        others = np.delete(distances, r, axis=1).min(axis=1, initial=np.inf)
+        trusted = distances[:, r] <= others / 3
+        members.append(trusted if trusted.any() else nearest == r)
+    return members
+
+
+def induced_labels(found: Clustering, anchors: FloatArray) -> IntArray:
+    """Return for each row (n,) the cluster that its local center belongs to (Definition 3.3, Theorem 3.2)."""
+    return assign(found.centroids, anchors)[0][found.labels]

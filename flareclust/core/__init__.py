@@ -1,0 +1,1 @@
+"""Numerical pieces without NVFlare: they take arrays and generators and return arrays."""

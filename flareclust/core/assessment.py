@@ -1,0 +1,96 @@
+"""Quality of a clustering without true labels, from sums over rows that sites may add up.
+
+Each site computes `assessment_sums` on its own rows with the common centroids; the entries of the dicts are added
+over the sites, and `label_free_metrics` of the totals equals what pooling all rows would give.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flareclust.core.kernels import as_centroids, as_matrix, two_nearest
+from flareclust.core.lloyd import sums_by_label
+from flareclust.errors import BadMessage
+from flareclust.typing import FloatArray, IntArray, Message
+
+SUMS = ("counts", "sse", "silhouette", "scatter")
+
+
+def assessment_sums(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, Message]:
+    """Assign rows to their nearest centroids and add up, for each cluster, what quality measures need.
+
+    With a the distance of a row to its own centroid and b that to the nearest other one, its simplified silhouette
+    is (b - a) / max(a, b), and 0 where max(a, b) is 0 or k is 1 (Hruschka, de Castro, Campello 2004, Evolutionary
+    algorithms for clustering gene-expression data).
+
+    Args:
+        X: rows (n, d); n may be 0.
+        centroids: (k, d), k >= 1.
+
+    Returns:
+        labels (n,) with ties to the lowest index, and the sums over each cluster's rows, arrays of shape (k,):
+        `counts` (int64) of 1, `sse` of a^2, `silhouette` of the simplified silhouette, `scatter` of a.
+
+    Raises:
+        UserError: unless both arrays are finite, with the same number of features.
+    """
+    X = as_matrix(X)
+    centroids = as_centroids(centroids, X.shape[1])
+    n, k = len(X), len(centroids)
+    labels, squared, second = np.empty(n, np.int64), np.empty(n), np.empty(n)
+    two_nearest(X, centroids, labels, squared, second)
+    own, other = np.sqrt(squared), np.sqrt(second)
+    silhouette = np.zeros(n)
+    if k > 1:
+        # b >= a always, as the own centroid is the nearest one.
+        np.divide(other - own, other, out=silhouette, where=other > 0)
+    return labels, {
+        "counts": np.bincount(labels, minlength=k),
+        "sse": sums_by_label(labels, squared, k),
+        "silhouette": sums_by_label(labels, silhouette, k),
+        "scatter": sums_by_label(labels, own, k),
+    }
+
+
+def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float | None]:
+    """Return quality measures from centroids (k, d) and the total of all sites' `assessment_sums`.
+
+    `inertia`: sum of squared distances to the own centroid, in X's unit squared; 0 without rows.
+    `simplified_silhouette`: mean over all rows, in [0, 1], larger is better.
+    `davies_bouldin`: mean over clusters r of max over s != r of (S_r + S_s) / |centroid_r - centroid_s|, where S is
+    a cluster's mean distance to its centroid; smaller is better (Davies, Bouldin 1979, A cluster separation measure).
+
+    Only clusters with rows count. The last two are None for fewer than two of them; `davies_bouldin` is also None
+    where two of their centroids coincide.
+
+    Raises:
+        UserError: unless the centroids are a finite array.
+        BadMessage: when a sum is missing or is not of shape (k,).
+    """
+    centroids = as_matrix(centroids, "centroids")
+    k = len(centroids)
+    for name in SUMS:
+        shape = np.shape(sums[name]) if name in sums else "nothing"
+        if shape != (k,):
+            raise BadMessage(f"assessment sum {name!r} must have shape ({k},), one number per centroid, got {shape}")
+    counts = sums["counts"]
+    inhabited = counts > 0
+    several = int(inhabited.sum()) > 1
+    return {
+        "inertia": float(sums["sse"].sum()),
+        "simplified_silhouette": float(sums["silhouette"].sum() / counts.sum()) if several else None,
+        "davies_bouldin": (
+            _davies_bouldin(centroids[inhabited], sums["scatter"][inhabited] / counts[inhabited]) if several else None
+        ),
+    }
+
+
+def _davies_bouldin(centroids: FloatArray, scatter: FloatArray) -> float | None:
+    """Compute the index for two or more clusters; None where two centroids coincide."""
+    worst = []
+    for r, centroid in enumerate(centroids):
+        separation = np.sqrt(((centroids - centroid) ** 2).sum(axis=1))
+        separation[r] = np.inf
+        if separation.min() == 0:
+            return None
+        worst.append(((scatter + scatter[r]) / separation).max())
+    return float(np.mean(worst))

@@ -1,0 +1,17 @@
+"""The yardstick: k-means on the pooled rows, which a federation may not do."""
+
+from flareclust.typing import FloatArray
+
+
+def central_kmeans(X: FloatArray, k: int, seed: int = 0, n_init: int = 10, max_iter: int = 300) -> FloatArray:
+    """Return the centroids (k, d) of scikit-learn's k-means on all rows (n, d).
+
+    It shares no code with the federated algorithms, so that a fault of theirs cannot hide in the comparison.
+    """
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        model = KMeans(k, n_init=n_init, max_iter=max_iter, random_state=seed).fit(X)
+    centroids: FloatArray = model.cluster_centers_
+    return centroids

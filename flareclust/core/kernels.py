@@ -1,0 +1,307 @@
+"""Numba kernels of the numerical core, and the one form of array that they take.
+
+Every kernel is serial, releases the GIL, writes into arrays it was given and adds in a fixed order, so a result
+depends on nothing but the input: not on threads, not on how often it was called. Arrays are C-contiguous, aligned,
+writeable float64 or int64. `as_matrix`, `as_weights` and `as_labels` bring a caller's arrays into this form, because
+numba compiles a kernel again for every other form (a read-only array is one). Kernels do not check their input.
+
+Rows are taken in tiles, stored feature by feature: distances of a whole tile to one point are then independent
+sums over the features, which the compiler vectorises without reordering any of them.
+"""
+
+import operator
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike
+
+from flareclust.errors import UserError
+from flareclust.typing import FloatArray, IntArray
+
+#: Where `lloyd_steps` stands. RELOCATED: as MOVING, and an empty cluster has just been given a row.
+#: SETTLED: labels belong to the centroids. WITHIN_TOLERANCE: centroids moved a last time, labels are one step behind.
+MOVING, RELOCATED, SETTLED, WITHIN_TOLERANCE = 0, 1, 2, 3
+
+#: A tile holds about this many numbers (64 KiB, so that it stays in the second-level cache), in 16 to 256 rows.
+_TILE_SIZE = 8192
+
+
+def as_matrix(values: ArrayLike, name: str = "X") -> FloatArray:
+    """Return `values` as a finite (rows, features) float64 array in the kernels' form; copies only if it must.
+
+    Raises UserError unless it is 2-D with at least one feature and all numbers are finite.
+    """
+    matrix = _as_form(values, name)
+    if matrix.ndim != 2:
+        raise UserError(
+            f"{name} must have two axes (rows, features), got shape {matrix.shape}; "
+            f"for a single feature use {name}.reshape(-1, 1)"
+        )
+    if matrix.shape[1] == 0:
+        raise UserError(f"{name} must have at least one feature, got shape {matrix.shape}")
+    finite = np.isfinite(matrix)
+    if not finite.all():
+        bad = int((~finite).any(axis=1).sum())
+        raise UserError(f"{name} must be finite, got NaN or infinity in {bad} of {len(matrix)} rows; drop or fill them")
+    return matrix
+
+
+def as_centroids(values: ArrayLike, d: int) -> FloatArray:
+    """Return centroids (k, d) with k >= 1 in the kernels' form, or raise UserError."""
+    centroids = as_matrix(values, "centroids")
+    if len(centroids) == 0:
+        raise UserError("centroids must have at least one row, got none")
+    if centroids.shape[1] != d:
+        raise UserError(f"centroids have {centroids.shape[1]} features but X has {d}; give both the same columns")
+    return centroids
+
+
+def as_weights(weights: ArrayLike | None, n: int) -> FloatArray:
+    """Return row weights (n,) in the kernels' form; None means that every row weighs 1.
+
+    Raises UserError unless there is one finite weight >= 0 for each row and not all are 0.
+    """
+    if weights is None:
+        return np.ones(n)
+    vector = _as_form(weights, "weights")
+    if vector.shape != (n,):
+        raise UserError(f"weights must be one number for each of the {n} rows, got shape {vector.shape}")
+    if not np.isfinite(vector).all() or (vector < 0).any():
+        raise UserError("weights must be finite and not negative; drop rows that should not count or give them 0")
+    if not vector.any():
+        raise UserError("weights must not all be 0; leave weights out to count every row once")
+    return vector
+
+
+def as_labels(labels: ArrayLike, n: int, k: int) -> IntArray:
+    """Return labels (n,) as int64 in the kernels' form, or raise UserError unless they are integers in [0, k)."""
+    given = np.asarray(labels)
+    if given.shape != (n,) or (n > 0 and given.dtype.kind not in "iu"):
+        raise UserError(f"labels must be {n} integers, one for each row, got shape {given.shape} of {given.dtype}")
+    if n > 0 and (given.min() < 0 or given.max() >= k):
+        raise UserError(f"labels must lie in 0..{k - 1}, got {given.min()}..{given.max()}; one for each centroid's row")
+    return np.require(given, np.int64, ["C", "A", "W", "E"])
+
+
+def as_count(value: int, name: str, most: int | None = None) -> int:
+    """Return `value` as an int with 1 <= value (<= most), or raise UserError."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise UserError(f"{name} must be a whole number, got {value!r}") from None
+    if count < 1 or (most is not None and count > most):
+        allowed = "at least 1" if most is None else f"between 1 and the number of rows, {most}"
+        raise UserError(f"{name} must be {allowed}, got {count}")
+    return count
+
+
+def _as_form(values: ArrayLike, name: str) -> FloatArray:
+    try:
+        return np.require(values, np.float64, ["C", "A", "W", "E"])
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name} must be an array of numbers, got {type(values).__name__}: {error}") from None
+
+
+@njit(nogil=True, cache=True)
+def _tile_rows(d: int) -> int:
+    """Rows per tile. No result depends on it: every sum over features belongs to one row."""
+    return max(16, min(256, _TILE_SIZE // d))
+
+
+@njit(nogil=True, cache=True)
+def _fill_tile(X: FloatArray, start: int, rows: int, tile: FloatArray) -> None:
+    """tile[j, i] = X[start + i, j]."""
+    for i in range(rows):
+        for j in range(X.shape[1]):
+            tile[j, i] = X[start + i, j]
+
+
+@njit(nogil=True, cache=True)
+def _tile_distances(tile: FloatArray, rows: int, point: FloatArray, out: FloatArray) -> None:
+    """out[i] = sum_j (tile[j, i] - point[j])^2: never negative, and 0 exactly for equal rows."""
+    for i in range(rows):
+        out[i] = 0.0
+    for j in range(tile.shape[0]):
+        coordinate = point[j]
+        for i in range(rows):
+            difference = tile[j, i] - coordinate
+            out[i] += difference * difference
+
+
+@njit(nogil=True, cache=True)
+def nearest_centroids(X: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray) -> int:
+    """labels[i] = argmin_c |X_i - centroids_c|^2 (lowest c on ties), squared[i] = the minimum.
+
+    Returns how many labels differ from those that `labels` held before.
+    """
+    n, d = X.shape
+    step = _tile_rows(d)
+    tile, distances, best = np.empty((d, step)), np.empty(step), np.empty(step)
+    nearest = np.empty(step, np.int64)
+    changed = 0
+    for start in range(0, n, step):
+        rows = min(step, n - start)
+        _fill_tile(X, start, rows, tile)
+        _tile_distances(tile, rows, centroids[0], best)
+        nearest[:] = 0
+        for c in range(1, centroids.shape[0]):
+            _tile_distances(tile, rows, centroids[c], distances)
+            for i in range(rows):
+                closer = distances[i] < best[i]
+                best[i] = distances[i] if closer else best[i]
+                nearest[i] = c if closer else nearest[i]
+        for i in range(rows):
+            changed += labels[start + i] != nearest[i]
+            labels[start + i] = nearest[i]
+            squared[start + i] = best[i]
+    return changed
+
+
+@njit(nogil=True, cache=True)
+def two_nearest(
+    X: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray, second: FloatArray
+) -> None:
+    """As `nearest_centroids`, and second[i] = min over c != labels[i] of |X_i - centroids_c|^2 (infinity if k = 1)."""
+    n, d = X.shape
+    step = _tile_rows(d)
+    tile, distances = np.empty((d, step)), np.empty(step)
+    for start in range(0, n, step):
+        rows = min(step, n - start)
+        _fill_tile(X, start, rows, tile)
+        for i in range(start, start + rows):
+            labels[i], squared[i], second[i] = 0, np.inf, np.inf
+        for c in range(centroids.shape[0]):
+            _tile_distances(tile, rows, centroids[c], distances)
+            for i in range(rows):
+                if distances[i] < squared[start + i]:
+                    second[start + i] = squared[start + i]
+                    squared[start + i] = distances[i]
+                    labels[start + i] = c
+                elif distances[i] < second[start + i]:
+                    second[start + i] = distances[i]
+
+
+@njit(nogil=True, cache=True)
+def own_distances(X: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray) -> None:
+    """squared[i] = |X_i - centroids_labels[i]|^2."""
+    for i in range(X.shape[0]):
+        total = 0.0
+        for j in range(X.shape[1]):
+            difference = X[i, j] - centroids[labels[i], j]
+            total += difference * difference
+        squared[i] = total
+
+
+@njit(nogil=True, cache=True)
+def closest_with(
+    X: FloatArray, weights: FloatArray, points: FloatArray, closest: FloatArray, out: FloatArray, potentials: FloatArray
+) -> None:
+    """out[t, i] = min(closest[i], |X_i - points_t|^2) and potentials[t] = sum_i weights[i] out[t, i]."""
+    n, d = X.shape
+    step = _tile_rows(d)
+    tile, distances = np.empty((d, step)), np.empty(step)
+    potentials[:] = 0.0
+    for start in range(0, n, step):
+        rows = min(step, n - start)
+        _fill_tile(X, start, rows, tile)
+        for t in range(points.shape[0]):
+            _tile_distances(tile, rows, points[t], distances)
+            potential = potentials[t]
+            for i in range(rows):
+                value = min(closest[start + i], distances[i])
+                out[t, start + i] = value
+                potential += weights[start + i] * value
+            potentials[t] = potential
+
+
+@njit(nogil=True, cache=True)
+def _cluster_sums(
+    X: FloatArray, weights: FloatArray, origin: FloatArray, labels: IntArray, sums: FloatArray, mass: FloatArray
+) -> None:
+    """sums[c] = sum of weights[i] (X_i - origin) and mass[c] = sum of weights[i], over the rows i with label c."""
+    sums[:] = 0.0
+    mass[:] = 0.0
+    for i in range(X.shape[0]):
+        c = labels[i]
+        mass[c] += weights[i]
+        for j in range(X.shape[1]):
+            sums[c, j] += weights[i] * (X[i, j] - origin[j])
+
+
+@njit(nogil=True, cache=True)
+def _give_rows_to_empty_clusters(weights: FloatArray, mass: FloatArray, labels: IntArray, squared: FloatArray) -> bool:
+    """Label the rows farthest from their centroids with the clusters of mass 0; False if all distances are 0.
+
+    Spoils `squared`: rows that are taken, or that weigh nothing, get -1.
+    """
+    for i in range(weights.shape[0]):
+        if weights[i] == 0.0:
+            squared[i] = -1.0
+    if squared.max() <= 0.0:
+        return False
+    for c in range(mass.shape[0]):
+        if mass[c] == 0.0:
+            farthest = squared.argmax()
+            if squared[farthest] < 0.0:
+                break
+            labels[farthest] = c
+            squared[farthest] = -1.0
+    return True
+
+
+@njit(nogil=True, cache=True)
+def lloyd_steps(
+    X: FloatArray,
+    weights: FloatArray,
+    origin: FloatArray,
+    centroids: FloatArray,
+    labels: IntArray,
+    squared: FloatArray,
+    n_steps: int,
+    tol: float,
+    status: int,
+) -> tuple[int, int]:
+    """Run at most `n_steps` of Lloyd's iterations on `centroids` in place; return (steps run, status).
+
+    One step: labels = nearest centroids; centroid_c = sum_c w (x - origin) / sum_c w + origin. It is over when no
+    label changed, or when sum_c |shift of centroid_c|^2 <= tol. Sums about an origin amid the data keep their
+    precision where the data lie far from 0, and equal labels give bitwise equal centroids.
+    """
+    k, d = centroids.shape
+    sums, mass = np.empty((k, d)), np.empty(k)
+    for step in range(n_steps):
+        changed = nearest_centroids(X, centroids, labels, squared)
+        if changed == 0 and status != RELOCATED:
+            return step + 1, SETTLED
+        _cluster_sums(X, weights, origin, labels, sums, mass)
+        status = MOVING
+        if mass.min() == 0.0 and _give_rows_to_empty_clusters(weights, mass, labels, squared):
+            # Adding up again, not subtracting: a cluster that lost its last row must have mass 0 exactly.
+            _cluster_sums(X, weights, origin, labels, sums, mass)
+            status = RELOCATED
+        biggest = mass.argmax()
+        shift = 0.0
+        for c in range(k):
+            source = c if mass[c] > 0.0 else biggest  # a cluster that stays empty waits at the biggest one
+            for j in range(d):
+                mean = sums[source, j] / mass[source] + origin[j]
+                shift += (mean - centroids[c, j]) ** 2
+                centroids[c, j] = mean
+        if shift <= tol:
+            return step + 1, WITHIN_TOLERANCE
+    return n_steps, status
+
+
+#: Every kernel that Python calls.
+KERNELS = (nearest_centroids, two_nearest, own_distances, closest_with, lloyd_steps)
+
+
+def warm_up() -> None:
+    """Compile every kernel, or load it from the cache on disk, so that processes started later find it there."""
+    X, centroids = np.array([[0.0], [1.0], [3.0]]), np.array([[0.0], [2.0]])
+    labels, squared, second = np.zeros(3, np.int64), np.zeros(3), np.zeros(3)
+    nearest_centroids(X, centroids, labels, squared)
+    two_nearest(X, centroids, labels, squared, second)
+    own_distances(X, centroids, labels, squared)
+    closest_with(X, np.ones(3), centroids, squared, np.empty((2, 3)), np.empty(2))
+    lloyd_steps(X, np.ones(3), np.zeros(1), centroids, labels, squared, 1, 0.0, MOVING)

@@ -1,0 +1,222 @@
+"""k-means on one site's rows: Lloyd's algorithm, its starts, and what may be asked of a clustering afterwards."""
+
+import difflib
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flareclust.core import kernels
+from flareclust.core.kernels import as_centroids, as_count, as_labels, as_matrix, as_weights
+from flareclust.core.seeds import kmeans_plusplus
+from flareclust.errors import Aborted, UserError
+from flareclust.typing import AbortCheck, FloatArray, IntArray, never
+
+#: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
+_WORK_PER_CALL = 200_000_000
+
+_INITS = ("k-means++", "random")
+
+
+class Clustering(NamedTuple):
+    """A clustering of n rows into k clusters, none of them empty.
+
+    Attributes:
+        centroids: (k, d).
+        labels: (n,) int64, each row's nearest centroid.
+        counts: (k,) int64 rows of each cluster, whatever their weights.
+        inertia: weighted sum of squared distances to the own centroid.
+        n_iter: iterations run.
+    """
+
+    centroids: FloatArray
+    labels: IntArray
+    counts: IntArray
+    inertia: float
+    n_iter: int
+
+
+class Statistics(NamedTuple):
+    """Per cluster, each (k,): number of rows, and of their distances to the centroid the squares' sum, maximum, sum."""
+
+    counts: IntArray
+    sse: FloatArray
+    max_distance: FloatArray
+    sum_distance: FloatArray
+
+
+def lloyd(
+    X: ArrayLike,
+    centroids: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    max_iter: int = 300,
+    tol: float = 1e-4,
+    aborted: AbortCheck = never,
+) -> Clustering:
+    """Run Lloyd's algorithm from the given centroids, as one run of scikit-learn's KMeans does.
+
+    It stops after the iteration in which no label changed, or in which the centroids' squared shifts add up to at
+    most `tol` times the mean variance of X's columns, or after `max_iter`. Labels always belong to the centroids
+    returned. Ties go to the lowest index.
+
+    An empty cluster (one whose rows weigh nothing together) takes the row farthest from its centroid, which leaves
+    its old cluster; several take one row each, farthest first. Rows of weight 0 are never taken. When all distances
+    are 0 no row moves. Clusters without rows at the end are dropped, so fewer than k may be returned: when X has
+    fewer than k distinct rows, or when `tol` or `max_iter` stopped the run just as a cluster lost its rows.
+
+    Lloyd (1982), Least squares quantization in PCM.
+
+    Args:
+        X: rows (n, d), n >= 1.
+        centroids: where to start, (k, d).
+        weights: (n,) not negative, by default 1 each.
+        max_iter: most iterations, at least 1.
+        tol: not negative, without unit.
+        aborted: asked before every kernel call (one iteration, or several of some hundredths of a second together).
+
+    Raises:
+        UserError: for input that does not fit the above.
+        Aborted: when `aborted` says so.
+    """
+    X = _some_rows(X)
+    return _lloyd(
+        X, as_centroids(centroids, X.shape[1]), as_weights(weights, len(X)), *_stopping(max_iter, tol), aborted
+    )
+
+
+def kmeans(
+    X: ArrayLike,
+    k: int,
+    rng: np.random.Generator | np.random.RandomState,
+    *,
+    n_init: int = 1,
+    init: Literal["k-means++", "random"] = "k-means++",
+    max_iter: int = 300,
+    tol: float = 1e-4,
+    weights: ArrayLike | None = None,
+    aborted: AbortCheck = never,
+) -> Clustering:
+    """Return the clustering of smallest inertia among `n_init` runs of `lloyd` (the first such).
+
+    Args:
+        X: rows (n, d).
+        k: number of clusters, 1 <= k <= n.
+        rng: the only source of randomness.
+        n_init: number of runs, each from new seeds.
+        init: "k-means++" (see `kmeans_plusplus`), or "random": k different rows, drawn in proportion to the weights
+            where there are any.
+        max_iter, tol, weights, aborted: as for `lloyd`.
+
+    Raises:
+        UserError: for input that does not fit the above.
+        Aborted: when `aborted` says so.
+    """
+    X = _some_rows(X)
+    k, n_init = as_count(k, "k", len(X)), as_count(n_init, "n_init")
+    if init not in _INITS:
+        close = difflib.get_close_matches(str(init), _INITS, n=1, cutoff=0.3)
+        hint = f'; did you mean "{close[0]}"?' if close else ""
+        raise UserError(f'init must be "k-means++" or "random", got {init!r}{hint}')
+    max_iter, tol = _stopping(max_iter, tol)
+    mass = as_weights(weights, len(X))
+
+    def start() -> FloatArray:
+        if init == "k-means++":
+            return kmeans_plusplus(X, k, rng, weights=mass, aborted=aborted)[0]
+        p = None if weights is None else mass / mass.sum()
+        return X[rng.choice(len(X), size=min(k, int(np.count_nonzero(mass))), replace=False, p=p)]
+
+    # min keeps the first of equals.
+    return min((_lloyd(X, start(), mass, max_iter, tol, aborted) for _ in range(n_init)), key=lambda c: c.inertia)
+
+
+def assign(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, FloatArray]:
+    """Return each row's nearest centroid, labels (n,) with ties to the lowest index, and its squared distance (n,).
+
+    Raises UserError unless X (n, d) and centroids (k, d) are finite and have the same d; n may be 0, k may not.
+    """
+    X = as_matrix(X)
+    centroids = as_centroids(centroids, X.shape[1])
+    labels, squared = np.zeros(len(X), np.int64), np.empty(len(X))
+    kernels.nearest_centroids(X, centroids, labels, squared)
+    return labels, squared
+
+
+def cluster_statistics(X: ArrayLike, labels: ArrayLike, centroids: ArrayLike) -> Statistics:
+    """Return counts, squared and plain distances of the rows to the centroids that `labels` give them.
+
+    Args:
+        X: rows (n, d).
+        labels: (n,) integers in [0, k); need not be the nearest centroids.
+        centroids: (k, d).
+
+    Returns:
+        Statistics, with 0 everywhere for a cluster without rows. `sse` is in X's unit squared, the others in its unit.
+
+    Raises:
+        UserError: for input that does not fit the above.
+    """
+    X = as_matrix(X)
+    centroids = as_centroids(centroids, X.shape[1])
+    k = len(centroids)
+    labels = as_labels(labels, len(X), k)
+    squared = np.empty(len(X))
+    kernels.own_distances(X, centroids, labels, squared)
+    distances = np.sqrt(squared)
+    largest = np.zeros(k)
+    np.maximum.at(largest, labels, distances)
+    return Statistics(
+        counts=np.bincount(labels, minlength=k),
+        sse=sums_by_label(labels, squared, k),
+        max_distance=largest,
+        sum_distance=sums_by_label(labels, distances, k),
+    )
+
+
+def sums_by_label(labels: IntArray, values: FloatArray, k: int) -> FloatArray:
+    """Return the sum of `values` (n,) over the rows of each label, (k,) float64."""
+    # Without rows bincount forgets that its weights are floats.
+    return np.bincount(labels, values, minlength=k).astype(np.float64, copy=False)
+
+
+def _lloyd(
+    X: FloatArray, start: FloatArray, weights: FloatArray, max_iter: int, tol: float, aborted: AbortCheck
+) -> Clustering:
+    """Compute what `lloyd` promises from checked input; `start` is not changed."""
+    n, d = X.shape
+    k = len(start)
+    centroids = start.copy()
+    labels, squared = np.full(n, -1, np.int64), np.empty(n)  # -1: every row's label changes in the first iteration
+    origin = X.mean(axis=0)
+    threshold = tol * float(X.var(axis=0).mean())
+    per_call = max(1, _WORK_PER_CALL // (n * k * d))
+    n_iter, status = 0, kernels.MOVING
+    while n_iter < max_iter and status in (kernels.MOVING, kernels.RELOCATED):
+        if aborted():
+            raise Aborted(f"stopped after {n_iter} iterations of k-means")
+        n_steps = min(per_call, max_iter - n_iter)
+        steps, status = kernels.lloyd_steps(X, weights, origin, centroids, labels, squared, n_steps, threshold, status)
+        n_iter += steps
+    if status != kernels.SETTLED:
+        kernels.nearest_centroids(X, centroids, labels, squared)
+    inertia = float((weights * squared).sum())
+    counts = np.bincount(labels, minlength=k)
+    if counts.all():
+        return Clustering(centroids, labels, counts, inertia, n_iter)
+    kept = counts > 0
+    return Clustering(centroids[kept], (np.cumsum(kept) - 1)[labels], counts[kept], inertia, n_iter)
+
+
+def _some_rows(X: ArrayLike) -> FloatArray:
+    matrix = as_matrix(X)
+    if len(matrix) == 0:
+        raise UserError("X must have at least one row, got none")
+    return matrix
+
+
+def _stopping(max_iter: int, tol: float) -> tuple[int, float]:
+    """Return checked (max_iter, tol); tol becomes a float, as numba would compile again for an int."""
+    if not (np.isfinite(tol) and tol >= 0):
+        raise UserError(f"tol must be a finite number >= 0, got {tol!r}")
+    return as_count(max_iter, "max_iter"), float(tol)

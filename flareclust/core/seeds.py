@@ -1,0 +1,141 @@
+"""Choosing rows to start from: greedy k-means++ and farthest-first traversal."""
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flareclust.core.kernels import as_count, as_matrix, as_weights, closest_with
+from flareclust.errors import Aborted, UserError
+from flareclust.typing import AbortCheck, FloatArray, IntArray, never
+
+
+class Uniforms(Protocol):
+    """A source of uniform numbers in [0, 1), such as numpy's Generator or RandomState."""
+
+    def random(self, size: int, /) -> Any:
+        """Return `size` numbers."""
+
+
+def kmeans_plusplus(
+    X: ArrayLike,
+    k: int,
+    rng: Uniforms,
+    *,
+    weights: ArrayLike | None = None,
+    n_candidates: int | None = None,
+    aborted: AbortCheck = never,
+) -> tuple[FloatArray, IntArray]:
+    """Choose k rows of X as seeds by greedy k-means++.
+
+    The first seed is drawn in proportion to the weights. Each further one is the best of `n_candidates` rows, drawn
+    in proportion to weight times squared distance to the closest seed: the one that leaves the smallest sum of these.
+    `numpy.random.RandomState(s)` gives the rows that scikit-learn's function of this name chooses with
+    `random_state=s` in float64.
+
+    Arthur, Vassilvitskii (2007), k-means++: the advantages of careful seeding, section 2.2; greedy: section 5.
+
+    Args:
+        X: rows (n, d).
+        k: number of seeds, 1 <= k <= n.
+        rng: draws 1 uniform number, then `n_candidates` for each further seed.
+        weights: (n,) not negative, by default 1 each. A row of weight 0 is never a seed.
+        n_candidates: draws for each seed; by default 2 + floor(log k).
+        aborted: asked before each seed but the first.
+
+    Returns:
+        centroids (k, d) and the indices (k,) of their rows. Fewer than k when every row of positive weight coincides
+        with a seed already, because no further row is then distinct.
+
+    Raises:
+        UserError: for input that does not fit the above.
+        Aborted: when `aborted` says so.
+    """
+    X = as_matrix(X)
+    n = len(X)
+    k = as_count(k, "k", n)
+    mass = as_weights(weights, n)
+    n_candidates = 2 + int(np.log(k)) if n_candidates is None else as_count(n_candidates, "n_candidates")
+
+    chosen = np.empty(k, np.int64)
+    chosen[0] = _draw_row(mass, rng)
+    closest = _closer_to(X, mass, chosen[:1], np.full(n, np.inf))[0][0]
+    for found in range(1, k):
+        if aborted():
+            raise Aborted(f"stopped while choosing seed {found + 1} of {k}")
+        potential = np.cumsum(mass * closest)
+        if potential[-1] == 0:
+            return X[chosen[:found]], chosen[:found].copy()
+        uniforms = np.asarray(rng.random(n_candidates)) * potential[-1]
+        # Side "right" skips rows that add nothing; the bound keeps a number rounded up to the total in range.
+        last = np.searchsorted(potential, potential[-1])
+        candidates = np.minimum(np.searchsorted(potential, uniforms, side="right"), last)
+        distances, potentials = _closer_to(X, mass, candidates, closest)
+        best = int(np.argmin(potentials))
+        chosen[found] = candidates[best]
+        closest = distances[best].copy()  # a copy frees the other candidates' distances
+    return X[chosen], chosen
+
+
+def farthest_first(points: ArrayLike, k: int, start: ArrayLike) -> IntArray:
+    """Choose k points, each the farthest from those chosen before it, beginning with `start`.
+
+    The farthest point is the one whose distance to its closest chosen point is largest; ties go to the lowest index.
+    Time O(N k d), memory O(N) beside the points.
+
+    Gonzalez (1985), Clustering to minimize the maximum intercluster distance; Dennis, Li, Smith (2021), Heterogeneity
+    for the win: one-shot federated clustering, Algorithm 2, steps 2-6, where `start` is one device's centroids.
+
+    Args:
+        points: (N, d).
+        k: number of points to choose, at least the length of `start`, at most N.
+        start: indices of the points chosen at the outset, at least one and each once.
+
+    Returns:
+        Indices: those of `start`, then the farthest points in the order of choice. Fewer than k when every point
+        coincides with a chosen one.
+
+    Raises:
+        UserError: for input that does not fit the above.
+    """
+    points = as_matrix(points, "points")
+    n = len(points)
+    k = as_count(k, "k", n)
+    first = _start_indices(start, n, k)
+    ones = np.ones(n)
+    chosen = np.empty(k, np.int64)
+    chosen[: len(first)] = first
+    closest = np.full(n, np.inf)
+    for c in range(k):
+        if c >= len(first):
+            chosen[c] = np.argmax(closest)
+            if closest[chosen[c]] == 0:
+                return chosen[:c].copy()
+        closest = _closer_to(points, ones, chosen[c : c + 1], closest)[0][0]
+    return chosen
+
+
+def _draw_row(mass: FloatArray, rng: Uniforms) -> int:
+    """Draw a row in proportion to its mass, in the steps of numpy's `choice(n, p=mass / mass.sum())`."""
+    cumulative = np.cumsum(mass / mass.sum())
+    cumulative /= cumulative[-1]
+    return int(np.searchsorted(cumulative, rng.random(1), side="right")[0])
+
+
+def _closer_to(
+    X: FloatArray, mass: FloatArray, candidates: IntArray, closest: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """For each candidate row: the squared distances (t, n) to the closest seed if it became one, and their sums (t,)."""
+    distances = np.empty((len(candidates), len(X)))
+    potentials = np.empty(len(candidates))
+    closest_with(X, mass, X[candidates], closest, distances, potentials)
+    return distances, potentials
+
+
+def _start_indices(start: ArrayLike, n: int, k: int) -> IntArray:
+    given = np.asarray(start)
+    if given.ndim != 1 or given.dtype.kind not in "iu" or not 1 <= len(given) <= k:
+        raise UserError(f"start must be a list of 1 to k={k} indices, got shape {given.shape} of {given.dtype}")
+    if given.min() < 0 or given.max() >= n or len(np.unique(given)) < len(given):
+        raise UserError(f"start must name different points in 0..{n - 1}, got {given.tolist()}")
+    return given.astype(np.int64)

@@ -1,0 +1,72 @@
+"""The reference engine: one loop, no processes; sweeps and tests run in it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from flareclust.engines.options import JobOptions
+from flareclust.errors import BadMessage, Refusal
+from flareclust.executors.base import ASSESS, ClusteringExecutor, Task
+from flareclust.federation import OnRound, SiteReply, run_federation
+from flareclust.outcome import Outcome
+from flareclust.registry import Algorithm
+from flareclust.sites import SiteData
+from flareclust.typing import FloatArray, IntArray, Message, Rows, never
+
+
+def run_inprocess(
+    algorithm: Algorithm,
+    params: Mapping[str, object],
+    sites: Mapping[str, Rows],
+    options: JobOptions,
+    on_round: OnRound = lambda record: None,
+) -> Outcome:
+    """Run a federation in this process.
+
+    The rows of a site are an array (n_i, d) or the path of its file, which is read as the site would read it.
+
+    An unexpected exception in an algorithm is raised as it is, unlike in the NVFlare engines, where it is the fault of
+    one site: here it is what a developer wants to see.
+
+    Raises:
+        JobFailed: as `flareclust.federation.run_federation`.
+    """
+    executor, aggregator = algorithm.build(options.k, options.seed, params)
+    labels: dict[str, IntArray] = {}
+    read = _Reader(sites)
+
+    def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
+        replies = {}
+        for site in asked:
+            # Each site gets its own copy of the task, as it would over a network.
+            task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
+            replies[site] = _answer(executor, task, read, labels)
+        return replies
+
+    outcome = run_federation(
+        aggregator, ask, list(sites), min_sites=options.min_sites, assess=options.assess, on_round=on_round
+    )
+    outcome.labels.update(labels)
+    return outcome
+
+
+class _Reader:
+    """Reads each site's file once, however many rounds ask for its rows."""
+
+    def __init__(self, sites: Mapping[str, Rows]) -> None:
+        self._sites = dict(sites)
+
+    def __call__(self, site: str) -> FloatArray:
+        rows = self._sites[site]
+        if isinstance(rows, Path):
+            rows = self._sites[site] = SiteData(rows).rows()
+        return rows
+
+
+def _answer(executor: ClusteringExecutor, task: Task, read: _Reader, labels: dict[str, IntArray]) -> SiteReply:
+    try:
+        answer = executor.answer(task, read(task.site), never)
+    except (Refusal, BadMessage) as reason:
+        return SiteReply(problem=str(reason))
+    if task.step == ASSESS and answer.labels is not None:
+        labels[task.site] = answer.labels
+    return SiteReply(answer.arrays)

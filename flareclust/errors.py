@@ -1,0 +1,36 @@
+"""Everything that can go wrong for a user, as types.
+
+Every message says what was expected, what came, from which site where one is concerned, and what to do.
+"""
+
+
+class FlareclustError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class UserError(FlareclustError, ValueError):
+    """The request cannot be carried out as stated; the command line exits with 2."""
+
+
+class JobFailed(FlareclustError, RuntimeError):
+    """The federation started and did not reach a result; the command line exits with 1.
+
+    Attributes:
+        transient: whether the job ended for no reason of its own, so that another try may succeed.
+    """
+
+    def __init__(self, reason: str, *, transient: bool = False) -> None:
+        super().__init__(reason)
+        self.transient = transient
+
+
+class Refusal(FlareclustError):
+    """A site cannot take part. The text travels to the server, so it must hold no data value."""
+
+
+class Aborted(FlareclustError):
+    """The job was stopped while a site was computing."""
+
+
+class BadMessage(FlareclustError, ValueError):
+    """An array message does not match its schema."""

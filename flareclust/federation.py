@@ -1,0 +1,201 @@
+"""The course of a federation, the same in every engine: rounds, quorum, assessment.
+
+An engine supplies `ask`, which carries a task to sites and brings their answers; this module decides everything else.
+
+Rules:
+- All sites are asked. Those that refuse, fail, send a bad reply or do not answer in time are left out of the following
+  clustering rounds and named in the result.
+- A round needs the quorum `min_sites`; unless set, more than half of all sites. Below it the job fails with every
+  reason in one message.
+- Where sites disagree about the number of columns, the number that most of them have counts.
+- The assessment asks every site that could still answer, and never makes a job fail.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import numpy as np
+
+from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.core.assessment import label_free_metrics
+from flareclust.errors import BadMessage, JobFailed
+from flareclust.executors.base import ASSESS, ASSESSMENT, CLUSTER
+from flareclust.message import SECONDS, Schema, nbytes
+from flareclust.outcome import Outcome
+from flareclust.typing import Message
+
+
+@dataclass(frozen=True)
+class SiteReply:
+    """What came back from one site: arrays, or a problem in words that follow the site's name."""
+
+    arrays: Message = field(default_factory=dict)
+    problem: str | None = None
+    silent: bool = False
+
+
+#: (step, round, arrays, sites) -> replies by site; sites that did not answer in time are missing.
+Ask = Callable[[str, int, Message, Sequence[str]], Mapping[str, SiteReply]]
+
+#: Called with each record of rounds.jsonl as soon as it is known.
+OnRound = Callable[[Mapping[str, object]], None]
+
+
+def quorum(m: int, min_sites: int | None) -> int:
+    """Return how many of m sites a round needs: `min_sites`, or more than half of them."""
+    return m // 2 + 1 if min_sites is None else min_sites
+
+
+def run_federation(
+    aggregator: ClusteringAggregator,
+    ask: Ask,
+    sites: Sequence[str],
+    *,
+    min_sites: int | None = None,
+    assess: bool = True,
+    on_round: OnRound = lambda record: None,
+) -> Outcome:
+    """Run clustering rounds until the aggregator is done, then the assessment.
+
+    Args:
+        aggregator: the algorithm's server side.
+        ask: how this engine reaches the sites.
+        sites: names of all sites of the job.
+        min_sites: quorum of a round; None for more than half of the sites.
+        assess: whether to ask for the label-free metrics and let the sites write their labels.
+        on_round: gets a record per exchange.
+
+    Raises:
+        JobFailed: a round stayed below its quorum, or no centroid could be found.
+    """
+    course = _Course(ask, sorted(sites), quorum(len(sites), min_sites), on_round)
+    round_ = aggregator.begin()
+    merge_seconds = 0.0
+    while not round_.done:
+        replies = course.cluster(aggregator.reply, round_)
+        started = perf_counter()
+        round_ = aggregator.advance(round_, replies)
+        merge_seconds += perf_counter() - started
+        course.record(CLUSTER, replies, round_.index - 1, merge_seconds, round_.diagnostics)
+    metrics = course.assess(round_) if assess else {}
+    return Outcome(
+        arrays={**round_.record, **round_.task},
+        metrics=metrics,
+        rounds=course.records,
+        sites=course.sites,
+        refused=course.refused,
+        bytes_up=course.bytes_up,
+        bytes_down=course.bytes_down,
+        seconds_local=course.seconds_local,
+        seconds_merge=merge_seconds,
+    )
+
+
+class _Course:
+    """What accumulates while a federation runs."""
+
+    def __init__(self, ask: Ask, sites: list[str], needed: int, on_round: OnRound) -> None:
+        self.ask, self.sites, self.needed, self.on_round = ask, sites, needed, on_round
+        self.active = list(sites)
+        self.refused: dict[str, str] = {}
+        self.silent: set[str] = set()
+        self.records: list[dict[str, object]] = []
+        self.bytes_up = self.bytes_down = 0
+        self.seconds_local = 0.0
+        self._round_bytes = (0, 0)
+
+    def cluster(self, schema: Schema, round_: Round) -> dict[str, Message]:
+        replies = self._exchange(schema, CLUSTER, round_, self.active)
+        self.active = [site for site in self.active if site in replies]
+        if len(replies) < self.needed:
+            reasons = "; ".join(f"{site} {reason}" for site, reason in sorted(self.refused.items()))
+            raise JobFailed(
+                f"round {round_.index}: {len(replies)} of {len(self.sites)} sites took part where at least "
+                f"{self.needed} are needed (min_sites). {reasons}"
+            )
+        return replies
+
+    def assess(self, round_: Round) -> dict[str, float | None]:
+        able = [site for site in self.sites if site not in self.silent]
+        replies = self._exchange(ASSESSMENT, ASSESS, round_, able, sizes={"k": len(round_.task["centroids"])})
+        if not replies:
+            return {}
+        sums = {name: np.sum([reply[name] for reply in replies.values()], axis=0) for name in ASSESSMENT.fields}
+        metrics = label_free_metrics(round_.task["centroids"], sums)
+        self.record(ASSESS, replies, round_.index, 0.0, {k: v for k, v in metrics.items() if v is not None})
+        return metrics
+
+    def _exchange(
+        self, schema: Schema, step: str, round_: Round, sites: list[str], sizes: Mapping[str, int] | None = None
+    ) -> dict[str, Message]:
+        answers = self.ask(step, round_.index, round_.task, sites)
+        up = sum(nbytes(answer.arrays) for answer in answers.values())
+        down = nbytes(round_.task) * len(sites)
+        self.bytes_up, self.bytes_down, self._round_bytes = self.bytes_up + up, self.bytes_down + down, (up, down)
+        replies, problems, slowest = accept(schema, answers, sites, sizes)
+        self.seconds_local += slowest
+        self.silent |= {site for site in sites if site not in answers or answers[site].silent}
+        for site, problem in problems.items():
+            self.refused.setdefault(site, problem)
+        return replies
+
+    def record(
+        self, step: str, replies: Mapping[str, Message], index: int, seconds: float, numbers: Mapping[str, float]
+    ) -> None:
+        up, down = self._round_bytes
+        entry: dict[str, object] = {"round": index, "step": step, "sites": sorted(replies), "refused": self.refused}
+        entry |= {"bytes_up": up, "bytes_down": down, "seconds_merge": seconds, "diagnostics": dict(numbers)}
+        self.records.append(dict(entry))
+        self.on_round(entry)
+
+
+def accept(
+    schema: Schema,
+    answers: Mapping[str, SiteReply],
+    sites: Sequence[str],
+    sizes: Mapping[str, int] | None = None,
+) -> tuple[dict[str, Message], dict[str, str], float]:
+    """Check the answers of one exchange.
+
+    Returns:
+        The usable replies by site in the order of names, the problem of every other site in words that follow its
+        name, and the longest time a site computed, in seconds.
+    """
+    replies: dict[str, Message] = {}
+    problems: dict[str, str] = {}
+    columns: dict[str, int] = {}
+    slowest = 0.0
+    for site in sorted(sites):
+        answer = answers.get(site)
+        if answer is None:
+            problems[site] = "did not answer in time"
+        elif answer.problem is not None:
+            problems[site] = answer.problem
+        else:
+            message = dict(answer.arrays)
+            seconds = message.pop(SECONDS, None)
+            try:
+                columns[site] = schema.check(message, sizes).get("d", 0)
+            except BadMessage as error:
+                problems[site] = f"sent a bad reply: {error}"
+                continue
+            replies[site] = message
+            slowest = max(slowest, _seconds(seconds))
+    if len(set(columns.values())) > 1:
+        (usual, sharing), *_ = Counter(columns.values()).most_common(1)
+        for site, d in columns.items():
+            if d != usual:
+                del replies[site]
+                problems[site] = f"has {d} columns where {sharing} other sites have {usual}"
+    return replies, problems, slowest
+
+
+def _seconds(value: object) -> float:
+    """Return a reply's own account of its time, which is information only: anything odd counts as 0."""
+    try:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return 0.0
+    return seconds if 0.0 <= seconds < 1e9 else 0.0

@@ -1,0 +1,137 @@
+"""The wire: which arrays a site sends, and the check that both sides make of them.
+
+A message is a dict of contiguous float64, int64 or bool arrays. A `Schema` names its arrays and their axes by symbols:
+`Schema(centroids="k d", counts=counts("k"))` says that `counts` has as many entries as `centroids` has rows. The
+symbol n (rows) does not exist here: nothing that leaves a site is as long as its data.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flareclust.errors import BadMessage
+from flareclust.typing import Array, BoolArray, Message
+
+#: Added to every reply: wall seconds of the site's own computation, a float64 without axes.
+SECONDS = "seconds"
+
+_KINDS = ("float64", "int64", "bool")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array of a message.
+
+    Attributes:
+        axes: symbols of its axes, e.g. ("k", "d"); () for a single number.
+        dtype: float64, int64 or bool.
+        least: smallest allowed value, None for no bound.
+    """
+
+    axes: tuple[str, ...]
+    dtype: str = "float64"
+    least: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse types that NVFlare cannot carry between processes, and the axis of the rows."""
+        if self.dtype not in _KINDS:
+            raise ValueError(f"a field's dtype must be one of {_KINDS}, not {self.dtype!r}")
+        if "n" in self.axes:
+            raise ValueError("a field may not have the axis n: arrays as long as the data never leave a site")
+
+    def __str__(self) -> str:
+        """Return the form used in the documentation: `float64 (k, d)`."""
+        return f"{self.dtype} ({', '.join(self.axes)})"
+
+
+def real(axes: str, least: float | None = None) -> Field:
+    """Return a float64 field with the axes named in `axes` ("k d"), at or above `least`."""
+    return Field(tuple(axes.split()), "float64", least)
+
+
+def counts(axes: str) -> Field:
+    """Return an int64 field of numbers of rows: never negative."""
+    return Field(tuple(axes.split()), "int64", 0)
+
+
+class Schema:
+    """The arrays of one kind of message, checked in the same way where it is sent and where it arrives."""
+
+    def __init__(self, **fields: str | Field) -> None:
+        if SECONDS in fields:
+            raise ValueError(f"{SECONDS!r} is part of every reply and cannot be a field of its own")
+        self.fields = {name: real(f) if isinstance(f, str) else f for name, f in fields.items()}
+
+    def __repr__(self) -> str:
+        """Return the schema as it is written."""
+        return f"Schema({', '.join(f'{name}={field}' for name, field in self.fields.items())})"
+
+    def pack(self, message: Mapping[str, Array]) -> Message:
+        """Return `message` with the schema's dtypes and contiguous arrays, in the schema's order, and check it.
+
+        Raises:
+            BadMessage: as `check`.
+        """
+        packed: Message = {}
+        for name, field in self.fields.items():
+            if name in message:
+                value = np.asarray(message[name])
+                if not np.can_cast(value.dtype, field.dtype, "same_kind"):
+                    raise BadMessage(f"{name}: expected {field.dtype}, got {value.dtype}")
+                packed[name] = np.array(value, dtype=field.dtype, order="C", ndmin=len(field.axes))
+        packed.update({name: message[name] for name in message if name not in self.fields})
+        self.check(packed)
+        return packed
+
+    def check(self, message: Mapping[str, Array], sizes: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Check keys, dtypes, axes, finiteness and bounds.
+
+        Args:
+            message: the arrays as they came.
+            sizes: sizes of axis symbols that are already known, e.g. {"d": 2}.
+
+        Returns:
+            The size of every axis symbol.
+
+        Raises:
+            BadMessage: in words that name the array, what was expected and what came, and hold no data value.
+        """
+        expected, got = set(self.fields), set(message)
+        if expected != got:
+            missing, extra = sorted(expected - got), sorted(got - expected)
+            raise BadMessage(f"expected the arrays {sorted(expected)}; missing {missing}, not expected {extra}")
+        known = dict(sizes or {})
+        for name, field in self.fields.items():
+            _check_field(name, field, message[name], known)
+        return known
+
+
+def _check_field(name: str, field: Field, value: object, sizes: dict[str, int]) -> None:
+    if not isinstance(value, np.ndarray):
+        raise BadMessage(f"{name}: expected an array, got {type(value).__name__}")
+    if value.dtype != field.dtype:
+        raise BadMessage(f"{name}: expected {field.dtype}, got {value.dtype}")
+    if value.ndim != len(field.axes):
+        raise BadMessage(f"{name}: expected the axes ({', '.join(field.axes)}), got shape {value.shape}")
+    for axis, size in zip(field.axes, value.shape, strict=True):
+        if sizes.setdefault(axis, size) != size:
+            raise BadMessage(f"{name}: axis {axis} has {size} entries where {sizes[axis]} were expected")
+    if field.dtype == "float64" and not np.isfinite(value).all():
+        raise BadMessage(f"{name}: holds NaN or infinite values")
+    if field.least is not None and value.size and value.min() < field.least:
+        raise BadMessage(f"{name}: holds values below {field.least:g}")
+
+
+def select(schema: Schema, message: Mapping[str, Array], keep: BoolArray, axis: str = "k") -> Message:
+    """Return `message` with only the entries marked in `keep` (k,) along `axis`, in every array that has it."""
+    selected = {}
+    for name, value in message.items():
+        axes: Sequence[str] = schema.fields[name].axes
+        selected[name] = np.compress(keep, value, axis=axes.index(axis)) if axis in axes else value
+    return selected
+
+
+def nbytes(message: Mapping[str, Array]) -> int:
+    """Return the size of a message's arrays in bytes."""
+    return sum(int(np.asarray(value).nbytes) for value in message.values())

@@ -1,0 +1,151 @@
+"""Every algorithm, one line each; jobs, command line, conformance suite and documentation read this table.
+
+Other packages add lines through the entry point group `flareclust.algorithms`: each entry names an `Algorithm`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from inspect import signature
+from typing import Any
+
+from flareclust.aggregators.base import ClusteringAggregator
+from flareclust.errors import UserError
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.typing import FloatArray
+from flareclust.validation import did_you_mean
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One line of the registry.
+
+    Attributes:
+        name: what a user types.
+        title: one line for tables.
+        executor: import path of the `ClusteringExecutor`; None for a yardstick that is not federated.
+        aggregator: import path of the `ClusteringAggregator`, or of the function (X, k, seed, **params) -> centroids
+            of a yardstick.
+        promises: names of the promises in `flareclust.checks` beyond those that hold for all.
+        source: paper and algorithm numbers.
+    """
+
+    name: str
+    title: str
+    executor: str | None
+    aggregator: str
+    promises: frozenset[str] = frozenset()
+    source: str = ""
+
+    @property
+    def federated(self) -> bool:
+        """Return whether the algorithm works without pooling the rows."""
+        return self.executor is not None
+
+    def executor_class(self) -> type[ClusteringExecutor]:
+        """Import and return the executor."""
+        if self.executor is None:
+            raise UserError(f"{self.name} is not federated: it runs on pooled rows, in the in-process engine only")
+        return _import(self.executor)  # type: ignore[no-any-return]
+
+    def aggregator_class(self) -> type[ClusteringAggregator]:
+        """Import and return the aggregator."""
+        return _import(self.aggregator)  # type: ignore[no-any-return]
+
+    def function(self) -> Callable[..., FloatArray]:
+        """Import and return the function of a yardstick."""
+        return _import(self.aggregator)  # type: ignore[no-any-return]
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the algorithm's own settings (without k and seed) with their defaults, sites' side first."""
+        sides = [self.executor_class(), self.aggregator_class()] if self.federated else [_import(self.aggregator)]
+        merged: dict[str, Any] = {}
+        for side in sides:
+            merged |= {name: p.default for name, p in signature(side).parameters.items() if name not in _GENERAL}
+        return merged
+
+    def build(
+        self, k: int, seed: int = 0, params: Mapping[str, Any] | None = None
+    ) -> tuple[ClusteringExecutor, ClusteringAggregator]:
+        """Return both sides with the settings that each knows.
+
+        Raises:
+            UserError: a setting is unknown (with the nearest known one) or has a value that its side refuses.
+        """
+        params = dict(params or {})
+        self.check_names(params)
+        executor, aggregator = self.executor_class(), self.aggregator_class()
+        return (
+            executor(k=k, seed=seed, **_known(executor, params)),
+            aggregator(k=k, seed=seed, **_known(aggregator, params)),
+        )
+
+    def check_names(self, params: Mapping[str, Any]) -> None:
+        """Raise UserError for settings that the algorithm does not have."""
+        known = self.parameters()
+        for name in params:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise UserError(f"{self.name} has no parameter {name!r}{hint}; it has {', '.join(known) or 'none'}")
+
+
+_GENERAL = ("self", "X", "k", "seed")
+
+BUILT_IN = (
+    Algorithm(
+        "feca",
+        "FeCA: one-shot aggregation of refined centroids with radii",
+        "flareclust.executors.feca.FeCAExecutor",
+        "flareclust.aggregators.feca.FeCAAggregator",
+        frozenset({"one-shot", "recovers-iid", "translation"}),
+        "Xu et al., Federated Centroid Aggregation, Algorithms 1-5",
+    ),
+    Algorithm(
+        "kfed",
+        "k-FED: one-shot clustering where each site sees few clusters",
+        "flareclust.executors.kfed.KFedExecutor",
+        "flareclust.aggregators.kfed.KFedAggregator",
+        frozenset({"one-shot", "recovers-non-iid", "uneven-k", "small-sites"}),
+        "Dennis et al. 2021, Heterogeneity for the Win, Algorithms 1-2",
+    ),
+    Algorithm(
+        "central",
+        "k-means on the pooled rows: the yardstick, not federated",
+        None,
+        "flareclust.core.central.central_kmeans",
+        source="scikit-learn KMeans",
+    ),
+)
+
+
+def algorithms() -> dict[str, Algorithm]:
+    """Return all algorithms by name: the built-in ones and those of installed packages."""
+    table = {algorithm.name: algorithm for algorithm in BUILT_IN}
+    for entry in entry_points(group="flareclust.algorithms"):
+        added = entry.load()
+        if not isinstance(added, Algorithm) or added.name in table:
+            raise UserError(f"entry point {entry.name!r} must name an Algorithm with a name of its own, got {added!r}")
+        table[added.name] = added
+    return table
+
+
+def get(name: str) -> Algorithm:
+    """Return the algorithm called `name`, or raise UserError with the nearest name."""
+    table = algorithms()
+    if name not in table:
+        raise UserError(f"unknown algorithm {name!r}{did_you_mean(name, table)}; known: {', '.join(table)}")
+    return table[name]
+
+
+def _import(path: str) -> Any:
+    module, _, attribute = path.rpartition(".")
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{path} needs the package {error.name!r}, which is not installed") from error
+
+
+def _known(side: type, params: Mapping[str, Any]) -> dict[str, Any]:
+    names = signature(side).parameters
+    return {name: value for name, value in params.items() if name in names}

@@ -1,0 +1,17 @@
+"""Independent random streams: one per seed, round and site, the same in every engine."""
+
+from zlib import crc32
+
+import numpy as np
+
+#: The server's own stream; no site can have this name, since NVFlare reserves it.
+SERVER = "server"
+
+
+def stream(seed: int, round_: int, owner: str) -> np.random.Generator:
+    """Return the generator of `owner` (a site's name, `SERVER` or a purpose) in round `round_`.
+
+    A site's stream depends on its name and not on its place in a list, so that adding or losing a site leaves the
+    others' random choices as they were.
+    """
+    return np.random.default_rng([seed, round_, crc32(owner.encode())])

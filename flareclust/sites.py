@@ -1,0 +1,93 @@
+"""Where a site's rows come from: the site says so in its own `local/flareclust.yaml`, never the job.
+
+The simulator and real deployments use the same file; the simulator's copy has `{site}` in the path. Example:
+
+    path: /secure/data/{site}.parquet   # npy, npz, csv, parquet or arrow; or a path for each site by name
+    columns: [age, crp, lactate]        # optional: these, in this order
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from flareclust.errors import Refusal, UserError
+from flareclust.tables import read_table
+from flareclust.typing import FloatArray, IntArray
+
+CONFIG_FILE = "flareclust.yaml"
+LABELS_FILE = "labels.csv"
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """One site's statement of where its rows are.
+
+    Attributes:
+        path: the file.
+        columns: names of the columns to use, in this order; None for all.
+    """
+
+    path: Path
+    columns: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, local: str | Path, site: str) -> "SiteData":
+        """Read `flareclust.yaml` in the site's folder `local`.
+
+        Raises:
+            Refusal: the file is missing or does not say where the rows are.
+        """
+        file = Path(local) / CONFIG_FILE
+        if not file.is_file():
+            raise Refusal(f"has no local/{CONFIG_FILE}, which says where its rows are")
+        try:
+            config = yaml.safe_load(file.read_text())
+        except yaml.YAMLError:
+            raise Refusal(f"has a local/{CONFIG_FILE} that is not YAML") from None
+        path = config.get("path") if isinstance(config, dict) else None
+        if isinstance(path, dict):
+            path = path.get(site)
+        if not isinstance(path, str):
+            raise Refusal(f"has a local/{CONFIG_FILE} without a path to its rows")
+        unknown = sorted(set(map(str, config)) - {"path", "columns"})
+        if unknown:
+            raise Refusal(f"has unknown keys in local/{CONFIG_FILE}: {', '.join(unknown)}")
+        columns = config.get("columns")
+        if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
+            raise Refusal(f"has a local/{CONFIG_FILE} whose columns are not a list of names")
+        return cls(Path(local) / path.replace("{site}", site), tuple(columns) if columns else None)
+
+    def rows(self) -> FloatArray:
+        """Read the rows (n, d).
+
+        Raises:
+            Refusal: they cannot be used; the text names the file but not the folder it is in, and no value.
+        """
+        try:
+            return read_table(self.path, columns=self.columns).X
+        except UserError as error:
+            raise Refusal(f"cannot use its rows: {str(error).replace(str(self.path), self.path.name)}") from None
+
+
+def write_config(local: Path, path: str | dict[str, str], columns: list[str] | None = None) -> None:
+    """Write the site configuration that `SiteData.of` reads into the folder `local`."""
+    local.mkdir(parents=True, exist_ok=True)
+    config = {"path": path} | ({"columns": columns} if columns else {})
+    (local / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def write_labels(folder: Path, labels: IntArray) -> None:
+    """Write a site's labels (n,) to `labels.csv` in its own folder, readable by the site's account only."""
+    path = folder / LABELS_FILE
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write("row,label\n")
+        file.writelines(f"{row},{label}\n" for row, label in enumerate(labels.tolist()))
+
+
+def read_labels(folder: Path) -> IntArray:
+    """Read the labels (n,) that `write_labels` wrote."""
+    table = np.loadtxt(folder / LABELS_FILE, delimiter=",", skiprows=1, dtype=np.int64, ndmin=2)
+    return table.reshape(-1, 2)[:, 1]

@@ -1,0 +1,1 @@
+"""Prefect flows: partition, submit, evaluate, log."""

@@ -1,0 +1,35 @@
+"""What all tests share."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flareclust.checks import iid_sites
+from flareclust.typing import FloatArray
+
+# Nothing that a test starts may look for a server elsewhere or phone home.
+os.environ.setdefault("DO_NOT_TRACK", "true")
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+
+
+@pytest.fixture
+def sites() -> dict[str, FloatArray]:
+    """Four sites that all see four separated clusters in three dimensions."""
+    return iid_sites()[0]
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder with the real data sets."""
+    folder = os.environ.get("FLARECLUST_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("FLARECLUST_DATA does not name the folder with the real data sets")
+    return Path(folder)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)

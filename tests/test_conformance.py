@@ -1,0 +1,93 @@
+"""Every promise of every algorithm, and proof that the checks notice when one is broken."""
+
+import numpy as np
+import pytest
+
+from flareclust import checks
+from flareclust.aggregators.feca import FeCAAggregator
+from flareclust.checks import PromiseBroken, checks_for
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.errors import JobFailed
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.feca import FeCAExecutor
+from flareclust.registry import Algorithm, algorithms, get
+
+CASES = [(a, name, check) for a in algorithms().values() for name, check in checks_for(a)]
+
+
+@pytest.mark.parametrize(("algorithm", "name", "check"), CASES, ids=[f"{a.name}:{name}" for a, name, _ in CASES])
+def test_promise(algorithm, name, check):
+    check(algorithm)
+
+
+def broken(**overrides) -> Algorithm:
+    """FeCA with a fault planted in its executor or its aggregator."""
+    feca = get("feca")
+    executor = type("Broken", (FeCAExecutor,), {k: v for k, v in overrides.items() if k != "merge"})
+    aggregator = type("BrokenA", (FeCAAggregator,), {k: v for k, v in overrides.items() if k == "merge"})
+
+    class Planted(Algorithm):
+        def executor_class(self) -> type[ClusteringExecutor]:
+            return executor
+
+        def aggregator_class(self):
+            return aggregator
+
+    return Planted(feca.name, feca.title, feca.executor, feca.aggregator)
+
+
+def sends_rows(self, task, data, rng, aborted):
+    return {"centroids": data[-self.k :].copy(), "radii": np.ones(min(self.k, len(data)))}
+
+
+def ignores_seed(self, task, data, rng, aborted):
+    return FeCAExecutor.local(self, task, data, np.random.default_rng(), aborted)
+
+
+def sends_nan(self, task, data, rng, aborted):
+    return {"centroids": np.full((1, data.shape[1]), np.nan), "radii": np.ones(1)}
+
+
+def never_stops(self, task, data, rng, aborted):
+    return FeCAExecutor.local(self, task, data, rng, lambda: False)
+
+
+def grows(self, task, data, rng, aborted):
+    return {"centroids": np.repeat(data.mean(axis=0)[None], len(data), axis=0), "radii": np.ones(len(data))}
+
+
+def snaps_to_a_grid(self, round_, replies, rng):
+    merged = FeCAAggregator.merge(self, round_, replies, rng)
+    merged.task["centroids"] = np.round(merged.task["centroids"] / 7) * 7
+    return merged
+
+
+@pytest.mark.parametrize(
+    ("check", "fault"),
+    [
+        (checks.check_nothing_sent_is_a_row, {"local": sends_rows}),
+        (checks.check_small_clusters_stay, {"local": sends_rows}),
+        (checks.check_same_seed_same_centroids, {"local": ignores_seed}),
+        (checks.check_abort_stops, {"local": never_stops}),
+        (checks.check_size_does_not_grow_with_rows, {"local": grows}),
+        (checks.check_recovers_iid, {"local": grows}),
+        (checks.check_translation, {"merge": snaps_to_a_grid}),
+    ],
+    ids=lambda value: getattr(value, "__name__", "fault"),
+)
+def test_the_checks_notice(check, fault):
+    with pytest.raises(PromiseBroken):
+        check(broken(**fault))
+
+
+def test_nan_in_a_reply_never_reaches_the_result(sites):
+    with pytest.raises(JobFailed, match="centroids: holds NaN"):
+        run_inprocess(broken(local=sends_nan), {}, sites, JobOptions(k=4))
+
+
+def test_an_unknown_promise_is_an_error():
+    feca = get("feca")
+    odd = Algorithm(feca.name, feca.title, feca.executor, feca.aggregator, frozenset({"flies"}))
+    with pytest.raises(PromiseBroken, match="flies"):
+        list(checks_for(odd))

@@ -1,0 +1,179 @@
+"""The course of a federation: quorum, refusals, silent sites, disagreement about columns, assessment."""
+
+import numpy as np
+import pytest
+
+from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.errors import JobFailed, Refusal, UserError
+from flareclust.executors.base import ASSESS, ClusteringExecutor, Task
+from flareclust.federation import SiteReply, accept, quorum, run_federation
+from flareclust.message import SECONDS, Schema
+from flareclust.registry import get
+from flareclust.typing import never
+
+
+class MeanExecutor(ClusteringExecutor):
+    """Sends the mean; refuses in a round that is named to it."""
+
+    reply = Schema(centroids="k d")
+
+    def __init__(self, k=1, seed=0, min_count=2, refuse_in=-1):
+        super().__init__(k, seed, min_count)
+        self.refuse_in = refuse_in
+
+    def local(self, task, data, rng, aborted):
+        if task.round == self.refuse_in:
+            raise Refusal("does not want to")
+        return {"centroids": data.mean(axis=0, keepdims=True)}
+
+
+class MeanAggregator(ClusteringAggregator):
+    """Averages the means, for three rounds."""
+
+    reply = MeanExecutor.reply
+
+    def merge(self, round_, replies, rng):
+        mean = np.mean([reply["centroids"] for reply in replies.values()], axis=0)
+        return Round({"centroids": mean}, done=round_.index == 2, diagnostics={"sites": float(len(replies))})
+
+
+def asker(executors, sites, silent_from=None):
+    """Answer as sites do; those in `silent_from` stop answering in the round given."""
+
+    def ask(step, round_, arrays, asked):
+        replies = {}
+        for site in asked:
+            if silent_from and round_ >= silent_from.get(site, 99):
+                continue
+            try:
+                answer = executors[site].answer(Task(step, round_, arrays, site), sites[site], never)
+                replies[site] = SiteReply(answer.arrays)
+            except Refusal as reason:
+                replies[site] = SiteReply(problem=str(reason))
+        return replies
+
+    return ask
+
+
+SITES = {name: np.full((4, 2), float(i)) + np.arange(4)[:, None] for i, name in enumerate("abcde")}
+
+
+def run(executors=None, silent_from=None, sites=SITES, **options):
+    executors = executors or {site: MeanExecutor() for site in sites}
+    return run_federation(MeanAggregator(1), asker(executors, sites, silent_from), list(sites), **options)
+
+
+def test_rounds_go_on_until_the_aggregator_is_done():
+    outcome = run()
+    assert outcome.n_rounds == 3
+    assert [record["step"] for record in outcome.rounds] == ["cluster"] * 3 + ["assess"]
+    np.testing.assert_allclose(outcome.centroids, [[3.5, 3.5]])
+
+
+@pytest.mark.parametrize(("m", "needed"), [(1, 1), (2, 2), (3, 2), (4, 3), (10, 6)])
+def test_the_default_quorum_is_more_than_half(m, needed):
+    assert quorum(m, None) == needed
+
+
+def test_a_site_that_refuses_is_left_out_and_named():
+    executors = {site: MeanExecutor(refuse_in=1 if site == "b" else -1) for site in SITES}
+    outcome = run(executors)
+    assert outcome.refused == {"b": "does not want to"}
+    assert [len(record["sites"]) for record in outcome.rounds] == [5, 4, 4, 5]  # it still takes part in the assessment
+
+
+def test_a_silent_site_is_left_out_of_everything_that_follows():
+    outcome = run(silent_from={"d": 1})
+    assert outcome.refused == {"d": "did not answer in time"}
+    assert [len(record["sites"]) for record in outcome.rounds] == [5, 4, 4, 4]
+
+
+def test_below_the_quorum_the_job_fails_with_every_reason():
+    executors = {site: MeanExecutor(refuse_in=0 if site in "ab" else -1) for site in SITES}
+    with pytest.raises(JobFailed) as caught:
+        run(executors, silent_from={"c": 0})
+    text = str(caught.value)
+    assert "2 of 5 sites took part where at least 3 are needed" in text
+    assert "a does not want to; b does not want to; c did not answer in time" in text
+
+
+def test_min_sites_sets_the_quorum():
+    executors = {site: MeanExecutor(refuse_in=0 if site in "abcd" else -1) for site in SITES}
+    assert len(run(executors, min_sites=1).refused) == 4
+    with pytest.raises(JobFailed, match="at least 5 are needed"):
+        run(silent_from={"a": 2}, min_sites=5)
+
+
+def test_a_site_with_other_columns_is_named_by_the_majority():
+    outcome = run(sites=SITES | {"c": np.ones((4, 3)) * np.arange(4)[:, None]})
+    assert outcome.refused == {"c": "has 3 columns where 4 other sites have 2"}
+
+
+def test_bytes_are_those_of_the_arrays():
+    outcome = run()
+    per_cluster_reply = 2 * 8 + 8  # one centroid of two columns, and the seconds
+    per_assessment = 4 * 8 + 8
+    assert outcome.bytes_up == 5 * (3 * per_cluster_reply + per_assessment)
+    assert outcome.bytes_down == 5 * (2 * 2 * 8 + 2 * 8)  # rounds 1 and 2, then the assessment
+
+
+def test_progress_is_reported_as_it_happens():
+    seen = []
+    run(on_round=seen.append)
+    assert [(record["step"], record["round"]) for record in seen] == [
+        ("cluster", 0),
+        ("cluster", 1),
+        ("cluster", 2),
+        ("assess", 3),
+    ]
+
+
+def test_without_assessment_there_are_no_metrics():
+    outcome = run(assess=False)
+    assert outcome.metrics == {}
+    assert [record["step"] for record in outcome.rounds] == ["cluster"] * 3
+
+
+def test_a_sites_odd_account_of_its_time_is_ignored():
+    good = {"centroids": np.ones((1, 2))}
+    for odd in (np.array("x"), np.array(np.nan), np.array(-3.0), np.ones(4), None):
+        replies, problems, slowest = accept(MeanExecutor.reply, {"a": SiteReply(good | {SECONDS: odd})}, ["a"])
+        assert (list(replies), problems, slowest) == (["a"], {}, 0.0)
+
+
+def test_all_sites_refusing_the_assessment_leaves_the_centroids():
+    class Shy(MeanExecutor):
+        def labels(self, task, data, rng, aborted):
+            raise Refusal("does not assess")
+
+    outcome = run({site: Shy() for site in SITES})
+    assert outcome.metrics == {}
+    assert len(outcome.centroids) == 1
+    assert set(outcome.refused) == set(SITES)
+
+
+def test_fewer_rows_than_k_refuses_by_name_and_the_others_go_on(sites):
+    outcome = run_inprocess(get("feca"), {}, sites | {"small": np.ones((3, 3))}, JobOptions(k=4))
+    assert outcome.refused == {"small": "has fewer rows than k=4"}
+
+
+def test_k_above_every_site_fails_with_all_names(sites):
+    with pytest.raises(JobFailed) as caught:
+        run_inprocess(get("feca"), {}, sites, JobOptions(k=1000))
+    assert all(f"{site} has fewer rows than k=1000" in str(caught.value) for site in sites)
+
+
+@pytest.mark.parametrize("bad", [{"k": 0}, {"k": 2.5}, {"k": 3, "seed": -1}, {"k": 3, "min_sites": 0}])
+def test_options_are_checked(bad):
+    with pytest.raises(UserError):
+        JobOptions(**bad)
+
+
+def test_labels_stay_out_of_what_is_sent(sites):
+    executor, _ = get("kfed").build(4)
+    result = {"centroids": np.eye(3), "anchors": np.eye(3)}
+    answer = executor.answer(Task(ASSESS, 1, result, "site-1"), sites["site-1"], never)
+    assert answer.labels is not None
+    assert set(answer.arrays) == {"counts", "sse", "silhouette", "scatter", SECONDS}

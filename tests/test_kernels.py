@@ -1,0 +1,193 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from flareclust.core import assessment, kernels, lloyd, seeds
+from flareclust.errors import UserError
+
+
+def literal_squared_distances(X, centroids):
+    return ((X[:, None, :] - centroids[None, :, :]) ** 2).sum(axis=2)
+
+
+# Tiles hold 256 rows up to d = 32, then fewer, and 16 from d = 512 on: both sides of every edge.
+@pytest.mark.parametrize(
+    ("n", "d", "k"),
+    [(1, 1, 1), (255, 2, 3), (256, 2, 15), (257, 3, 4), (130, 64, 7), (16, 512, 3), (17, 9000, 2), (600, 1, 1)],
+)
+def test_nearest_centroids_agree_with_all_pairs_of_distances(n, d, k):
+    rng = np.random.default_rng(n + d)
+    X, centroids = rng.normal(size=(n, d)), rng.normal(size=(k, d))
+    labels, squared = np.full(n, -1), np.empty(n)
+    expected = literal_squared_distances(X, centroids)
+
+    changed = kernels.nearest_centroids(X, centroids, labels, squared)
+
+    assert changed == n
+    np.testing.assert_array_equal(labels, expected.argmin(axis=1))
+    np.testing.assert_allclose(squared, expected.min(axis=1), rtol=1e-12)
+    labels[0] = k
+    assert kernels.nearest_centroids(X, centroids, labels, squared) == 1
+
+
+@pytest.mark.parametrize(("n", "d", "k"), [(1, 1, 2), (257, 2, 15), (130, 64, 7), (17, 9000, 3)])
+def test_two_nearest_finds_the_smallest_and_the_next_distance(n, d, k):
+    rng = np.random.default_rng(n + d)
+    X, centroids = rng.normal(size=(n, d)), rng.normal(size=(k, d))
+    labels, squared, second = np.empty(n, int), np.empty(n), np.empty(n)
+    ordered = np.sort(literal_squared_distances(X, centroids), axis=1)
+
+    kernels.two_nearest(X, centroids, labels, squared, second)
+
+    np.testing.assert_array_equal(labels, literal_squared_distances(X, centroids).argmin(axis=1))
+    np.testing.assert_allclose(squared, ordered[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(second, ordered[:, 1], rtol=1e-12)
+
+
+def test_ties_go_to_the_lowest_index_and_a_tied_centroid_is_the_second_nearest():
+    X = np.array([[0.0], [2.0]])
+    centroids = np.array([[5.0], [1.0], [-1.0], [1.0]])
+    labels, squared, second = np.empty(2, int), np.empty(2), np.empty(2)
+
+    kernels.nearest_centroids(X, centroids, labels, squared)
+    np.testing.assert_array_equal(labels, [1, 1])
+
+    kernels.two_nearest(X, centroids, labels, squared, second)
+    np.testing.assert_array_equal(labels, [1, 1])
+    np.testing.assert_array_equal(second, [1.0, 1.0])
+
+
+def test_distances_far_from_the_origin_keep_their_precision():
+    X = np.array([[1e8, 1e8], [1e8 + 1, 1e8]])
+    labels, squared = np.empty(2, int), np.empty(2)
+
+    kernels.nearest_centroids(X, X[:1].copy(), labels, squared)
+
+    np.testing.assert_array_equal(squared, [0.0, 1.0])
+
+
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (257, 2), (300, 64)])
+def test_closest_with_takes_the_minimum_and_adds_it_up_by_weight(n, d):
+    rng = np.random.default_rng(n)
+    X, weights, points, closest = rng.normal(size=(n, d)), rng.random(n), rng.normal(size=(3, d)), rng.random(n) * d
+    out, potentials = np.empty((3, n)), np.empty(3)
+    expected = np.minimum(closest, literal_squared_distances(X, points).T)
+
+    kernels.closest_with(X, weights, points, closest, out, potentials)
+
+    np.testing.assert_allclose(out, expected, rtol=1e-12)
+    np.testing.assert_allclose(potentials, expected @ weights, rtol=1e-12)
+
+
+def inputs_of_every_form():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    read_only = X.copy()
+    read_only.flags.writeable = False
+    unaligned = np.frombuffer(b"\0" + X.tobytes(), offset=1).reshape(X.shape)
+    return {
+        "float64": X,
+        "read-only": read_only,
+        "float32": X.astype(np.float32),
+        "integers": (X * 10).astype(np.int32),
+        "Fortran-ordered": np.asfortranarray(X),
+        "strided": np.repeat(X, 2, axis=1)[::2, ::2],
+        "other byte order": X.astype(X.dtype.newbyteorder()),
+        "unaligned": unaligned,
+        "single row": X[:1],
+        "single feature": X[:, :1],
+        "list": X.tolist(),
+    }
+
+
+@pytest.mark.parametrize("form", inputs_of_every_form())
+def test_every_kernel_has_one_signature_whatever_is_passed(form):
+    X = inputs_of_every_form()[form]
+    n = len(X)
+    k = min(n, 3)
+    kernels.warm_up()
+
+    seeds.farthest_first(X, k, [0])
+    found = lloyd.kmeans(X, k, np.random.default_rng(0), tol=0, weights=np.ones(n, np.float32))
+    lloyd.lloyd(X, np.asfortranarray(found.centroids), max_iter=np.int32(2), tol=np.float32(0.5))
+    labels, _ = lloyd.assign(X, found.centroids)
+    labels.flags.writeable = False
+    lloyd.cluster_statistics(X, labels.astype(np.int32), found.centroids)
+    lloyd.cluster_statistics(X, labels, found.centroids)
+    assessment.assessment_sums(X, found.centroids)
+
+    assert {kernel.__name__: len(kernel.signatures) for kernel in kernels.KERNELS} == {
+        kernel.__name__: 1 for kernel in kernels.KERNELS
+    }
+
+
+def test_as_matrix_copies_only_what_is_not_in_the_kernels_form():
+    X = np.zeros((3, 2))
+    assert kernels.as_matrix(X) is X
+    X.flags.writeable = False
+    assert kernels.as_matrix(X).flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.zeros(5), r"two axes.*\(5,\).*reshape\(-1, 1\)"),
+        (np.zeros((2, 2, 2)), "two axes"),
+        (np.zeros((4, 0)), "at least one feature"),
+        ([[1.0, np.nan], [np.inf, -np.inf], [0.0, 0.0]], "in 2 of 3 rows"),
+        ([["a", "b"]], "array of numbers"),
+        ([[1.0], [1.0, 2.0]], "array of numbers"),
+        (None, "two axes"),
+    ],
+)
+def test_as_matrix_says_what_is_wrong(values, message):
+    with pytest.raises(UserError, match=message):
+        kernels.as_matrix(values)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, 2.0], "each of the 3 rows"),
+        ([1.0, -1.0, 1.0], "not negative"),
+        ([1.0, np.nan, 1.0], "finite"),
+        ([0, 0, 0], "not all be 0"),
+        ("heavy", "array of numbers"),
+    ],
+)
+def test_as_weights_says_what_is_wrong(weights, message):
+    with pytest.raises(UserError, match=message):
+        kernels.as_weights(weights, 3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [([0, 1], "3 integers"), ([0.0, 1.0, 1.0], "float64"), ([0, 1, 2], r"0\.\.1"), ([0, -1, 1], r"0\.\.1")],
+)
+def test_as_labels_says_what_is_wrong(labels, message):
+    with pytest.raises(UserError, match=message):
+        kernels.as_labels(labels, 3, 2)
+
+
+@pytest.mark.parametrize(("value", "message"), [(0, "between 1 and.*4"), (5, "got 5"), (2.5, "whole"), ("3", "whole")])
+def test_as_count_says_what_is_wrong(value, message):
+    with pytest.raises(UserError, match=message):
+        kernels.as_count(value, "k", 4)
+
+
+def test_as_centroids_says_what_is_wrong():
+    with pytest.raises(UserError, match="centroids have 3 features but X has 2"):
+        kernels.as_centroids(np.zeros((1, 3)), 2)
+    with pytest.raises(UserError, match="at least one row"):
+        kernels.as_centroids(np.zeros((0, 2)), 2)
+
+
+def test_importing_the_core_loads_no_heavy_package():
+    # numba itself imports the bare package scipy.
+    heavy = {"sklearn", "scipy.linalg", "scipy.sparse", "pandas", "prefect", "mlflow", "nvflare", "torch"}
+    code = "import sys; from flareclust.core import assessment, kernels, lloyd, seeds; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    loaded = set(result.stdout.split())
+    assert "flareclust.core.lloyd" in loaded
+    assert not heavy & loaded
