@@ -1,0 +1,75 @@
+"""From an algorithm and its settings to an NVFlare job: folder, FedJob or Recipe."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from nvflare.job_config.api import FedJob
+
+from flareclust.aggregators.controller import ClusteringController
+from flareclust.engines.options import JobOptions
+from flareclust.errors import UserError
+from flareclust.executors.base import ASSESS, CLUSTER
+from flareclust.registry import Algorithm
+
+#: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
+TASK_REQUEST_INTERVAL = 0.1
+
+
+def build_job(
+    algorithm: Algorithm,
+    params: Mapping[str, object],
+    options: JobOptions,
+    *,
+    job_name: str | None = None,
+    packaged: bool = True,
+) -> FedJob:
+    """Return the NVFlare job of an algorithm.
+
+    Args:
+        algorithm: a line of the registry; must be federated.
+        params: the algorithm's own settings.
+        options: settings every job has.
+        job_name: name of the job's folder; the algorithm's name by default.
+        packaged: True where the sites have flareclust installed and allow `flareclust.` classes: the job then carries
+            configuration only. False copies the classes into the job (NVFlare calls it BYOC), which sites must permit.
+    """
+    executor, aggregator = algorithm.build(options.k, options.seed, params)
+    controller = ClusteringController(
+        algorithm.name,
+        dict(params) or None,
+        min_sites=options.min_sites,
+        task_timeout=options.task_timeout,
+        assess=options.assess,
+    )
+    job = FedJob(name=job_name or algorithm.name, min_clients=options.min_sites or 1)
+    if packaged:
+        job.set_app_packages(["flareclust"])
+    job.to_server(controller)
+    job.to_server(aggregator, id=controller.aggregator_id)
+    job.to_server({"server": {"task_request_interval": TASK_REQUEST_INTERVAL}})
+    job.to_clients(executor, tasks=[CLUSTER, ASSESS])
+    return job
+
+
+def export_job(job: FedJob, folder: Path) -> Path:
+    """Write the job's folder `folder`, which must not exist yet or hold an older export; return it.
+
+    Raises:
+        UserError: the folder holds something else.
+    """
+    if folder.exists() and any(folder.iterdir()) and not (folder / "meta.json").exists():
+        raise UserError(f"{folder} exists and is not a job folder; choose another one")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=".export-") as scratch:
+        job.export_job(scratch)
+        _replace(Path(scratch) / job.name, folder)
+    return folder
+
+
+def _replace(new: Path, old: Path) -> None:
+    """Put `new` in the place of `old` without a moment in which both are missing for longer than a rename."""
+    aside = new.with_name("replaced")
+    if old.exists():
+        old.rename(aside)
+    new.rename(old)

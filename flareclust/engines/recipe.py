@@ -1,0 +1,75 @@
+"""A Recipe for NVFlare's own environments: `flareclust.recipe("feca", k=15).run(ProdEnv(...))`.
+
+A module of its own because importing `nvflare.recipe` takes `--export` out of the program's arguments.
+"""
+
+from pathlib import Path
+
+from nvflare.job_config.api import FedJob
+from nvflare.recipe.sim_env import SimEnv
+from nvflare.recipe.spec import ExecEnv, Recipe
+
+from flareclust import registry
+from flareclust.core.kernels import warm_up
+from flareclust.engines.job import build_job
+from flareclust.engines.options import JobOptions
+from flareclust.engines.workspace import allow_classes
+from flareclust.errors import UserError
+from flareclust.sites import write_config
+
+
+class ClusteringRecipe(Recipe):
+    """An NVFlare Recipe around a clustering job.
+
+    Args:
+        job: from `flareclust.engines.job.build_job`.
+        rows: for NVFlare's simulator, where the simulated sites' rows are: a path with `{site}` in it. Real sites
+            say so themselves, in `local/flareclust.yaml`.
+    """
+
+    def __init__(self, job: FedJob, rows: str | None = None) -> None:
+        super().__init__(job)
+        self.rows = rows
+
+    def process_env(self, env: ExecEnv) -> None:
+        """Give a simulator's workspace what real sites have of their own: data and permission for our classes."""
+        if isinstance(env, SimEnv):
+            if self.rows is None:
+                raise UserError('in the simulator a recipe must say where the rows are: rows="/folder/{site}.npy"')
+            local = Path(env.workspace_root) / self.name / "local"
+            write_config(local, str(Path(self.rows).absolute()))
+            allow_classes(local)
+            warm_up()
+
+
+def recipe(
+    algorithm: str,
+    k: int,
+    *,
+    seed: int = 0,
+    min_sites: int | None = None,
+    task_timeout: int = 600,
+    assess: bool = True,
+    rows: str | None = None,
+    packaged: bool = True,
+    **params: object,
+) -> ClusteringRecipe:
+    """Return an NVFlare Recipe of an algorithm, for `recipe.run(SimEnv(...))`, `ProdEnv` and `recipe.export(...)`.
+
+    Args:
+        algorithm: its name in the registry.
+        k: number of clusters.
+        seed: all random choices follow from it.
+        min_sites: quorum of a round; None for more than half of the sites.
+        task_timeout: seconds a site has for one task.
+        assess: whether to compute the label-free metrics and the labels at the end.
+        rows: see `ClusteringRecipe`.
+        packaged: False copies the classes into the job instead of expecting flareclust at the sites.
+        **params: the algorithm's own settings.
+
+    Raises:
+        UserError: for an unknown algorithm or setting, with the nearest known one, or a value out of range.
+    """
+    options = JobOptions(k=k, seed=seed, min_sites=min_sites, task_timeout=task_timeout, assess=assess)
+    job = build_job(registry.get(algorithm), params, options, packaged=packaged)
+    return ClusteringRecipe(job, rows)

@@ -1,0 +1,216 @@
+"""NVFlare's simulator: the job runs as it would between sites, in processes on this machine.
+
+The simulator is started in a process group of its own, inside a folder of its own, and both are gone afterwards,
+whether the job succeeded, failed or was interrupted.
+"""
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from flareclust.core.kernels import warm_up
+from flareclust.engines.job import build_job, export_job
+from flareclust.engines.options import JobOptions
+from flareclust.engines.workspace import allow_classes
+from flareclust.errors import JobFailed, UserError
+from flareclust.executors.base import TRACEBACK_FILE
+from flareclust.federation import OnRound
+from flareclust.outcome import SUMMARY, Outcome, read, read_rounds
+from flareclust.registry import Algorithm
+from flareclust.sites import LABELS_FILE, read_labels, write_config
+from flareclust.typing import Rows
+
+#: The simulator starts all sites' processes at once and a site that cannot connect within 10 s is lost.
+MAX_SITES = 100
+SITES_AT_ONCE_PER_CORE = 25
+
+#: What the simulator's log says when it lost a site's process while starting: a race for a network port.
+LOST_SITE = re.compile(
+    r"Communication error with client (\S+?):|Failed to create connection to the child process|"
+    r"Could not connect to the server cell"
+)
+FATAL = re.compile(r"FATAL_SYSTEM_ERROR received: (?P<reason>.*)")
+
+POLL_SECONDS = 0.1
+ATTEMPTS = 2
+
+
+log = logging.getLogger(__name__)
+
+
+class _LostSite(Exception):
+    """The simulator lost a site's process while starting."""
+
+
+def run_simulator(
+    algorithm: Algorithm,
+    params: Mapping[str, object],
+    sites: Mapping[str, Rows],
+    options: JobOptions,
+    folder: Path,
+    on_round: OnRound = lambda record: None,
+) -> Outcome:
+    """Run a federation as an NVFlare simulator job.
+
+    Args:
+        algorithm: a federated algorithm.
+        params: its settings.
+        sites: rows (n_i, d), or the file with them, by site name.
+        options: settings every job has.
+        folder: an existing folder to work in; everything written there is removed again.
+        on_round: gets a record per exchange while the job runs.
+
+    Raises:
+        UserError: a setting is wrong, or there are more sites than the simulator can hold.
+        JobFailed: the job ended without a result; the text says why and holds all sites' refusals.
+    """
+    if len(sites) > MAX_SITES:
+        raise UserError(f"the simulator holds at most {MAX_SITES} sites, got {len(sites)}; use the in-process engine")
+    job = build_job(algorithm, params, options)
+    warm_up()  # once here, or every site's process would compile the kernels for itself
+    for attempt in range(1, ATTEMPTS + 1):
+        with _scratch(folder / f"simulator-{attempt}") as scratch:
+            _place(scratch, sites)
+            export_job(job, scratch / "job")
+            try:
+                _simulate(scratch, list(sites), options, on_round)
+            except _LostSite as lost:
+                if attempt == ATTEMPTS:
+                    raise JobFailed(
+                        f"the simulator lost {lost} while starting, {ATTEMPTS} times in a row", transient=True
+                    ) from None
+                continue
+            return _collect(scratch / "workspace", list(sites))
+    raise AssertionError("unreachable")
+
+
+def _place(scratch: Path, sites: Mapping[str, Rows]) -> None:
+    """Write the sites' rows and the site configuration that names them; the simulator copies `local` to every site."""
+    data = scratch / "data"
+    data.mkdir(parents=True)
+    paths = {}
+    for site, rows in sites.items():
+        paths[site] = str(rows.absolute() if isinstance(rows, Path) else data / f"{site}.npy")
+        if not isinstance(rows, Path):
+            np.save(paths[site], rows, allow_pickle=False)
+    local = scratch / "workspace" / "local"
+    write_config(local, paths)
+    allow_classes(local)
+
+
+def _simulate(scratch: Path, sites: list[str], options: JobOptions, on_round: OnRound) -> None:
+    workspace = scratch / "workspace"
+    temporary = scratch / "tmp"
+    temporary.mkdir()
+    threads = min(len(sites), SITES_AT_ONCE_PER_CORE * (os.cpu_count() or 1))
+    command = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(scratch / "job")]
+    command += ["-w", str(workspace), "-c", ",".join(sites), "-t", str(threads), "-l", "concise"]
+    with (scratch / "console.txt").open("wb") as console:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"TMPDIR": str(temporary)},
+            start_new_session=True,
+        )
+        try:
+            _watch(process, scratch, options, on_round)
+        finally:
+            _kill_tree(process, scratch)
+
+
+def _watch(process: subprocess.Popen[bytes], scratch: Path, options: JobOptions, on_round: OnRound) -> None:
+    """Follow the job until it ends; pass on its rounds, and notice a lost site before its task times out."""
+    server = scratch / "workspace" / "server" / "simulate_job"
+    end = time.monotonic() + options.deadline
+    seen = 0
+    while True:
+        ended = _wait(process)
+        records = read_rounds(server)
+        for record in records[seen:]:
+            on_round(record)
+        seen = len(records)
+        if (server / SUMMARY).exists():
+            return  # what the simulator still does is wind up
+        lost = LOST_SITE.search(_text(scratch / "console.txt"))
+        if lost and not records:
+            raise _LostSite(lost.group(1) or "a site")
+        if ended:
+            raise _failure(scratch)
+        if time.monotonic() > end:
+            raise JobFailed(
+                f"the job was still running after the deadline of {options.deadline} s and was stopped", transient=True
+            )
+
+
+def _wait(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        process.wait(POLL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _failure(scratch: Path) -> JobFailed:
+    """Return why the job ended without a result: the controller's own words, or the end of the console."""
+    for traceback in sorted((scratch / "workspace").glob(f"*/*/{TRACEBACK_FILE}")):
+        log.error("traceback of %s:\n%s", traceback.parts[-3], _text(traceback))
+    console = _text(scratch / "console.txt")
+    fatal = FATAL.search(console)
+    if fatal:
+        return JobFailed(fatal.group("reason").strip())
+    errors = [line for line in console.splitlines() if "ERROR" in line or "Error" in line]
+    tail = "\n".join((errors or console.splitlines())[-5:])
+    return JobFailed(f"the simulator ended without a result. Its last words:\n{tail}", transient=True)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _collect(workspace: Path, sites: list[str]) -> Outcome:
+    outcome, _ = read(workspace / "server" / "simulate_job")
+    for site in sites:
+        run_dir = workspace / site / "simulate_job"
+        if (run_dir / LABELS_FILE).exists():
+            outcome.labels[site] = read_labels(run_dir)
+    return outcome
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """Give a new folder and remove it in the end."""
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kill_tree(process: subprocess.Popen[bytes], scratch: Path) -> None:
+    """End the simulator and every process it started.
+
+    Sites sit in sessions of their own and outlive a simulator that died first, so they are known by their command
+    lines, which all name the scratch folder.
+    """
+    mark = str(scratch)
+    for _ in range(3):  # a process that was just being started when the first look was taken is seen by the next one
+        family = [p for p in psutil.process_iter(["cmdline"]) if mark in " ".join(p.info["cmdline"] or ())]
+        for member in family:
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
+        if not family:
+            break
+        psutil.wait_procs(family, timeout=10)
+    process.wait()

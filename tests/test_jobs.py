@@ -1,0 +1,115 @@
+"""Deployable jobs: equal to what the registry generates, loadable class by class, allowed at the sites."""
+
+import json
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+
+import pytest
+
+import flareclust.nvflare_jobs
+from flareclust.engines.job import build_job, export_job
+from flareclust.engines.options import JobOptions
+from flareclust.engines.workspace import allow_classes
+from flareclust.errors import UserError
+from flareclust.nvflare_jobs import K, write_all
+from flareclust.registry import BUILT_IN, get
+
+FEDERATED = [algorithm for algorithm in BUILT_IN if algorithm.federated]
+KEPT = Path(flareclust.nvflare_jobs.__file__).resolve().parent
+
+
+def files(folder: Path) -> dict[str, object]:
+    return {str(p.relative_to(folder)): json.loads(p.read_text()) for p in sorted(folder.rglob("*.json"))}
+
+
+def test_kept_jobs_equal_generated_ones(tmp_path):
+    """If this fails, run `make jobs`."""
+    written = list(write_all(tmp_path))
+    assert [path.name for path in written] == [algorithm.name for algorithm in FEDERATED]
+    for path in written:
+        assert files(KEPT / path.name) == files(path)
+
+
+def test_there_is_no_job_without_an_algorithm():
+    assert {p.name for p in KEPT.iterdir() if (p / "meta.json").exists()} == {a.name for a in FEDERATED}
+
+
+@pytest.mark.parametrize("algorithm", FEDERATED, ids=lambda a: a.name)
+def test_every_class_of_a_job_loads_with_its_arguments(algorithm):
+    server = json.loads((KEPT / algorithm.name / "app/config/config_fed_server.json").read_text())
+    client = json.loads((KEPT / algorithm.name / "app/config/config_fed_client.json").read_text())
+    parts = [*server["workflows"], *server["components"], *(e["executor"] for e in client["executors"])]
+    assert len(parts) == 3
+    for part in parts:
+        module, _, name = part["path"].rpartition(".")
+        assert module.startswith("flareclust."), "only one package needs to be on the sites' allow-lists"
+        component = getattr(import_module(module), name)(**part["args"])
+        for argument, value in part["args"].items():
+            assert getattr(component, argument) == value
+
+
+def test_settings_reach_the_side_that_knows_them(tmp_path):
+    params = {"n_init": 3, "radius": "theoretical"}
+    folder = export_job(build_job(get("feca"), params, JobOptions(k=7, seed=5, min_sites=2)), tmp_path / "job")
+    client = json.loads((folder / "app/config/config_fed_client.json").read_text())["executors"][0]["executor"]["args"]
+    server = json.loads((folder / "app/config/config_fed_server.json").read_text())
+    assert client == {"k": 7, "seed": 5, "n_init": 3, "radius": "theoretical"}
+    assert server["components"][0]["args"] == {"k": 7, "seed": 5}
+    assert server["workflows"][0]["args"] == {"algorithm": "feca", "params": params, "min_sites": 2}
+    assert json.loads((folder / "meta.json").read_text())["min_clients"] == 2
+
+
+def test_different_k_per_device_is_plain_json(tmp_path):
+    table = {"site-1": 2, "site-2": 3}
+    folder = export_job(build_job(get("kfed"), {"k_local": table}, JobOptions(k=7)), tmp_path / "job")
+    client = json.loads((folder / "app/config/config_fed_client.json").read_text())["executors"][0]["executor"]["args"]
+    assert client["k_local"] == table
+
+
+def test_a_packaged_job_carries_configuration_only_and_byoc_the_code(tmp_path):
+    packaged = export_job(build_job(get("feca"), {}, JobOptions(k=3)), tmp_path / "packaged")
+    byoc = export_job(build_job(get("feca"), {}, JobOptions(k=3), packaged=False), tmp_path / "byoc")
+    assert not list(packaged.rglob("*.py"))
+    copied = {str(p.relative_to(byoc / "app" / "custom")) for p in byoc.rglob("*.py")}
+    assert {"flareclust/executors/feca.py", "flareclust/aggregators/feca.py", "flareclust/message.py"} <= copied
+
+
+def test_export_replaces_a_job_and_nothing_else(tmp_path):
+    job = build_job(get("feca"), {}, JobOptions(k=3))
+    folder = export_job(job, tmp_path / "job")
+    assert files(export_job(job, folder)) == files(KEPT / "feca") | files(folder)
+    assert [p.name for p in tmp_path.iterdir()] == ["job"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("")
+    with pytest.raises(UserError, match="not a job folder"):
+        export_job(job, tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.txt").exists()
+
+
+def test_central_is_no_job():
+    with pytest.raises(UserError, match="not federated"):
+        build_job(get("central"), {}, JobOptions(k=3))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_allow_list_gains_our_prefix_and_keeps_the_rest(tmp_path, own):
+    name = "resources.json" if own else "resources.json.default"
+    if own:
+        (tmp_path / name).write_text(json.dumps({"format_version": 2, "class_allow_list": ["site.Own"], "x": 1}))
+    assert allow_classes(tmp_path) == tmp_path / name
+    allow_classes(tmp_path)
+    resources = json.loads((tmp_path / name).read_text())
+    assert resources["class_allow_list"].count("flareclust.") == 1
+    if own:
+        assert resources == {"format_version": 2, "class_allow_list": ["site.Own", "flareclust."], "x": 1}
+    else:
+        assert any(entry.startswith("nvflare.") for entry in resources["class_allow_list"])
+
+
+def test_k_of_the_kept_jobs_is_what_they_say():
+    for algorithm in FEDERATED:
+        executor = algorithm.executor_class()
+        assert "k" in signature(executor).parameters
+        config = json.loads((KEPT / algorithm.name / "app/config/config_fed_client.json").read_text())
+        assert config["executors"][0]["executor"]["args"]["k"] == K

@@ -1,0 +1,148 @@
+"""The NVFlare side of the bases, without a simulator: contexts and shareables by hand."""
+
+import re
+import stat
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import make_reply
+from nvflare.apis.signal import Signal
+from nvflare.apis.workspace import Workspace
+
+from flareclust.aggregators.base import unpack
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.errors import JobFailed
+from flareclust.executors.base import ASSESS, CLUSTER, REFUSED, ROUND, TRACEBACK_FILE, Task
+from flareclust.executors.feca import FeCAExecutor
+from flareclust.message import SECONDS
+from flareclust.registry import get
+from flareclust.sites import LABELS_FILE, read_labels, write_config
+from flareclust.typing import FloatArray, never
+
+
+@pytest.fixture
+def context(tmp_path, sites) -> FLContext:
+    """What NVFlare gives an executor at site-1, whose rows are in a file."""
+    (tmp_path / "startup").mkdir()
+    np.save(tmp_path / "rows.npy", sites["site-1"])
+    write_config(tmp_path / "local", str(tmp_path / "rows.npy"))
+    engine = MagicMock()
+    engine.get_workspace.return_value = Workspace(str(tmp_path), site_name="site-1")
+    fl_ctx = FLContext()
+    fl_ctx.set_prop(ReservedKey.IDENTITY_NAME, "site-1", private=False, sticky=False)
+    fl_ctx.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
+    fl_ctx.set_prop(FLContextKey.CURRENT_RUN, "job", private=False, sticky=False)
+    (tmp_path / "job").mkdir()
+    return fl_ctx
+
+
+def ask(executor, step, arrays, fl_ctx, signal=None):
+    shareable = DXO(DataKind.WEIGHTS, data=arrays, meta={ROUND: 0}).to_shareable()
+    return executor.execute(step, shareable, fl_ctx, signal or Signal())
+
+
+def test_execute_answers_with_the_schema(context):
+    dxo = from_shareable(ask(FeCAExecutor(4), CLUSTER, {}, context))
+    assert dxo.data_kind == DataKind.WEIGHTS
+    assert set(dxo.data) == {"centroids", "radii", SECONDS}
+    assert dxo.meta == {ROUND: 0}, "numbers in the meta would pass by a site's filters"
+
+
+def test_assess_writes_labels_for_the_site_only(context, tmp_path, sites):
+    centroids = sites["site-1"][:2].copy()
+    dxo = from_shareable(ask(FeCAExecutor(4), ASSESS, {"centroids": centroids}, context))
+    assert set(dxo.data) == {"counts", "sse", "silhouette", "scatter", SECONDS}
+    path = tmp_path / "job" / LABELS_FILE
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    np.testing.assert_array_equal(np.bincount(read_labels(tmp_path / "job")), dxo.data["counts"])
+
+
+def test_rows_are_read_once(context, tmp_path):
+    executor = FeCAExecutor(4)
+    ask(executor, CLUSTER, {}, context)
+    (tmp_path / "rows.npy").unlink()
+    assert "centroids" in from_shareable(ask(executor, CLUSTER, {}, context)).data
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda f: (f / "local" / "flareclust.yaml").unlink(), "has no local/flareclust.yaml"),
+        (lambda f: (f / "local" / "flareclust.yaml").write_text("path: ["), "not YAML"),
+        (lambda f: (f / "local" / "flareclust.yaml").write_text("file: x"), "without a path"),
+        (lambda f: (f / "local" / "flareclust.yaml").write_text("path: x.npy\nfrom: y"), "unknown keys .*: from"),
+        (lambda f: (f / "rows.npy").unlink(), "rows.npy"),
+        (lambda f: (f / "rows.npy").write_bytes(b""), "rows.npy"),
+        (lambda f: np.save(f / "rows.npy", np.array([["a", "b"]])), "expected real numbers"),
+        (lambda f: np.save(f / "rows.npy", np.full((5, 2), np.nan)), "NaN"),
+        (lambda f: np.save(f / "rows.npy", np.ones((2, 3))), "fewer rows than k=4"),
+    ],
+)
+def test_a_site_that_cannot_take_part_says_why_and_not_where(context, tmp_path, spoil, words):
+    spoil(tmp_path)
+    _, problem = unpack(ask(FeCAExecutor(4), CLUSTER, {}, context))
+    assert problem is not None
+    assert re.search(words, problem), problem
+    assert str(tmp_path) not in problem, "the site's folders are nobody's business"
+
+
+def test_unexpected_errors_leave_their_type_only(context, tmp_path, monkeypatch):
+    def burst(*args):
+        raise KeyError("patient 4711")
+
+    monkeypatch.setattr(FeCAExecutor, "local", burst)
+    reply = ask(FeCAExecutor(4), CLUSTER, {}, context)
+    _, problem = unpack(reply)
+    assert problem == f"raised KeyError; the traceback is at the site, in {TRACEBACK_FILE}"
+    assert "4711" not in str(dict(reply))
+    kept = tmp_path / "job" / TRACEBACK_FILE
+    assert "patient 4711" in kept.read_text()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+
+
+def test_an_abort_is_nvflares_own_return_code(context):
+    signal = Signal()
+    signal.trigger(True)
+    assert ask(FeCAExecutor(4), CLUSTER, {}, context, signal).get_return_code() == ReturnCode.TASK_ABORTED
+
+
+def from_site(name: str, arrays: dict[str, FloatArray]):
+    shareable = DXO(DataKind.WEIGHTS, data=arrays).to_shareable()
+    shareable.set_peer_props({ReservedKey.IDENTITY_NAME: name})
+    return shareable
+
+
+def test_the_aggregator_works_as_nvflares_do(sites):
+    """ScatterAndGather calls reset, accept for each site, aggregate."""
+    executor, aggregator = get("feca").build(4)
+    fl_ctx = FLContext()
+    replies = {}
+    aggregator.reset(fl_ctx)
+    for site in reversed(sites):
+        replies[site] = executor.answer(Task(CLUSTER, 0, {}, site), sites[site], never).arrays
+        assert aggregator.accept(from_site(site, replies[site]), fl_ctx)
+    merged = from_shareable(aggregator.aggregate(fl_ctx))
+    here = run_inprocess(get("feca"), {}, sites, JobOptions(k=4))
+    np.testing.assert_array_equal(merged.data["centroids"], here.centroids)
+    assert merged.meta == {ROUND: 1}
+
+
+def test_the_aggregator_refuses_what_does_not_fit():
+    _, aggregator = get("feca").build(4)
+    fl_ctx = FLContext()
+    assert not aggregator.accept(from_site("a", {"centroids": np.ones((2, 2))}), fl_ctx)
+    assert not aggregator.accept(make_reply(ReturnCode.EXECUTION_EXCEPTION), fl_ctx)
+    with pytest.raises(JobFailed, match="no site"):
+        aggregator.aggregate(fl_ctx)
+
+
+def test_unpack_names_what_is_wrong():
+    assert unpack(make_reply(ReturnCode.TASK_UNKNOWN))[1] == "failed with NVFlare's return code TASK_UNKNOWN"
+    assert "not a DXO" in unpack(make_reply(ReturnCode.OK))[1]
+    assert "METRICS" in unpack(DXO(DataKind.METRICS, data={"x": 1}).to_shareable())[1]
+    assert unpack(DXO(DataKind.WEIGHTS, data={}, meta={REFUSED: "x" * 999}).to_shareable())[1] == "x" * 400
