@@ -1,0 +1,193 @@
+"""How a data set is split over sites: who owns which row.
+
+A split is asked for by a specification such as "dirichlet:0.3"; `SPECS` lists them. Every row goes to exactly one site,
+and the same generator seed gives the same split. n rows, d features, m sites.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flareclust import partition_draws as draws
+from flareclust.errors import UserError
+from flareclust.tables import check_rows, did_you_mean
+from flareclust.typing import FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a specification looks like and means, for the command line's help."""
+
+    usage: str
+    text: str
+    value: Literal["no", "positive", "whole"] = "no"
+    needs_labels: bool = False
+
+
+#: What may be written after the value; the first is meant where nothing is.
+_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({"beta": ("redraw", "nearest")})
+
+SPECS: Mapping[str, Form] = MappingProxyType(
+    {
+        "iid": Form("iid", "rows at random, sites of equal size"),
+        "dirichlet": Form(
+            "dirichlet:A",
+            "sites of equal size, each with a class mix drawn from Dir(A); small A: few classes",
+            "positive",
+            True,
+        ),
+        "dirichlet-class": Form(
+            "dirichlet-class:A", "each class spread over the sites by shares drawn from Dir(A)", "positive", True
+        ),
+        "clusters": Form("clusters:C", "each site holds rows of C classes only", "whole", True),
+        "power": Form("power:A", "rows at random, site i has a size proportional to i^-A", "positive"),
+        "beta": Form(
+            "beta:B[,nearest]",
+            "sites have random locations and draw the rows near them; small B: more local",
+            "positive",
+        ),
+        "none": Form("none", "no split: the sites own their files"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A parsed specification: its name in `SPECS`, its value and its option where it takes them."""
+
+    name: str
+    value: float | None = None
+    option: str | None = None
+
+    def __str__(self) -> str:
+        value = "" if self.value is None else ":" + repr(float(self.value)).removesuffix(".0")
+        return self.name + value + (f",{self.option}" if self.option else "")
+
+
+def parse(spec: str | Spec) -> Spec:
+    """Parse a specification such as "iid", "clusters:3" or "beta:0.1,nearest".
+
+    Raises:
+        UserError: the name is unknown, or the value is missing, superfluous or out of range.
+    """
+    name, colon, rest = str(spec).strip().partition(":")
+    if name.startswith("features-"):
+        raise UserError(
+            f"partition {str(spec)!r}: feature partitions belong to the algorithms for partially overlapping "
+            f"columns, which this version does not have yet; choose one of {_usages()}"
+        )
+    if (form := SPECS.get(name)) is None:
+        raise UserError(f"unknown partition {name!r}{did_you_mean(name, list(SPECS))}; choose one of {_usages()}")
+    if form.value == "no":
+        if colon:
+            raise UserError(f"partition {name!r} takes no value, got {rest!r}; write {form.usage!r}")
+        return Spec(name)
+    if not rest:
+        raise UserError(f"partition {name!r} needs a value; write {form.usage!r}")
+    number, comma, option = rest.partition(",")
+    if comma and option not in _OPTIONS.get(name, ()):
+        raise UserError(f"partition {name!r} has no option {option!r}; write {form.usage!r}")
+    return Spec(name, _value(name, form, number), option or None)
+
+
+def _value(name: str, form: Form, number: str) -> float:
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf or (form.value == "whole" and value != int(value)):
+        kind = "a whole number of at least 1" if form.value == "whole" else "a positive number"
+        raise UserError(f"partition {name!r} needs {kind}, got {number!r}; write {form.usage!r}")
+    return value
+
+
+def _usages(names: Iterable[str] = SPECS) -> str:
+    return ", ".join(SPECS[name].usage for name in names)
+
+
+def partition(
+    spec: str | Spec, X: FloatArray, y: ArrayLike | None, m: int, rng: np.random.Generator
+) -> dict[str, IntArray]:
+    """Split n rows over m sites.
+
+    - `iid`: a random permutation cut into m parts whose sizes differ by one at most.
+    - `dirichlet:A`: "by client" (Hsu, Qi, Brown 2019, arXiv 1909.06335). Sizes as for `iid`; each site draws a class
+      mix from Dir(A, ..., A), then rows without replacement; when a class runs out, the mix is renormalised over the
+      rest. Sites draw in their order, so the last ones take what is left.
+    - `dirichlet-class:A`: each class is cut into m shares drawn from Dir(A, ..., A). Sites may come out empty.
+    - `clusters:C`: each site holds C random classes, each class has at least one holder and is split evenly over its
+      holders (the structured partition of Dennis, Li, Smith 2021, arXiv 2103.00697, sec. 4.2). Sites hold fewer
+      classes only where classes have fewer rows than they would have holders.
+    - `power:A`: rows at random, sizes proportional to i^-A but at least one row.
+    - `beta:B`: each site has a location, uniform in the bounding box of X, and draws a row at Euclidean distance r with
+      probability 1 - exp(-B / r) (Garst, Reinders 2024, arXiv 2310.01195, eq. 2); a row drawn by several sites goes to
+      one of them at random. The paper does not say where a row goes that nobody draws. Here it is drawn again until
+      somebody does, computed without a loop (`partition_draws.draw_until_drawn`); with `beta:B,nearest` it goes to the
+      nearest location, which is how the authors made the data sets they published, and far more local. B is a length
+      in the unit of X: far below the distances, redrawing splits by inverse distance and nearest by distance alone,
+      whatever B. Sites may come out empty.
+
+    Args:
+        spec: one of `SPECS`, or what `parse` returned.
+        X: (n, d) rows.
+        y: (n,) class of each row, for the specifications that need it; else None.
+        m: number of sites, 1 to n.
+        rng: the generator that draws the split.
+
+    Returns:
+        "site-1" ... "site-m", each with its row numbers in ascending order.
+
+    Raises:
+        UserError: the specification is wrong or is "none", labels are missing or do not fit, m is not between 1 and n,
+            or `clusters` cannot place the classes.
+    """
+    spec = parse(spec)
+    if spec.name == "none":
+        splits = _usages(name for name in SPECS if name != "none")
+        raise UserError(
+            "partition 'none' does not split: the data must then be a folder with one file per site, or a mapping "
+            f"from site names to rows. To split one data set choose one of {splits}"
+        )
+    X = check_rows(X, where="data to split", allow_empty=True)
+    n = len(X)
+    if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or m < 1:
+        raise UserError(f"the number of sites must be a whole number of at least 1, got {m!r}")
+    if m > n:
+        raise UserError(f"more sites ({m}) than rows ({n}); every site needs at least one row")
+    classes = _classes(spec, y, n)
+    match spec:
+        case Spec("iid"):
+            owner = draws.dealt(draws.equal_sizes(n, m), rng)
+        case Spec("power", float(a)):
+            owner = draws.dealt(draws.power_sizes(n, m, a), rng)
+        case Spec("dirichlet", float(a)):
+            owner = draws.dirichlet_by_site(classes, m, a, rng)
+        case Spec("dirichlet-class", float(a)):
+            owner = draws.dirichlet_by_class(classes, m, a, rng)
+        case Spec("clusters", float(c)):
+            owner = draws.clusters(classes, m, int(c), rng)
+        case Spec("beta", float(b), option):
+            owner = draws.beta(X, m, b, (option or _OPTIONS["beta"][0]) == "nearest", rng)
+        case _:
+            raise NotImplementedError(f"partition {spec} is listed but not implemented")
+    return {f"site-{i + 1}": np.flatnonzero(owner == i) for i in range(m)}
+
+
+def _classes(spec: Spec, y: ArrayLike | None, n: int) -> IntArray:
+    """Return the class of each row as 0 ... number of classes - 1, empty where the specification needs none."""
+    if not SPECS[spec.name].needs_labels:
+        return np.empty(0, dtype=np.int64)
+    if y is None:
+        free = _usages(name for name, form in SPECS.items() if not form.needs_labels and name != "none")
+        raise UserError(
+            f"partition '{spec}' needs a class label for every row, and the data have none; {free} work without"
+        )
+    labels = np.asarray(y)
+    if labels.shape != (n,):
+        raise UserError(f"expected one label per row, shape ({n},), got shape {labels.shape}")
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)

@@ -1,0 +1,207 @@
+"""What a picture of a federation shows, read from its artists; how it looks is for the eye."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+from sklearn.decomposition import PCA
+
+from flareclust.errors import UserError
+from flareclust.plots import LEGEND_SITES, PALETTE, federation_picture, save
+from flareclust.typing import FloatArray
+
+CENTROIDS = np.array([[0.0, 0.0], [5.0, 5.0], [0.0, 5.0]])
+
+
+def _sites(m: int, d: int = 2, n: int = 20) -> dict[str, FloatArray]:
+    rng = np.random.default_rng(m * 100 + d)
+    return {f"site-{i}": rng.normal(size=(n, d)) for i in range(m)}
+
+
+def _offsets(figure: Figure, gid: str) -> FloatArray:
+    found = [c for c in figure.axes[0].collections if c.get_gid() == gid]
+    return np.asarray(found[0].get_offsets()) if found else np.empty((0, 2))
+
+
+def _legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def _circles(figure: Figure) -> list[Circle]:
+    return [patch for patch in figure.axes[0].patches if isinstance(patch, Circle)]
+
+
+def test_every_row_is_drawn_in_the_colour_of_its_site():
+    sites = _sites(3)
+    figure = federation_picture(sites, CENTROIDS)
+    rows = next(c for c in figure.axes[0].collections if c.get_gid() == "rows")
+    colour_of = {tuple(x): tuple(c[:3]) for x, c in zip(rows.get_offsets(), rows.get_facecolors(), strict=True)}
+    assert len(colour_of) == 60
+    for name, colour in zip(sites, PALETTE, strict=False):
+        for x in sites[name]:
+            assert colour_of[tuple(x)] == pytest.approx(to_rgba(colour)[:3])
+
+
+def test_recovered_and_true_centroids_are_where_they_should_be():
+    true = CENTROIDS[:2] + 0.5
+    figure = federation_picture(_sites(2), CENTROIDS, true_centroids=true)
+    np.testing.assert_array_equal(_offsets(figure, "recovered"), CENTROIDS)
+    np.testing.assert_array_equal(_offsets(figure, "true"), true)
+    assert _legend(figure) == ["recovered centroids", "true centroids", "site-0", "site-1"]
+
+
+def test_radii_are_circles_around_the_recovered_centroids_in_two_features():
+    figure = federation_picture(_sites(2), CENTROIDS, radii=[1.0, 2.0, 0.0])
+    assert [(circle.center, circle.radius) for circle in _circles(figure)] == [
+        ((0.0, 0.0), 1.0),
+        ((5.0, 5.0), 2.0),
+        ((0.0, 5.0), 0.0),
+    ]
+    assert "radii" in _legend(figure)
+    axes = figure.axes[0]
+    assert axes.get_aspect() == 1.0
+    assert axes.get_ylim()[1] > 7.0  # a circle is never cut off
+    assert "adii" not in figure.get_supxlabel()
+
+
+def test_without_radii_there_are_no_circles():
+    figure = federation_picture(_sites(2), CENTROIDS)
+    assert _circles(figure) == []
+    assert "radii" not in _legend(figure)
+
+
+def test_more_features_show_the_principal_plane_without_radii_and_say_so():
+    sites = {name: X * [5.0, 1.0, 3.0, 0.1] for name, X in _sites(2, d=4).items()}
+    centroids = np.array([[1.0, 2.0, 3.0, 4.0], [0.0, -1.0, 0.0, 2.0]])
+    figure = federation_picture(sites, centroids, radii=[1.0, 1.0])
+    assert _circles(figure) == []
+    assert "Radii are not drawn" in figure.get_supxlabel()
+
+    pooled = np.concatenate(list(sites.values()))
+    oracle = PCA(2).fit(pooled)
+    directions = oracle.components_ * np.sign([c[np.abs(c).argmax()] for c in oracle.components_])[:, None]
+    expected = (pooled - pooled.mean(axis=0)) @ directions.T
+    drawn = _offsets(figure, "rows")
+    np.testing.assert_allclose(drawn[np.argsort(drawn[:, 0])], expected[np.argsort(expected[:, 0])], atol=1e-9)
+    np.testing.assert_allclose(_offsets(figure, "recovered"), (centroids - pooled.mean(axis=0)) @ directions.T)
+    shares = 100 * oracle.explained_variance_ratio_
+    axes = figure.axes[0]
+    assert axes.get_xlabel() == f"principal component 1 ({shares[0]:.1f} % of the variance)"
+    assert axes.get_ylabel() == f"principal component 2 ({shares[1]:.1f} % of the variance)"
+
+
+def test_one_feature_is_a_strip_per_site_with_radii_as_intervals():
+    sites = {"a": np.array([[1.0], [2.0]]), "b": np.empty((0, 1)), "c": np.array([[7.0]])}
+    figure = federation_picture(sites, [[1.5], [7.0]], true_centroids=[[1.0]], radii=[0.5, 1.0])
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["centroids", "a", "b (no rows)", "c"]
+    heights = dict(zip(["centroids", "a", "b", "c"], axes.get_yticks(), strict=True))
+    drawn = {float(x): float(y) for x, y in _offsets(figure, "rows")}
+    assert sorted(drawn) == [1.0, 2.0, 7.0]
+    assert abs(drawn[1.0] - heights["a"]) < 0.5
+    assert abs(drawn[7.0] - heights["c"]) < 0.5
+    assert _offsets(figure, "recovered").tolist() == [[1.5, 3.0], [7.0, 3.0]]
+    intervals = [line.get_xdata() for line in axes.lines if line.get_gid() == "radius"]
+    np.testing.assert_allclose(intervals, [[1.0, 2.0], [6.0, 8.0]])
+    assert _circles(figure) == []
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 40])
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_hardly_any_rows_and_one_centroid_can_be_drawn(tmp_path, d: int, n: int):
+    sites = {"empty": np.empty((0, d)), "small": np.ones((n, d))}
+    figure = federation_picture(sites, np.zeros((1, d)), true_centroids=np.ones((1, d)), radii=[1.0])
+    assert len(_offsets(figure, "rows")) == n
+    assert save(figure, tmp_path / "p.png").stat().st_size > 1000
+
+
+def test_only_so_many_rows_are_drawn_the_same_ones_every_time():
+    sites = _sites(2, n=500)
+    first = federation_picture(sites, CENTROIDS, max_points=100)
+    second = federation_picture(sites, CENTROIDS, max_points=100)
+    drawn = _offsets(first, "rows")
+    assert len(drawn) == 100
+    assert {tuple(x) for x in drawn} <= {tuple(x) for X in sites.values() for x in X}
+    np.testing.assert_array_equal(drawn, _offsets(second, "rows"))
+    assert first.get_supxlabel() == "100 of 1,000 rows of 2 sites, one colour each"
+
+
+@pytest.mark.parametrize("m", [LEGEND_SITES, LEGEND_SITES + 1])
+def test_sites_are_in_the_legend_while_they_fit(m: int):
+    figure = federation_picture(_sites(m, n=5), CENTROIDS)
+    expected = [f"site-{i}" for i in range(m)] if m <= LEGEND_SITES else []
+    assert _legend(figure) == ["recovered centroids", *expected]
+    rows = next(c for c in figure.axes[0].collections if c.get_gid() == "rows")
+    assert len({tuple(colour) for colour in rows.get_facecolors()}) == m  # each site a colour of its own
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_names_with_dollar_signs_and_underscores_are_printed_as_they_are(tmp_path, d: int):
+    sites = {"_north": np.zeros((1, d)), "$\\no$ {": np.ones((1, d)), "h" * 60: np.empty((0, d))}
+    figure = federation_picture(sites, np.zeros((1, d)), title="cost $\\no$")
+    save(figure, tmp_path / "p.png")
+    shown = _legend(figure) if d == 2 else [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert shown[1:] == ["_north", "$\\no$ {", "h" * 23 + "… (no rows)"]
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_the_same_input_gives_the_same_bytes(tmp_path, d: int):
+    def draw() -> Figure:
+        return federation_picture(_sites(3, d), np.zeros((2, d)), radii=[1.0, 2.0], title="twice", max_points=50)
+
+    figure = draw()
+    first = save(figure, tmp_path / "1.png").read_bytes()
+    assert save(figure, tmp_path / "2.png").read_bytes() == first
+    assert save(draw(), str(tmp_path / "3.png")).read_bytes() == first
+    assert first.startswith(b"\x89PNG")
+    assert b"tEXt" not in first  # no date, no program
+
+
+def test_saving_a_figure_again_does_not_move_its_axes(tmp_path):
+    # With these values matplotlib's own layout moves the axes from one drawing to the next.
+    sites = {"s": np.linspace(-37, 37, 10)[:, None], "empty": np.empty((0, 1))}
+    figure = federation_picture(sites, [[0.0], [0.0]], radii=[37.0, 74.0], title="x")
+    assert save(figure, tmp_path / "1.png").read_bytes() == save(figure, tmp_path / "2.png").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"sites": {}}, "at least one site"),
+        ({"sites": {"a": np.zeros((3, 3))}}, r"site 'a': expected shape \(n, 2.*got \(3, 3\)"),
+        ({"sites": {"a": np.zeros(3)}}, r"site 'a': .*got \(3,\)"),
+        ({"sites": {"a": np.array([[np.nan, 0.0]])}}, "site 'a': expected finite numbers; got 1"),
+        ({"sites": {"a": [["x", "y"]]}}, "site 'a': expected an array of numbers"),
+        ({"centroids": np.empty((0, 2))}, r"centroids: .*shape \(0, 2\)"),
+        ({"true_centroids": np.zeros((1, 3))}, r"true_centroids: .*got \(1, 3\)"),
+        ({"radii": [1.0]}, r"radii: .*shape \(3,\)"),
+        ({"radii": [1.0, -1.0, 1.0]}, "radii: expected one finite radius >= 0"),
+        ({"radii": ["a", 1.0, 1.0]}, "radii: expected"),
+        ({"max_points": 0}, "max_points: .*got 0"),
+    ],
+)
+def test_misuse_is_refused_with_what_came(change, text: str):
+    arguments = {"sites": _sites(1), "centroids": CENTROIDS, **change}
+    with pytest.raises(UserError, match=text):
+        federation_picture(arguments.pop("sites"), arguments.pop("centroids"), **arguments)
+
+
+def test_only_png_files_are_written(tmp_path):
+    with pytest.raises(UserError, match=r"picture\.pdf"):
+        save(federation_picture(_sites(1), CENTROIDS), tmp_path / "picture.pdf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_importing_is_cheap_and_drawing_leaves_pyplot_alone():
+    code = """
+import sys, flareclust.plots as plots
+print("matplotlib" in sys.modules)
+plots.federation_picture({"a": [[0.0, 0.0]]}, [[0.0, 0.0]])
+print("matplotlib.pyplot" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["False", "False"]
