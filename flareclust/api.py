@@ -1,0 +1,160 @@
+"""`flareclust.run`: one federated clustering from Python."""
+
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from flareclust.datasets import Dataset
+from flareclust.errors import FlareclustError, UserError
+from flareclust.experiment import check_out, evaluate, save, submit
+from flareclust.federation import OnRound
+from flareclust.flows.config import Experiment, folder_name
+from flareclust.prepare import Prepared, prepare, prepare_sites
+from flareclust.result import Result
+from flareclust.tables import check_rows
+from flareclust.typing import FloatArray
+
+
+def run(
+    algorithm: str,
+    data: str | Path | FloatArray | Mapping[str, Any] = "digits",
+    k: int | None = None,
+    *,
+    partition: str = "iid",
+    clients: int = 10,
+    seed: int = 0,
+    engine: str = "inprocess",
+    track: bool = False,
+    out: str | Path | None = None,
+    min_sites: int | None = None,
+    task_timeout: int = 600,
+    on_round: OnRound = lambda record: None,
+    **params: object,
+) -> Result:
+    """Cluster data that are spread over sites.
+
+    Args:
+        algorithm: a name from `flareclust.algorithms()`, e.g. "feca".
+        data: a data set's name, a table file, an array (n, d), or a mapping from site names to arrays (n_i, d) or
+            files; a mapping is not partitioned.
+        k: number of clusters; may be left out for data sets whose number is known.
+        partition: how the rows are dealt to sites: "iid", "dirichlet:0.3", ...; see `flareclust.partition`.
+        clients: number of sites.
+        seed: of the partition and of the job.
+        engine: "inprocess" or "simulator".
+        track: whether to log an MLflow run; NVFlare engines then go through the Prefect flow.
+        out: folder for the result's files; None for none (tracked runs then use `flareclust-runs/...`).
+        min_sites: quorum of a round; None for more than half of the sites.
+        task_timeout: seconds a site has for one task.
+        on_round: called with a record per exchange while the job runs.
+        **params: the algorithm's own settings, e.g. n_init=10.
+
+    Raises:
+        UserError: the request cannot be carried out as stated.
+        JobFailed: the federation did not reach a result; the text names the sites and their reasons.
+
+    Example:
+        >>> import flareclust
+        >>> result = flareclust.run("feca", data="iris", k=3, clients=3)
+        >>> result.centroids.shape
+        (3, 4)
+    """
+    name = str(data) if isinstance(data, str | Path) else "own data"
+    experiment = make_experiment(
+        algorithm=algorithm,
+        data=name,
+        k=k,
+        partition="none" if isinstance(data, Mapping) else partition,
+        clients=len(data) if isinstance(data, Mapping) else clients,
+        seed=seed,
+        engine=engine,
+        params=params,
+        min_sites=min_sites,
+        task_timeout=task_timeout,
+    )
+    loaded = _in_memory(experiment, data)
+    return run_experiment(experiment, loaded, track=track, out=None if out is None else Path(out), on_round=on_round)
+
+
+def make_experiment(**settings: Any) -> Experiment:
+    """Return the Experiment, or raise UserError with what is wrong in plain words."""
+    try:
+        return Experiment(**settings)
+    except ValidationError as error:
+        raise UserError("; ".join(_plain_words(problem) for problem in error.errors())) from None
+
+
+def run_experiment(
+    experiment: Experiment,
+    prepared: Prepared | None = None,
+    *,
+    track: bool,
+    out: Path | None,
+    on_round: OnRound = lambda record: None,
+) -> Result:
+    """Run an experiment where it belongs: through the flow (tracked, NVFlare), or by plain function calls.
+
+    Args:
+        experiment: what to run.
+        prepared: the federation, where its rows are in memory; else it is prepared from the experiment.
+        track: whether to log an MLflow run.
+        out: folder for the files; None for none, or a folder of its own for tracked runs.
+        on_round: called with a record per exchange.
+    """
+    if track and out is None:
+        out = folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
+    if out is not None:
+        check_out(out)
+    if not track:
+        return _run_untracked(experiment, prepared, out, on_round)
+    assert out is not None
+    if experiment.engine == "inprocess":
+        return _run_tracked(experiment, prepared, out, on_round)
+    from flareclust.flows.experiment import run_flow
+
+    return run_flow(experiment, prepared, out, on_round)
+
+
+def _run_untracked(experiment: Experiment, prepared: Prepared | None, out: Path | None, on_round: OnRound) -> Result:
+    started = time.time()
+    prepared = prepared or prepare(experiment)
+    outcome = submit(experiment, prepared, on_round)
+    result = evaluate(experiment, prepared, outcome, time.time() - started)
+    return result if out is None else save(result, outcome, experiment, out)
+
+
+def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound) -> Result:
+    from flareclust.record import fail_run, log_run, start_run
+
+    started = time.time()
+    prepared = prepared or prepare(experiment)
+    run_id = start_run(experiment, experiment.key(uuid.uuid4().hex), {})
+    try:
+        outcome = submit(experiment, prepared, on_round)
+        result = save(evaluate(experiment, prepared, outcome, time.time() - started), outcome, experiment, out)
+        return log_run(result, outcome, experiment, run_id, started)
+    except BaseException as error:
+        fail_run(experiment, run_id, str(error) or type(error).__name__)
+        raise
+
+
+def _in_memory(experiment: Experiment, data: object) -> Prepared | None:
+    if isinstance(data, str | Path):
+        return None
+    if isinstance(data, Mapping):
+        return prepare_sites(experiment, data)
+    X = check_rows(np.asarray(data), where="data")
+    return prepare(experiment, Dataset(name="own data", X=X))
+
+
+def _plain_words(problem: Mapping[str, Any]) -> str:
+    reason = problem.get("ctx", {}).get("error")
+    if isinstance(reason, FlareclustError | ValueError):
+        return str(reason)
+    where = ".".join(str(part) for part in problem["loc"]) or "experiment"
+    return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}"

@@ -1,0 +1,242 @@
+"""The command `flareclust`.
+
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the job failed, 2 the request was wrong.
+"""
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flareclust.errors import FlareclustError, UserError
+from flareclust.version import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Federated clustering for NVIDIA FLARE: recover the clusters of data that may not be pooled.",
+)
+data_app = typer.Typer(no_args_is_help=True, help="Data sets known by name.")
+jobs_app = typer.Typer(no_args_is_help=True, help="NVFlare jobs to deploy.")
+app.add_typer(data_app, name="data")
+app.add_typer(jobs_app, name="jobs")
+
+K = Annotated[int | None, typer.Option("--k", help="Number of clusters; known for the named data sets.")]
+Seed = Annotated[int, typer.Option(help="Decides the partition and every random choice.")]
+Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting of the algorithm.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
+
+
+@app.command()
+def run(
+    algorithm: Annotated[str, typer.Argument(help="See `flareclust list`.")],
+    data: Annotated[str, typer.Option(help="A name from `flareclust data list`, a file, or a folder.")] = "digits",
+    k: K = None,
+    partition: Annotated[
+        str,
+        typer.Option(
+            help="iid, dirichlet:0.3, dirichlet-class:0.3, clusters:4, power:1.2, beta:0.1, or none: --data is a folder with a file per site."
+        ),
+    ] = "iid",
+    clients: Annotated[int, typer.Option(help="Number of sites.")] = 10,
+    seed: Seed = 0,
+    engine: Annotated[str, typer.Option(help="simulator (NVFlare) or inprocess.")] = "",
+    settings: Settings = [],  # noqa: B006 - typer reads the default, nothing changes it
+    min_sites: Annotated[int | None, typer.Option(help="Sites a round needs; more than half by default.")] = None,
+    task_timeout: Annotated[int, typer.Option(help="Seconds a site has for one task.")] = 600,
+    out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
+    track: Annotated[bool, typer.Option(help="Log the run to MLflow.")] = True,
+    register: Annotated[str | None, typer.Option(help="Register the model in MLflow under this name.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cluster data that are spread over sites, and say how well it went."""
+    from flareclust import registry, report
+    from flareclust.api import make_experiment, run_experiment
+
+    if register and not track:
+        raise UserError("--register needs tracking; leave out --no-track")
+    chosen = engine or ("simulator" if registry.get(algorithm).federated else "inprocess")
+    experiment = make_experiment(
+        algorithm=algorithm,
+        data=data,
+        k=k,
+        partition=partition,
+        clients=clients,
+        seed=seed,
+        engine=chosen,
+        params=parse_settings(settings),
+        min_sites=min_sites,
+        task_timeout=task_timeout,
+        register_as=register,
+    )
+    with redirect_stdout(sys.stderr), report.progress(experiment) as on_round:
+        result = run_experiment(experiment, track=track, out=out or report.default_out(experiment), on_round=on_round)
+    if as_json:
+        typer.echo(json.dumps(result.to_json(), allow_nan=False))
+    else:
+        report.print_result(result)
+
+
+@app.command("list")
+def list_algorithms(as_json: AsJson = False) -> None:
+    """List the algorithms with their settings."""
+    from flareclust import registry, report
+
+    table = registry.algorithms()
+    if as_json:
+        typer.echo(json.dumps([report.algorithm_row(algorithm) for algorithm in table.values()], default=str))
+    else:
+        report.print_algorithms(table.values())
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """List the data sets and whether they are on this machine."""
+    from flareclust import datasets, report
+
+    report.print_pairs("data set", datasets.describe())
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="A name from `flareclust data list`.")],
+    folder: Annotated[Path | None, typer.Option(help="Where to put it; $FLARECLUST_DATA by default.")] = None,
+) -> None:
+    """Fetch a data set from its official address."""
+    from flareclust import datasets
+
+    typer.echo(datasets.get(name, folder))
+
+
+@jobs_app.command("export")
+def jobs_export(
+    algorithm: Annotated[str, typer.Argument(help="See `flareclust list`.")],
+    folder: Annotated[Path, typer.Argument(help="The job folder to write.")],
+    k: Annotated[int, typer.Option("--k", help="Number of clusters.")],
+    seed: Seed = 0,
+    settings: Settings = [],  # noqa: B006
+    min_sites: Annotated[int | None, typer.Option(help="Sites a round needs; more than half by default.")] = None,
+    task_timeout: Annotated[int, typer.Option(help="Seconds a site has for one task.")] = 600,
+    byoc: Annotated[bool, typer.Option(help="Copy the code into the job, for sites without flareclust.")] = False,
+) -> None:
+    """Write the NVFlare job of an algorithm, to be submitted with `nvflare job submit -j FOLDER`."""
+    from flareclust import registry
+    from flareclust.engines.job import build_job, export_job
+    from flareclust.engines.options import JobOptions
+
+    options = JobOptions(k=k, seed=seed, min_sites=min_sites, task_timeout=task_timeout)
+    job = build_job(registry.get(algorithm), parse_settings(settings), options, packaged=not byoc)
+    with redirect_stdout(sys.stderr):
+        path = export_job(job, folder)
+    typer.echo(path)
+
+
+@app.command()
+def assign(
+    result: Annotated[Path, typer.Argument(help="Folder with result.npz and result.json.")],
+    data: Annotated[Path, typer.Option(help="The late site's file.")],
+    site: Annotated[str, typer.Option(help="The late site's name.")] = "late-site",
+    out: Annotated[Path, typer.Option(help="Folder for labels.csv.")] = Path(),
+) -> None:
+    """Place a late site's rows in the clusters of a finished federation, without asking the other sites."""
+    from flareclust import report
+    from flareclust.late import place
+    from flareclust.sites import write_labels
+    from flareclust.tables import read_table
+
+    labels = place(result, read_table(data).X, site)
+    out.mkdir(parents=True, exist_ok=True)
+    write_labels(out, labels)
+    report.print_placement(labels, out)
+
+
+@app.command()
+def ui(
+    port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
+    uri: Annotated[str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or ./mlflow.db.")] = None,
+) -> None:
+    """Open MLflow's pages on the project's store."""
+    from flareclust.tracking import ui_command
+
+    command = ui_command(uri, port)
+    typer.echo(f"http://127.0.0.1:{port}  (Ctrl-C ends it)", err=True)
+    os.execv(command[0], command)
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show what NVFlare, Prefect and MLflow log.")
+    ] = False,
+) -> None:
+    """Set what all commands share."""
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
+    if not verbose:
+        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+        os.environ.setdefault("PREFECT_LOGGING_SERVER_LEVEL", "CRITICAL")
+    if version:
+        typer.echo(f"flareclust {__version__}")
+        raise typer.Exit
+
+
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
+    """Return `key=value` pairs as a dict; values are JSON where they can be, else text.
+
+    Raises:
+        UserError: a pair has no `=`, or a key comes twice.
+    """
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set expects key=value, got {pair!r}")
+        if key in settings:
+            raise UserError(f"--set names {key!r} twice")
+        try:
+            settings[key] = json.loads(value)
+        except json.JSONDecodeError:
+            settings[key] = value
+    return settings
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command and exit with its code."""
+    signal.signal(signal.SIGTERM, _interrupt)  # so that `finally` runs and no simulator is left behind
+    sys.exit(_guarded(lambda: app(args, standalone_mode=False)))
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _guarded(command: Callable[[], object]) -> int:
+    from click.exceptions import Abort, ClickException
+
+    try:
+        code = command()
+    except UserError as error:
+        return _complain(str(error), 2)
+    except FlareclustError as error:
+        return _complain(str(error), 1)
+    except ClickException as error:
+        error.show()
+        return 2
+    except (KeyboardInterrupt, Abort):
+        return _complain("interrupted; nothing was kept", 130)
+    return code if isinstance(code, int) else 0
+
+
+def _complain(text: str, code: int) -> int:
+    typer.echo(f"error: {text}", err=True)
+    return code

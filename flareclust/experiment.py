@@ -1,0 +1,146 @@
+"""The steps of an experiment as plain functions: submit, evaluate, save. `flareclust.run` and the flows call them."""
+
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from flareclust import outcome as outcome_files
+from flareclust import registry
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.engines.pooled import run_pooled
+from flareclust.errors import UserError
+from flareclust.federation import OnRound
+from flareclust.flows.config import Experiment
+from flareclust.metrics import sigma, truth_metrics
+from flareclust.outcome import Outcome
+from flareclust.prepare import Prepared, arrays_of
+from flareclust.result import Result
+from flareclust.typing import IntArray
+from flareclust.version import __version__
+
+PICTURE = "picture.png"
+
+
+def submit(experiment: Experiment, prepared: Prepared, on_round: OnRound = lambda record: None) -> Outcome:
+    """Run the federation in the experiment's engine.
+
+    Raises:
+        JobFailed: it started and did not reach a result.
+        UserError: a setting is wrong.
+    """
+    algorithm = registry.get(experiment.algorithm)
+    options = JobOptions(
+        k=prepared.k,
+        seed=experiment.seed,
+        min_sites=experiment.min_sites,
+        task_timeout=experiment.task_timeout,
+    )
+    if not algorithm.federated:
+        return run_pooled(algorithm, experiment.params, arrays_of(prepared.sites), options)
+    if experiment.engine == "inprocess":
+        return run_inprocess(algorithm, experiment.params, prepared.sites, options, on_round)
+    from flareclust.engines.simulator import run_simulator  # psutil and NVFlare's job classes: not needed in-process
+
+    with tempfile.TemporaryDirectory(prefix="flareclust-") as scratch:
+        return run_simulator(algorithm, experiment.params, prepared.sites, options, Path(scratch), on_round)
+
+
+def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, seconds: float) -> Result:
+    """Compare the outcome with the truth, where there is one, and put everything into a `Result`.
+
+    Args:
+        experiment: what was asked.
+        prepared: what it ran on.
+        outcome: what the engine returned.
+        seconds: wall time from before the data were loaded until now.
+    """
+    dataset = prepared.dataset
+    labels = _pooled_labels(prepared, outcome)
+    metrics: dict[str, float | None] = dict(outcome.metrics)
+    if dataset is not None:
+        known = labels >= 0
+        y = dataset.y[known] if dataset.y is not None and known.any() else None
+        metrics |= truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=dataset.centroids)
+        if dataset.centroids is not None and "received_radii" in outcome.arrays:
+            received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
+            metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))
+    algorithm = registry.get(experiment.algorithm)
+    return Result(
+        algorithm=experiment.algorithm,
+        engine=experiment.engine,
+        seed=experiment.seed,
+        k=prepared.k,
+        clients=len(prepared.sites),
+        params=algorithm.parameters() | experiment.params,
+        rounds=outcome.n_rounds,
+        seconds={"total": seconds, "local_max": outcome.seconds_local, "merge": outcome.seconds_merge},
+        bytes={"up": outcome.bytes_up, "down": outcome.bytes_down},
+        centroids_found=len(outcome.centroids),
+        metrics=metrics,
+        centroids_file=None,
+        warnings=_warnings(prepared, outcome),
+        centroids=outcome.centroids,
+        labels=labels,
+        site_labels=outcome.labels,
+        arrays=outcome.arrays,
+        sites=arrays_of(prepared.sites, skip_unreadable=True),
+        true_centroids=None if dataset is None else dataset.centroids,
+        columns=None if dataset is None else dataset.columns,
+    )
+
+
+def check_out(folder: Path) -> None:
+    """Raise UserError unless a result may be written to `folder`: new, empty, or an older result."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; --out must name a folder")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / outcome_files.SUMMARY).exists():
+        raise UserError(f"{folder} holds other files than a result; choose a new folder")
+
+
+def save(result: Result, outcome: Outcome, experiment: Experiment, folder: Path) -> Result:
+    """Write the result's files to `folder` in one step; return the result with `centroids_file` set.
+
+    The folder holds result.npz, result.json, rounds.jsonl and picture.png. It appears complete or not at all.
+    """
+    from flareclust import plots
+
+    check_out(folder)
+    folder = folder.absolute()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    result = replace(result, centroids_file=str(folder / outcome_files.ARRAYS))
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
+        new = Path(scratch) / "new"
+        new.mkdir()
+        about = {**result.to_json(), "experiment": experiment.model_dump(mode="json"), "flareclust": __version__}
+        outcome_files.write(outcome, new, about)
+        if result.sites:
+            plots.save(result.plot(), new / PICTURE)
+        if folder.exists():
+            shutil.move(str(folder), str(Path(scratch) / "old"))
+        shutil.move(str(new), str(folder))
+    return result
+
+
+def _pooled_labels(prepared: Prepared, outcome: Outcome) -> IntArray:
+    """Return the labels (n,) in the order of the data set, or of the sites' names; -1 where a site gave none."""
+    if prepared.index is None:
+        return np.concatenate([outcome.labels[site] for site in sorted(outcome.labels)] or [np.empty(0, np.int64)])
+    labels = np.full(sum(len(rows) for rows in prepared.index.values()), -1, dtype=np.int64)
+    for site, found in outcome.labels.items():
+        labels[prepared.index[site]] = found
+    return labels
+
+
+def _warnings(prepared: Prepared, outcome: Outcome) -> list[str]:
+    warnings = [f"{site} {reason}" for site, reason in sorted(outcome.refused.items())]
+    if len(outcome.centroids) < prepared.k:
+        warnings.append(f"{len(outcome.centroids)} centroids were found where k={prepared.k} were asked for")
+    return warnings
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

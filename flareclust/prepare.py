@@ -1,0 +1,131 @@
+"""From an experiment to a federation that can run: data loaded, rows dealt to sites."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from flareclust.datasets import Dataset, load
+from flareclust.errors import Refusal, UserError
+from flareclust.flows.config import Experiment
+from flareclust.partition import parse, partition
+from flareclust.seeding import stream
+from flareclust.sites import SiteData
+from flareclust.tables import SUFFIXES
+from flareclust.typing import FloatArray, IntArray, Rows
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A federation ready to run.
+
+    Attributes:
+        k: number of clusters.
+        sites: rows (n_i, d), or the file with them, by site.
+        index: which rows of the data set each site has; None where the sites brought their own.
+        dataset: the data set that was split, None where there is none.
+    """
+
+    k: int
+    sites: Mapping[str, Rows]
+    index: Mapping[str, IntArray] | None = None
+    dataset: Dataset | None = None
+
+
+def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
+    """Load the data and deal the rows to sites.
+
+    Args:
+        experiment: names the data, unless `dataset` is given.
+        dataset: the data in memory.
+
+    Raises:
+        UserError: the data cannot be loaded or split as asked, or k is not known.
+    """
+    if dataset is None and parse(experiment.partition).name == "none":
+        return Prepared(_known_k(experiment.k, None), site_files(Path(experiment.data)))
+    dataset = dataset or load(experiment.data)
+    k = _known_k(experiment.k, dataset)
+    rng = stream(experiment.seed, 0, "partition")
+    index = partition(experiment.partition, dataset.X, dataset.y, experiment.clients, rng)
+    return Prepared(k, {site: dataset.X[rows] for site, rows in index.items()}, index, dataset)
+
+
+def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepared:
+    """Take rows by site as they are: arrays (n_i, d) or paths of files.
+
+    Raises:
+        UserError: an array is not a numeric table, or a name cannot be a site's; NaN is left to the site to refuse.
+    """
+    rows = {_site_name(name): _as_rows(name, value) for name, value in sites.items()}
+    if not rows:
+        raise UserError("no sites: expected a mapping of site names to rows")
+    return Prepared(_known_k(experiment.k, None), dict(sorted(rows.items())))
+
+
+def site_files(folder: Path) -> dict[str, Rows]:
+    """Return the table files in a folder by site: the site's name is the file's name without its ending.
+
+    Raises:
+        UserError: the folder is missing, has no table files, or two of one site.
+    """
+    if not folder.is_dir():
+        raise UserError(f'with partition "none", data must be a folder with one file per site; {folder} is none')
+    files: dict[str, Rows] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix in SUFFIXES:
+            name = _site_name(path.stem)
+            if name in files:
+                raise UserError(f"{folder} has two files for {name}: {files[name]} and {path}")
+            files[name] = path
+    if not files:
+        raise UserError(f"{folder} has no files ending in {', '.join(SUFFIXES)}")
+    return files
+
+
+def arrays_of(sites: Mapping[str, Rows], *, skip_unreadable: bool = False) -> dict[str, FloatArray]:
+    """Return the rows (n_i, d) of every site.
+
+    Args:
+        sites: arrays, or files to read.
+        skip_unreadable: whether to leave out sites whose files cannot be used, instead of raising.
+
+    Raises:
+        UserError: a file cannot be used; the text names the site.
+    """
+    arrays = {}
+    for site, rows in sites.items():
+        try:
+            arrays[site] = SiteData(rows).rows() if isinstance(rows, Path) else rows
+        except Refusal as error:
+            if not skip_unreadable:
+                raise UserError(f"{site} {error}") from error
+    return arrays
+
+
+def _known_k(k: int | None, dataset: Dataset | None) -> int:
+    if k is not None:
+        return k
+    known = None if dataset is None else dataset.n_clusters
+    if known is None:
+        raise UserError("k is not known for these data; say how many clusters to look for (--k, or k=)")
+    return known
+
+
+def _site_name(name: str) -> str:
+    if not name or not all(c.isalnum() or c in "-_" for c in name) or name == "server":
+        raise UserError(f"{name!r} cannot be a site's name: use letters, digits, - and _ (and not 'server')")
+    return name
+
+
+def _as_rows(name: str, value: object) -> Rows:
+    if isinstance(value, str | Path):
+        return Path(value)
+    try:
+        rows = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UserError(f"{name}: expected a numeric array of shape (n, d)") from None
+    if rows.ndim != 2:
+        raise UserError(f"{name}: expected a table of shape (n, d), got shape {rows.shape}")
+    return rows

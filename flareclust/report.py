@@ -1,0 +1,118 @@
+"""What the command line shows a person."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from flareclust.federation import OnRound
+from flareclust.flows.config import Experiment, folder_name
+from flareclust.message import Schema
+from flareclust.registry import Algorithm
+from flareclust.result import Result
+from flareclust.sites import LABELS_FILE
+from flareclust.typing import IntArray
+
+
+def default_out(experiment: Experiment) -> Path:
+    """Return a new folder for this run's files."""
+    return folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
+
+
+@contextmanager
+def progress(experiment: Experiment) -> Iterator[OnRound]:
+    """Show rounds and sites on stderr while a job runs, if that is a terminal; give the callback to feed it."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda record: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(f"{experiment.name}: starting {experiment.clients} sites", total=None)
+
+        def on_round(record: Mapping[str, object]) -> None:
+            sites, refused = record["sites"], record["refused"]
+            assert isinstance(sites, list)
+            assert isinstance(refused, dict)
+            lost = f", {len(refused)} left out" if refused else ""
+            text = f"{experiment.name}: {record['step']} round {record['round']}, {len(sites)} sites{lost}"
+            bar.update(task, description=text)
+
+        yield on_round
+
+
+def print_result(result: Result) -> None:
+    """Print a result as a table, with its warnings and where its files are."""
+    console = Console()
+    table = Table(title=f"{result.algorithm}, {result.engine}, {result.clients} sites, seed {result.seed}", box=None)
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    table.add_row("centroids found", f"{result.centroids_found} of {result.k}")
+    for name, value in result.metrics.items():
+        table.add_row(name.replace("_", " "), "undefined" if value is None else f"{value:,.4f}")
+    table.add_row("rounds", str(result.rounds))
+    for name, seconds in result.seconds.items():
+        table.add_row(f"seconds {name.replace('_', ' ')}", f"{seconds:,.3f}")
+    for name, size in result.bytes.items():
+        table.add_row(f"bytes {name}", f"{size:,}")
+    console.print(table)
+    for warning in result.warnings:
+        console.print(f"[yellow]note:[/] {warning}", highlight=False)
+    if result.centroids_file:
+        console.print(f"files: {Path(result.centroids_file).parent}", highlight=False, soft_wrap=True)
+    if result.run_id:
+        console.print(f"MLflow run {result.run_id}; see it with: flareclust ui", highlight=False, soft_wrap=True)
+
+
+def algorithm_row(algorithm: Algorithm) -> dict[str, Any]:
+    """Return one algorithm's line for tables: what it is, what leaves a site, its settings."""
+    sends = algorithm.executor_class().reply if algorithm.federated else None
+    return {
+        "name": algorithm.name,
+        "title": algorithm.title,
+        "federated": algorithm.federated,
+        "sends": describe_schema(sends) if sends else "everything: not federated",
+        "parameters": algorithm.parameters(),
+        "promises": sorted(algorithm.promises),
+        "source": algorithm.source,
+    }
+
+
+def describe_schema(schema: Schema) -> str:
+    """Return a schema in words: `centroids float64 (k, d), radii float64 (k)`."""
+    return ", ".join(f"{name} {field}" for name, field in schema.fields.items())
+
+
+def print_algorithms(algorithms: Iterable[Algorithm]) -> None:
+    """Print the registry as a table."""
+    table = Table(box=None)
+    for heading in ("name", "what it is", "settings (--set)", "what leaves a site"):
+        table.add_column(heading)
+    for algorithm in algorithms:
+        row = algorithm_row(algorithm)
+        settings = ", ".join(f"{name}={value}" for name, value in row["parameters"].items())
+        table.add_row(row["name"], row["title"], settings, row["sends"])
+    Console().print(table)
+
+
+def print_pairs(heading: str, pairs: Mapping[str, str]) -> None:
+    """Print names with a line about each."""
+    table = Table(box=None)
+    table.add_column(heading)
+    table.add_column("")
+    for name, text in pairs.items():
+        table.add_row(name, text)
+    Console().print(table)
+
+
+def print_placement(labels: IntArray, folder: Path) -> None:
+    """Print how many of a late site's rows went to which cluster."""
+    clusters, counts = np.unique(labels, return_counts=True)
+    print_pairs("cluster", {str(c): f"{n} rows" for c, n in zip(clusters, counts, strict=True)})
+    Console().print(f"labels: {folder / LABELS_FILE}", highlight=False, soft_wrap=True)

@@ -1,0 +1,111 @@
+"""What a user gets: the recovered centroids, what they are worth and what they cost."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flareclust.core.lloyd import assign
+from flareclust.tables import check_rows
+from flareclust.typing import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of `flareclust.run`.
+
+    Attributes:
+        algorithm: its name.
+        engine: where it ran.
+        seed: of the job.
+        k: number of clusters asked for.
+        clients: number of sites.
+        params: the algorithm's own settings.
+        rounds: clustering rounds, the assessment not counted.
+        seconds: `total`; `local_max`, the longest local computation of each exchange added up; `merge`, on the server.
+        bytes: arrays sent `up` by and `down` to all sites; for a yardstick that is not federated, the rows themselves.
+        centroids_found: how many centroids there are; can be fewer than k.
+        metrics: `inertia`, `simplified_silhouette`, `davies_bouldin` (None where undefined); with true centroids `l2`
+            (the data's unit), with true labels `ari`, `nmi`, `purity`, `accuracy`.
+        centroids_file: the npz with the centroids, None if nothing was written.
+        warnings: what the user should know, a sentence each.
+        centroids: (k, d).
+        labels: cluster of each row, in the order of the data (of the sites' names, where sites brought their own
+            rows); -1 for rows of sites that gave none.
+        site_labels: the same by site.
+        arrays: the algorithm's other arrays, e.g. FeCA's `radii`.
+        sites: rows of each site, kept for pictures; empty where they are not in this process.
+        true_centroids: (k*, d) where they are known.
+        columns: names of the columns (d), where they have any.
+        run_id: the MLflow run, None if not tracked.
+    """
+
+    algorithm: str
+    engine: str
+    seed: int
+    k: int
+    clients: int
+    params: Mapping[str, Any]
+    rounds: int
+    seconds: Mapping[str, float]
+    bytes: Mapping[str, int]
+    centroids_found: int
+    metrics: Mapping[str, float | None]
+    centroids_file: str | None
+    warnings: list[str]
+    centroids: FloatArray = field(repr=False)
+    labels: IntArray = field(repr=False)
+    site_labels: Mapping[str, IntArray] = field(repr=False, default_factory=dict)
+    arrays: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    sites: Mapping[str, FloatArray] = field(repr=False, default_factory=dict)
+    true_centroids: FloatArray | None = field(repr=False, default=None)
+    columns: tuple[str, ...] | None = None
+    run_id: str | None = None
+
+    def predict(self, X: object) -> IntArray:
+        """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
+
+        Raises:
+            UserError: X is not a finite table with as many columns as the centroids.
+        """
+        return assign(check_rows(np.asarray(X), where="X"), self.centroids)[0]
+
+    def plot(self) -> "Figure":
+        """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA)."""
+        from flareclust.plots import federation_picture
+
+        title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.clients} sites"
+        radii = self.arrays.get("radii")
+        return federation_picture(
+            self.sites, self.centroids, true_centroids=self.true_centroids, radii=radii, title=title
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain values, as the command line prints them with `--json`."""
+        return {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
+
+
+#: The fields of the JSON object, in its order.
+JSON_FIELDS = (
+    "algorithm",
+    "engine",
+    "seed",
+    "k",
+    "clients",
+    "params",
+    "rounds",
+    "seconds",
+    "bytes",
+    "centroids_found",
+    "metrics",
+    "centroids_file",
+    "warnings",
+)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,486 @@
+"""MLflow: one federation is one run, found again by its key.
+
+Runs are addressed by explicit ids through MlflowClient. Nothing here touches MLflow's active run or its global
+tracking address, so tasks in several threads and processes may log side by side. Every call may be repeated: a
+retried task finds the same run and leaves no second copy of a metric, a model or a version.
+
+MLflow is imported on first use, because that takes about a second.
+"""
+
+import csv
+import json
+import math
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+from urllib.request import getproxies
+
+import numpy as np
+
+from flareclust.errors import UserError
+from flareclust.typing import FloatArray
+
+DEFAULT_URI = "sqlite:///mlflow.db"
+RUN_KEY_TAG = "flareclust.run_key"
+ERROR_TAG = "flareclust.error"
+MODEL_NAME = "model"
+
+# MLflow's own limits, in characters. (Its client splits long lists into requests by itself.)
+_PARAM_LENGTH = 6000
+_TAG_LENGTH = 8000
+
+_SQLITE = "sqlite:///"
+
+
+class Tracker:
+    """Logs federations to one MLflow experiment.
+
+    A SQLite store is created when absent, whole or not at all, and brought to the installed MLflow's schema; its
+    files lie in the folder `mlruns` beside the database.
+
+    Args:
+        uri: Address of the store; None means MLFLOW_TRACKING_URI, else `DEFAULT_URI`.
+        experiment: Name of the experiment, created when absent.
+
+    Raises:
+        UserError: The store cannot be opened, or the experiment was deleted.
+    """
+
+    def __init__(self, uri: str | None = None, experiment: str = "flareclust") -> None:
+        self.uri = resolve_uri(uri)
+        self._client = _connect(self.uri)
+        self._experiment_id = self._open_experiment(experiment)
+
+    def start(
+        self, run_key: str, name: str, params: Mapping[str, object], tags: Mapping[str, object] | None = None
+    ) -> str:
+        """Open the run with this key, or create it, and return its id.
+
+        A run that is found is set to RUNNING again and loses the error of its earlier attempt. Finding and creating
+        are two steps in MLflow, so one key must not be started in two places at the same moment.
+
+        Args:
+            run_key: What makes this federation the same one when it is tried again.
+            name: Shown in MLflow's lists.
+            params: Logged as text, cut at MLflow's 6000 characters.
+            tags: Logged as text, cut at MLflow's 8000 characters.
+
+        Raises:
+            UserError: The run has another value for one of the params, or the key holds a quote.
+        """
+        from mlflow.entities import Param, RunTag
+
+        _check_quotable("run key", run_key)
+        texts = {key: str(value)[:_PARAM_LENGTH] for key, value in params.items()}
+        labels = {key: str(value)[:_TAG_LENGTH] for key, value in (tags or {}).items()} | {RUN_KEY_TAG: run_key}
+        found = self._client.search_runs(
+            [self._experiment_id],
+            filter_string=f"tags.`{RUN_KEY_TAG}` = '{run_key}'",
+            order_by=["attributes.start_time ASC"],
+            max_results=1,
+        )
+        if found:
+            run = found[0]
+            _check_unchanged(run.data.params, texts, run_key)
+            self._client.update_run(run.info.run_id, status="RUNNING", name=name)
+            if ERROR_TAG in run.data.tags:
+                self._client.delete_tag(run.info.run_id, ERROR_TAG)
+        else:
+            # The key goes in with the run: a crash between two calls must not leave a run that nobody finds again.
+            run = self._client.create_run(self._experiment_id, run_name=name, tags={RUN_KEY_TAG: run_key})
+        run_id = str(run.info.run_id)
+        self._client.log_batch(
+            run_id,
+            params=[Param(key, value) for key, value in texts.items()],
+            tags=[RunTag(key, value) for key, value in labels.items()],
+        )
+        return run_id
+
+    def log_rounds(self, run_id: str, rounds: Sequence[Mapping[str, float | None]], started_ms: int) -> None:
+        """Log what each round reported, as metrics `round/<key>`.
+
+        A step that a metric already has is left alone, so that rounds may be logged again after a retry, or after a
+        part of them was streamed. None and non-finite values are skipped: MLflow keeps infinity as the largest float.
+
+        Args:
+            run_id: The run.
+            rounds: One mapping per round; its `round` is the step.
+            started_ms: Start of the federation, milliseconds since 1970; round r is dated started_ms + r.
+
+        Raises:
+            UserError: A mapping has no `round`.
+        """
+        from mlflow.entities import Metric
+
+        logged = self._client.get_run(run_id).data.metrics
+        steps: dict[str, set[int]] = {}
+        metrics = []
+        for row in rounds:
+            if (number := row.get("round")) is None:
+                raise UserError(f"expected `round` in every mapping of rounds, got only {sorted(row)}")
+            step = int(number)
+            for key, value in _finite("round", {key: row[key] for key in row if key != "round"}):
+                if key not in steps:
+                    history = self._client.get_metric_history(run_id, key) if key in logged else []
+                    steps[key] = {metric.step for metric in history}
+                if step not in steps[key]:
+                    steps[key].add(step)
+                    metrics.append(Metric(key, value, started_ms + step, step))
+        self._client.log_batch(run_id, metrics)
+
+    def log_result(
+        self,
+        run_id: str,
+        *,
+        final: Mapping[str, float | None],
+        cost: Mapping[str, float | None],
+        centroids: FloatArray,
+        columns: Sequence[str] | None,
+        files: Sequence[Path],
+    ) -> None:
+        """Log the outcome: metrics `final/*` and `cost/*`, centroids.npz, centroids.csv and the given files.
+
+        Args:
+            run_id: The run.
+            final: Quality of the clustering; None and non-finite values are skipped.
+            cost: Seconds, bytes and the like; likewise.
+            centroids: (k, d), in the data's unit.
+            columns: d names for the header of centroids.csv; None means x0, x1, ...
+            files: Files to keep with the run under their own names.
+
+        Raises:
+            UserError: The names do not match the centroids, a file is missing, or two files have one name.
+        """
+        from mlflow.entities import Metric
+
+        names = _column_names(centroids, columns)
+        _check_files(files)
+        known = self._client.get_run(run_id).data.metrics
+        now = time.time_ns() // 1_000_000
+        pairs = [*_finite("final", final), *_finite("cost", cost)]
+        self._client.log_batch(run_id, [Metric(key, value, now, 0) for key, value in pairs if known.get(key) != value])
+        with tempfile.TemporaryDirectory() as scratch:
+            np.savez(Path(scratch, "centroids.npz"), centroids=centroids)
+            with Path(scratch, "centroids.csv").open("w", newline="", encoding="utf-8") as stream:
+                csv.writer(stream, lineterminator="\n").writerows([names, *centroids.tolist()])
+            self._client.log_artifacts(run_id, scratch)
+        for file in files:
+            self._client.log_artifact(run_id, str(file))
+
+    def log_model(self, run_id: str, centroids: FloatArray, columns: Sequence[str] | None = None) -> str:
+        """Log a model whose `predict` gives the nearest centroid, and return its address `runs:/<run_id>/model`.
+
+        With `columns` the model picks its columns by name; without, it takes arrays and tables of exactly d columns.
+
+        Args:
+            run_id: The run.
+            centroids: (k, d), finite.
+            columns: d names.
+
+        Raises:
+            UserError: The centroids are not finite, or the names do not match them.
+        """
+        from mlflow.entities import LoggedModelOutput
+
+        names = _column_names(centroids, columns) if columns is not None else None
+        if not np.isfinite(centroids).all():
+            raise UserError("expected finite centroids, got missing or infinite values; fill them before log_model")
+        run = self._client.get_run(run_id)
+        model = self._find_model(run_id) or self._client.create_logged_model(
+            self._experiment_id, name=MODEL_NAME, source_run_id=run_id, params=run.data.params
+        )
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch, MODEL_NAME)
+            _save_model(folder, centroids, names, run_id, model.model_id)
+            self._client.log_model_artifacts(model.model_id, str(folder))
+        self._client.finalize_logged_model(model.model_id, "READY")
+        outputs = run.outputs.model_outputs if run.outputs else []
+        if model.model_id not in {output.model_id for output in outputs}:
+            self._client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
+        return f"runs:/{run_id}/{MODEL_NAME}"
+
+    def register(self, run_id: str, model_name: str, alias: str | None = None) -> int:
+        """Enter the run's model in the registry and return its version; a second call returns the same version.
+
+        Args:
+            run_id: A run with a model.
+            model_name: Name in the registry, created when absent.
+            alias: Moved to this version when given, so that `models:/<model_name>@<alias>` loads it.
+
+        Raises:
+            UserError: The run has no model.
+        """
+        from mlflow.exceptions import MlflowException
+        from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
+
+        _check_quotable("model name", model_name)
+        if (model := self._find_model(run_id)) is None:
+            raise UserError(f"run {run_id} has no model to register; call log_model first")
+        try:
+            self._client.create_registered_model(model_name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        known = self._client.search_model_versions(f"name = '{model_name}' and run_id = '{run_id}'")
+        if known:
+            entry = known[0]
+        else:
+            # Not models:/<id> as the source: the SQL registry looks that up in MLflow's global store, whichever it is.
+            entry = self._client.create_model_version(
+                model_name, model.artifact_location, run_id=run_id, model_id=model.model_id
+            )
+            # Links the logged model's page to the registry; MLflow's fluent interface does the same.
+            links = json.loads(model.tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
+            links.append({"name": model_name, "version": entry.version})
+            self._client.set_logged_model_tags(model.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(links)})
+        if alias is not None:
+            self._client.set_registered_model_alias(model_name, alias, entry.version)
+        return int(entry.version)
+
+    def finish(self, run_id: str) -> None:
+        """Close the run as FINISHED."""
+        self._client.set_terminated(run_id, "FINISHED")
+
+    def fail(self, run_id: str, reason: str) -> None:
+        """Close the run as FAILED, with the reason in the tag `flareclust.error`."""
+        self._client.set_tag(run_id, ERROR_TAG, reason[:_TAG_LENGTH])
+        self._client.set_terminated(run_id, "FAILED")
+
+    def _open_experiment(self, name: str) -> str:
+        from mlflow.exceptions import MlflowException
+
+        if (experiment := self._client.get_experiment_by_name(name)) is None:
+            # A server knows where its files belong; for a local database MLflow would take the working directory.
+            file = _sqlite_file(self.uri)
+            location = (file.parent / "mlruns" / quote(name, safe=" ")).as_uri() if file else None
+            try:
+                return str(self._client.create_experiment(name, artifact_location=location))
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another process was quicker
+                    raise
+                experiment = self._client.get_experiment_by_name(name)
+        if experiment.lifecycle_stage == "deleted":
+            raise UserError(
+                f"the MLflow experiment {name!r} was deleted; choose another name, or restore it with "
+                f"`mlflow experiments restore --experiment-id {experiment.experiment_id}`"
+            )
+        return str(experiment.experiment_id)
+
+    def _find_model(self, run_id: str) -> Any:
+        query = f"name = '{MODEL_NAME}' AND source_run_id = '{run_id}'"
+        found = self._client.search_logged_models([self._experiment_id], filter_string=query, max_results=1)
+        return found[0] if found else None
+
+
+def resolve_uri(uri: str | None = None) -> str:
+    """Return the address of the store: the argument, else MLFLOW_TRACKING_URI, else `DEFAULT_URI`.
+
+    The path of a SQLite file is made absolute, so that the address means the same from every working directory.
+
+    Raises:
+        UserError: The address is a folder or an in-memory database.
+    """
+    chosen = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+    scheme, colon, _ = chosen.partition(":")
+    if scheme == "file" or not (colon or chosen == "databricks"):
+        raise UserError(
+            f"expected the address of an MLflow store, got {chosen!r}; use sqlite:///<file>, http://<host>:<port> or "
+            "postgresql://<user>@<host>/<database> (MLflow no longer keeps runs in plain folders)"
+        )
+    if scheme != "sqlite":
+        return chosen
+    path = chosen.removeprefix(_SQLITE)
+    if path in (chosen, "", ":memory:"):
+        raise UserError(f"expected sqlite:///<file>, got {chosen!r}: runs kept in memory would be lost")
+    return f"{_SQLITE}{Path(path).absolute()}"
+
+
+def ui_command(uri: str | None = None, port: int = 5000) -> list[str]:
+    """Return the command line that shows the store's runs at http://127.0.0.1:<port>.
+
+    Raises:
+        UserError: The store is a server, which has its own pages, or the port is out of range.
+    """
+    _settle_mlflow()  # the command inherits the environment
+    store = resolve_uri(uri)
+    if urlsplit(store).scheme in ("http", "https"):
+        raise UserError(f"{store} is an MLflow server already; open that address in a browser")
+    if not 1 <= port <= 65535:
+        raise UserError(f"expected a port from 1 to 65535, got {port}")
+    options = ["--backend-store-uri", store, "--port", str(port), "--workers", "1"]
+    if file := _sqlite_file(store):
+        # Or experiments made in the browser would keep their files wherever the command was started.
+        options += ["--artifacts-destination", (file.parent / "mlruns").as_uri()]
+    return [sys.executable, "-m", "mlflow", "ui", *options]
+
+
+def _settle_mlflow() -> None:
+    """Switch telemetry and chatter off unless the user has decided otherwise; call this before importing mlflow."""
+    for name, value in {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_LOGGING_LEVEL": "WARNING",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # standard output may be one JSON object
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # seven more processes under the UI, for language models
+    }.items():
+        os.environ.setdefault(name, value)
+
+
+def _connect(uri: str) -> Any:
+    """Open the store, making or upgrading a SQLite one."""
+    _settle_mlflow()
+    file = _sqlite_file(uri)
+    if file is not None:
+        _make_sqlite(file)
+    elif urlsplit(uri).scheme in ("http", "https"):
+        _check_reachable(uri)
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return MlflowClient(uri)
+    except MlflowException as error:
+        if "out-of-date database schema" not in str(error):
+            raise UserError(f"MLflow cannot open the store: {error}") from error
+        if file is None:  # shared, so not ours to change
+            raise UserError(str(error)) from error  # it names the command
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"the MLflow store needs the module {error.name}; for PostgreSQL: pip install 'flareclust[postgres]'"
+        ) from error
+    _upgrade(uri)
+    return MlflowClient(uri)
+
+
+def _sqlite_file(uri: str) -> Path | None:
+    return Path(uri.removeprefix(_SQLITE).partition("?")[0]) if uri.startswith(_SQLITE) else None
+
+
+def _make_sqlite(file: Path) -> None:
+    """Create the database unless it is there.
+
+    Some sixty migrations make a new database. Two processes that run them on one file spoil it, and so does an
+    interrupt. So each makes its own, aside, and the first to finish gives it the name.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.exists():
+            with file.open("rb+") as stream:
+                start = stream.read(16)
+            if start not in (b"", b"SQLite format 3\0"):
+                raise UserError(f"{file} is not a SQLite database; name another file for the MLflow store")
+            return
+        with tempfile.TemporaryDirectory(prefix=".mlflow-", dir=file.parent, ignore_cleanup_errors=True) as scratch:
+            fresh = Path(scratch, file.name)
+            _upgrade(f"{_SQLITE}{fresh}")
+            try:
+                os.link(fresh, file)
+            except FileExistsError:
+                pass  # another process was quicker
+            except OSError:  # a file system without hard links
+                fresh.replace(file)
+    except OSError as error:
+        raise UserError(f"the MLflow store {file} cannot be written ({error.strerror}); name another file") from error
+
+
+def _upgrade(uri: str) -> None:
+    from alembic.util import CommandError
+    from mlflow import db
+
+    try:
+        db.upgrade.callback(uri)  # `mlflow db upgrade`, without a second process
+    except CommandError as error:
+        raise UserError(
+            f"{uri} was written by a newer MLflow ({error}); update mlflow or name another store"
+        ) from error
+
+
+def _check_reachable(uri: str) -> None:
+    """Fail within seconds where MLflow would try an address again and again for minutes."""
+    parts = urlsplit(uri)
+    if parts.hostname is None or getproxies():
+        return
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname, port), timeout=5).close()
+    except OSError as error:
+        raise UserError(
+            f"no MLflow server answers at {parts.hostname}:{port} ({error}); start it, or correct MLFLOW_TRACKING_URI"
+        ) from error
+
+
+def _check_quotable(what: str, text: str) -> None:
+    # MLflow's search expressions have no escapes.
+    if not text or set(text) & set("'\"`\\"):
+        raise UserError(f"expected a {what} without quotes and backslashes, got {text!r}")
+
+
+def _check_unchanged(old: Mapping[str, str], new: Mapping[str, str], run_key: str) -> None:
+    changed = [
+        f"{key}: {old[key]!r} -> {new[key]!r}" for key in sorted(old.keys() & new.keys()) if old[key] != new[key]
+    ]
+    if changed:
+        raise UserError(
+            f"the run with key {run_key!r} was started with other params ({'; '.join(changed)}); "
+            "restore them to resume it, or use another key for another federation"
+        )
+
+
+def _check_files(files: Sequence[Path]) -> None:
+    counts = Counter(["centroids.npz", "centroids.csv", *(file.name for file in files)])
+    if doubles := [name for name, count in counts.items() if count > 1]:
+        raise UserError(
+            f"expected one file of each name in a run, got several called {', '.join(doubles)}; rename them"
+        )
+    if missing := [str(file) for file in files if not file.is_file()]:
+        raise UserError(f"no such file to log: {', '.join(missing)}")
+
+
+def _column_names(centroids: FloatArray, columns: Sequence[str] | None) -> list[str]:
+    if centroids.ndim != 2 or not centroids.size:
+        raise UserError(f"expected centroids of shape (k, d), got {centroids.shape}")
+    d = centroids.shape[1]
+    names = [f"x{i}" for i in range(d)] if columns is None else [str(name) for name in columns]
+    if len(names) != d or len(set(names)) != d:
+        raise UserError(f"expected {d} different column names, one per column of the centroids, got {names}")
+    return names
+
+
+def _finite(prefix: str, values: Mapping[str, float | None]) -> Iterator[tuple[str, float]]:
+    for key, value in values.items():
+        if value is not None and math.isfinite(value):
+            yield f"{prefix}/{key}", float(value)
+
+
+def _save_model(folder: Path, centroids: FloatArray, names: list[str] | None, run_id: str, model_id: str) -> None:
+    import pandas as pd
+    from mlflow import __version__ as installed
+    from mlflow import pyfunc
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types import ColSpec, Schema, TensorSpec
+
+    with tempfile.TemporaryDirectory() as scratch:
+        array = Path(scratch, "centroids.npy")
+        np.save(array, centroids, allow_pickle=False)
+        if names is None:
+            # Not unnamed columns: for those MLflow drops surplus columns of the input without a word.
+            inputs = Schema([TensorSpec(np.dtype(np.float64), (-1, centroids.shape[1]))])
+        else:
+            inputs = Schema([ColSpec("double", name) for name in names])
+        pyfunc.save_model(
+            folder,
+            python_model=str(Path(__file__).with_name("model.py")),
+            artifacts={"centroids": str(array)},
+            signature=ModelSignature(inputs, Schema([TensorSpec(np.dtype(np.int64), (-1,))])),
+            input_example=centroids[:1] if names is None else pd.DataFrame(centroids[:1], columns=names),
+            pip_requirements=["numpy", "pandas", f"mlflow=={installed}"],
+            mlflow_model=Model(artifact_path=MODEL_NAME, run_id=run_id, model_id=model_id, model_uuid=model_id),
+        )

@@ -1,0 +1,86 @@
+"""What an experiment is: everything that decides its result, checked before anything starts."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from flareclust import registry
+from flareclust.partition import parse
+
+Engine = Literal["inprocess", "simulator"]
+
+
+class Experiment(BaseModel):
+    """One federated clustering of one data set.
+
+    Attributes:
+        algorithm: a name of the registry.
+        data: a data set's name, a table file, or with partition "none" a folder with one file per site.
+        k: number of clusters; None for the number that is known of the data set.
+        partition: how the rows are dealt to sites, see `flareclust.partition`.
+        clients: number of sites.
+        seed: of the partition and of the job.
+        engine: "inprocess" or "simulator".
+        params: the algorithm's own settings.
+        min_sites: quorum of a round; None for more than half of the sites.
+        task_timeout: seconds a site has for one task.
+        retries: how often a job is started again that ended for no reason of its own.
+        tracking_uri: MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
+        mlflow_experiment: name of the MLflow experiment.
+        register_as: name under which the model is registered; None for not at all.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    algorithm: str
+    data: str = "digits"
+    k: int | None = Field(default=None, ge=1)
+    partition: str = "iid"
+    clients: int = Field(default=10, ge=1)
+    seed: int = Field(default=0, ge=0)
+    engine: Engine = "simulator"
+    params: dict[str, Any] = Field(default_factory=dict)
+    min_sites: int | None = Field(default=None, ge=1)
+    task_timeout: int = Field(default=600, ge=1)
+    retries: int = Field(default=1, ge=0)
+    tracking_uri: str | None = None
+    mlflow_experiment: str = "flareclust"
+    register_as: str | None = None
+
+    @field_validator("algorithm")
+    @classmethod
+    def _known_algorithm(cls, value: str) -> str:
+        return registry.get(value).name
+
+    @field_validator("partition")
+    @classmethod
+    def _known_partition(cls, value: str) -> str:
+        parse(value)
+        return value
+
+    @model_validator(mode="after")
+    def _known_parameters(self) -> "Experiment":
+        algorithm = registry.get(self.algorithm)
+        algorithm.check_names(self.params)
+        if not algorithm.federated and self.engine != "inprocess":
+            raise ValueError(f"{self.algorithm} is not federated: use the engine inprocess, not {self.engine}")
+        return self
+
+    @property
+    def name(self) -> str:
+        """Return the name of the run: `feca/dirichlet:0.3/s0`."""
+        return f"{self.algorithm}/{self.partition}/s{self.seed}"
+
+    def key(self, *more: str) -> str:
+        """Return a fingerprint of the experiment and `more`: equal for a retry, different for another run."""
+        text = json.dumps([self.model_dump(mode="json"), *more], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def folder_name(experiment: Experiment, stamp: str) -> Path:
+    """Return where a run's files go unless the user says so: `flareclust-runs/feca-iid-s0-<stamp>`."""
+    partition = experiment.partition.replace(":", "-").replace(",", "-")
+    return Path("flareclust-runs") / f"{experiment.algorithm}-{partition}-s{experiment.seed}-{stamp}"

@@ -1,0 +1,67 @@
+"""The first look: FeCA and k-FED as NVFlare simulator jobs on real data, k-means on the pooled rows beside them.
+
+`make demo` runs it, and so does `python -m flareclust.flows.demo` wherever flareclust is installed.
+"""
+
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from flareclust.api import make_experiment, run_experiment
+from flareclust.flows.config import Experiment
+from flareclust.report import progress
+from flareclust.result import Result
+from flareclust.tracking import resolve_uri
+
+FOLDER = Path("flareclust-runs") / "demo"
+DATA, PARTITION, CLIENTS = "digits", "dirichlet:0.3", 10
+
+
+def main() -> None:
+    """Run the three and print a table."""
+    results = {}
+    started = time.time()
+    for algorithm, engine in (("central", "inprocess"), ("feca", "simulator"), ("kfed", "simulator")):
+        experiment = make_experiment(
+            algorithm=algorithm, data=DATA, partition=PARTITION, clients=CLIENTS, engine=engine
+        )
+        results[algorithm] = _run(experiment)
+    console = Console()
+    console.print(_table(results))
+    for result in results.values():
+        for warning in result.warnings:
+            console.print(f"note, {result.algorithm}: {warning}", highlight=False, soft_wrap=True)
+    console.print(f"pictures: {FOLDER}/*/picture.png", highlight=False, soft_wrap=True)
+    console.print(f"MLflow store: {resolve_uri()}; see it with: flareclust ui", highlight=False, soft_wrap=True)
+    console.print(f"{time.time() - started:.0f} s in all", highlight=False)
+
+
+def _run(experiment: Experiment) -> Result:
+    with progress(experiment) as on_round:
+        return run_experiment(experiment, track=True, out=FOLDER / experiment.algorithm, on_round=on_round)
+
+
+def _table(results: dict[str, Result]) -> Table:
+    best = results["central"].metrics["inertia"] or 1.0
+    table = Table(title=f"{DATA}, {PARTITION} over {CLIENTS} sites, k={results['central'].k}, seed 0", box=None)
+    table.add_column("algorithm")
+    for heading in ("ARI", "NMI", "inertia / central", "centroids", "bytes up per site", "seconds"):
+        table.add_column(heading, justify="right")
+    for name, result in results.items():
+        metrics = {key: value or 0.0 for key, value in result.metrics.items()}
+        table.add_row(
+            name if name != "central" else "central (pools the rows)",
+            f"{metrics['ari']:.3f}",
+            f"{metrics['nmi']:.3f}",
+            f"{metrics['inertia'] / best:.3f}",
+            f"{result.centroids_found} of {result.k}",
+            f"{result.bytes['up'] // result.clients:,}",
+            f"{result.seconds['total']:.1f}",
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The flow of one experiment: start the MLflow run, prepare, submit, evaluate, log.
+
+Tasks are thin; the work is in `flareclust.prepare`, `flareclust.experiment` and `flareclust.record`.
+"""
+
+# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
+
+import os
+import time
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# Before prefect is imported. Offline, its telemetry would only log errors; and a machine that starts several sites at
+# once can be too slow for the default 20 s to start a server.
+os.environ.setdefault("DO_NOT_TRACK", "true")
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
+
+from prefect import flow, get_run_logger, task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
+
+from flareclust.errors import JobFailed
+from flareclust.experiment import evaluate, save, submit
+from flareclust.federation import OnRound
+from flareclust.flows.config import Experiment, folder_name
+from flareclust.outcome import Outcome
+from flareclust.prepare import Prepared, prepare
+from flareclust.record import fail_run, log_run, start_run
+from flareclust.result import Result
+
+
+class _Local(NamedTuple):
+    """What a caller in this process adds to a flow run; a flow that Prefect starts elsewhere has none of it."""
+
+    prepared: Prepared | None = None
+    on_round: OnRound = lambda record: None
+
+
+_local: ContextVar[_Local] = ContextVar("flareclust_flow_local")
+
+
+@task(name="start MLflow run", cache_policy=NO_CACHE)
+def start_run_task(experiment: Experiment, run_key: str, tags: dict[str, object]) -> str:
+    """Find or create the MLflow run."""
+    return start_run(experiment, run_key, tags)
+
+
+@task(name="prepare", cache_policy=NO_CACHE)
+def prepare_task(experiment: Experiment) -> Prepared:
+    """Load the data and deal the rows to sites."""
+    return _local.get(_Local()).prepared or prepare(experiment)
+
+
+def _worth_another_try(task: Any, run: Any, state: Any) -> bool:
+    """Return whether the job ended for no reason of its own; sites that refuse would refuse again."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, JobFailed) and error.transient
+
+
+@task(name="submit", cache_policy=NO_CACHE, retry_delay_seconds=1, retry_condition_fn=_worth_another_try)
+def submit_task(experiment: Experiment, prepared: Prepared) -> Outcome:
+    """Run the NVFlare job."""
+    return submit(experiment, prepared, _local.get(_Local()).on_round)
+
+
+@task(name="evaluate", cache_policy=NO_CACHE)
+def evaluate_task(experiment: Experiment, prepared: Prepared, outcome: Outcome, started: float, out: Path) -> Result:
+    """Compare with the truth and write the result's files."""
+    return save(evaluate(experiment, prepared, outcome, time.time() - started), outcome, experiment, out)
+
+
+@task(name="log to MLflow", cache_policy=NO_CACHE)
+def log_task(result: Result, outcome: Outcome, experiment: Experiment, run_id: str, started: float) -> Result:
+    """Log metrics, centroids, picture and model."""
+    return log_run(result, outcome, experiment, run_id, started)
+
+
+@flow(name="flareclust-experiment", flow_run_name="{experiment.name}", persist_result=False)
+def experiment_flow(experiment: Experiment, out: str | None = None) -> Result:
+    """Run one federated clustering and log it; a retry of the flow resumes its MLflow run.
+
+    Args:
+        experiment: what to run.
+        out: folder for the result's files; a new one under flareclust-runs/ by default.
+    """
+    started = time.time()
+    folder = Path(out) if out else folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
+    flow_run_id = str(flow_run.id)
+    run_id = start_run_task(experiment, experiment.key(flow_run_id), {"prefect.flow_run_id": flow_run_id})
+    try:
+        prepared = prepare_task(experiment)
+        outcome = submit_task.with_options(retries=experiment.retries)(experiment, prepared)
+        result = evaluate_task(experiment, prepared, outcome, started, folder)
+        result = log_task(result, outcome, experiment, run_id, started)
+    except BaseException as error:
+        reason = str(error) or type(error).__name__
+        get_run_logger().error("%s failed: %s", experiment.name, reason)
+        fail_run(experiment, run_id, reason)
+        raise
+    create_markdown_artifact(_summary(result, folder), key="flareclust-result", description=experiment.name)
+    return result
+
+
+def run_flow(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound) -> Result:
+    """Run the flow in this process with what only this process has: rows in memory, somebody watching the rounds."""
+    token = _local.set(_Local(prepared, on_round))
+    try:
+        return experiment_flow(experiment, str(out))
+    finally:
+        _local.reset(token)
+
+
+def _summary(result: Result, folder: Path) -> str:
+    rows = "".join(f"| {name} | {value:.6g} |\n" for name, value in result.metrics.items() if value is not None)
+    notes = "".join(f"- {warning}\n" for warning in result.warnings)
+    return (
+        f"{result.centroids_found} of {result.k} centroids from {result.clients} sites in "
+        f"{result.seconds['total']:.1f} s\n\n| metric | value |\n|---|---|\n{rows}\n{notes}\n"
+        f"MLflow run `{result.run_id}`, files in `{folder}`"
+    )
