@@ -124,6 +124,7 @@ def unpack(shareable: Shareable) -> tuple[Message, str | None]:
     except (ValueError, KeyError, TypeError):
         return {}, "sent something that is not a DXO"
     if dxo.data_kind != DataKind.WEIGHTS or not isinstance(dxo.data, dict):
-        return {}, f"sent a DXO of kind {dxo.data_kind} where WEIGHTS was expected"
+        kind = getattr(dxo.data_kind, "value", dxo.data_kind)
+        return {}, f"sent a DXO of kind {kind} where WEIGHTS was expected"
     refused = dxo.get_meta_prop(REFUSED, None)
     return dict(dxo.data), None if refused is None else str(refused)[:400]

@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +27,9 @@ data_app = typer.Typer(no_args_is_help=True, help="Data sets known by name.")
 jobs_app = typer.Typer(no_args_is_help=True, help="NVFlare jobs to deploy.")
 app.add_typer(data_app, name="data")
 app.add_typer(jobs_app, name="jobs")
+
+#: What a shell reports for a program ended by Ctrl-C; typer exits with it too.
+INTERRUPTED = 130
 
 K = Annotated[int | None, typer.Option("--k", help="Number of clusters; known for the named data sets.")]
 Seed = Annotated[int, typer.Option(help="Decides the partition and every random choice.")]
@@ -164,7 +166,7 @@ def ui(
     uri: Annotated[str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or ./mlflow.db.")] = None,
 ) -> None:
     """Open MLflow's pages on the project's store."""
-    from flareclust.tracking import ui_command
+    from flareclust.tracking_store import ui_command
 
     command = ui_command(uri, port)
     typer.echo(f"http://127.0.0.1:{port}  (Ctrl-C ends it)", err=True)
@@ -213,30 +215,26 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
 def main(args: list[str] | None = None) -> None:
     """Run the command and exit with its code."""
     signal.signal(signal.SIGTERM, _interrupt)  # so that `finally` runs and no simulator is left behind
-    sys.exit(_guarded(lambda: app(args, standalone_mode=False)))
+    try:
+        app(args)
+    except UserError as error:
+        sys.exit(_complain(str(error), 2))
+    except FlareclustError as error:
+        sys.exit(_complain(str(error), 1))
+    except SystemExit as done:
+        if done.code == INTERRUPTED:
+            _complain("interrupted; nothing was kept", INTERRUPTED)
+        raise
 
 
 def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _guarded(command: Callable[[], object]) -> int:
-    from click.exceptions import Abort, ClickException
-
-    try:
-        code = command()
-    except UserError as error:
-        return _complain(str(error), 2)
-    except FlareclustError as error:
-        return _complain(str(error), 1)
-    except ClickException as error:
-        error.show()
-        return 2
-    except (KeyboardInterrupt, Abort):
-        return _complain("interrupted; nothing was kept", 130)
-    return code if isinstance(code, int) else 0
-
-
 def _complain(text: str, code: int) -> int:
     typer.echo(f"error: {text}", err=True)
     return code
+
+
+if __name__ == "__main__":
+    main()

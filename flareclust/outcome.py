@@ -61,12 +61,12 @@ def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
     Args:
         outcome: what to write; the labels stay out, for they belong to the sites.
         folder: existing folder.
-        about: what the job was: algorithm, k, seed, parameters, version.
+        about: what the job was: algorithm, k, seed, params, version. Where it names a field of the outcome, such as
+            metrics with more in them, it counts.
     """
     np.savez(folder / ARRAYS, allow_pickle=False, **outcome.arrays)
     write_rounds(outcome.rounds, folder)
     summary = {
-        **about,
         "centroids_found": len(outcome.centroids),
         "rounds": outcome.n_rounds,
         "sites": outcome.sites,
@@ -74,6 +74,7 @@ def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
         "metrics": dict(outcome.metrics),
         "seconds": {"local_max": outcome.seconds_local, "merge": outcome.seconds_merge},
         "bytes": {"up": outcome.bytes_up, "down": outcome.bytes_down},
+        **about,
     }
     temporary = folder / (SUMMARY + ".part")
     temporary.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")

@@ -30,7 +30,7 @@ class Form:
 
 
 #: What may be written after the value; the first is meant where nothing is.
-_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({"beta": ("redraw", "nearest")})
+_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({"beta": ("nearest", "redraw")})
 
 SPECS: Mapping[str, Form] = MappingProxyType(
     {
@@ -47,7 +47,7 @@ SPECS: Mapping[str, Form] = MappingProxyType(
         "clusters": Form("clusters:C", "each site holds rows of C classes only", "whole", True),
         "power": Form("power:A", "rows at random, site i has a size proportional to i^-A", "positive"),
         "beta": Form(
-            "beta:B[,nearest]",
+            "beta:B[,redraw]",
             "sites have random locations and draw the rows near them; small B: more local",
             "positive",
         ),
@@ -70,7 +70,7 @@ class Spec:
 
 
 def parse(spec: str | Spec) -> Spec:
-    """Parse a specification such as "iid", "clusters:3" or "beta:0.1,nearest".
+    """Parse a specification such as "iid", "clusters:3" or "beta:0.1,redraw".
 
     Raises:
         UserError: the name is unknown, or the value is missing, superfluous or out of range.
@@ -126,11 +126,12 @@ def partition(
     - `power:A`: rows at random, sizes proportional to i^-A but at least one row.
     - `beta:B`: each site has a location, uniform in the bounding box of X, and draws a row at Euclidean distance r with
       probability 1 - exp(-B / r) (Garst, Reinders 2024, arXiv 2310.01195, eq. 2); a row drawn by several sites goes to
-      one of them at random. The paper does not say where a row goes that nobody draws. Here it is drawn again until
-      somebody does, computed without a loop (`partition_draws.draw_until_drawn`); with `beta:B,nearest` it goes to the
-      nearest location, which is how the authors made the data sets they published, and far more local. B is a length
-      in the unit of X: far below the distances, redrawing splits by inverse distance and nearest by distance alone,
-      whatever B. Sites may come out empty.
+      one of them at random. The paper does not say where a row goes that nobody draws. Here it goes to the
+      nearest location, as in the data sets that the authors published (docs/adr/0005-beta-partition.md); with
+      `beta:B,redraw` it is drawn again until somebody does, computed without a loop
+      (`partition_draws.draw_until_drawn`), which is far less local. B is a length in the unit of X: far below the
+      distances, nearest splits by distance alone and redrawing by inverse distance, whatever B. Sites may come out
+      empty.
 
     Args:
         spec: one of `SPECS`, or what `parse` returned.

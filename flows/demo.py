@@ -13,7 +13,7 @@ from flareclust.api import make_experiment, run_experiment
 from flareclust.flows.config import Experiment
 from flareclust.report import progress
 from flareclust.result import Result
-from flareclust.tracking import resolve_uri
+from flareclust.tracking_store import resolve_uri
 
 FOLDER = Path("flareclust-runs") / "demo"
 DATA, PARTITION, CLIENTS = "digits", "dirichlet:0.3", 10

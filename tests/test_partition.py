@@ -130,15 +130,12 @@ def test_dirichlet_matches_a_literal_row_by_row_twin_when_classes_run_out() -> N
 
     def literal(rng: np.random.Generator) -> np.ndarray:
         pool = np.bincount(y).astype(float)
-        counts = np.zeros((2, 3))
-        for site in range(2):
-            mix = rng.dirichlet([0.8] * 3)
-            for _ in range(9):
-                p = np.where(pool > 0, mix, 0)
-                c = rng.choice(3, p=p / p.sum())
-                pool[c] -= 1
-                counts[site, c] += 1
-        return counts[0]
+        mix = rng.dirichlet([0.8] * 3)
+        for _ in range(9):
+            p = np.where(pool > 0, mix, 0)
+            pool[rng.choice(3, p=p / p.sum())] -= 1
+        taken: np.ndarray = np.bincount(y) - pool  # by the first of two sites
+        return taken
 
     rng = np.random.default_rng(1)
     expected = np.array([literal(rng) for _ in range(runs)])
@@ -166,6 +163,17 @@ def test_clusters_with_scarce_classes_gives_at_most_c_classes() -> None:
         counts = _mixes("clusters:2", y, 10, seed)
         assert ((counts > 0).sum(axis=1) <= 2).all()
         assert (counts.sum(axis=0) == [1, 1, 50, 2]).all()
+
+
+def test_clusters_leave_a_scarce_class_to_as_many_sites_as_it_has_rows() -> None:
+    y = np.repeat(np.arange(3), [50, 50, 2])
+    for seed in range(30):
+        assert ((_mixes("clusters:2", y, 10, seed) > 0).sum(axis=1) == 2).all()
+
+
+def test_the_odd_row_of_a_class_goes_to_any_of_its_holders() -> None:
+    sizes = {tuple(_mixes("clusters:1", np.zeros(3, dtype=np.int64), 2, seed).ravel()) for seed in range(20)}
+    assert sizes == {(1, 2), (2, 1)}
 
 
 def test_clusters_that_cannot_be_placed_are_refused_with_what_would_do() -> None:
@@ -223,7 +231,7 @@ def test_a_small_beta_is_more_local_than_a_large_one() -> None:
     small, large = _concentration("beta:0.1"), _concentration("beta:10")
     assert small > large + 0.05
     assert _concentration("beta:1e4") == pytest.approx(_concentration("iid"), abs=0.02)
-    assert _concentration("beta:0.1,redraw") == small
+    assert _concentration("beta:0.1,nearest") == small
 
 
 @pytest.mark.parametrize(("b", "published"), [(0.1, 0.875), (1, 0.69), (10, 0.33)])
@@ -271,7 +279,7 @@ def test_far_below_the_distances_the_split_is_by_inverse_distance() -> None:
     X = np.concatenate([np.zeros((20_000, 1)), [[1.0]]])
     first, second = np.random.default_rng(5).uniform(0, 1, (2, 1)).ravel()
     for b in ("1e-6", "1e-200"):
-        sites = partition(f"beta:{b}", X, None, 2, np.random.default_rng(5))
+        sites = partition(f"beta:{b},redraw", X, None, 2, np.random.default_rng(5))
         share = len(sites["site-1"]) / len(X)
         assert share == pytest.approx((1 / first) / (1 / first + 1 / second), abs=0.015)
 

@@ -26,7 +26,8 @@ from hypothesis.extra.numpy import arrays
 
 from flareclust import tracking
 from flareclust.errors import UserError
-from flareclust.tracking import ERROR_TAG, RUN_KEY_TAG, Tracker, resolve_uri, ui_command
+from flareclust.tracking import ERROR_TAG, RUN_KEY_TAG, Tracker
+from flareclust.tracking_store import resolve_uri, settle_mlflow, ui_command
 
 CENTROIDS = np.array([[0.0, 0.1], [10.0, 1 / 3]])
 ROUNDS = [{"round": r, "inertia": 100.0 / (r + 1), "moved": 10.0 - r} for r in range(10)]
@@ -139,7 +140,7 @@ assert is_telemetry_disabled()
 
 def test_user_settings_of_mlflow_are_kept(monkeypatch):
     monkeypatch.setenv("MLFLOW_LOGGING_LEVEL", "DEBUG")
-    tracking._settle_mlflow()
+    settle_mlflow()
     assert os.environ["MLFLOW_LOGGING_LEVEL"] == "DEBUG"
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
 

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -42,6 +43,7 @@ LOST_SITE = re.compile(
 FATAL = re.compile(r"FATAL_SYSTEM_ERROR received: (?P<reason>.*)")
 
 POLL_SECONDS = 0.1
+LONGEST_TMPDIR = 50
 ATTEMPTS = 2
 
 
@@ -110,18 +112,16 @@ def _place(scratch: Path, sites: Mapping[str, Rows]) -> None:
 
 def _simulate(scratch: Path, sites: list[str], options: JobOptions, on_round: OnRound) -> None:
     workspace = scratch / "workspace"
-    temporary = scratch / "tmp"
-    temporary.mkdir()
     threads = min(len(sites), SITES_AT_ONCE_PER_CORE * (os.cpu_count() or 1))
     command = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(scratch / "job")]
     command += ["-w", str(workspace), "-c", ",".join(sites), "-t", str(threads), "-l", "concise"]
-    with (scratch / "console.txt").open("wb") as console:
+    with (scratch / "console.txt").open("wb") as console, _temporary() as temporary:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"TMPDIR": str(temporary)},
+            env=os.environ | {"TMPDIR": temporary},
             start_new_session=True,
         )
         try:
@@ -196,6 +196,17 @@ def _scratch(folder: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for the simulator's own temporary files, which it leaves behind when it is killed.
+
+    It makes sockets there, whose paths may not be longer than about 100 characters, so a long TMPDIR cannot be used.
+    """
+    base = tempfile.gettempdir()
+    return tempfile.TemporaryDirectory(
+        prefix="fc-", dir="/tmp" if len(base) > LONGEST_TMPDIR else base, ignore_cleanup_errors=True
+    )
 
 
 def _kill_tree(process: subprocess.Popen[bytes], scratch: Path) -> None:

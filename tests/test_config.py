@@ -1,0 +1,30 @@
+"""What an experiment is: checked before anything starts, the same key for a retry only."""
+
+import pytest
+
+from flareclust.api import make_experiment
+from flareclust.errors import UserError
+from flareclust.flows.config import Experiment
+
+
+def test_the_experiments_schema_is_json():
+    """Prefect shows it in its pages and checks deployments' parameters with it."""
+    schema = Experiment.model_json_schema()
+    assert schema["required"] == ["algorithm"]
+    assert schema["properties"]["engine"]["enum"] == ["inprocess", "simulator"]
+
+
+def test_run_keys_are_equal_for_a_retry_only():
+    experiment = Experiment(algorithm="feca", seed=1)
+    assert experiment.key("flow-run-1") == Experiment(seed=1, algorithm="feca").key("flow-run-1")
+    assert experiment.key("flow-run-1") != experiment.key("flow-run-2")
+    assert experiment.key("x") != Experiment(algorithm="feca", seed=2).key("x")
+
+
+def test_an_experiment_knows_its_errors():
+    with pytest.raises(UserError, match="no parameter 'n_inti' \\(did you mean 'n_init'\\?\\)"):
+        make_experiment(algorithm="feca", params={"n_inti": 3})
+    with pytest.raises(UserError, match="use the engine inprocess"):
+        make_experiment(algorithm="central", engine="simulator")
+    with pytest.raises(UserError, match="clients"):
+        make_experiment(algorithm="feca", clients=0)
