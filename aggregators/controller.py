@@ -88,6 +88,9 @@ class ClusteringController(Controller):
             self.log_info(fl_ctx, "the job was aborted; no result was written")
         except FlareclustError as error:
             self.system_panic(str(error), fl_ctx)
+        except Exception as error:  # noqa: BLE001 - a fault of the aggregator must end the job with its name, too
+            self.log_exception(fl_ctx, "the server's side raised")
+            self.system_panic(f"the server's side raised {type(error).__name__}: {error}", fl_ctx)
         else:
             about = {"algorithm": self.algorithm, "k": self._aggregator.k, "seed": self._aggregator.seed}
             write(outcome, folder, {**about, "params": self.params or {}, "flareclust": __version__})

@@ -167,16 +167,37 @@ def test_a_recipe_for_the_simulator_must_say_where_rows_are(tmp_path):
 def test_a_lost_site_is_tried_again_once(monkeypatch, tmp_path, sites):
     tries = []
 
-    def lose(*args):
-        tries.append(args)
-        raise simulator._LostSite("site-2")
+    def lose(*args, last):
+        tries.append(last)
+        if not last:
+            raise simulator._LostSite("site-2")
+        raise JobFailed("as the quorum says")
 
     monkeypatch.setattr(simulator, "_simulate", lose)
-    with pytest.raises(JobFailed, match="lost site-2 while starting, 2 times") as caught:
+    with pytest.raises(JobFailed, match="as the quorum says"):
         run_simulator(get("feca"), {}, sites, JobOptions(k=4), tmp_path)
-    assert len(tries) == 2
-    assert caught.value.transient
+    assert tries == [False, True]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("last", "raised"), [(False, simulator._LostSite), (True, JobFailed)])
+def test_a_lost_site_is_noticed_before_its_task_times_out(monkeypatch, tmp_path, sites, last, raised):
+    """The command is replaced by one that says what the simulator says, and then ends."""
+    words = "Communication error with client site-2: [Errno 104] Connection reset by peer"
+    popen = subprocess.Popen
+    seconds = 0.5 if last else 60
+
+    def talk(command, **options):
+        return popen(
+            [sys.executable, "-c", f"import time; print({words!r}, flush=True); time.sleep({seconds})"], **options
+        )
+
+    monkeypatch.setattr(simulator.subprocess, "Popen", talk)
+    (tmp_path / "workspace").mkdir()
+    started = time.monotonic()
+    with pytest.raises(raised, match="site-2"):
+        simulator._simulate(tmp_path, list(sites), JobOptions(k=4), lambda record: None, last=last)
+    assert time.monotonic() - started < 30
 
 
 def test_the_words_of_a_lost_site_are_nvflares():
