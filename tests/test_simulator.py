@@ -214,6 +214,11 @@ def test_the_words_of_a_lost_site_are_nvflares():
         assert LOST_SITE.search(words.replace("{client.client_name}", "site-1"))
 
 
+def test_many_sites_take_turns(monkeypatch):
+    monkeypatch.setattr(simulator.os, "cpu_count", lambda: 2)
+    assert [simulator.threads_for(m) for m in (1, 10, 32, 33, 100)] == [1, 10, 32, 12, 12]
+
+
 def test_more_sites_than_the_simulator_holds_is_said_at_once(tmp_path):
     sites = {f"site-{i}": np.ones((3, 2)) for i in range(101)}
     with pytest.raises(UserError, match="at most 100 sites, got 101"):

@@ -33,8 +33,11 @@ from flareclust.typing import Rows
 
 #: The simulator's own limit.
 MAX_SITES = 100
-#: It starts all sites' processes at once, and one that cannot connect within 10 s is lost.
-SITES_AT_ONCE_PER_CORE = 25
+#: Up to so many sites per core all get a process at the start; with more, some would not connect within the 10 s that
+#: NVFlare gives them, and be lost.
+SITES_AT_ONCE_PER_CORE = 16
+#: More sites take turns, and a process is started for each task of each site.
+TURNS_PER_CORE = 6
 
 #: What the simulator's log says when it lost a site's process, mostly while starting, in a race for a network port.
 LOST_SITE = re.compile(
@@ -108,11 +111,16 @@ def _place(scratch: Path, sites: Mapping[str, Rows]) -> None:
     allow_classes(local)
 
 
+def threads_for(m: int) -> int:
+    """Return how many of m sites the simulator runs at once on this machine."""
+    cores = os.cpu_count() or 1
+    return m if m <= SITES_AT_ONCE_PER_CORE * cores else TURNS_PER_CORE * cores
+
+
 def _simulate(scratch: Path, sites: list[str], options: JobOptions, on_round: OnRound, *, last: bool) -> None:
     workspace = scratch / "workspace"
-    threads = min(len(sites), SITES_AT_ONCE_PER_CORE * (os.cpu_count() or 1))
     command = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(scratch / "job")]
-    command += ["-w", str(workspace), "-c", ",".join(sites), "-t", str(threads), "-l", "concise"]
+    command += ["-w", str(workspace), "-c", ",".join(sites), "-t", str(threads_for(len(sites))), "-l", "concise"]
     with (scratch / "console.txt").open("wb") as console, _temporary() as temporary:
         process = subprocess.Popen(
             command,
