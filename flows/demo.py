@@ -30,6 +30,7 @@ def main() -> None:
         results[algorithm] = _run(experiment)
     console = Console()
     console.print(_table(results))
+    console.print("central pools the rows, which a federation may not; inertia ratio: to central", highlight=False)
     for result in results.values():
         for warning in result.warnings:
             console.print(f"note, {result.algorithm}: {warning}", highlight=False, soft_wrap=True)
@@ -47,12 +48,12 @@ def _table(results: dict[str, Result]) -> Table:
     best = results["central"].metrics["inertia"] or 1.0
     table = Table(title=f"{DATA}, {PARTITION} over {CLIENTS} sites, k={results['central'].k}, seed 0", box=None)
     table.add_column("algorithm")
-    for heading in ("ARI", "NMI", "inertia / central", "centroids", "bytes up per site", "seconds"):
+    for heading in ("ARI", "NMI", "inertia ratio", "centroids", "bytes/site", "seconds"):
         table.add_column(heading, justify="right")
     for name, result in results.items():
         metrics = {key: value or 0.0 for key, value in result.metrics.items()}
         table.add_row(
-            name if name != "central" else "central (pools the rows)",
+            name,
             f"{metrics['ari']:.3f}",
             f"{metrics['nmi']:.3f}",
             f"{metrics['inertia'] / best:.3f}",
