@@ -19,7 +19,7 @@ from flareclust.metrics import sigma, truth_metrics
 from flareclust.outcome import Outcome
 from flareclust.prepare import Prepared, arrays_of
 from flareclust.result import Result
-from flareclust.typing import IntArray
+from flareclust.typing import IntArray, Rows
 from flareclust.version import __version__
 
 PICTURE = "picture.png"
@@ -87,7 +87,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         labels=labels,
         site_labels=outcome.labels,
         arrays=outcome.arrays,
-        sites=arrays_of(prepared.sites, skip_unreadable=True),
+        sites=arrays_of(_usable(prepared, outcome), skip_unreadable=True),
         true_centroids=None if dataset is None else dataset.centroids,
         columns=None if dataset is None else dataset.columns,
     )
@@ -133,6 +133,13 @@ def _pooled_labels(prepared: Prepared, outcome: Outcome) -> IntArray:
     for site, found in outcome.labels.items():
         labels[prepared.index[site]] = found
     return labels
+
+
+def _usable(prepared: Prepared, outcome: Outcome) -> dict[str, Rows]:
+    """Return the rows of the sites whose rows could be used: all but those that refused and gave no labels either."""
+    return {
+        site: rows for site, rows in prepared.sites.items() if site in outcome.labels or site not in outcome.refused
+    }
 
 
 def _warnings(prepared: Prepared, outcome: Outcome) -> list[str]:

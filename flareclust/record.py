@@ -41,6 +41,8 @@ def start_run(experiment: Experiment, run_key: str, tags: Mapping[str, object]) 
     """Find or create the MLflow run of this experiment; return its id."""
     tracker = Tracker(experiment.tracking_uri, experiment.mlflow_experiment)
     params = experiment.model_dump(mode="json", exclude={"params", "tracking_uri", "mlflow_experiment", "retries"})
+    if experiment.partition == "none":
+        del params["clients"]  # as many as have brought rows; the metrics say how many took part
     params |= {f"param.{name}": value for name, value in experiment.params.items()}
     own = {"algorithm": experiment.algorithm, "partition": experiment.partition, "seed": experiment.seed}
     own |= {"engine": experiment.engine, "data": experiment.data, "flareclust.version": __version__}
