@@ -19,7 +19,7 @@ import numpy as np
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.lloyd import assign
 from flareclust.core.seeds import farthest_first
-from flareclust.errors import JobFailed
+from flareclust.errors import JobFailed, UserError
 from flareclust.executors.kfed import KFedExecutor
 from flareclust.typing import FloatArray, IntArray, Message
 from flareclust.validation import check_bool, check_int
@@ -42,7 +42,7 @@ class KFedAggregator(ClusteringAggregator):
         self, k: int, seed: int = 0, start: str | None = None, lloyd_rounds: int = 1, weighted: bool = False
     ) -> None:
         super().__init__(k, seed)
-        self.start = start
+        self.start = check_site(start)
         self.lloyd_rounds = check_int("lloyd_rounds", lloyd_rounds, least=1)
         self.weighted = check_bool("weighted", weighted)
 
@@ -67,6 +67,13 @@ class KFedAggregator(ClusteringAggregator):
         }
         diagnostics = {"received": float(len(centers))}
         return Round({"centroids": means, "anchors": anchors}, done=True, diagnostics=diagnostics, record=record)
+
+
+def check_site(start: object) -> str | None:
+    """Return `start` if it can be a site's name or is None, else raise UserError."""
+    if start is not None and not isinstance(start, str):
+        raise UserError(f"start must be the name of a site, got {start!r}")
+    return start
 
 
 def lloyd_on_centers(

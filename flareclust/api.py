@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
 from flareclust.datasets import Dataset
@@ -64,6 +63,8 @@ def run(
         >>> result.centroids.shape
         (3, 4)
     """
+    if isinstance(data, Mapping) and not data:
+        raise UserError("no sites: expected a mapping of site names to rows")
     name = str(data) if isinstance(data, str | Path) else "own data"
     experiment = make_experiment(
         algorithm=algorithm,
@@ -133,6 +134,7 @@ def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, o
 
     started = time.time()
     prepared = prepared or prepare(experiment)
+    experiment = experiment.model_copy(update={"k": prepared.k})
     run_id = start_run(experiment, experiment.key(uuid.uuid4().hex), {})
     try:
         outcome = submit(experiment, prepared, on_round)
@@ -143,12 +145,12 @@ def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, o
         raise
 
 
-def _in_memory(experiment: Experiment, data: object) -> Prepared | None:
+def _in_memory(experiment: Experiment, data: Any) -> Prepared | None:
     if isinstance(data, str | Path):
         return None
     if isinstance(data, Mapping):
         return prepare_sites(experiment, data)
-    X = check_rows(np.asarray(data), where="data")
+    X = check_rows(data, where="data")
     return prepare(experiment, Dataset(name="own data", X=X))
 
 

@@ -101,7 +101,7 @@ def list_algorithms(as_json: AsJson = False) -> None:
 
 @data_app.command("list")
 def data_list() -> None:
-    """List the data sets and whether they are on this machine."""
+    """List the data sets."""
     from flareclust import datasets, report
 
     report.print_pairs("data set", datasets.describe())
@@ -155,7 +155,10 @@ def assign(
     from flareclust.tables import read_table
 
     labels = place(result, read_table(data).X, site)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{out} cannot be used as a folder: {error.strerror}") from None
     write_labels(out, labels)
     report.print_placement(labels, out)
 

@@ -1,6 +1,6 @@
 """The steps of an experiment as plain functions: submit, evaluate, save. `flareclust.run` and the flows call them."""
 
-import shutil
+import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +19,12 @@ from flareclust.metrics import sigma, truth_metrics
 from flareclust.outcome import Outcome
 from flareclust.prepare import Prepared, arrays_of
 from flareclust.result import Result
-from flareclust.typing import IntArray, Rows
+from flareclust.typing import FloatArray, IntArray
 from flareclust.version import __version__
 
 PICTURE = "picture.png"
+#: What a saved result is made of; the summary says that the others are there.
+FILES = (PICTURE, outcome_files.ARRAYS, outcome_files.ROUNDS, outcome_files.SUMMARY)
 
 
 def submit(experiment: Experiment, prepared: Prepared, on_round: OnRound = lambda record: None) -> Outcome:
@@ -33,6 +35,8 @@ def submit(experiment: Experiment, prepared: Prepared, on_round: OnRound = lambd
         UserError: a setting is wrong.
     """
     algorithm = registry.get(experiment.algorithm)
+    if experiment.min_sites is not None and experiment.min_sites > len(prepared.sites):
+        raise UserError(f"min_sites={experiment.min_sites} is more than the {len(prepared.sites)} sites that there are")
     options = JobOptions(
         k=prepared.k,
         seed=experiment.seed,
@@ -40,7 +44,7 @@ def submit(experiment: Experiment, prepared: Prepared, on_round: OnRound = lambd
         task_timeout=experiment.task_timeout,
     )
     if not algorithm.federated:
-        return run_pooled(algorithm, experiment.params, arrays_of(prepared.sites), options)
+        return run_pooled(algorithm, experiment.params, arrays_of(prepared.sites), options, prepared.index)
     if experiment.engine == "inprocess":
         return run_inprocess(algorithm, experiment.params, prepared.sites, options, on_round)
     from flareclust.engines.simulator import run_simulator  # psutil and NVFlare's job classes: not needed in-process
@@ -87,7 +91,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         labels=labels,
         site_labels=outcome.labels,
         arrays=outcome.arrays,
-        sites=arrays_of(_usable(prepared, outcome), skip_unreadable=True),
+        sites=_shown(prepared, outcome),
         true_centroids=None if dataset is None else dataset.centroids,
         columns=None if dataset is None else dataset.columns,
     )
@@ -95,9 +99,12 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
 
 def check_out(folder: Path) -> None:
     """Raise UserError unless a result may be written to `folder`: new, empty, or an older result."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file; --out must name a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / outcome_files.SUMMARY).exists():
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise UserError(f"{existing} is a file; --out must name a folder")
+    if not os.access(existing, os.W_OK):
+        raise UserError(f"{existing} cannot be written to; choose another folder")
+    if folder.is_dir() and {path.name for path in folder.iterdir()} - set(FILES):
         raise UserError(f"{folder} holds other files than a result; choose a new folder")
 
 
@@ -119,27 +126,42 @@ def save(result: Result, outcome: Outcome, experiment: Experiment, folder: Path)
         outcome_files.write(outcome, new, about)
         if result.sites:
             plots.save(result.plot(), new / PICTURE)
-        if folder.exists():
-            shutil.move(str(folder), str(Path(scratch) / "old"))
-        shutil.move(str(new), str(folder))
+        _put(new, folder)
     return result
+
+
+def _put(new: Path, folder: Path) -> None:
+    """Move the files of `new` to `folder`; an older result there is replaced file by file, its summary first gone."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    (folder / outcome_files.SUMMARY).unlink(missing_ok=True)
+    for name in FILES:
+        if (new / name).exists():
+            os.replace(new / name, folder / name)
+        else:
+            (folder / name).unlink(missing_ok=True)
 
 
 def _pooled_labels(prepared: Prepared, outcome: Outcome) -> IntArray:
     """Return the labels (n,) in the order of the data set, or of the sites' names; -1 where a site gave none."""
     if prepared.index is None:
-        return np.concatenate([outcome.labels[site] for site in sorted(outcome.labels)] or [np.empty(0, np.int64)])
+        parts = [
+            outcome.labels.get(site, np.full(0 if isinstance(rows, Path) else len(rows), -1, dtype=np.int64))
+            for site, rows in sorted(prepared.sites.items())
+        ]
+        return np.concatenate(parts)
     labels = np.full(sum(len(rows) for rows in prepared.index.values()), -1, dtype=np.int64)
     for site, found in outcome.labels.items():
         labels[prepared.index[site]] = found
     return labels
 
 
-def _usable(prepared: Prepared, outcome: Outcome) -> dict[str, Rows]:
-    """Return the rows of the sites whose rows could be used: all but those that refused and gave no labels either."""
-    return {
-        site: rows for site, rows in prepared.sites.items() if site in outcome.labels or site not in outcome.refused
-    }
+def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
+    """Return the rows of the sites that a picture can show: those that fit the centroids."""
+    d = outcome.centroids.shape[1]
+    rows = arrays_of(prepared.sites, skip_unreadable=True)
+    return {site: X for site, X in rows.items() if len(X) and X.shape[1] == d and np.isfinite(X).all()}
 
 
 def _warnings(prepared: Prepared, outcome: Outcome) -> list[str]:

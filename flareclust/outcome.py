@@ -103,19 +103,21 @@ def read(folder: Path) -> tuple[Outcome, dict[str, Any]]:
         with np.load(folder / ARRAYS, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         rounds = read_rounds(folder)
-    except (OSError, ValueError) as error:
-        raise JobFailed(f"no complete result in {folder}: {error}") from error
-    outcome = Outcome(
-        arrays=arrays,
-        metrics=summary["metrics"],
-        rounds=rounds,
-        sites=summary["sites"],
-        refused=summary["refused"],
-        bytes_up=summary["bytes"]["up"],
-        bytes_down=summary["bytes"]["down"],
-        seconds_local=summary["seconds"]["local_max"],
-        seconds_merge=summary["seconds"]["merge"],
-    )
+        outcome = Outcome(
+            arrays=arrays,
+            metrics=summary["metrics"],
+            rounds=rounds,
+            sites=summary["sites"],
+            refused=summary["refused"],
+            bytes_up=summary["bytes"]["up"],
+            bytes_down=summary["bytes"]["down"],
+            seconds_local=summary["seconds"]["local_max"],
+            seconds_merge=summary["seconds"]["merge"],
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise JobFailed(
+            f"no complete result in {folder}: {SUMMARY} or {ARRAYS} is missing or damaged ({type(error).__name__})"
+        ) from error
     return outcome, summary
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,9 +44,13 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
     Raises:
         UserError: the data cannot be loaded or split as asked, or k is not known.
     """
-    if dataset is None and parse(experiment.partition).name == "none":
-        return Prepared(_known_k(experiment.k, None), site_files(Path(experiment.data)))
-    dataset = dataset or load(experiment.data)
+    if dataset is None:
+        if parse(experiment.partition).name == "none":
+            sites = site_files(Path(experiment.data))
+            return Prepared(_known_k(experiment.k, None), sites)
+        if Path(experiment.data).is_dir():
+            raise UserError(f'{experiment.data} is a folder; for one file per site say partition "none"')
+        dataset = load(experiment.data)
     k = _known_k(experiment.k, dataset)
     rng = stream(experiment.seed, 0, "partition")
     index = partition(experiment.partition, dataset.X, dataset.y, experiment.clients, rng)
@@ -113,17 +118,29 @@ def _known_k(k: int | None, dataset: Dataset | None) -> int:
     return known
 
 
-def _site_name(name: str) -> str:
-    if not name or not all(c.isalnum() or c in "-_" for c in name) or name == "server":
+def _site_name(name: object) -> str:
+    if (
+        not isinstance(name, str)
+        or not name
+        or not all(c.isascii() and (c.isalnum() or c in "-_") for c in name)
+        or name == "server"
+    ):
         raise UserError(f"{name!r} cannot be a site's name: use letters, digits, - and _ (and not 'server')")
     return name
 
 
-def _as_rows(name: str, value: object) -> Rows:
+def _as_rows(name: str, value: Any) -> Rows:
     if isinstance(value, str | Path):
         return Path(value)
     try:
-        rows = np.asarray(value, dtype=np.float64)
+        if np.iscomplexobj(value):
+            raise TypeError
+        # A masked cell is a missing one; asarray would bring back what lies under the mask.
+        rows = (
+            np.ma.filled(np.ma.asarray(value).astype(np.float64), np.nan)
+            if np.ma.isMA(value)
+            else np.asarray(value, np.float64)
+        )
     except (TypeError, ValueError):
         raise UserError(f"{name}: expected a numeric array of shape (n, d)") from None
     if rows.ndim != 2:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from flareclust import registry
 from flareclust.errors import UserError
 from flareclust.flows.config import Experiment
 from flareclust.outcome import Outcome
@@ -38,12 +39,13 @@ def log_run(result: Result, outcome: Outcome, experiment: Experiment, run_id: st
 
 
 def start_run(experiment: Experiment, run_key: str, tags: Mapping[str, object]) -> str:
-    """Find or create the MLflow run of this experiment; return its id."""
+    """Find or create the MLflow run of this experiment, whose k must be known; return its id."""
     tracker = Tracker(experiment.tracking_uri, experiment.mlflow_experiment)
     params = experiment.model_dump(mode="json", exclude={"params", "tracking_uri", "mlflow_experiment", "retries"})
     if experiment.partition == "none":
         del params["clients"]  # as many as have brought rows; the metrics say how many took part
-    params |= {f"param.{name}": value for name, value in experiment.params.items()}
+    settings = registry.get(experiment.algorithm).parameters() | experiment.params
+    params |= {f"param.{name}": value for name, value in settings.items()}
     own = {"algorithm": experiment.algorithm, "partition": experiment.partition, "seed": experiment.seed}
     own |= {"engine": experiment.engine, "data": experiment.data, "flareclust.version": __version__}
     return tracker.start(run_key, experiment.name, params, {**own, **tags})

@@ -123,7 +123,12 @@ def algorithms() -> dict[str, Algorithm]:
     """Return all algorithms by name: the built-in ones and those of installed packages."""
     table = {algorithm.name: algorithm for algorithm in BUILT_IN}
     for entry in entry_points(group="flareclust.algorithms"):
-        added = entry.load()
+        try:
+            added = entry.load()
+        except (ImportError, AttributeError) as error:
+            raise UserError(
+                f"the algorithm of entry point {entry.name!r} ({entry.value}) cannot be loaded: {error}"
+            ) from error
         if not isinstance(added, Algorithm) or added.name in table:
             raise UserError(f"entry point {entry.name!r} must name an Algorithm with a name of its own, got {added!r}")
         table[added.name] = added

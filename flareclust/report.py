@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -34,7 +35,7 @@ def progress(experiment: Experiment) -> Iterator[OnRound]:
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(f"{experiment.name}: starting {experiment.clients} sites", total=None)
+        task = bar.add_task(f"{experiment.name}: starting", total=None)
 
         def on_round(record: Mapping[str, object]) -> None:
             sites, refused = record["sites"], record["refused"]
@@ -63,9 +64,9 @@ def print_result(result: Result) -> None:
         table.add_row(f"bytes {name}", f"{size:,}")
     console.print(table)
     for warning in result.warnings:
-        console.print(f"[yellow]note:[/] {warning}", highlight=False)
+        console.print(f"[yellow]note:[/] {escape(warning)}", highlight=False, soft_wrap=True)
     if result.centroids_file:
-        console.print(f"files: {Path(result.centroids_file).parent}", highlight=False, soft_wrap=True)
+        console.print(f"files: {escape(str(Path(result.centroids_file).parent))}", highlight=False, soft_wrap=True)
     if result.run_id:
         console.print(f"MLflow run {result.run_id}; see it with: flareclust ui", highlight=False, soft_wrap=True)
 
@@ -97,7 +98,7 @@ def print_algorithms(algorithms: Iterable[Algorithm]) -> None:
     for algorithm in algorithms:
         row = algorithm_row(algorithm)
         settings = ", ".join(f"{name}={value}" for name, value in row["parameters"].items())
-        table.add_row(row["name"], row["title"], settings, row["sends"])
+        table.add_row(*map(escape, (row["name"], row["title"], settings, row["sends"])))
     Console().print(table)
 
 
@@ -107,7 +108,7 @@ def print_pairs(heading: str, pairs: Mapping[str, str]) -> None:
     table.add_column(heading)
     table.add_column("")
     for name, text in pairs.items():
-        table.add_row(name, text)
+        table.add_row(escape(name), escape(text))
     Console().print(table)
 
 
@@ -115,4 +116,4 @@ def print_placement(labels: IntArray, folder: Path) -> None:
     """Print how many of a late site's rows went to which cluster."""
     clusters, counts = np.unique(labels, return_counts=True)
     print_pairs("cluster", {str(c): f"{n} rows" for c, n in zip(clusters, counts, strict=True)})
-    Console().print(f"labels: {folder / LABELS_FILE}", highlight=False, soft_wrap=True)
+    Console().print(f"labels: {escape(str(folder / LABELS_FILE))}", highlight=False, soft_wrap=True)

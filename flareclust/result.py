@@ -34,8 +34,8 @@ class Result:
         centroids_file: the npz with the centroids, None if nothing was written.
         warnings: what the user should know, a sentence each.
         centroids: (k, d).
-        labels: cluster of each row (n,), in the order of the data, -1 for rows of sites that gave none. Where sites
-            brought their own rows: those of the sites that gave labels, in the order of the sites' names.
+        labels: cluster of each row (n,), in the order of the data (of the sites' names, where sites brought their own
+            rows); -1 for rows of sites that gave none, unless their rows are in files.
         site_labels: the same by site.
         arrays: the algorithm's other arrays, e.g. FeCA's `radii`.
         sites: rows of each site, kept for pictures; empty where they are not in this process.

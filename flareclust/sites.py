@@ -44,8 +44,8 @@ class SiteData:
         if not file.is_file():
             raise Refusal(f"has no local/{CONFIG_FILE}, which says where its rows are")
         try:
-            config = yaml.safe_load(file.read_text())
-        except yaml.YAMLError:
+            config = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError):
             raise Refusal(f"has a local/{CONFIG_FILE} that is not YAML") from None
         path = config.get("path") if isinstance(config, dict) else None
         if isinstance(path, dict):
@@ -56,9 +56,11 @@ class SiteData:
         if unknown:
             raise Refusal(f"has unknown keys in local/{CONFIG_FILE}: {', '.join(unknown)}")
         columns = config.get("columns")
-        if columns is not None and not (isinstance(columns, list) and all(isinstance(c, str) for c in columns)):
+        if columns is not None and not (
+            columns and isinstance(columns, list) and all(isinstance(c, str) for c in columns)
+        ):
             raise Refusal(f"has a local/{CONFIG_FILE} whose columns are not a list of names")
-        return cls(Path(local) / path.replace("{site}", site), tuple(columns) if columns else None)
+        return cls(Path(local) / path.replace("{site}", site), None if columns is None else tuple(columns))
 
     def rows(self) -> FloatArray:
         """Read the rows (n, d).
@@ -82,7 +84,8 @@ def write_config(local: Path, path: str | dict[str, str], columns: list[str] | N
 def write_labels(folder: Path, labels: IntArray) -> None:
     """Write a site's labels (n,) to `labels.csv` in its own folder, readable by the site's account only."""
     path = folder / LABELS_FILE
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    path.unlink(missing_ok=True)  # an older file would keep its own mode
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write("row,label\n")
         file.writelines(f"{row},{label}\n" for row, label in enumerate(labels.tolist()))
 

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import uuid
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from flareclust import registry
@@ -40,7 +42,7 @@ class Experiment(BaseModel):
     k: int | None = Field(default=None, ge=1)
     partition: str = "iid"
     clients: int = Field(default=10, ge=1)
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**32)
     engine: Engine = "simulator"
     params: dict[str, Any] = Field(default_factory=dict)
     min_sites: int | None = Field(default=None, ge=1)
@@ -49,6 +51,18 @@ class Experiment(BaseModel):
     tracking_uri: str | None = None
     mlflow_experiment: str = "flareclust"
     register_as: str | None = None
+
+    @field_validator("k", mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError(f"k: expected a whole number, got {value!r}")  # noqa: TRY004 - pydantic passes ValueError on
+        return value
+
+    @field_validator("params")
+    @classmethod
+    def _plain_values(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return {name: _plain(setting) for name, setting in value.items()}
 
     @field_validator("algorithm")
     @classmethod
@@ -80,7 +94,15 @@ class Experiment(BaseModel):
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+def _plain(value: Any) -> Any:
+    """Return NumPy's numbers as Python's, which JSON can hold."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def folder_name(experiment: Experiment, stamp: str) -> Path:
     """Return where a run's files go unless the user says so: `flareclust-runs/feca-iid-s0-<stamp>`."""
     partition = experiment.partition.replace(":", "-").replace(",", "-")
-    return Path("flareclust-runs") / f"{experiment.algorithm}-{partition}-s{experiment.seed}-{stamp}"
+    name = f"{experiment.algorithm}-{partition}-s{experiment.seed}-{stamp}-{uuid.uuid4().hex[:6]}"
+    return Path("flareclust-runs") / name

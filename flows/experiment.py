@@ -1,4 +1,4 @@
-"""The flow of one experiment: start the MLflow run, prepare, submit, evaluate, log.
+"""The flow of one experiment: prepare, start the MLflow run, submit, evaluate, log.
 
 Tasks are thin; the work is in `flareclust.prepare`, `flareclust.experiment` and `flareclust.record`.
 """
@@ -89,9 +89,10 @@ def experiment_flow(experiment: Experiment, out: str | None = None) -> Result:
     started = time.time()
     folder = Path(out) if out else folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
     flow_run_id = str(flow_run.id)
+    prepared = prepare_task(experiment)
+    experiment = experiment.model_copy(update={"k": prepared.k})
     run_id = start_run_task(experiment, experiment.key(flow_run_id), {"prefect.flow_run_id": flow_run_id})
     try:
-        prepared = prepare_task(experiment)
         outcome = submit_task.with_options(retries=experiment.retries)(experiment, prepared)
         result = evaluate_task(experiment, prepared, outcome, started, folder)
         result = log_task(result, outcome, experiment, run_id, started)

@@ -82,7 +82,7 @@ def test_export_replaces_a_job_and_nothing_else(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["job"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("")
-    with pytest.raises(UserError, match="not a job folder"):
+    with pytest.raises(UserError, match="other files than an exported job"):
         export_job(job, tmp_path / "mine")
     assert (tmp_path / "mine" / "thesis.txt").exists()
 

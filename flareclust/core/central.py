@@ -1,6 +1,7 @@
 """The yardstick: k-means on the pooled rows, which a federation may not do."""
 
 from flareclust.typing import FloatArray
+from flareclust.validation import check_int
 
 
 def central_kmeans(X: FloatArray, k: int, seed: int = 0, n_init: int = 10, max_iter: int = 300) -> FloatArray:
@@ -8,6 +9,8 @@ def central_kmeans(X: FloatArray, k: int, seed: int = 0, n_init: int = 10, max_i
 
     It shares no code with the federated algorithms, so that a fault of theirs cannot hide in the comparison.
     """
+    check_int("n_init", n_init, least=1)
+    check_int("max_iter", max_iter, least=1)
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
 

@@ -58,8 +58,10 @@ def export_job(job: FedJob, folder: Path) -> Path:
     Raises:
         UserError: the folder holds something else.
     """
-    if folder.exists() and any(folder.iterdir()) and not (folder / "meta.json").exists():
-        raise UserError(f"{folder} exists and is not a job folder; choose another one")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; name a folder to write the job to")
+    if folder.exists() and {path.name for path in folder.iterdir()} - {"meta.json", "app"}:
+        raise UserError(f"{folder} holds other files than an exported job; choose another folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent, prefix=".export-") as scratch:
         job.export_job(scratch)

@@ -1,5 +1,6 @@
 """Not a federation: the yardsticks, which see all rows at once."""
 
+from collections import Counter
 from collections.abc import Mapping
 from time import perf_counter
 
@@ -10,26 +11,41 @@ from flareclust.engines.options import JobOptions
 from flareclust.errors import UserError
 from flareclust.outcome import Outcome
 from flareclust.registry import Algorithm
-from flareclust.typing import FloatArray
+from flareclust.typing import FloatArray, IntArray
 
 
 def run_pooled(
-    algorithm: Algorithm, params: Mapping[str, object], sites: Mapping[str, FloatArray], options: JobOptions
+    algorithm: Algorithm,
+    params: Mapping[str, object],
+    sites: Mapping[str, FloatArray],
+    options: JobOptions,
+    index: Mapping[str, IntArray] | None = None,
 ) -> Outcome:
     """Run a yardstick on the pooled rows of all sites; what its `bytes_up` counts are the rows themselves.
 
+    Args:
+        algorithm: a yardstick of the registry.
+        params: its settings.
+        sites: rows (n_i, d) by site.
+        options: settings every job has.
+        index: where each site's rows are in the data set they were dealt from, so that the result does not depend on
+            the split; None for the order of the sites.
+
     Raises:
-        UserError: a setting is unknown, or there are fewer rows than k.
+        UserError: a setting is unknown, the sites' rows do not fit together, or there are fewer than k.
     """
     algorithm.check_names(params)
-    X = np.concatenate(list(sites.values()))
+    _check_poolable(sites)
+    index = index or _in_order(sites)
+    X = np.empty((sum(map(len, sites.values())), next(iter(sites.values())).shape[1]))
+    for site, rows in sites.items():
+        X[index[site]] = rows
     if len(X) < options.k:
         raise UserError(f"k={options.k} is more than the {len(X)} rows of all sites together")
     started = perf_counter()
     centroids = algorithm.function()(X, k=options.k, seed=options.seed, **params)
     seconds = perf_counter() - started
     labels, sums = assessment_sums(X, centroids)
-    ends = np.cumsum([len(rows) for rows in sites.values()])
     return Outcome(
         arrays={"centroids": centroids},
         metrics=label_free_metrics(centroids, sums) if options.assess else {},
@@ -40,5 +56,19 @@ def run_pooled(
         bytes_down=0,
         seconds_local=0.0,
         seconds_merge=seconds,
-        labels=dict(zip(sites, np.split(labels, ends[:-1]), strict=True)),
+        labels={site: labels[index[site]] for site in sites},
     )
+
+
+def _in_order(sites: Mapping[str, FloatArray]) -> dict[str, IntArray]:
+    ends = np.cumsum([len(rows) for rows in sites.values()])
+    return {site: np.arange(end - len(sites[site]), end) for site, end in zip(sites, ends, strict=True)}
+
+
+def _check_poolable(sites: Mapping[str, FloatArray]) -> None:
+    (usual, _), *_ = Counter(rows.shape[1] for rows in sites.values()).most_common(1)
+    for site, rows in sites.items():
+        if rows.shape[1] != usual:
+            raise UserError(f"{site} has {rows.shape[1]} columns where most sites have {usual}")
+        if not np.isfinite(rows).all():
+            raise UserError(f"{site} has rows with NaN or infinite values; remove or impute them at the site")

@@ -1,0 +1,241 @@
+"""The registry: suggestions, settings that reach the side that knows them, algorithms of other packages."""
+
+import sys
+from importlib.metadata import EntryPoint
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import flareclust
+from flareclust import registry
+from flareclust.errors import UserError
+from flareclust.registry import BUILT_IN, Algorithm, algorithms, get
+
+FEDERATED = [algorithm for algorithm in BUILT_IN if algorithm.federated]
+
+
+# --- names ---
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("fecca", "feca"), ("k-fed", "kfed"), ("zzzz", None), ("centrall", "central")]
+)
+def test_an_unknown_name_gets_the_nearest_known_one(typed, meant):
+    with pytest.raises(UserError) as caught:
+        get(typed)
+    text = str(caught.value)
+    assert "known: feca, kfed, central" in text
+    assert ("did you mean" in text) == (meant is not None)
+    assert meant is None or f"did you mean {meant!r}" in text
+
+
+def test_names_are_unique_and_get_returns_the_line():
+    names = [algorithm.name for algorithm in BUILT_IN]
+    assert len(set(names)) == len(names)
+    assert [get(name) for name in names] == list(BUILT_IN)
+
+
+def test_the_public_table_holds_the_built_in_algorithms():
+    table = flareclust.algorithms()
+    assert {algorithm.name: table[algorithm.name] for algorithm in BUILT_IN} == {a.name: a for a in BUILT_IN}
+
+
+@pytest.mark.parametrize("algorithm", BUILT_IN, ids=lambda a: a.name)
+def test_parameters_have_defaults_and_leave_out_what_every_job_has(algorithm):
+    parameters = algorithm.parameters()
+    assert parameters
+    assert not {"self", "X", "k", "seed"} & set(parameters)
+    if algorithm.federated:
+        executor, aggregator = algorithm.build(3)
+        for name, default in parameters.items():
+            side = executor if hasattr(executor, name) else aggregator
+            assert getattr(side, name) == default, name
+
+
+def test_parameters_of_both_sides_are_listed():
+    assert get("kfed").parameters() == {
+        "min_count": 2,
+        "k_local": "auto",
+        "labels_by": "induced",
+        "start": None,
+        "lloyd_rounds": 1,
+        "weighted": False,
+    }
+
+
+# --- build ---
+
+
+def test_settings_reach_the_side_that_knows_them():
+    settings = {"k_local": {"site-1": 2}, "min_count": 3, "lloyd_rounds": 4, "weighted": True, "start": "site-1"}
+    executor, aggregator = get("kfed").build(5, 7, settings)
+    assert (executor.k, executor.seed, executor.k_local, executor.min_count) == (5, 7, {"site-1": 2}, 3)
+    assert (aggregator.k, aggregator.seed) == (5, 7)
+    assert (aggregator.lloyd_rounds, aggregator.weighted, aggregator.start) == (4, True, "site-1")
+    assert not hasattr(executor, "lloyd_rounds")
+    assert not hasattr(aggregator, "k_local")
+    assert settings["k_local"] == {"site-1": 2}, "the caller's settings are left alone"
+
+
+@pytest.mark.parametrize("name", ["k", "seed", "self", "X", "n_inits", "lloyd_round", "fl_ctx"])
+def test_settings_that_an_algorithm_does_not_have_are_refused(name):
+    with pytest.raises(UserError, match=f"feca has no parameter '{name}'.*it has min_count, n_init"):
+        get("feca").build(3, 0, {name: 1})
+
+
+def test_a_misspelt_setting_gets_the_nearest_one():
+    with pytest.raises(UserError, match="did you mean 'lloyd_rounds'"):
+        get("kfed").build(3, 0, {"loyd_rounds": 1})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "setting", "value", "message"),
+    [
+        ("feca", "n_init", 0, "n_init must be a whole number of at least 1"),
+        ("feca", "n_init", 1.5, "n_init must be a whole number"),
+        ("feca", "n_init", "3", "n_init must be a whole number"),
+        ("feca", "n_init", True, "n_init must be a whole number"),
+        ("feca", "n_init", None, "n_init must be a whole number"),
+        ("feca", "n_init", float("nan"), "n_init must be a whole number"),
+        ("feca", "init", "x", "init must be one of k-means"),
+        ("feca", "init", ["random"], "init must be one of k-means"),
+        ("feca", "radius", "x", "radius must be one of empirical, theoretical"),
+        ("feca", "radius", "emprical", "did you mean 'empirical'"),
+        ("feca", "after_removal", 1, "after_removal must be one of drop, merge"),
+        ("feca", "min_count", 0, "min_count must be a whole number of at least 1"),
+        ("kfed", "min_count", -1, "min_count must be"),
+        ("kfed", "k_local", 4, "k_local is 4, more than k=3"),
+        ("kfed", "k_local", 0, "k_local"),
+        ("kfed", "k_local", "all", "k_local"),
+        ("kfed", "k_local", True, "k_local"),
+        ("kfed", "k_local", 1.5, "k_local"),
+        ("kfed", "k_local", [1, 2], "k_local"),
+        ("kfed", "k_local", {"a": 0}, "k_local of a"),
+        ("kfed", "k_local", {"a": 1, "b": 4}, "k_local of b is 4, more than k=3"),
+        ("kfed", "k_local", {"a": "2"}, "k_local of a"),
+        ("kfed", "labels_by", "induce", "did you mean 'induced'"),
+        ("kfed", "lloyd_rounds", 0, "lloyd_rounds must be a whole number of at least 1"),
+        ("kfed", "weighted", "yes", "weighted must be true or false"),
+        ("kfed", "weighted", 1, "weighted must be true or false"),
+        ("kfed", "start", 3, "start must be"),
+    ],
+)
+def test_values_that_a_side_cannot_use_are_refused(algorithm, setting, value, message):
+    with pytest.raises(UserError, match=message):
+        get(algorithm).build(3, 0, {setting: value})
+
+
+@pytest.mark.parametrize("algorithm", FEDERATED, ids=lambda a: a.name)
+@pytest.mark.parametrize(("k", "seed"), [(0, 0), (-1, 0), (2.5, 0), (True, 0), ("3", 0), (3, -1), (3, 0.5), (3, True)])
+def test_k_and_seed_must_be_whole_numbers(algorithm, k, seed):
+    with pytest.raises(UserError, match="must be a whole number of at least"):
+        algorithm.build(k, seed)
+    with pytest.raises(UserError, match="must be a whole number of at least"):
+        algorithm.aggregator_class()(k=k, seed=seed)
+
+
+@pytest.mark.parametrize("algorithm", FEDERATED, ids=lambda a: a.name)
+def test_numpys_whole_numbers_become_pythons(algorithm):
+    """They must be JSON in a job's configuration."""
+    executor, aggregator = algorithm.build(np.int64(3), np.int32(1), {"min_count": np.int64(4)})
+    assert [type(value) for value in (executor.k, executor.seed, executor.min_count)] == [int] * 3
+    assert [type(value) for value in (aggregator.k, aggregator.seed)] == [int] * 2
+
+
+def test_central_has_no_sides_to_build():
+    with pytest.raises(UserError, match="central is not federated"):
+        get("central").build(3)
+
+
+# --- algorithms of other packages ---
+
+PLUGIN = """
+import numpy as np
+from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.message import Schema
+from flareclust.registry import Algorithm
+
+class MeanExecutor(ClusteringExecutor):
+    reply = Schema(centroids="k d")
+
+    def __init__(self, k, seed=0, min_count=2, shift=0.0):
+        super().__init__(k, seed, min_count)
+        self.shift = shift
+
+    def local(self, task, data, rng, aborted):
+        return {"centroids": data.mean(axis=0, keepdims=True) + self.shift}
+
+class MeanAggregator(ClusteringAggregator):
+    reply = MeanExecutor.reply
+
+    def merge(self, round_, replies, rng):
+        return Round({"centroids": np.mean([reply["centroids"] for reply in replies.values()], axis=0)}, done=True)
+
+MEAN = Algorithm("mean", "the mean", __name__ + ".MeanExecutor", __name__ + ".MeanAggregator")
+CLASH = Algorithm("feca", "another one", __name__ + ".MeanExecutor", __name__ + ".MeanAggregator")
+"""
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    """Install a package for as long as the test runs: a module, and what its entry points name."""
+    module = ModuleType("flareclust_plugin")
+    exec(PLUGIN, module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def install(**values):
+        def entry_points(*, group):
+            assert group == "flareclust.algorithms"
+            return [EntryPoint(name, value, group) for name, value in values.items()]
+
+        monkeypatch.setattr(registry, "entry_points", entry_points)
+
+    return install
+
+
+def test_an_entry_point_adds_an_algorithm_that_runs(plugin):
+    plugin(mean="flareclust_plugin:MEAN")
+    assert list(algorithms()) == [*(algorithm.name for algorithm in BUILT_IN), "mean"]
+    assert get("mean").parameters() == {"min_count": 2, "shift": 0.0}
+    sites = {"a": np.array([[0.0], [2.0]]), "b": np.array([[4.0], [6.0]])}
+    result = flareclust.run("mean", sites, k=1, shift=0.5)
+    np.testing.assert_allclose(result.centroids, [[3.5]])
+    assert result.params == {"min_count": 2, "shift": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("same", "flareclust_plugin:CLASH"),
+        ("class", "flareclust_plugin:MeanExecutor"),
+        ("module", "flareclust_plugin"),
+    ],
+)
+def test_an_entry_point_must_name_an_algorithm_with_a_name_of_its_own(plugin, name, value):
+    plugin(**{name: value})
+    with pytest.raises(UserError, match=f"entry point '{name}' must name an Algorithm with a name of its own"):
+        algorithms()
+
+
+@pytest.mark.parametrize("value", ["flareclust_no_such_package:MEAN", "flareclust_plugin:NO_SUCH_NAME"])
+def test_an_entry_point_that_does_not_load_is_named(plugin, value):
+    plugin(broken=value)
+    with pytest.raises(UserError, match="broken"):
+        algorithms()
+
+
+def test_an_algorithm_whose_package_is_missing_says_which():
+    deep = Algorithm("deep", "needs an extra", "flareclust_no_such_package.Executor", "flareclust_deep.Aggregator")
+    for use in (deep.executor_class, deep.parameters, lambda: deep.build(3)):
+        with pytest.raises(UserError, match="needs the package 'flareclust_no_such_package', which is not installed"):
+            use()
+
+
+def test_the_missing_package_is_the_one_that_the_module_imports(tmp_path, monkeypatch):
+    (tmp_path / "flareclust_deep.py").write_text("import flareclust_no_such_package\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    deep = Algorithm("deep", "needs an extra", "flareclust_deep.Executor", "flareclust_deep.Aggregator")
+    with pytest.raises(UserError, match="needs the package 'flareclust_no_such_package'"):
+        deep.aggregator_class()
