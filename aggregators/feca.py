@@ -55,7 +55,7 @@ def group_by_radius(centroids: FloatArray, radii: FloatArray) -> tuple[IntArray,
     picked: list[int] = []
     for i in np.argsort(-radii, kind="stable"):
         if groups[i] < 0:
-            near = ((centroids - centroids[i]) ** 2).sum(axis=1) <= radii[i] ** 2
+            near = np.sqrt(((centroids - centroids[i]) ** 2).sum(axis=1)) <= radii[i]
             groups[near & (groups < 0)] = len(picked)
             groups[i] = len(picked)
             picked.append(int(i))

@@ -4,7 +4,8 @@ Source: Xu, Zhang, Fan, Chao, Qian, "Federated Centroid Aggregation (FeCA)": Alg
 (RadiusAssign, theoretical), Algorithm 4 (RadiusAssign, empirical).
 
 Readings where the paper is open, and deviations from it:
-1. Line 2 of Algorithm 2: k-means with greedy k-means++ starts, `n_init` of them (default 1), or random ones.
+1. Line 2 of Algorithm 2: k-means with greedy k-means++ starts, `n_init` of them (default 1), or random ones. Each
+   centroid is then put at the mean of its rows, which it is not quite where k-means stopped on its tolerance.
 2. Line 4, "largest standard deviation": root mean square distance of the cluster's rows to its centroid.
 3. Lines 7-9: after a removal nothing else changes: the rows of the removed cluster join no other, Lloyd is not run
    again. The pair that was merged for the test stays apart (`after_removal="drop"`) or merged ("merge").
@@ -20,7 +21,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from flareclust.core.disclosure import may_leave
-from flareclust.core.lloyd import cluster_statistics, kmeans
+from flareclust.core.lloyd import cluster_statistics, kmeans, settle
 from flareclust.errors import Refusal
 from flareclust.executors.base import ClusteringExecutor, Task
 from flareclust.message import Schema, real
@@ -76,7 +77,7 @@ class FeCAExecutor(ClusteringExecutor):
         """Run Algorithm 2 and the chosen RadiusAssign."""
         if len(data) < self.k:
             raise Refusal(f"has fewer rows than k={self.k}")
-        found = kmeans(data, self.k, rng, n_init=self.n_init, init=self.init, aborted=aborted)
+        found = settle(data, kmeans(data, self.k, rng, n_init=self.n_init, init=self.init, aborted=aborted))
         statistics = cluster_statistics(data, found.labels, found.centroids)
         kept, origin = remove_one_fit_many(
             LocalClusters(found.centroids, found.counts, statistics.sse), self.after_removal

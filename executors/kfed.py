@@ -4,9 +4,9 @@ Source: Dennis, Li, Smith, "Heterogeneity for the Win: One-Shot Federated Cluste
 Awasthi and Sheffet 2012), Definition 3.3 (induced clustering), Theorem 3.2 (devices that come later).
 
 Readings where the paper is open, and deviations from it:
-1. Algorithm 1, step 2: the rows are not centred before the projection on the k(z) leading right singular vectors,
-   which are taken from the d x d (or n x n) Gram matrix. With k(z) >= d the projection is the identity. The
-   approximation algorithm is k-means++, whose seeds are the centers nu.
+1. Algorithm 1, step 2: the rows are not centred before the projection on the k(z) leading right singular vectors.
+   With k(z) >= d (or n) the projection is the identity. The approximation algorithm is k-means++, whose seeds are the
+   centers nu.
 2. Step 3: distances are not squared in the 1/3 test. A seed whose S_r is empty takes the rows nearest to it instead.
 3. Step 4: Lloyd runs until the labels no longer change, 300 iterations at the most.
 4. k(z) may differ per device: a number, a table of site names, or "auto" for ceil(sqrt(k)). A device with fewer
@@ -21,7 +21,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from flareclust.core.disclosure import may_leave
-from flareclust.core.lloyd import Clustering, assign, lloyd
+from flareclust.core.lloyd import Clustering, assign, lloyd, settle
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.errors import Refusal, UserError
 from flareclust.executors.base import ClusteringExecutor, Task
@@ -105,7 +105,7 @@ def local_kmeans(data: FloatArray, k: int, rng: np.random.Generator, aborted: Ab
     seeds, _ = kmeans_plusplus(projected, k, rng, aborted=aborted)
     members = trusted_rows(projected, seeds)
     starts = np.stack([data[row].mean(axis=0) for row in members])
-    return lloyd(data, starts, tol=0.0, aborted=aborted)
+    return settle(data, lloyd(data, starts, tol=0.0, aborted=aborted))
 
 
 def project(data: FloatArray, k: int) -> FloatArray:
@@ -114,12 +114,10 @@ def project(data: FloatArray, k: int) -> FloatArray:
     if k >= min(n, d):
         return data
     with threadpool_limits(1, user_api="blas"):  # the same sums in every process, whatever runs beside it
-        if d <= n:
-            _, vectors = np.linalg.eigh(data.T @ data)
-            return np.ascontiguousarray(data @ vectors[:, : -k - 1 : -1])
-        values, vectors = np.linalg.eigh(data @ data.T)
-        scale = np.sqrt(np.maximum(values[: -k - 1 : -1], 0.0))
-        return np.ascontiguousarray(vectors[:, : -k - 1 : -1] * scale)
+        # R has the singular vectors of the rows and their precision, which the Gram matrix has not.
+        small = np.linalg.qr(data, mode="r") if n > d else data
+        vectors = np.linalg.svd(small, full_matrices=False)[2][:k]
+        return np.ascontiguousarray(data @ vectors.T)
 
 
 def trusted_rows(projected: FloatArray, seeds: FloatArray) -> list[BoolArray]:

@@ -133,9 +133,13 @@ def check_nothing_sent_is_a_row(algorithm: Algorithm) -> None:
     ordinary = rng.normal(size=(50, 3))
     lonely = np.concatenate([ordinary, 1e3 * np.eye(3)])
     repeated = np.concatenate([ordinary, np.full((20, 3), 99.0)])
-    for rows, min_count in product((ordinary, lonely, repeated, repeated[-20:], ordinary[:5]), (1, 2)):
+    # k-means stops on its tolerance here, just when a row has joined another one that was alone until then.
+    crowd = np.random.default_rng(32).uniform(-3, 3, 1001)
+    joined = np.tile(np.concatenate([crowd, [30.8, 60.0]])[:, None], 3)
+    odd = (ordinary, lonely, repeated, repeated[-20:], ordinary[:5], joined)
+    for rows, min_count, k in product(odd, (1, 2), (3, 5)):
         try:
-            reply = _first_reply(algorithm, rows, k=5, min_count=min_count)
+            reply = _first_reply(algorithm, rows, k=k, min_count=min_count)
         except Refusal:
             continue
         for name, field in algorithm.executor_class().reply.fields.items():

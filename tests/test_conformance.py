@@ -81,6 +81,15 @@ def test_the_checks_notice(check, fault):
         check(broken(**fault))
 
 
+def test_the_check_of_rows_notices_centroids_that_lag_behind_their_clusters(monkeypatch):
+    """k-means may stop on its tolerance with a centroid that is still the one row its cluster had before."""
+    import flareclust.executors.feca as feca
+
+    monkeypatch.setattr(feca, "settle", lambda data, found: found)
+    with pytest.raises(PromiseBroken, match="holds a row"):
+        checks.check_nothing_sent_is_a_row(get("feca"))
+
+
 def test_nan_in_a_reply_never_reaches_the_result(sites):
     with pytest.raises(JobFailed, match="centroids: holds NaN"):
         run_inprocess(broken(local=sends_nan), {}, sites, JobOptions(k=4))

@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 
 from flareclust.core import kernels
 from flareclust.core import lloyd as module
-from flareclust.core.lloyd import assign, cluster_statistics, kmeans, lloyd
+from flareclust.core.lloyd import assign, cluster_statistics, kmeans, lloyd, settle
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.errors import Aborted, UserError
 
@@ -377,3 +377,14 @@ def test_lloyd_assign_and_statistics_refuse_centroids_of_other_columns():
     for call in (lloyd, assign, lambda X, C: cluster_statistics(X, [0, 0], C)):
         with pytest.raises(UserError, match="3 features but X has 2"):
             call(np.zeros((2, 2)), np.zeros((1, 3)))
+
+
+def test_settle_puts_centroids_at_the_means_of_their_rows(rng):
+    X = 1e6 + rng.normal(size=(200, 3))
+    found = kmeans(X, 5, rng, tol=1.0)
+    settled = settle(X, found)
+    means = np.stack([X[found.labels == r].mean(axis=0) for r in range(len(found.counts))])
+    assert np.abs(found.centroids - means).max() > 1e-3, "a tolerance this large should have stopped k-means early"
+    np.testing.assert_allclose(settled.centroids, means, rtol=1e-14)
+    np.testing.assert_array_equal(settled.labels, found.labels)
+    assert settled.inertia == pytest.approx(((X - means[found.labels]) ** 2).sum())

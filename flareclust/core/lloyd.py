@@ -180,6 +180,18 @@ def sums_by_label(labels: IntArray, values: FloatArray, k: int) -> FloatArray:
     return np.bincount(labels, values, minlength=k).astype(np.float64, copy=False)
 
 
+def settle(X: FloatArray, found: Clustering) -> Clustering:
+    """Return the clustering of X (n, d) with every centroid at the mean of its own rows.
+
+    Lloyd's algorithm may stop on its tolerance, with centroids that are the means of the labels before the last: such
+    a centroid can describe fewer rows than its cluster has, down to a single one, and must not be sent as it is.
+    """
+    origin = X.mean(axis=0)
+    means = np.column_stack([sums_by_label(found.labels, x, len(found.counts)) for x in (X - origin).T])
+    centroids = origin + means / found.counts[:, None]
+    return found._replace(centroids=centroids, inertia=float(((X - centroids[found.labels]) ** 2).sum()))
+
+
 def _lloyd(
     X: FloatArray, start: FloatArray, weights: FloatArray, max_iter: int, tol: float, aborted: AbortCheck
 ) -> Clustering:
