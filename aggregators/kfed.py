@@ -5,11 +5,10 @@ Source: Dennis, Li, Smith, "Heterogeneity for the Win: One-Shot Federated Cluste
 Readings where the paper is open, and deviations from it:
 1. Step 2, "any z": the first device by name, unless `start` names another.
 2. Step 7: one round, unless `lloyd_rounds` says more; centers count equally, unless `weighted` by their rows.
-3. Where the start device has more than k centers, its first k count. With fewer than k different centers in all,
-   fewer than k clusters are returned.
-4. Beside the means mu(tau_r) the sites get the points that the centers were assigned to last (`anchors`), from which
-   each finds its induced labels; the paper tells every device the numbers of its own centers instead. What a
-   device can derive is the same, one message fits all, and Theorem 3.2 needs those points for devices that come later.
+3. Where the start device has more than k centers, its first k count. Of equally far centers the one received first is
+   taken. With fewer than k different centers in all, fewer than k clusters are returned.
+4. Every device is told where all devices' centers went, as numbers without the centers themselves, and picks its own;
+   the paper tells each device its own numbers only. One message fits all.
 """
 
 from collections.abc import Mapping
@@ -20,13 +19,16 @@ from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.lloyd import assign
 from flareclust.core.seeds import farthest_first
 from flareclust.errors import JobFailed, UserError
-from flareclust.executors.kfed import KFedExecutor
+from flareclust.executors.kfed import KFedExecutor, site_number
 from flareclust.typing import FloatArray, IntArray, Message
 from flareclust.validation import check_bool, check_int
 
 
 class KFedAggregator(ClusteringAggregator):
-    """The server of k-FED. Result beside `centroids`: `anchors` (k, d) and `counts`, the rows behind each cluster.
+    """The server of k-FED.
+
+    Sent with the result: `tau` (c,), the cluster of each received center, and `tau_site` (c,), whose it is. Kept on
+    the server: `counts` (k,), the rows behind each cluster, and `anchors` (k, d), the points assigned to last.
 
     Args:
         k: number of clusters.
@@ -59,14 +61,16 @@ class KFedAggregator(ClusteringAggregator):
         weights = rows.astype(np.float64) if self.weighted else np.ones(len(rows))
         anchors, means, tau = lloyd_on_centers(centers, centers[chosen], weights, self.lloyd_rounds)
 
+        numbers = np.array([site_number(site) for site in owners], dtype=np.int64)
         record = {
+            "anchors": anchors,
             "counts": np.bincount(tau, weights=rows, minlength=len(means)).astype(np.int64),
             "received_centroids": centers,
-            "received_cluster": tau,
             "received_site": np.unique(owners, return_inverse=True)[1].astype(np.int64),
         }
         diagnostics = {"received": float(len(centers))}
-        return Round({"centroids": means, "anchors": anchors}, done=True, diagnostics=diagnostics, record=record)
+        task = {"centroids": means, "tau": tau, "tau_site": numbers}
+        return Round(task, done=True, diagnostics=diagnostics, record=record)
 
 
 def check_site(start: object) -> str | None:
@@ -89,7 +93,7 @@ def lloyd_on_centers(
         anchors = means
         tau, _ = assign(centers, anchors)
         totals = np.bincount(tau, weights=weights, minlength=len(anchors))
-        # A tau_r can run empty only after the first round: its point stays where it was.
+        # A tau_r is empty where the start device sent one point twice, or after the first round: its point stays.
         filled = totals > 0
         means = anchors.copy()
         for r in np.flatnonzero(filled):

@@ -34,6 +34,9 @@ CLUSTER, ASSESS = "cluster", "assess"
 #: Keys of a reply's meta. Numbers never travel there, because sites' filters look at the arrays only.
 REFUSED, ROUND = "refused", "round"
 
+#: Larger values than anybody measures; sums of squares of smaller ones stay finite.
+LARGEST = 1e140
+
 #: Where a site keeps what went wrong in its own words, in the job's folder.
 TRACEBACK_FILE = "flareclust_error.txt"
 
@@ -130,6 +133,8 @@ class ClusteringExecutor(Executor, ABC):
             raise Refusal("has no rows")
         if not np.isfinite(data).all():
             raise Refusal("has rows with NaN or infinite values; remove or impute them at the site")
+        if np.abs(data).max() > LARGEST:
+            raise Refusal(f"has values beyond {LARGEST:g}, whose squares cannot be added up; rescale them at the site")
         centroids = task.arrays.get("centroids")
         if centroids is not None and centroids.shape[1] != data.shape[1]:
             raise Refusal(f"has rows of {data.shape[1]} columns where the federation has {centroids.shape[1]}")

@@ -6,14 +6,19 @@ Source: Xu, Zhang, Fan, Chao, Qian, "Federated Centroid Aggregation (FeCA)": Alg
 Readings where the paper is open, and deviations from it:
 1. Line 2 of Algorithm 2: k-means with greedy k-means++ starts, `n_init` of them (default 1), or random ones. Each
    centroid is then put at the mean of its rows, which it is not quite where k-means stopped on its tolerance.
-2. Line 4, "largest standard deviation": root mean square distance of the cluster's rows to its centroid.
+2. Line 4, "largest standard deviation": root mean square distance of the cluster's rows to its centroid. (Appendix A.1
+   speaks of the standard deviation of the distances, with which the paper's figures cannot be had.)
 3. Lines 7-9: after a removal nothing else changes: the rows of the removed cluster join no other, Lloyd is not run
    again. The pair that was merged for the test stays apart (`after_removal="drop"`) or merged ("merge").
 4. The loop ends when fewer than two centroids are left.
 5. Algorithms 3 and 4: distances are to the nearest centroid still kept. A single kept centroid has no neighbour: its
    radius is the largest distance of its rows. Algorithm 3 goes through the centroids in order and works on the
    shrinking set; where fewer than two survive, it falls back on all centroids for the smallest distance.
-6. Not in the paper: clusters below `min_count` rows, or made of one row repeated, are not sent.
+6. Algorithms 2 to 4 take the first of equal candidates. The pair (p, q) is not merged where i is one of it.
+7. Not in the paper: a site with fewer than k rows refuses. Clusters below `min_count` rows, or made of one row
+   repeated, are not sent, but count as neighbours of those that are.
+8. Not in the paper: with one column, a centroid and the largest distance of its rows would together be a row, so that
+   distance is raised to the next number of two digits.
 """
 
 from typing import Literal, NamedTuple
@@ -85,6 +90,8 @@ class FeCAExecutor(ClusteringExecutor):
         labels = relabel(found.labels, origin)
         member = labels >= 0
         reach = cluster_statistics(data[member], labels[member], kept.centroids).max_distance
+        if data.shape[1] == 1:
+            reach = coarse(reach)
         radii = RADIUS_ASSIGN[self.radius](kept.centroids, reach)
         sendable = may_leave(data, labels, len(origin), self.min_count)
         return {"centroids": kept.centroids[sendable], "radii": radii[sendable]}
@@ -180,6 +187,13 @@ def theoretical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
                 alone[[i, j]] = False
     rest = distances[np.ix_(alone, alone)] if alone.sum() > 1 else distances
     return np.full(k, rest.min() / 2)
+
+
+def coarse(reach: FloatArray) -> FloatArray:
+    """Return the distances (k,) raised to the next number of two significant digits; 0 stays."""
+    positive = np.where(reach > 0, reach, 1.0)
+    step = 10.0 ** (np.floor(np.log10(positive)) - 1)
+    return np.where(reach > 0, (np.floor(positive / step) + 1) * step, 0.0)
 
 
 RADIUS_ASSIGN = {"empirical": empirical_radii, "theoretical": theoretical_radii}

@@ -5,22 +5,27 @@ Awasthi and Sheffet 2012), Definition 3.3 (induced clustering), Theorem 3.2 (dev
 
 Readings where the paper is open, and deviations from it:
 1. Algorithm 1, step 2: the rows are not centred before the projection on the k(z) leading right singular vectors.
-   With k(z) >= d (or n) the projection is the identity. The approximation algorithm is k-means++, whose seeds are the
-   centers nu.
-2. Step 3: distances are not squared in the 1/3 test. A seed whose S_r is empty takes the rows nearest to it instead.
-3. Step 4: Lloyd runs until the labels no longer change, 300 iterations at the most.
+   With k(z) >= d (or n) the projection is the identity. The seeds of greedy k-means++ are the centers nu; they come
+   without the constant factor that the step asks for.
+2. Step 3: distances are not squared in the 1/3 test, and "every s" means every other seed. A seed whose S_r is empty
+   takes the rows nearest to it instead.
+3. Step 4: Lloyd runs until the labels no longer change, 300 iterations at the most; a cluster that loses all its rows
+   takes the row farthest from its center.
 4. k(z) may differ per device: a number, a table of site names, or "auto" for ceil(sqrt(k)). A device with fewer
-   than `min_count` rows per center uses a smaller k(z), so that no center can be a row.
-5. Not in the paper: clusters below `min_count` rows, or made of one row repeated, are not sent; their rows are
-   labelled through their own local center all the same.
+   than `min_count` rows per center uses a smaller k(z).
+5. Not in the paper: the number of rows of each center is sent. Clusters below `min_count` rows, or made of one row
+   repeated, are not sent.
+6. Definition 3.3: rows of a local center that was not sent, and those of a late device, belong to the cluster whose
+   mean is nearest to their local center (Theorem 3.2 by its text; its proof uses the points of M).
 """
 
+from hashlib import blake2b
 from math import ceil, sqrt
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from flareclust.core.disclosure import may_leave
+from flareclust.core.disclosure import describable, may_leave
 from flareclust.core.lloyd import Clustering, assign, lloyd, settle
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.errors import Refusal, UserError
@@ -67,13 +72,18 @@ class KFedExecutor(ClusteringExecutor):
     def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
         """Return the induced clustering of the rows (n,), or that of the nearest centroids.
 
-        The local clustering is repeated with the generator of round 0; `anchors` (k, d), which the server sends with
-        the result, are the points that it assigned the devices' centers to.
+        The local clustering is repeated with the generator of round 0. The server sends with the result where each
+        device's centers went: `tau` (c,), and whose they are, `tau_site` (c,) by `site_number`.
         """
         if self.labels_by == "nearest":
             return super().labels(task, data, rng, aborted)
         found = self._local_clusters(task.site, data, rng, aborted)
-        return induced_labels(found, task.arrays["anchors"])
+        tau, _ = assign(found.centroids, task.arrays["centroids"])
+        sent = describable(data, found.labels, len(found.centroids), self.min_count)
+        own = task.arrays["tau"][task.arrays["tau_site"] == site_number(task.site)]
+        if len(own) == sent.sum():  # a late device has none
+            tau[sent] = own
+        return induced_labels(found, tau)
 
     def _local_clusters(self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Clustering:
         if len(data) < self.min_count:
@@ -89,11 +99,11 @@ def check_k_local(k_local: object, k: int) -> int | str | dict[str, int]:
         return {str(site): _check_one(f"k_local of {site}", value, k) for site, value in k_local.items()}
     if k_local == "auto":
         return "auto"
-    return _check_one("k_local", k_local, k)
+    return _check_one('k_local (unless "auto")', k_local, k)
 
 
 def _check_one(what: str, value: object, k: int) -> int:
-    number = check_int(f'{what} (or "auto")', value, least=1)
+    number = check_int(what, value, least=1)
     if number > k:
         raise UserError(f"{what} is {number}, more than k={k}: a device cannot have more clusters than the federation")
     return number
@@ -122,16 +132,22 @@ def project(data: FloatArray, k: int) -> FloatArray:
 
 def trusted_rows(projected: FloatArray, seeds: FloatArray) -> list[BoolArray]:
     """Return the rows of each S_r (n,): those at most a third as far from seed r as from any other (step 3)."""
-    distances = np.sqrt(((projected[:, None] - seeds[None]) ** 2).sum(axis=2))
+    distances = np.column_stack([np.sqrt(((projected - seed) ** 2).sum(axis=1)) for seed in seeds])
     nearest = distances.argmin(axis=1)
+    two = np.partition(distances, 1, axis=1)[:, :2] if len(seeds) > 1 else np.full((len(distances), 2), np.inf)
     members = []
-    for r in range(len(seeds)):
-        others = np.delete(distances, r, axis=1).min(axis=1, initial=np.inf)
-        trusted = distances[:, r] <= others / 3
+    for r, own in enumerate(distances.T):
+        others = np.where(nearest == r, two[:, 1], two[:, 0])
+        trusted = own <= others / 3
         members.append(trusted if trusted.any() else nearest == r)
     return members
 
 
-def induced_labels(found: Clustering, anchors: FloatArray) -> IntArray:
-    """Return for each row (n,) the cluster that its local center belongs to (Definition 3.3, Theorem 3.2)."""
-    return assign(found.centroids, anchors)[0][found.labels]
+def induced_labels(found: Clustering, tau: IntArray) -> IntArray:
+    """Return the cluster of each row (n,) from that of its local center, tau (k(z),) (Definition 3.3)."""
+    return tau[found.labels]
+
+
+def site_number(site: str) -> int:
+    """Return a number for a site's name that is the same everywhere, so that messages can say whose an entry is."""
+    return int.from_bytes(blake2b(site.encode(), digest_size=8).digest(), "big", signed=True)

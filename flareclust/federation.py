@@ -177,10 +177,14 @@ def accept(
             message = dict(answer.arrays)
             seconds = message.pop(SECONDS, None)
             try:
-                columns[site] = schema.check(message, sizes).get("d", 0)
+                found = schema.check(message, sizes)
             except BadMessage as error:
                 problems[site] = f"sent a bad reply: {error}"
                 continue
+            if 0 in found.values():
+                problems[site] = "sent an empty reply"
+                continue
+            columns[site] = found.get("d", 0)
             replies[site] = message
             slowest = max(slowest, _seconds(seconds))
     if len(set(columns.values())) > 1:

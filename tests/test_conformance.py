@@ -83,7 +83,7 @@ def test_the_checks_notice(check, fault):
 
 def test_the_check_of_rows_notices_centroids_that_lag_behind_their_clusters(monkeypatch):
     """k-means may stop on its tolerance with a centroid that is still the one row its cluster had before."""
-    import flareclust.executors.feca as feca
+    from flareclust.executors import feca
 
     monkeypatch.setattr(feca, "settle", lambda data, found: found)
     with pytest.raises(PromiseBroken, match="holds a row"):

@@ -173,7 +173,24 @@ def test_options_are_checked(bad):
 
 def test_labels_stay_out_of_what_is_sent(sites):
     executor, _ = get("kfed").build(4)
-    result = {"centroids": np.eye(3), "anchors": np.eye(3)}
+    result = {"centroids": np.eye(3), "tau": np.zeros(0, np.int64), "tau_site": np.zeros(0, np.int64)}
     answer = executor.answer(Task(ASSESS, 1, result, "site-1"), sites["site-1"], never)
     assert answer.labels is not None
     assert set(answer.arrays) == {"counts", "sse", "silhouette", "scatter", SECONDS}
+
+
+@pytest.mark.parametrize("algorithm", ["feca", "kfed"])
+def test_an_empty_reply_is_refused_by_name(algorithm):
+    schema = get(algorithm).executor_class().reply
+    empty = schema.pack(
+        {name: np.zeros((0, 2)[: len(field.axes)]) for name, field in schema.fields.items() if field.dtype == "float64"}
+        | {name: np.zeros(0, np.int64) for name, field in schema.fields.items() if field.dtype == "int64"}
+    )
+    replies, problems, _ = accept(schema, {"a": SiteReply(empty)}, ["a"])
+    assert (replies, problems) == ({}, {"a": "sent an empty reply"})
+
+
+def test_values_whose_squares_overflow_are_refused_by_name(sites):
+    outcome = run_inprocess(get("kfed"), {}, sites | {"huge": np.eye(9, 3) * 1e200}, JobOptions(k=4))
+    assert list(outcome.refused) == ["huge"]
+    assert "beyond 1e+140" in outcome.refused["huge"]
