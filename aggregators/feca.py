@@ -1,6 +1,6 @@
 """FeCA, the server's side: group the received centroids by radius, largest first, and average each group.
 
-Source: Xu, Zhang, Fan, Chao, Qian, "Federated Centroid Aggregation (FeCA)": Algorithm 5 (ServerAggregation).
+Source: Xu, Chen, Chao, Zhang, "Jigsaw Game: Federated Clustering" (2024): Algorithm 5 (ServerAggregation).
 
 Readings where the paper is open:
 1. Line 4: of equal radii the centroid received first (sites in the order of their names) is picked.

@@ -1,6 +1,6 @@
 """FeCA, the client's side: local k-means, removal of one-fit-many centroids, a radius for each one kept.
 
-Source: Xu, Zhang, Fan, Chao, Qian, "Federated Centroid Aggregation (FeCA)": Algorithm 2 (ClientUpdate), Algorithm 3
+Source: Xu, Chen, Chao, Zhang, "Jigsaw Game: Federated Clustering" (2024): Algorithm 2 (ClientUpdate), Algorithm 3
 (RadiusAssign, theoretical), Algorithm 4 (RadiusAssign, empirical).
 
 Readings where the paper is open, and deviations from it:

@@ -99,7 +99,9 @@ def check_k_local(k_local: object, k: int) -> int | str | dict[str, int]:
         return {str(site): _check_one(f"k_local of {site}", value, k) for site, value in k_local.items()}
     if k_local == "auto":
         return "auto"
-    return _check_one('k_local (unless "auto")', k_local, k)
+    if isinstance(k_local, str):
+        raise UserError(f'k_local must be a whole number, "auto", or numbers by site name; got {k_local!r}')
+    return _check_one("k_local", k_local, k)
 
 
 def _check_one(what: str, value: object, k: int) -> int:

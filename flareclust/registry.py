@@ -99,7 +99,7 @@ BUILT_IN = (
         "flareclust.executors.feca.FeCAExecutor",
         "flareclust.aggregators.feca.FeCAAggregator",
         frozenset({"one-shot", "recovers-iid", "translation"}),
-        "Xu et al., Federated Centroid Aggregation, Algorithms 1-5",
+        "Xu et al. 2024, Jigsaw Game: Federated Clustering, Algorithms 1-5",
     ),
     Algorithm(
         "kfed",

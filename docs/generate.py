@@ -1,0 +1,112 @@
+"""Write the generated parts of the documentation anew.
+
+    python docs/generate.py               # the tables between markers, from the registry
+    python docs/generate.py --pictures    # docs/images, from generated data sets
+
+`tests/test_docs.py` fails while a table differs from the registry.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from flareclust.checks import ALWAYS, PROMISES
+from flareclust.executors.base import ASSESSMENT
+from flareclust.message import SECONDS, Schema, real
+from flareclust.partition import SPECS
+from flareclust.registry import BUILT_IN
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def table(headings: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def algorithms() -> str:
+    """Return a line per built-in algorithm: name, what it is, promises, settings."""
+    rows = []
+    for algorithm in BUILT_IN:
+        settings = ", ".join(f"`{name}={_as_typed(value)}`" for name, value in algorithm.parameters().items())
+        promises = ", ".join(sorted(algorithm.promises)) or "none"
+        rows.append([f"[`{algorithm.name}`](docs/algorithms/{algorithm.name}.md)", algorithm.title, promises, settings])
+    return table(["name", "what it is", "promises", "settings and their defaults"], rows)
+
+
+def _as_typed(value: object) -> str:
+    """Return a setting's value as `--set` reads it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def leaves() -> str:
+    """Return what leaves a site: a line per algorithm, one for the assessment, one for what comes with every reply."""
+    federated = [algorithm for algorithm in BUILT_IN if algorithm.federated]
+    rows = [[f"`{a.name}`", "the clustering", _arrays(a.executor_class().reply)] for a in federated]
+    rows.append(["all of them", "the assessment", _arrays(ASSESSMENT)])
+    rows.append(["all of them", "every reply", f"`{SECONDS}` {real('')}"])
+    rows += [[f"`{a.name}`", "not federated", "the rows themselves"] for a in BUILT_IN if not a.federated]
+    return table(["algorithm", "sent in", "arrays"], rows)
+
+
+def _arrays(schema: Schema) -> str:
+    return ", ".join(f"`{name}` {field}" for name, field in schema.fields.items())
+
+
+def partitions() -> str:
+    """Return a line per way to split a data set over sites."""
+    rows = [[f"`{form.usage}`", form.text, "yes" if form.needs_labels else "no"] for form in SPECS.values()]
+    return table(["`--partition`", "what it does", "needs labels"], rows)
+
+
+def promises() -> str:
+    """Return a line per promise, with the words of its check."""
+    rows = [["all", check.__name__.removeprefix("check_").replace("_", " "), check.__doc__ or ""] for check in ALWAYS]
+    for name, check in PROMISES.items():
+        makers = ", ".join(f"`{algorithm.name}`" for algorithm in BUILT_IN if name in algorithm.promises)
+        rows.append([makers, name, check.__doc__ or ""])
+    return table(["made by", "promise", "what is checked"], rows)
+
+
+BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "README.md": {"algorithms": algorithms, "leaves": leaves},
+    "docs/concepts.md": {"partitions": partitions, "promises": promises},
+}
+
+
+def rendered(file: str) -> str:
+    """Return the text of a document with its generated blocks written anew.
+
+    Raises:
+        ValueError: a marker is missing or comes twice.
+    """
+    text = (ROOT / file).read_text(encoding="utf-8")
+    for name, make in BLOCKS[file].items():
+        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        if (text.count(start), text.count(end)) != (1, 1):
+            raise ValueError(f"{file} must have the lines {start} and {end} once each")
+        before, _, rest = text.partition(start)
+        after = rest.partition(end)[2]
+        text = f"{before}{start}\n{make()}\n{end}{after}"
+    return text
+
+
+def pictures() -> None:
+    """Draw the two pictures of the documentation; neither shows data that somebody owns."""
+    import flareclust
+
+    drawn = {
+        "kfed_grid16.png": flareclust.run("kfed", data="grid16", partition="clusters:4", clients=8),
+        "feca_grid16.png": flareclust.run("feca", data="grid16", partition="iid", clients=4, n_init=10),
+    }
+    for name, result in drawn.items():
+        result.plot().savefig(ROOT / "docs" / "images" / name, dpi=100, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    for document in BLOCKS:
+        (ROOT / document).write_text(rendered(document), encoding="utf-8")
+    if "--pictures" in sys.argv[1:]:
+        pictures()

@@ -1,0 +1,235 @@
+"""The documents say what the code does: generated tables, settings, commands, links, versions, the worked example."""
+
+import importlib
+import importlib.util
+import json
+import re
+import shlex
+import sys
+from inspect import signature
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import typer
+import yaml
+
+import flareclust
+from flareclust import registry
+from flareclust.checks import check_algorithm
+from flareclust.cli import app
+from flareclust.registry import BUILT_IN, Algorithm
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "poc_workspace").glob("*.md"))
+)
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text_of(page), flags=re.MULTILINE | re.DOTALL)
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# Tables
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/concepts.md"])
+def test_generated_tables_are_those_of_the_code(page: str) -> None:
+    """If this fails, run `python docs/generate.py`."""
+    generate = generator()
+    assert set(generate.BLOCKS) == {"README.md", "docs/concepts.md"}
+    assert generate.rendered(page) == text_of(page)
+
+
+def test_the_generator_notices_a_missing_marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate = generator()
+    monkeypatch.setattr(generate, "ROOT", tmp_path)
+    (tmp_path / "README.md").write_text("<!-- algorithms -->\n<!-- leaves -->\n<!-- /leaves -->\n")
+    with pytest.raises(ValueError, match="<!-- /algorithms --> once"):
+        generate.rendered("README.md")
+
+
+def settings_of(page: str) -> dict[str, tuple[object, str]]:
+    """Return default and side by name from a page's table of settings."""
+    rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \| (\w+) \| \S.* \|$", text_of(page), flags=re.MULTILINE)
+    return {name: (_value(default), side) for name, default, side in rows}
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+@pytest.mark.parametrize("algorithm", BUILT_IN, ids=lambda a: a.name)
+def test_every_algorithm_has_a_page_with_its_settings(algorithm: Algorithm) -> None:
+    page = f"docs/algorithms/{algorithm.name}.md"
+    stated = settings_of(page)
+    assert {name: default for name, (default, _) in stated.items()} == algorithm.parameters()
+    if algorithm.federated:
+        at_site = set(signature(algorithm.executor_class()).parameters)
+        sides = {name: "site" if name in at_site else "server" for name in stated}
+    else:
+        sides = dict.fromkeys(stated, "pooled")
+    assert {name: side for name, (_, side) in stated.items()} == sides
+
+
+def test_the_index_leads_to_every_page() -> None:
+    listed = {(ROOT / "docs" / target).resolve() for target in links("docs/index.md")}
+    pages = {path.resolve() for path in (ROOT / "docs").rglob("*.md")}
+    assert pages - {(ROOT / "docs" / "index.md").resolve()} <= listed
+
+
+# Links
+
+
+def links(page: str) -> list[str]:
+    """Return the targets of a page's relative links, code left out."""
+    prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`(?!\])", "", prose))
+    return [target for target in targets if not re.match(r"[a-z]+:", target)]
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_relative_link_resolves(page: str) -> None:
+    for target in links(page):
+        file, _, anchor = target.partition("#")
+        there = (ROOT / page).parent / file if file else ROOT / page
+        assert there.exists(), f"{page} links to {target}, which does not exist"
+        assert not anchor or anchor in anchors(there), f"{page} links to {target}, which has no such heading"
+
+
+def test_links_are_found_at_all() -> None:
+    assert {"LICENSE", "docs/deploy.md", "#limits", "docs/images/kfed_grid16.png"} <= set(links("README.md"))
+
+
+# Commands
+
+
+def commands(page: str) -> list[str]:
+    """Return the command lines of flareclust in a page's console blocks."""
+    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ flareclust ")]
+
+
+def parse(line: str) -> None:
+    """Parse a command line as the program would, without running it."""
+    words = shlex.split(line, comments=True)[1:]
+    command = typer.main.get_command(app)
+    while hasattr(command, "commands") and words and not words[0].startswith("-"):
+        name = words.pop(0)
+        assert name in command.commands, f"there is no command {name!r}"
+        command = command.commands[name]
+    command.make_context("flareclust", words)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
+def test_every_printed_command_exists(page: str) -> None:
+    for line in commands(page):
+        parse(line)
+
+
+def test_every_command_is_in_the_readme() -> None:
+    text = text_of("README.md")
+    for command in ("run", "list", "data list", "data get", "jobs export", "assign", "ui"):
+        assert f"`flareclust {command}" in text
+
+
+@pytest.mark.parametrize("line", ["flareclust runn feca", "flareclust run feca --client 3", "flareclust data get"])
+def test_wrong_command_lines_are_noticed(line: str) -> None:
+    with pytest.raises(Exception, match=r"no command|[Nn]o such option|[Mm]issing"):
+        parse(line)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+def test_printed_python_compiles(page: str) -> None:
+    for block in blocks(page, "python"):
+        compile(block, page, "exec")
+
+
+def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but what starts NVFlare or MLflow; one after the other, as a reader would."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    ran = [block for block in blocks("README.md", "python") if "nvflare" not in block and "mlflow" not in block]
+    assert len(ran) == 3
+    for block in ran:
+        exec(block, names)
+    result = names["result"]
+    assert isinstance(result, flareclust.Result)
+    assert result.site_labels["north"].shape == (350,)
+    assert (tmp_path / "picture.png").exists()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "picture.png",
+        "result.json",
+        "result.npz",
+        "rounds.jsonl",
+    }
+
+
+# Versions
+
+
+def test_citation_and_changelog_name_this_version() -> None:
+    citation = yaml.safe_load(text_of("CITATION.cff"))
+    assert citation["version"] == flareclust.__version__
+    assert f"## [{flareclust.__version__}] - {citation['date-released']}\n" in text_of("CHANGELOG.md")
+
+
+# The worked example of CONTRIBUTING.md
+
+
+@pytest.fixture
+def stacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Algorithm:
+    """The example's two files in a package of their own, and its line of the registry."""
+    site, server, line, _ = blocks("CONTRIBUTING.md", "python")
+    package = tmp_path / "stacked_example"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    for name, text in {"executor.py": site, "aggregator.py": server}.items():
+        text = text.replace("flareclust.executors.stacked", "stacked_example.executor")
+        (package / name).write_text(text, encoding="utf-8")
+    line = line.replace("flareclust.executors.stacked", "stacked_example.executor")
+    line = line.replace("flareclust.aggregators.stacked", "stacked_example.aggregator")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    for module in [name for name in sys.modules if name.startswith("stacked_example")]:
+        monkeypatch.delitem(sys.modules, module)
+    algorithm = eval(line, {"Algorithm": Algorithm})
+    assert isinstance(algorithm, Algorithm)
+    return algorithm
+
+
+def test_the_worked_example_keeps_all_promises(stacked: Algorithm) -> None:
+    check_algorithm(stacked)
+
+
+def test_the_worked_examples_own_test_passes(stacked: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "BUILT_IN", (*BUILT_IN, stacked))
+    names: dict[str, object] = {"np": np}
+    exec(blocks("CONTRIBUTING.md", "python")[3], names)
+    test = names["test_one_site_with_everything_is_plain_kmeans"]
+    assert callable(test)
+    test()
