@@ -28,6 +28,9 @@ jobs_app = typer.Typer(no_args_is_help=True, help="NVFlare jobs to deploy.")
 app.add_typer(data_app, name="data")
 app.add_typer(jobs_app, name="jobs")
 
+#: Values that Python spells otherwise than JSON.
+PYTHON_WORDS = {"True": True, "False": False, "None": None}
+
 #: What a shell reports for a program ended by Ctrl-C; typer exits with it too.
 INTERRUPTED = 130
 
@@ -146,6 +149,7 @@ def assign(
     result: Annotated[Path, typer.Argument(help="Folder with result.npz and result.json.")],
     data: Annotated[Path, typer.Option(help="The late site's file.")],
     site: Annotated[str, typer.Option(help="The late site's name.")] = "late-site",
+    columns: Annotated[str | None, typer.Option(help="Columns to use, by name, with commas; all by default.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for labels.csv.")] = Path(),
 ) -> None:
     """Place a late site's rows in the clusters of a finished federation, without asking the other sites."""
@@ -154,7 +158,8 @@ def assign(
     from flareclust.sites import write_labels
     from flareclust.tables import read_table
 
-    labels = place(result, read_table(data).X, site)
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    labels = place(result, read_table(data, names).X, site)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -211,7 +216,7 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
         try:
             settings[key] = json.loads(value)
         except json.JSONDecodeError:
-            settings[key] = value
+            settings[key] = PYTHON_WORDS.get(value, value)
     return settings
 
 

@@ -1,5 +1,6 @@
 """What the command line shows a person."""
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -85,6 +86,11 @@ def algorithm_row(algorithm: Algorithm) -> dict[str, Any]:
     }
 
 
+def as_setting(value: object) -> str:
+    """Return a value as `--set` takes it: JSON, except that text needs no quotes."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def describe_schema(schema: Schema) -> str:
     """Return a schema in words: `centroids float64 (k, d), radii float64 (k)`."""
     return ", ".join(f"{name} {field}" for name, field in schema.fields.items())
@@ -97,7 +103,7 @@ def print_algorithms(algorithms: Iterable[Algorithm]) -> None:
         table.add_column(heading)
     for algorithm in algorithms:
         row = algorithm_row(algorithm)
-        settings = ", ".join(f"{name}={value}" for name, value in row["parameters"].items())
+        settings = ", ".join(f"{name}={as_setting(value)}" for name, value in row["parameters"].items())
         table.add_row(*map(escape, (row["name"], row["title"], settings, row["sends"])))
     Console().print(table)
 

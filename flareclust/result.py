@@ -30,7 +30,8 @@ class Result:
         bytes: arrays sent `up` by and `down` to all sites; for a yardstick that is not federated, the rows themselves.
         centroids_found: how many centroids there are; can be fewer than k.
         metrics: `inertia`, `simplified_silhouette`, `davies_bouldin` (None where undefined); with true centroids `l2`
-            (the data's unit), with true labels `ari`, `nmi`, `purity`, `accuracy`.
+            (the data's unit) and `mse_matched` (its square), with true labels `ari`, `nmi`, `purity`, `accuracy`;
+            for FeCA with true centroids also `sigma_max` (its Appendix B; at most 0.5 where the radii are right).
         centroids_file: the npz with the centroids, None if nothing was written.
         warnings: what the user should know, a sentence each.
         centroids: (k, d).

@@ -192,7 +192,19 @@ def test_sigterm_ends_a_run_as_an_interrupt_does(command, tmp_path, monkeypatch)
 
 
 def test_settings_are_json_where_they_can_be_and_text_elsewhere():
-    pairs = ["a=1", "b=k-means++", 'c={"site-1": 2}', "d=null", "e=true", "f=x=y", "g=", 'h="2"', "i=0.5"]
+    pairs = [
+        "a=1",
+        "b=k-means++",
+        'c={"site-1": 2}',
+        "d=null",
+        "e=true",
+        "f=x=y",
+        "g=",
+        'h="2"',
+        "i=0.5",
+        "j=True",
+        "k=None",
+    ]
     assert parse_settings(pairs) == {
         "a": 1,
         "b": "k-means++",
@@ -203,6 +215,8 @@ def test_settings_are_json_where_they_can_be_and_text_elsewhere():
         "g": "",
         "h": "2",
         "i": 0.5,
+        "j": True,
+        "k": None,
     }
 
 
@@ -309,6 +323,17 @@ def test_a_late_site_of_kfed_gets_induced_labels(command, tmp_path, labels_by, e
     np.testing.assert_allclose(centroids, [[0.0, 0.0], [100.0, 0.0]])
     assert command("assign", "res", "--data", "late.csv", "--out", "labels").code == 0
     np.testing.assert_array_equal(read_labels(tmp_path / "labels"), expected)
+
+
+def test_a_late_site_chooses_columns_by_name(command, tmp_path):
+    write(tmp_path / "all.csv", rows())
+    command("run", "feca", "--data", "all.csv", "--k", "3", "--clients", "2", *FAST, "--out", "res")
+    late = rows(7)
+    table = "\n".join(["id,b,a", *(f"{i},{y},{x}" for i, (x, y) in enumerate(late.tolist()))])
+    (tmp_path / "late.csv").write_text(table)
+    assert command("assign", "res", "--data", "late.csv", "--columns", "a, b", "--out", "labels").code == 0
+    centroids = np.load(tmp_path / "res/result.npz")["centroids"]
+    np.testing.assert_array_equal(read_labels(tmp_path / "labels"), nearest(late, centroids))
 
 
 # --- a request that cannot be carried out ---

@@ -46,7 +46,6 @@ def processes_of(mark: str) -> list[str]:
 @pytest.mark.parametrize("algorithm", FEDERATED, ids=lambda a: a.name)
 def test_simulator_equals_inprocess_bit_for_bit(algorithm, tmp_path):
     sites, _ = iid_sites(m=3, k=5)
-    before = {p.pid for p in psutil.process_iter()}
     seen = []
     there = run_simulator(algorithm, {}, sites, JobOptions(k=5, seed=3), tmp_path, seen.append)
     here = run_inprocess(algorithm, {}, sites, JobOptions(k=5, seed=3))
@@ -61,8 +60,7 @@ def test_simulator_equals_inprocess_bit_for_bit(algorithm, tmp_path):
     assert (there.bytes_up, there.bytes_down) == (here.bytes_up, here.bytes_down)
     assert [r["step"] for r in seen] == [r["step"] for r in here.rounds]
     assert list(tmp_path.iterdir()) == [], "the simulator left files"
-    new = [p for p in psutil.process_iter(["cmdline"]) if p.pid not in before]
-    assert not [p for p in new if "simulator" in " ".join(p.info["cmdline"] or ())], "the simulator left processes"
+    assert not processes_of(str(tmp_path)), "the simulator left processes"
 
 
 @pytest.mark.slow
