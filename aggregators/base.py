@@ -1,7 +1,7 @@
 """The server's side of the seam: everything about NVFlare that an algorithm's aggregator does not have to know."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -12,9 +12,10 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.aggregator import Aggregator
 
-from flareclust.errors import BadMessage, JobFailed
+from flareclust.errors import JobFailed
 from flareclust.executors.base import REFUSED, ROUND
-from flareclust.message import SECONDS, Schema
+from flareclust.message import Schema
+from flareclust.replies import SiteReply, accept
 from flareclust.seeding import SERVER, stream
 from flareclust.typing import Message
 from flareclust.validation import check_int
@@ -56,7 +57,7 @@ class ClusteringAggregator(Aggregator, ABC):
         self.k = check_int("k", k, least=1)
         self.seed = check_int("seed", seed, least=0)
         self._round = self.begin()
-        self._replies: dict[str, Message] = {}
+        self._replies: dict[str, SiteReply] = {}
 
     def begin(self) -> Round:
         """Return what the first exchange sends: nothing, unless overridden."""
@@ -82,29 +83,30 @@ class ClusteringAggregator(Aggregator, ABC):
 
     def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
         """Keep a site's reply if it has the form of `reply`; return whether it was kept."""
-        site = shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, None) or "an unnamed site"
-        message, problem = unpack(shareable)
-        if problem is None:
-            try:
-                self.reply.check({name: value for name, value in message.items() if name != SECONDS})
-            except BadMessage as error:
-                problem = str(error)
-        if problem is not None:
-            self.log_warning(fl_ctx, f"{site} {problem}")
+        site = str(shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, None) or "an unnamed site")
+        reply = SiteReply(*unpack(shareable))
+        _, problems, _ = accept(self.reply, {site: reply}, [site])
+        if problems:
+            self.log_warning(fl_ctx, f"{site} {problems[site]}")
             return False
-        message.pop(SECONDS, None)
-        self._replies[site] = message
+        self._replies[site] = reply
         return True
 
     def aggregate(self, fl_ctx: FLContext) -> Shareable:
         """Merge the replies kept since the last `reset` and return the next task."""
-        if not self._replies:
+        replies, problems, _ = accept(self.reply, self._replies, list(self._replies))
+        for site, problem in problems.items():
+            self.log_warning(fl_ctx, f"{site} {problem}")
+        if not replies:
             raise JobFailed("no site sent a reply that could be used")
-        self._round = self.advance(self._round, self._replies)
+        self._round = self.advance(self._round, replies)
         meta = {ROUND: self._round.index}
         return DXO(DataKind.WEIGHTS, data=dict(self._round.task), meta=meta).to_shareable()
 
     # ---- shared ----
+
+    def check_sites(self, sites: Sequence[str]) -> None:
+        """Raise UserError where the settings name sites that the federation does not have; nothing unless overridden."""
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Call `merge` with the replies in the order of the sites' names and count the round."""

@@ -20,8 +20,9 @@ from nvflare.apis.signal import Signal
 from flareclust.aggregators.base import ClusteringAggregator, unpack
 from flareclust.errors import FlareclustError
 from flareclust.executors.base import ROUND
-from flareclust.federation import SiteReply, run_federation
+from flareclust.federation import run_federation
 from flareclust.outcome import append_round, write
+from flareclust.replies import SiteReply
 from flareclust.typing import Message
 from flareclust.version import __version__
 

@@ -5,13 +5,13 @@ Source: Dennis, Li, Smith, "Heterogeneity for the Win: One-Shot Federated Cluste
 Readings where the paper is open, and deviations from it:
 1. Step 2, "any z": the first device by name, unless `start` names another.
 2. Step 7: one round, unless `lloyd_rounds` says more; centers count equally, unless `weighted` by their rows.
-3. Where the start device has more than k centers, its first k count. Of equally far centers the one received first is
+3. Of a start device with more than k centers (ours never sends as many) the first k count. Of equally far centers the one received first is
    taken. With fewer than k different centers in all, fewer than k clusters are returned.
 4. Every device is told where all devices' centers went, as numbers without the centers themselves, and picks its own;
    the paper tells each device its own numbers only. One message fits all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from flareclust.core.seeds import farthest_first
 from flareclust.errors import JobFailed, UserError
 from flareclust.executors.kfed import KFedExecutor, site_number
 from flareclust.typing import FloatArray, IntArray, Message
-from flareclust.validation import check_bool, check_int
+from flareclust.validation import check_bool, check_int, did_you_mean
 
 
 class KFedAggregator(ClusteringAggregator):
@@ -47,6 +47,11 @@ class KFedAggregator(ClusteringAggregator):
         self.start = check_site(start)
         self.lloyd_rounds = check_int("lloyd_rounds", lloyd_rounds, least=1)
         self.weighted = check_bool("weighted", weighted)
+
+    def check_sites(self, sites: Sequence[str]) -> None:
+        """Raise UserError where `start` is none of the sites."""
+        if self.start is not None and self.start not in sites:
+            raise UserError(f"start={self.start!r}{did_you_mean(self.start, sites)} is none of the sites")
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Run Algorithm 2 on all devices' centers."""

@@ -4,6 +4,8 @@ import logging
 import os
 import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -17,10 +19,10 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from flareclust.core.assessment import assessment_sums
+from flareclust.core.assessment import TOTALS, assessment_sums
 from flareclust.core.lloyd import assign
 from flareclust.errors import Aborted, BadMessage, Refusal
-from flareclust.message import SECONDS, Schema, counts, real
+from flareclust.message import LARGEST, SECONDS, Schema, counts, real
 from flareclust.seeding import stream
 from flareclust.sites import SiteData, write_labels
 from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
@@ -31,17 +33,18 @@ log = logging.getLogger(__name__)
 #: The steps a server can ask for; they are also the names of the NVFlare tasks.
 CLUSTER, ASSESS = "cluster", "assess"
 
-#: Keys of a reply's meta. Numbers never travel there, because sites' filters look at the arrays only.
+#: Keys of the meta of a refusal and of a task. A reply's numbers never travel there, where sites' filters do not look.
 REFUSED, ROUND = "refused", "round"
-
-#: Larger values than anybody measures; sums of squares of smaller ones stay finite.
-LARGEST = 1e140
 
 #: Where a site keeps what went wrong in its own words, in the job's folder.
 TRACEBACK_FILE = "flareclust_error.txt"
 
-#: What every site answers to `assess`: sums over the rows nearest to each of the k final centroids.
-ASSESSMENT = Schema(counts=counts("k"), sse=real("k", least=0), silhouette=real("k"), scatter=real("k", least=0))
+#: What every site answers to `assess`: for the rows nearest to each of the k final centroids, how many there are and the
+#: sum of their distances; over all rows, the sums of squared distances and of simplified silhouettes. The last two are
+#: not sent per centroid, where those of a single row would tell its distance to a second centroid.
+ASSESSMENT = Schema(counts=counts("k"), scatter=real("k", least=0), sse=real("", least=0), silhouette=real(""))
+
+_CENTROIDS = Schema(centroids="k d")
 
 
 @dataclass(frozen=True)
@@ -121,23 +124,33 @@ class ClusteringExecutor(Executor, ABC):
         if task.step == ASSESS:
             rng = stream(self.seed, 0, task.site)
             labels: IntArray | None = self.labels(task, data, rng, aborted)
-            arrays = ASSESSMENT.pack(assessment_sums(data, task.arrays["centroids"])[1])
+            sums = assessment_sums(data, task.arrays["centroids"])[1]
+            totals = {name: np.sum(sums[name]) for name in TOTALS}
+            arrays = ASSESSMENT.pack(sums | totals)
         else:
             labels = None
             arrays = self.reply.pack(self.local(task, data, stream(self.seed, task.round, task.site), aborted))
         return Answer({**arrays, SECONDS: np.array(perf_counter() - started)}, labels)
 
-    @staticmethod
-    def _check_rows(task: Task, data: FloatArray) -> None:
+    def check_sites(self, sites: Sequence[str]) -> None:
+        """Raise UserError where the settings name sites that the federation does not have; nothing unless overridden."""
+
+    def _check_rows(self, task: Task, data: FloatArray) -> None:
         if len(data) == 0:
             raise Refusal("has no rows")
         if not np.isfinite(data).all():
             raise Refusal("has rows with NaN or infinite values; remove or impute them at the site")
         if np.abs(data).max() > LARGEST:
             raise Refusal(f"has values beyond {LARGEST:g}, whose squares cannot be added up; rescale them at the site")
-        centroids = task.arrays.get("centroids")
-        if centroids is not None and centroids.shape[1] != data.shape[1]:
-            raise Refusal(f"has rows of {data.shape[1]} columns where the federation has {centroids.shape[1]}")
+        if task.step == ASSESS and len(data) < self.min_count:
+            raise Refusal(f"has fewer rows than min_count={self.min_count}, so sums over them would tell the rows")
+        if "centroids" in task.arrays:
+            centroids = task.arrays["centroids"]
+            _CENTROIDS.check({"centroids": centroids})
+            if len(centroids) > self.k:
+                raise Refusal(f"was sent {len(centroids)} centroids where the job has k={self.k}")
+            if centroids.shape[1] != data.shape[1]:
+                raise Refusal(f"has rows of {data.shape[1]} columns where the federation has {centroids.shape[1]}")
 
     # ---- NVFlare ----
 
@@ -158,10 +171,10 @@ class ClusteringExecutor(Executor, ABC):
             log.warning("refused the task %s: %s", task_name, reason)
             return _refuse(str(reason))
         except Exception as error:  # noqa: BLE001 - its text may hold data, and NVFlare streams logs to the server
-            path = _keep_traceback(_run_dir(fl_ctx))
-            log.warning("the task %s raised %s; traceback in %s", task_name, type(error).__name__, path)
-            return _refuse(f"raised {type(error).__name__}; the traceback is at the site, in {path.name}")
-        return DXO(DataKind.WEIGHTS, data=answer.arrays, meta={ROUND: task.round}).to_shareable()
+            _keep_traceback(fl_ctx)
+            log.warning("the task %s raised %s; traceback in %s", task_name, type(error).__name__, TRACEBACK_FILE)
+            return _refuse(f"raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}")
+        return DXO(DataKind.WEIGHTS, data=answer.arrays).to_shareable()
 
 
 def _refuse(reason: str) -> Shareable:
@@ -172,8 +185,9 @@ def _run_dir(fl_ctx: FLContext) -> Path:
     return Path(fl_ctx.get_workspace().get_run_dir(fl_ctx.get_job_id()))
 
 
-def _keep_traceback(folder: Path) -> Path:
-    path = folder / TRACEBACK_FILE
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
-        file.write(traceback.format_exc())
-    return path
+def _keep_traceback(fl_ctx: FLContext) -> None:
+    """Add the current traceback to the site's own file; a full disk must not send it to NVFlare's log instead."""
+    with suppress(OSError):
+        path = _run_dir(fl_ctx) / TRACEBACK_FILE
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
+            file.write(traceback.format_exc())

@@ -11,21 +11,23 @@ Readings where the paper is open, and deviations from it:
 3. Lines 7-9: after a removal nothing else changes: the rows of the removed cluster join no other, Lloyd is not run
    again. The pair that was merged for the test stays apart (`after_removal="drop"`) or merged ("merge").
 4. The loop ends when fewer than two centroids are left.
-5. Algorithms 3 and 4: distances are to the nearest centroid still kept. A single kept centroid has no neighbour: its
-   radius is the largest distance of its rows. Algorithm 3 goes through the centroids in order and works on the
-   shrinking set; where fewer than two survive, it falls back on all centroids for the smallest distance.
-6. Algorithms 2 to 4 take the first of equal candidates. The pair (p, q) is not merged where i is one of it.
-7. Not in the paper: a site with fewer than k rows refuses. Clusters below `min_count` rows, or made of one row
-   repeated, are not sent, but count as neighbours of those that are.
-8. Not in the paper: with one column, a centroid and the largest distance of its rows would together be a row, so that
-   distance is raised to the next number of two digits.
+5. Algorithms 3 and 4: distances are to the nearest centroid that is sent. A single one has no neighbour: its radius
+   is the largest distance of its rows. Algorithm 3 goes through the centroids in order and works on the shrinking set;
+   where fewer than two survive, it falls back on all centroids for the smallest distance.
+6. Algorithms 2 to 4 take the first of equal candidates. The pair (p, q) is not merged where i is one of it. k-means
+   stops after 300 iterations or when the centroids hardly move (scikit-learn's tolerance), and finds fewer than k
+   clusters where there are fewer different rows.
+7. Not in the paper: a site with fewer than k rows refuses. Clusters below `min_count` rows, or whose centroid is a row,
+   are not sent, and do not count as neighbours either, because twice a radius would lead to them.
+8. Not in the paper: where a cluster's rows differ in one column only, its centroid and the largest distance of its rows
+   would together be a row; that distance is raised to the next number of two digits.
 """
 
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from flareclust.core.disclosure import may_leave
+from flareclust.core.disclosure import along_one_column, may_leave
 from flareclust.core.lloyd import cluster_statistics, kmeans, settle
 from flareclust.errors import Refusal
 from flareclust.executors.base import ClusteringExecutor, Task
@@ -88,13 +90,14 @@ class FeCAExecutor(ClusteringExecutor):
             LocalClusters(found.centroids, found.counts, statistics.sse), self.after_removal
         )
         labels = relabel(found.labels, origin)
+        sendable = may_leave(data, labels, kept.centroids, self.min_count)
+        centroids, labels = kept.centroids[sendable], relabel(labels, [(int(r),) for r in np.flatnonzero(sendable)])
+
         member = labels >= 0
-        reach = cluster_statistics(data[member], labels[member], kept.centroids).max_distance
-        if data.shape[1] == 1:
-            reach = coarse(reach)
-        radii = RADIUS_ASSIGN[self.radius](kept.centroids, reach)
-        sendable = may_leave(data, labels, len(origin), self.min_count)
-        return {"centroids": kept.centroids[sendable], "radii": radii[sendable]}
+        reach = cluster_statistics(data[member], labels[member], centroids).max_distance
+        tell_tale = along_one_column(data, labels, len(centroids))
+        reach = np.where(tell_tale, coarse(reach), reach)
+        return {"centroids": centroids, "radii": RADIUS_ASSIGN[self.radius](centroids, reach)}
 
 
 def remove_one_fit_many(
@@ -145,8 +148,8 @@ def merge_clusters(clusters: LocalClusters, p: int, q: int) -> LocalClusters:
 
 
 def relabel(labels: IntArray, origin: list[tuple[int, ...]]) -> IntArray:
-    """Return the labels (n,) after the removal: positions in `origin`, -1 for rows of removed clusters."""
-    new = np.full(labels.max() + 1, -1, dtype=np.int64)
+    """Return the labels (n,) after a removal: positions in `origin`, -1 for rows of clusters that are not in it."""
+    new = np.full(labels.max() + 2, -1, dtype=np.int64)  # the last entry is that of rows without a cluster before
     for position, sources in enumerate(origin):
         new[list(sources)] = position
     return new[labels]

@@ -15,16 +15,20 @@ Readings where the paper is open, and deviations from it:
    than `min_count` rows per center uses a smaller k(z).
 5. Not in the paper: the number of rows of each center is sent. Clusters below `min_count` rows, or made of one row
    repeated, are not sent.
-6. Definition 3.3: rows of a local center that was not sent, and those of a late device, belong to the cluster whose
-   mean is nearest to their local center (Theorem 3.2 by its text; its proof uses the points of M).
+6. Definition 3.3: rows of a local center that was not sent belong to the cluster whose mean is nearest to their local
+   center. So do those of a late device by the words before Theorem 3.2; its proof, and `flareclust assign`, use the
+   points that the other devices' centers were assigned to.
+7. Fewer than k(z) local clusters are found where there are fewer different rows.
 """
 
+import logging
+from collections.abc import Sequence
 from hashlib import blake2b
 from math import ceil, sqrt
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from flareclust.core.blas import one_blas_thread
 from flareclust.core.disclosure import describable, may_leave
 from flareclust.core.lloyd import Clustering, assign, lloyd, settle
 from flareclust.core.seeds import kmeans_plusplus
@@ -32,7 +36,9 @@ from flareclust.errors import Refusal, UserError
 from flareclust.executors.base import ClusteringExecutor, Task
 from flareclust.message import Schema, counts
 from flareclust.typing import AbortCheck, BoolArray, FloatArray, IntArray, Message
-from flareclust.validation import check_choice, check_int
+from flareclust.validation import check_choice, check_int, did_you_mean
+
+log = logging.getLogger(__name__)
 
 LABELS = ("induced", "nearest")
 
@@ -66,24 +72,35 @@ class KFedExecutor(ClusteringExecutor):
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
         found = self._local_clusters(task.site, data, rng, aborted)
-        keep = may_leave(data, found.labels, len(found.centroids), self.min_count)
+        keep = may_leave(data, found.labels, found.centroids, self.min_count)
         return {"centroids": found.centroids[keep], "counts": found.counts[keep]}
 
     def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
         """Return the induced clustering of the rows (n,), or that of the nearest centroids.
 
         The local clustering is repeated with the generator of round 0. The server sends with the result where each
-        device's centers went: `tau` (c,), and whose they are, `tau_site` (c,) by `site_number`.
+        device's centers went: `tau` (c,), and whose they are, `tau_site` (c,) by `site_number`. A late device is placed
+        with the server's `anchors` (k, d), the points that the others' centers were assigned to.
         """
         if self.labels_by == "nearest":
             return super().labels(task, data, rng, aborted)
         found = self._local_clusters(task.site, data, rng, aborted)
-        tau, _ = assign(found.centroids, task.arrays["centroids"])
-        sent = describable(data, found.labels, len(found.centroids), self.min_count)
+        tau, _ = assign(found.centroids, task.arrays.get("anchors", task.arrays["centroids"]))
+        sent = describable(data, found.labels, found.centroids, self.min_count)
         own = task.arrays["tau"][task.arrays["tau_site"] == site_number(task.site)]
         if len(own) == sent.sum():  # a late device has none
             tau[sent] = own
+        elif len(own):
+            log.warning(
+                "%d centers were merged where %d were sent; labels go by the nearest mean", len(own), sent.sum()
+            )
         return induced_labels(found, tau)
+
+    def check_sites(self, sites: Sequence[str]) -> None:
+        """Warn where `k_local` names a site that is not there: a late one, or a misspelt one."""
+        if isinstance(self.k_local, dict):
+            for site in sorted(set(self.k_local) - set(sites)):
+                log.warning("k_local names %r%s, which is none of the sites", site, did_you_mean(site, sites))
 
     def _local_clusters(self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Clustering:
         if len(data) < self.min_count:
@@ -125,7 +142,7 @@ def project(data: FloatArray, k: int) -> FloatArray:
     n, d = data.shape
     if k >= min(n, d):
         return data
-    with threadpool_limits(1, user_api="blas"):  # the same sums in every process, whatever runs beside it
+    with one_blas_thread():  # the same sums in every process and thread, whatever runs beside it
         # R has the singular vectors of the rows and their precision, which the Gram matrix has not.
         small = np.linalg.qr(data, mode="r") if n > d else data
         vectors = np.linalg.svd(small, full_matrices=False)[2][:k]

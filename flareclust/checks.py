@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from flareclust.core.assessment import assessment_sums, label_free_metrics
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import Aborted, Refusal
 from flareclust.executors.base import CLUSTER, Task
-from flareclust.federation import SiteReply, accept
 from flareclust.message import SECONDS, nbytes
+from flareclust.metrics import pooled_label_free
 from flareclust.outcome import Outcome
 from flareclust.registry import Algorithm
+from flareclust.replies import SiteReply, accept
 from flareclust.seeding import stream
 from flareclust.typing import FloatArray, Message, never
 
@@ -136,7 +136,8 @@ def check_nothing_sent_is_a_row(algorithm: Algorithm) -> None:
     # k-means stops on its tolerance here, just when a row has joined another one that was alone until then.
     crowd = np.random.default_rng(32).uniform(-3, 3, 1001)
     joined = np.tile(np.concatenate([crowd, [30.8, 60.0]])[:, None], 3)
-    odd = (ordinary, lonely, repeated, repeated[-20:], ordinary[:5], joined)
+    whole = np.repeat(np.arange(9.0)[:, None], 3, axis=1) + np.repeat([0.0, 90.0, 900.0], 3)[:, None]
+    odd = (ordinary, lonely, repeated, repeated[-20:], ordinary[:5], joined, whole)
     for rows, min_count, k in product(odd, (1, 2), (3, 5)):
         try:
             reply = _first_reply(algorithm, rows, k=k, min_count=min_count)
@@ -189,13 +190,16 @@ def check_bad_replies_are_named(algorithm: Algorithm) -> None:
     for name, value in good.items():
         spoilt = value.astype(np.float64)
         spoilt.flat[0] = np.nan
-        mutants: list[Message] = [
+        mutants: list[Any] = [
             {other: array for other, array in good.items() if other != name},
             good | {"rows": np.zeros(3)},
             good | {name: value.astype(np.complex128)},
             good | {name: value[..., None]},
             good | {name: spoilt},
             good | {name: value.tolist()},
+            good | {name: [[1.0], [1.0, 2.0]]},
+            good | {1: value},
+            good | {name: np.full(value.shape, 1e200)},
         ]
         for mutant in mutants:
             answers = {"site-1": SiteReply(good), "site-2": SiteReply(mutant)}
@@ -245,7 +249,7 @@ def check_assessment_equals_pooled(algorithm: Algorithm) -> None:
     sites, _ = iid_sites()
     outcome = _run(algorithm, sites, k=4)
     pooled = np.concatenate(list(sites.values()))
-    for name, value in label_free_metrics(outcome.centroids, assessment_sums(pooled, outcome.centroids)[1]).items():
+    for name, value in pooled_label_free(pooled, outcome.centroids).items():
         found = outcome.metrics[name]
         equal = found is value is None or bool(np.isclose(found, value, rtol=1e-9, atol=0))  # type: ignore[arg-type]
         _ensure(equal, algorithm, f"{name} is {found} from the sites' sums and {value} on the pooled rows")
@@ -290,11 +294,16 @@ def check_recovers_non_iid(algorithm: Algorithm) -> None:
         cluster = np.repeat(np.arange(6), 120)
         pairs = [(0, 1), (2, 3), (4, 5), (1, 2), (3, 4)]
         sites = {f"site-{i + 1}": rows[np.isin(cluster, pair)] for i, pair in enumerate(pairs)}
-        _ensure_found(algorithm, _run(algorithm, sites, k=6, seed=seed, k_local=2).centroids, centers)
+        _ensure_found(algorithm, _run(algorithm, sites, k=6, seed=seed, **_few(algorithm, 2)).centroids, centers)
+
+
+def _few(algorithm: Algorithm, k_local: int) -> dict[str, int]:
+    """Return the setting that tells sites how many clusters they have, for algorithms that have one."""
+    return {"k_local": k_local} if "k_local" in algorithm.parameters() else {}
 
 
 def check_uneven_k(algorithm: Algorithm) -> None:
-    """Sites may look for different numbers of clusters."""
+    """Sites may look for different numbers of clusters, given by name in the setting `k_local`."""
     rows, centers = blobs(4, 3, 100, np.random.default_rng(0))
     sites = {"a": rows[:100], "b": rows[100:400], "c": rows[:200]}
     outcome = _run(algorithm, sites, k=4, k_local={"a": 1, "b": 3, "c": 2})

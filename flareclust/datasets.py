@@ -14,9 +14,10 @@ import numpy as np
 
 from flareclust import datasets_official as official
 from flareclust.errors import UserError
-from flareclust.tables import SUFFIXES, check_rows, did_you_mean, read_table
+from flareclust.tables import SUFFIXES, check_rows, read_table
 from flareclust.tables_formats import npz_arrays
 from flareclust.typing import Array, FloatArray, IntArray
+from flareclust.validation import did_you_mean
 
 
 @dataclass(frozen=True, eq=False)

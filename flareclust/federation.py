@@ -11,30 +11,19 @@ Rules:
 - The assessment asks every site that could still answer, and never makes a job fail.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
 
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.assessment import label_free_metrics
-from flareclust.errors import BadMessage, JobFailed
+from flareclust.errors import JobFailed
 from flareclust.executors.base import ASSESS, ASSESSMENT, CLUSTER
-from flareclust.message import SECONDS, Schema, nbytes
+from flareclust.message import Schema, nbytes
 from flareclust.outcome import Outcome
+from flareclust.replies import SiteReply, accept
 from flareclust.typing import Message
-
-
-@dataclass(frozen=True)
-class SiteReply:
-    """What came back from one site: arrays, or a problem in words that follow the site's name."""
-
-    arrays: Message = field(default_factory=dict)
-    problem: str | None = None
-    silent: bool = False
-
 
 #: (step, round, arrays, sites) -> replies by site; sites that did not answer in time are missing.
 Ask = Callable[[str, int, Message, Sequence[str]], Mapping[str, SiteReply]]
@@ -77,8 +66,9 @@ def run_federation(
         replies = course.cluster(aggregator.reply, round_)
         started = perf_counter()
         round_ = aggregator.advance(round_, replies)
-        merge_seconds += perf_counter() - started
-        course.record(CLUSTER, replies, round_.index - 1, merge_seconds, round_.diagnostics)
+        seconds = perf_counter() - started
+        merge_seconds += seconds
+        course.record(CLUSTER, replies, round_.index - 1, seconds, round_.diagnostics)
     metrics = course.assess(round_) if assess else {}
     return Outcome(
         arrays={**round_.record, **round_.task},
@@ -136,70 +126,21 @@ class _Course:
         self.bytes_up, self.bytes_down, self._round_bytes = self.bytes_up + up, self.bytes_down + down, (up, down)
         replies, problems, slowest = accept(schema, answers, sites, sizes)
         self.seconds_local += slowest
-        self.silent |= {site for site in sites if site not in answers or answers[site].silent}
+        self.silent |= set(sites) - set(answers)
         for site, problem in problems.items():
-            self.refused.setdefault(site, problem)
+            self.refused.setdefault(site, problem if step == CLUSTER else f"{problem} (in the assessment)")
         return replies
 
     def record(
         self, step: str, replies: Mapping[str, Message], index: int, seconds: float, numbers: Mapping[str, float]
     ) -> None:
         up, down = self._round_bytes
-        entry: dict[str, object] = {"round": index, "step": step, "sites": sorted(replies), "refused": self.refused}
+        entry: dict[str, object] = {
+            "round": index,
+            "step": step,
+            "sites": sorted(replies),
+            "refused": dict(self.refused),
+        }
         entry |= {"bytes_up": up, "bytes_down": down, "seconds_merge": seconds, "diagnostics": dict(numbers)}
         self.records.append(dict(entry))
         self.on_round(entry)
-
-
-def accept(
-    schema: Schema,
-    answers: Mapping[str, SiteReply],
-    sites: Sequence[str],
-    sizes: Mapping[str, int] | None = None,
-) -> tuple[dict[str, Message], dict[str, str], float]:
-    """Check the answers of one exchange.
-
-    Returns:
-        The usable replies by site in the order of names, the problem of every other site in words that follow its
-        name, and the longest time a site computed, in seconds.
-    """
-    replies: dict[str, Message] = {}
-    problems: dict[str, str] = {}
-    columns: dict[str, int] = {}
-    slowest = 0.0
-    for site in sorted(sites):
-        answer = answers.get(site)
-        if answer is None:
-            problems[site] = "did not answer in time"
-        elif answer.problem is not None:
-            problems[site] = answer.problem
-        else:
-            message = dict(answer.arrays)
-            seconds = message.pop(SECONDS, None)
-            try:
-                found = schema.check(message, sizes)
-            except BadMessage as error:
-                problems[site] = f"sent a bad reply: {error}"
-                continue
-            if 0 in found.values():
-                problems[site] = "sent an empty reply"
-                continue
-            columns[site] = found.get("d", 0)
-            replies[site] = message
-            slowest = max(slowest, _seconds(seconds))
-    if len(set(columns.values())) > 1:
-        (usual, sharing), *_ = Counter(columns.values()).most_common(1)
-        for site, d in columns.items():
-            if d != usual:
-                del replies[site]
-                problems[site] = f"has {d} columns where {sharing} other sites have {usual}"
-    return replies, problems, slowest
-
-
-def _seconds(value: object) -> float:
-    """Return a reply's own account of its time, which is information only: anything odd counts as 0."""
-    try:
-        seconds = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return 0.0
-    return seconds if 0.0 <= seconds < 1e9 else 0.0

@@ -5,16 +5,19 @@ A message is a dict of contiguous float64, int64 or bool arrays. A `Schema` name
 symbol n (rows) does not exist here: nothing that leaves a site is as long as its data.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from flareclust.errors import BadMessage
-from flareclust.typing import Array, BoolArray, Message
+from flareclust.typing import Array, Message
 
 #: Added to every reply: wall seconds of the site's own computation, a float64 without axes.
 SECONDS = "seconds"
+
+#: Larger values than anybody measures; sums of squares of smaller ones stay finite.
+LARGEST = 1e140
 
 _KINDS = ("float64", "int64", "bool")
 
@@ -99,7 +102,7 @@ class Schema:
         """
         expected, got = set(self.fields), set(message)
         if expected != got:
-            missing, extra = sorted(expected - got), sorted(got - expected)
+            missing, extra = sorted(expected - got), sorted(got - expected, key=str)
             raise BadMessage(f"expected the arrays {sorted(expected)}; missing {missing}, not expected {extra}")
         known = dict(sizes or {})
         for name, field in self.fields.items():
@@ -119,19 +122,12 @@ def _check_field(name: str, field: Field, value: object, sizes: dict[str, int]) 
             raise BadMessage(f"{name}: axis {axis} has {size} entries where {sizes[axis]} were expected")
     if field.dtype == "float64" and not np.isfinite(value).all():
         raise BadMessage(f"{name}: holds NaN or infinite values")
+    if value.size and np.abs(value).max() > LARGEST:
+        raise BadMessage(f"{name}: holds values beyond {LARGEST:g}")
     if field.least is not None and value.size and value.min() < field.least:
         raise BadMessage(f"{name}: holds values below {field.least:g}")
 
 
-def select(schema: Schema, message: Mapping[str, Array], keep: BoolArray, axis: str = "k") -> Message:
-    """Return `message` with only the entries marked in `keep` (k,) along `axis`, in every array that has it."""
-    selected = {}
-    for name, value in message.items():
-        axes: Sequence[str] = schema.fields[name].axes
-        selected[name] = np.compress(keep, value, axis=axes.index(axis)) if axis in axes else value
-    return selected
-
-
 def nbytes(message: Mapping[str, Array]) -> int:
-    """Return the size of a message's arrays in bytes."""
-    return sum(int(np.asarray(value).nbytes) for value in message.values())
+    """Return the size of a message's arrays in bytes; what is no array, and will be refused, counts nothing."""
+    return sum(value.nbytes for value in message.values() if isinstance(value, np.ndarray))

@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike
 
 from flareclust import partition_draws as draws
 from flareclust.errors import UserError
-from flareclust.tables import check_rows, did_you_mean
+from flareclust.tables import check_rows
 from flareclust.typing import FloatArray, IntArray
+from flareclust.validation import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def parse(spec: str | Spec) -> Spec:
             f"columns, which this version does not have yet; choose one of {_usages()}"
         )
     if (form := SPECS.get(name)) is None:
-        raise UserError(f"unknown partition {name!r}{did_you_mean(name, list(SPECS))}; choose one of {_usages()}")
+        raise UserError(f"unknown partition {name!r}{did_you_mean(name, SPECS)}; choose one of {_usages()}")
     if form.value == "no":
         if colon:
             raise UserError(f"partition {name!r} takes no value, got {rest!r}; write {form.usage!r}")
@@ -175,7 +176,7 @@ def partition(
         case Spec("beta", float(b), option):
             owner = draws.beta(X, m, b, (option or _OPTIONS["beta"][0]) == "nearest", rng)
         case _:
-            raise NotImplementedError(f"partition {spec} is listed but not implemented")
+            raise AssertionError(f"partition {spec} is listed and has no case here")
     return {f"site-{i + 1}": np.flatnonzero(owner == i) for i in range(m)}
 
 

@@ -4,7 +4,6 @@ The rows are private, so no message here or in `tables_formats` ever shows a val
 the row number, counted from 1 and without the header.
 """
 
-import difflib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike
 from flareclust import tables_formats as formats
 from flareclust.errors import UserError
 from flareclust.typing import Array, FloatArray
+from flareclust.validation import did_you_mean
 
 _READERS = {
     ".npy": formats.read_numpy,
@@ -90,12 +90,6 @@ def check_rows(X: ArrayLike, *, where: str, allow_empty: bool = False) -> FloatA
         UserError: not 2-D, no columns, no rows (unless `allow_empty`), not real numbers, missing or infinite values.
     """
     return _checked(X, None, where, allow_empty)
-
-
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """Return " (did you mean 'x'?)" with the known names nearest to `name`, or an empty string."""
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    return f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
 
 
 def _wanted(columns: Sequence[str] | None, place: str) -> tuple[str, ...] | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from numbers import Integral, Real
+from numbers import Integral
 
 from flareclust.errors import UserError
 
@@ -12,13 +12,6 @@ def check_int(name: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return int(value)
-
-
-def check_real(name: str, value: object, least: float = 0.0) -> float:
-    """Return `value` as a float of at least `least`, or raise UserError."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= least:
-        raise UserError(f"{name} must be a number of at least {least:g}, got {value!r}")
-    return float(value)
 
 
 def check_bool(name: str, value: object) -> bool:
@@ -37,6 +30,6 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return " (did you mean X?)" for the nearest known word, or nothing."""
-    near = get_close_matches(str(word), list(known), n=1, cutoff=0.5)
+    """Return " (did you mean 'x'?)" with the known word nearest to `word`, or nothing."""
+    near = get_close_matches(str(word), list(known), n=1, cutoff=0.6)
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -9,9 +9,12 @@ from flareclust.checks import PromiseBroken, checks_for
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import JobFailed
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors import feca
+from flareclust.executors.base import CLUSTER, ClusteringExecutor, Task
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.registry import Algorithm, algorithms, get
+from flareclust.seeding import stream
+from flareclust.typing import never
 
 CASES = [(a, name, check) for a in algorithms().values() for name, check in checks_for(a)]
 
@@ -23,7 +26,7 @@ def test_promise(algorithm, name, check):
 
 def broken(**overrides) -> Algorithm:
     """FeCA with a fault planted in its executor or its aggregator."""
-    feca = get("feca")
+    line = get("feca")
     executor = type("Broken", (FeCAExecutor,), {k: v for k, v in overrides.items() if k != "merge"})
     aggregator = type("BrokenA", (FeCAAggregator,), {k: v for k, v in overrides.items() if k == "merge"})
 
@@ -34,7 +37,7 @@ def broken(**overrides) -> Algorithm:
         def aggregator_class(self):
             return aggregator
 
-    return Planted(feca.name, feca.title, feca.executor, feca.aggregator)
+    return Planted(line.name, line.title, line.executor, line.aggregator)
 
 
 def sends_rows(self, task, data, rng, aborted):
@@ -81,13 +84,30 @@ def test_the_checks_notice(check, fault):
         check(broken(**fault))
 
 
-def test_the_check_of_rows_notices_centroids_that_lag_behind_their_clusters(monkeypatch):
-    """k-means may stop on its tolerance with a centroid that is still the one row its cluster had before."""
-    from flareclust.executors import feca
+def by_count_only(data, labels, centroids, min_count):
+    return np.bincount(labels[labels >= 0], minlength=len(centroids)) >= min_count
 
-    monkeypatch.setattr(feca, "settle", lambda data, found: found)
+
+def test_the_check_of_rows_notices_centroids_that_are_rows_by_chance(monkeypatch):
+    monkeypatch.setattr(feca, "may_leave", by_count_only)
     with pytest.raises(PromiseBroken, match="holds a row"):
         checks.check_nothing_sent_is_a_row(get("feca"))
+
+
+def test_no_centroid_is_sent_that_lags_behind_its_cluster(monkeypatch):
+    """k-means may stop on its tolerance with a centroid that is still the one row its cluster had before."""
+    crowd = np.random.default_rng(32).uniform(-3, 3, 1001)
+    rows = np.concatenate([crowd, [30.8, 60.0]])[:, None]
+    monkeypatch.setattr(feca, "may_leave", by_count_only)
+    task = Task(CLUSTER, 0, {}, "site-1")
+
+    def nearest_row():
+        sent = FeCAExecutor(3).local(task, rows, stream(0, 0, "site-1"), never)["centroids"]
+        return np.abs(sent - rows.T).min()
+
+    assert nearest_row() > 1e-6
+    monkeypatch.setattr(feca, "settle", lambda data, found: found)
+    assert nearest_row() == 0, "the case no longer shows what settle is for"
 
 
 def test_nan_in_a_reply_never_reaches_the_result(sites):
@@ -96,7 +116,7 @@ def test_nan_in_a_reply_never_reaches_the_result(sites):
 
 
 def test_an_unknown_promise_is_an_error():
-    feca = get("feca")
-    odd = Algorithm(feca.name, feca.title, feca.executor, feca.aggregator, frozenset({"flies"}))
+    line = get("feca")
+    odd = Algorithm(line.name, line.title, line.executor, line.aggregator, frozenset({"flies"}))
     with pytest.raises(PromiseBroken, match="flies"):
         list(checks_for(odd))

@@ -8,9 +8,10 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import JobFailed, Refusal, UserError
 from flareclust.executors.base import ASSESS, ClusteringExecutor, Task
-from flareclust.federation import SiteReply, accept, quorum, run_federation
+from flareclust.federation import quorum, run_federation
 from flareclust.message import SECONDS, Schema
 from flareclust.registry import get
+from flareclust.replies import SiteReply, accept
 from flareclust.typing import never
 
 

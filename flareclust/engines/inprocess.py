@@ -6,9 +6,10 @@ from pathlib import Path
 from flareclust.engines.options import JobOptions
 from flareclust.errors import BadMessage, Refusal
 from flareclust.executors.base import ASSESS, ClusteringExecutor, Task
-from flareclust.federation import OnRound, SiteReply, run_federation
+from flareclust.federation import OnRound, run_federation
 from flareclust.outcome import Outcome
 from flareclust.registry import Algorithm
+from flareclust.replies import SiteReply
 from flareclust.sites import SiteData
 from flareclust.typing import FloatArray, IntArray, Message, Rows, never
 
@@ -31,6 +32,8 @@ def run_inprocess(
         JobFailed: as `flareclust.federation.run_federation`.
     """
     executor, aggregator = algorithm.build(options.k, options.seed, params)
+    executor.check_sites(list(sites))
+    aggregator.check_sites(list(sites))
     labels: dict[str, IntArray] = {}
     read = _Reader(sites)
 

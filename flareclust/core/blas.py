@@ -1,0 +1,17 @@
+"""BLAS with one thread: the same sums wherever and beside whatever they are computed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from threadpoolctl import threadpool_limits
+
+# The limit holds for the whole process: a second thread that sets and lifts it meanwhile would undo it for the first.
+_lock = Lock()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit BLAS to one thread; only one caller at a time is inside."""
+    with _lock, threadpool_limits(1, user_api="blas"):
+        yield

@@ -1,0 +1,71 @@
+"""The replies of one exchange: which can be used, and what is wrong with the others."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from flareclust.errors import BadMessage
+from flareclust.message import SECONDS, Schema
+from flareclust.typing import Message
+
+
+@dataclass(frozen=True)
+class SiteReply:
+    """What came back from one site: arrays, or a problem in words that follow the site's name."""
+
+    arrays: Message = field(default_factory=dict)
+    problem: str | None = None
+
+
+def accept(
+    schema: Schema,
+    answers: Mapping[str, SiteReply],
+    sites: Sequence[str],
+    sizes: Mapping[str, int] | None = None,
+) -> tuple[dict[str, Message], dict[str, str], float]:
+    """Check the answers of one exchange.
+
+    Returns:
+        The usable replies by site in the order of names, the problem of every other site in words that follow its
+        name, and the longest time a site computed, in seconds.
+    """
+    replies: dict[str, Message] = {}
+    problems: dict[str, str] = {}
+    columns: dict[str, int] = {}
+    slowest = 0.0
+    for site in sorted(sites):
+        answer = answers.get(site)
+        if answer is None:
+            problems[site] = "did not answer in time"
+        elif answer.problem is not None:
+            problems[site] = answer.problem
+        else:
+            message = dict(answer.arrays)
+            seconds = message.pop(SECONDS, None)
+            try:
+                found = schema.check(message, sizes)
+            except BadMessage as error:
+                problems[site] = f"sent a bad reply: {error}"
+                continue
+            if 0 in found.values():
+                problems[site] = "sent an empty reply"
+                continue
+            columns[site] = found.get("d", 0)
+            replies[site] = message
+            slowest = max(slowest, _seconds(seconds))
+    if len(set(columns.values())) > 1:
+        (usual, sharing), *_ = Counter(columns.values()).most_common(1)
+        for site, d in columns.items():
+            if d != usual:
+                del replies[site]
+                problems[site] = f"has {d} columns where {sharing} other sites have {usual}"
+    return replies, problems, slowest
+
+
+def _seconds(value: object) -> float:
+    """Return a reply's own account of its time, which is information only: anything odd counts as 0."""
+    try:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return 0.0
+    return seconds if 0.0 <= seconds < 1e9 else 0.0
