@@ -3,9 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Found beside the checkout where the data sets are laid out for development; anywhere else, set FLARECLUST_DATA.
-export FLARECLUST_DATA ?= $(wildcard $(CURDIR)/../shared/data)
-
 .PHONY: demo test install lint fast slow jobs clean
 
 install: $(VENV)/.installed

@@ -155,16 +155,18 @@ def assign(
     """Place a late site's rows in the clusters of a finished federation, without asking the other sites."""
     from flareclust import report
     from flareclust.late import place
-    from flareclust.sites import write_labels
+    from flareclust.sites import LABELS_FILE, is_labels_file, write_labels
     from flareclust.tables import read_table
 
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     labels = place(result, read_table(data, names).X, site)
     try:
         out.mkdir(parents=True, exist_ok=True)
+        if not is_labels_file(out / LABELS_FILE):
+            raise UserError(f"{out / LABELS_FILE} is there and is none of ours; say --out FOLDER")
+        write_labels(out, labels)
     except OSError as error:
         raise UserError(f"{out} cannot be used as a folder: {error.strerror}") from None
-    write_labels(out, labels)
     report.print_placement(labels, out)
 
 
@@ -222,7 +224,8 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command and exit with its code."""
-    signal.signal(signal.SIGTERM, _interrupt)  # so that `finally` runs and no simulator is left behind
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)  # so that `finally` runs and no simulator is left behind
     try:
         app(args)
     except UserError as error:

@@ -28,7 +28,7 @@ class Official:
         text: one line of description.
         file: the npz file inside the data folder.
         keys: the arrays it must hold.
-        sha256: of the npz file as first put together; an npz converted here holds the same arrays in other bytes.
+        sha256: of one npz file with these arrays; another npz of the same arrays has other bytes.
         address: where the data are published.
         convert: makes the arrays from the official files; None where this version cannot.
         downloads: the official files that `convert` needs: name and, where known, pooch's form of the hash.

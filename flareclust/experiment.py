@@ -42,14 +42,16 @@ def submit(experiment: Experiment, prepared: Prepared, on_round: OnRound = lambd
         seed=experiment.seed,
         min_sites=experiment.min_sites,
         task_timeout=experiment.task_timeout,
+        deadline=max(JobOptions.deadline, 3 * experiment.task_timeout),
     )
     if not algorithm.federated:
         return run_pooled(algorithm, experiment.params, arrays_of(prepared.sites), options, prepared.index)
     if experiment.engine == "inprocess":
         return run_inprocess(algorithm, experiment.params, prepared.sites, options, on_round)
-    from flareclust.engines.simulator import run_simulator  # psutil and NVFlare's job classes: not needed in-process
+    # Imported here: psutil and NVFlare's job classes are not needed in-process.
+    from flareclust.engines.simulator import run_simulator, temporary_folder
 
-    with tempfile.TemporaryDirectory(prefix="flareclust-") as scratch:
+    with temporary_folder() as scratch:
         return run_simulator(algorithm, experiment.params, prepared.sites, options, Path(scratch), on_round)
 
 
@@ -122,7 +124,11 @@ def save(result: Result, outcome: Outcome, experiment: Experiment, folder: Path)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
         new = Path(scratch) / "new"
         new.mkdir()
-        about = {**result.to_json(), "experiment": experiment.model_dump(mode="json"), "flareclust": __version__}
+        about = {
+            **result.to_json(),
+            "experiment": experiment.model_dump(mode="json", exclude={"tracking_uri"}),
+            "flareclust": __version__,
+        }
         outcome_files.write(outcome, new, about)
         if result.sites:
             plots.save(result.plot(), new / PICTURE)

@@ -33,6 +33,8 @@ def place(folder: Path, rows: FloatArray, site: str) -> IntArray:
     algorithm = registry.get(about["algorithm"])
     if not algorithm.federated:
         return assign(rows, finished.centroids)[0]
+    if site in finished.sites and site not in finished.refused:
+        raise UserError(f"{site} took part and has its labels; give a late site a name of its own (--site)")
     params = json.loads(json.dumps(about["params"]))
     executor, _ = algorithm.build(about["k"], about["seed"], params)
     task = Task(ASSESS, finished.n_rounds, finished.arrays, site)

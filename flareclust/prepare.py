@@ -1,5 +1,6 @@
 """From an experiment to a federation that can run: data loaded, rows dealt to sites."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ from flareclust.seeding import stream
 from flareclust.sites import SiteData
 from flareclust.tables import SUFFIXES
 from flareclust.typing import FloatArray, IntArray, Rows
+
+#: What NVFlare takes in its command lines and folders.
+SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ def arrays_of(sites: Mapping[str, Rows], *, skip_unreadable: bool = False) -> di
     arrays = {}
     for site, rows in sites.items():
         try:
-            arrays[site] = SiteData(rows).rows() if isinstance(rows, Path) else rows
+            arrays[site] = SiteData(rows).rows(reader_owns_them=True) if isinstance(rows, Path) else rows
         except Refusal as error:
             if not skip_unreadable:
                 raise UserError(f"{site} {error}") from error
@@ -119,13 +123,10 @@ def _known_k(k: int | None, dataset: Dataset | None) -> int:
 
 
 def _site_name(name: object) -> str:
-    if (
-        not isinstance(name, str)
-        or not name
-        or not all(c.isascii() and (c.isalnum() or c in "-_") for c in name)
-        or name == "server"
-    ):
-        raise UserError(f"{name!r} cannot be a site's name: use letters, digits, - and _ (and not 'server')")
+    if not isinstance(name, str) or not SITE_NAME.fullmatch(name) or name == "server":
+        raise UserError(
+            f"{name!r} cannot be a site's name: use letters, digits, - and _, a letter or digit first (and not 'server')"
+        )
     return name
 
 

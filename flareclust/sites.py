@@ -6,7 +6,9 @@ The simulator and real deployments use the same file; the simulator's copy has `
     columns: [age, crp, lactate]        # optional: these, in this order
 """
 
+import logging
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +19,14 @@ from flareclust.errors import Refusal, UserError
 from flareclust.tables import read_table
 from flareclust.typing import FloatArray, IntArray
 
+log = logging.getLogger(__name__)
+
 CONFIG_FILE = "flareclust.yaml"
 LABELS_FILE = "labels.csv"
+HEADER = "row,label\n"
+
+#: Numbers in a sentence, such as how many rows there are; "2-D" says nothing about the data.
+NUMBER = re.compile(r"\b\d+\b(?!-D)")
 
 
 @dataclass(frozen=True)
@@ -62,16 +70,24 @@ class SiteData:
             raise Refusal(f"has a local/{CONFIG_FILE} whose columns are not a list of names")
         return cls(Path(local) / path.replace("{site}", site), None if columns is None else tuple(columns))
 
-    def rows(self) -> FloatArray:
+    def rows(self, *, reader_owns_them: bool = False) -> FloatArray:
         """Read the rows (n, d).
 
+        Args:
+            reader_owns_them: whether the text of a refusal stays with those who own the rows, and may say more.
+
         Raises:
-            Refusal: they cannot be used; the text names the file but not the folder it is in, and no value.
+            Refusal: they cannot be used; the text may name the file and its columns, but no folder and no number, such
+                as how many rows there are. The site's own log has them.
         """
         try:
             return read_table(self.path, columns=self.columns).X
         except UserError as error:
-            raise Refusal(f"cannot use its rows: {str(error).replace(str(self.path), self.path.name)}") from None
+            text = str(error).replace(str(self.path), self.path.name)
+            if reader_owns_them:
+                raise Refusal(f"cannot use its rows: {text}") from None
+            log.warning("the rows cannot be used: %s", text)
+            raise Refusal(f"cannot use its rows: {NUMBER.sub('#', text)}") from None
 
 
 def write_config(local: Path, path: str | dict[str, str], columns: list[str] | None = None) -> None:
@@ -86,8 +102,16 @@ def write_labels(folder: Path, labels: IntArray) -> None:
     path = folder / LABELS_FILE
     path.unlink(missing_ok=True)  # an older file would keep its own mode
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write("row,label\n")
+        file.write(HEADER)
         file.writelines(f"{row},{label}\n" for row, label in enumerate(labels.tolist()))
+
+
+def is_labels_file(path: Path) -> bool:
+    """Return whether `write_labels` may write to this path: it is free, or holds older labels of ours."""
+    if not path.exists():
+        return True
+    with path.open(errors="replace") as file:
+        return file.readline() == HEADER
 
 
 def read_labels(folder: Path) -> IntArray:

@@ -64,6 +64,15 @@ class Experiment(BaseModel):
     def _plain_values(cls, value: dict[str, Any]) -> dict[str, Any]:
         return {name: _plain(setting) for name, setting in value.items()}
 
+    @field_validator("register_as")
+    @classmethod
+    def _name_for_mlflow(cls, value: str | None) -> str | None:
+        if value is not None and (not value.strip() or set(value) & set("/:.%\"'`\\")):
+            raise ValueError(
+                f"a model's name may not be empty or hold any of / : . % quotes and backslashes, got {value!r}"
+            )
+        return value
+
     @field_validator("algorithm")
     @classmethod
     def _known_algorithm(cls, value: str) -> str:

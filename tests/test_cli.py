@@ -336,6 +336,18 @@ def test_a_late_site_chooses_columns_by_name(command, tmp_path):
     np.testing.assert_array_equal(read_labels(tmp_path / "labels"), nearest(late, centroids))
 
 
+def test_assign_refuses_what_would_mislead_or_destroy(command, tmp_path):
+    write(tmp_path / "all.csv", rows())
+    command("run", "kfed", "--data", "all.csv", "--k", "3", "--clients", "3", *FAST, "--out", "res")
+    late = ("assign", "res", "--data", "all.csv")
+    took_part = command(*late, "--site", "site-1", "--out", "labels")
+    assert (took_part.code, "site-1 took part" in took_part.err) == (2, True)
+    (tmp_path / "labels.csv").write_text("id,truth\n1,2\n")
+    overwrite = command(*late)
+    assert (overwrite.code, "none of ours" in overwrite.err) == (2, True)
+    assert (tmp_path / "labels.csv").read_text() == "id,truth\n1,2\n"
+
+
 # --- a request that cannot be carried out ---
 
 
@@ -439,7 +451,7 @@ BAD = {
     "setting out of range": ((*IRIS, "--set", "n_init=0"), 2, ["n_init", "at least 1"]),
     "setting misspelt": ((*IRIS, "--set", "init=kmeans++"), 2, ["did you mean 'k-means++'"]),
     "k_local above k": ((*KFED, "--set", 'k_local={"site-1": 9}'), 2, ["k_local of site-1 is 9", "k=3"]),
-    "start that is no site": ((*KFED, "--set", "start=site-9"), 1, ["'site-9'", "site-1, site-2, site-3"]),
+    "start that is no site": ((*KFED, "--set", "start=site-9"), 2, ["'site-9'", "did you mean 'site-"]),
     "data get": (("data", "get", "irris", "--folder", "new"), 2, ["did you mean 'iris'"]),
     "data get below a file": (("data", "get", "iris", "--folder", "file"), 2, ["cannot be written"]),
     "export of central": (("jobs", "export", "central", "job", "--k", "3"), 2, ["not federated"]),

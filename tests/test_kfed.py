@@ -1,5 +1,6 @@
 """k-FED against slow literal twins, by hand, against its theory, and against its figures on S1."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -207,6 +208,14 @@ def test_the_projection_survives_an_offset():
     X = 1e8 + rng.normal(size=(400, 20)) + 3 * rng.normal(size=(4, 20))[rng.integers(4, size=400)]
     literal = pairwise(twins.project(X, 4))
     np.testing.assert_allclose(pairwise(project(X, 4)), literal, atol=0.01 * literal.max())
+
+
+def test_ten_threads_project_to_the_same_bits(rng):
+    X = rng.normal(size=(3000, 300))
+    alone = project(X, 5)
+    with ThreadPoolExecutor(10) as pool:
+        for together in pool.map(lambda _: project(X, 5), range(20)):
+            np.testing.assert_array_equal(together, alone)
 
 
 # ---- the server, worked by hand ----

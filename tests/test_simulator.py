@@ -107,7 +107,7 @@ def test_below_the_quorum_the_reason_reaches_the_user_without_data(faulty, tmp_p
 
 @pytest.mark.slow
 @LIMIT
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["ctrl-c", "terminal closed"])
 def test_an_interrupt_leaves_nothing(number, tmp_path):
     """The command is stopped once its sites run; their names make them known, for they are in other sessions."""
     command = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--clients", "3"]
@@ -212,8 +212,31 @@ def test_the_words_of_a_lost_site_are_nvflares():
         assert LOST_SITE.search(words.replace("{client.client_name}", "site-1"))
 
 
+@pytest.mark.parametrize("name", ["a b", "x" * 60])
+def test_temporary_folders_that_nvflare_cannot_use_are_not_used(monkeypatch, tmp_path, name):
+    monkeypatch.setattr(simulator.tempfile, "tempdir", str(tmp_path / name))
+    with simulator.temporary_folder() as folder:
+        assert folder.startswith("/tmp/fc-")
+    assert not Path(folder).exists()
+
+
+def test_a_python_that_nvflare_cannot_start_is_said_at_once(monkeypatch, tmp_path, sites):
+    monkeypatch.setattr(simulator.sys, "executable", "/opt/my tools/python")
+    with pytest.raises(UserError, match="has a space"):
+        run_simulator(get("feca"), {}, sites, JobOptions(k=4), tmp_path)
+
+
+def test_a_recipe_whose_sites_would_read_one_file_is_refused(tmp_path):
+    from nvflare.recipe.sim_env import SimEnv
+
+    import flareclust
+
+    with pytest.raises(UserError, match=r"must have \{site\} in it"):
+        flareclust.recipe("feca", k=4, rows="rows.npy").run(SimEnv(num_clients=2, workspace_root=str(tmp_path)))
+
+
 def test_many_sites_take_turns(monkeypatch):
-    monkeypatch.setattr(simulator.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(simulator.os, "sched_getaffinity", lambda pid: {0, 1})
     assert [simulator.threads_for(m) for m in (1, 10, 32, 33, 100)] == [1, 10, 32, 12, 12]
 
 

@@ -1,6 +1,7 @@
 """Where a site's rows come from: the forms of its own file, refusals that give nothing away, labels that stay."""
 
 import os
+import re
 import stat
 
 import numpy as np
@@ -9,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flareclust.errors import Refusal
-from flareclust.sites import CONFIG_FILE, LABELS_FILE, SiteData, read_labels, write_config, write_labels
+from flareclust.sites import (
+    CONFIG_FILE,
+    LABELS_FILE,
+    NUMBER,
+    SiteData,
+    is_labels_file,
+    read_labels,
+    write_config,
+    write_labels,
+)
 
 X = np.array([[1.0, 2.0], [3.0, 4.0]])
 SECRET = "73911"  # a value of a row; no refusal may hold it
@@ -165,11 +175,14 @@ def test_no_refusal_holds_a_folder_or_a_value(local, tmp_path, name):
     for path in (str(local.parent / name), f"../{name}", f"{{site}}/../../{name}"):
         (local / "site-1").mkdir(exist_ok=True)
         write_config(local, path)
+        with pytest.raises(Refusal, match=re.escape(reason)):
+            SiteData.of(local, "site-1").rows(reader_owns_them=True)
         with pytest.raises(Refusal) as refused:
             SiteData.of(local, "site-1").rows()
         words = str(refused.value)
         assert words.startswith("cannot use its rows: ")
-        assert reason in words
+        assert NUMBER.sub("#", reason) in words
+        assert not re.search(r"(row|column|shape \(|is) \d", words), "numbers may say how many rows there are"
         assert SECRET not in words
         assert "clinic-of-dr-x" not in words
         assert str(tmp_path) not in words
@@ -222,3 +235,13 @@ def test_labels_are_for_the_sites_own_account_only(tmp_path, older):
         os.umask(mask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert read_labels(tmp_path).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "ours"), [(None, True), ("row,label\n0,1\n", True), ("id,truth\n1,2\n", False), ("", False)]
+)
+def test_only_our_own_labels_are_written_over(tmp_path, text, ours):
+    path = tmp_path / "labels.csv"
+    if text is not None:
+        path.write_text(text)
+    assert is_labels_file(path) is ours

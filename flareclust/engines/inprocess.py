@@ -61,7 +61,7 @@ class _Reader:
     def __call__(self, site: str) -> FloatArray:
         rows = self._sites[site]
         if isinstance(rows, Path):
-            rows = self._sites[site] = SiteData(rows).rows()
+            rows = self._sites[site] = SiteData(rows).rows(reader_owns_them=True)
         return rows
 
 

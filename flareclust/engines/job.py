@@ -15,6 +15,10 @@ from flareclust.registry import Algorithm
 #: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
 TASK_REQUEST_INTERVAL = 0.1
 
+#: Sites that must be connected for NVFlare to start a job that does not say how many it needs. A federation of one is
+#: none, and nobody can tell here how many there should be.
+MIN_SITES = 2
+
 
 def build_job(
     algorithm: Algorithm,
@@ -42,7 +46,7 @@ def build_job(
         task_timeout=options.task_timeout,
         assess=options.assess,
     )
-    job = FedJob(name=job_name or algorithm.name, min_clients=options.min_sites or 1)
+    job = FedJob(name=job_name or algorithm.name, min_clients=options.min_sites or MIN_SITES)
     if packaged:
         job.set_app_packages(["flareclust"])
     job.to_server(controller)
@@ -62,10 +66,13 @@ def export_job(job: FedJob, folder: Path) -> Path:
         raise UserError(f"{folder} is a file; name a folder to write the job to")
     if folder.exists() and {path.name for path in folder.iterdir()} - {"meta.json", "app"}:
         raise UserError(f"{folder} holds other files than an exported job; choose another folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=".export-") as scratch:
-        job.export_job(scratch)
-        _replace(Path(scratch) / job.name, folder)
+    try:
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder.absolute().parent, prefix=".export-") as scratch:
+            job.export_job(scratch)
+            _replace(Path(scratch) / job.name, folder)
+    except OSError as error:
+        raise UserError(f"the job cannot be written to {folder} ({error.strerror}); choose another folder") from error
     return folder
 
 

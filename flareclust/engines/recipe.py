@@ -36,6 +36,8 @@ class ClusteringRecipe(Recipe):
         if isinstance(env, SimEnv):
             if self.rows is None:
                 raise UserError('in the simulator a recipe must say where the rows are: rows="/folder/{site}.npy"')
+            if "{site}" not in self.rows:
+                raise UserError(f"rows must have {{site}} in it, or all sites would read the same file: {self.rows!r}")
             local = Path(env.workspace_root) / self.name / "local"
             write_config(local, str(Path(self.rows).absolute()))
             allow_classes(local)

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.engines.workspace import allow_classes
 from flareclust.errors import JobFailed, UserError
 from flareclust.executors.base import TRACEBACK_FILE
-from flareclust.federation import OnRound
+from flareclust.federation import OnRound, quorum
 from flareclust.outcome import SUMMARY, Outcome, read, read_rounds
 from flareclust.registry import Algorithm
 from flareclust.sites import LABELS_FILE, read_labels, write_config
@@ -82,6 +83,12 @@ def run_simulator(
     """
     if len(sites) > MAX_SITES:
         raise UserError(f"the simulator holds at most {MAX_SITES} sites, got {len(sites)}; use the in-process engine")
+    executor, aggregator = algorithm.build(options.k, options.seed, params)
+    executor.check_sites(list(sites))
+    aggregator.check_sites(list(sites))
+    if any(character.isspace() for character in sys.executable):
+        raise UserError(f"NVFlare's simulator cannot start {sys.executable}, whose path has a space; use another one")
+    options = replace(options, min_sites=quorum(len(sites), options.min_sites))
     job = build_job(algorithm, params, options)
     warm_up()  # once here, or every site's process would compile the kernels for itself
     for attempt in range(1, ATTEMPTS + 1):
@@ -113,7 +120,7 @@ def _place(scratch: Path, sites: Mapping[str, Rows]) -> None:
 
 def threads_for(m: int) -> int:
     """Return how many of m sites the simulator runs at once on this machine."""
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return m if m <= SITES_AT_ONCE_PER_CORE * cores else TURNS_PER_CORE * cores
 
 
@@ -121,7 +128,7 @@ def _simulate(scratch: Path, sites: list[str], options: JobOptions, on_round: On
     workspace = scratch / "workspace"
     command = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(scratch / "job")]
     command += ["-w", str(workspace), "-c", ",".join(sites), "-t", str(threads_for(len(sites))), "-l", "concise"]
-    with (scratch / "console.txt").open("wb") as console, _temporary() as temporary:
+    with (scratch / "console.txt").open("wb") as console, temporary_folder() as temporary:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -152,7 +159,7 @@ def _watch(
         records = read_rounds(server)
         for record in records[seen:]:
             on_round(record)
-        seen = len(records)
+        seen = max(seen, len(records))  # the file is written anew at the end, and may be caught half way
         if (server / SUMMARY).exists():
             return  # what the simulator still does is wind up
         if not last and not records and (lost := LOST_SITE.search(_text(scratch / "console.txt"))):
@@ -160,9 +167,7 @@ def _watch(
         if ended:
             raise _failure(scratch)
         if time.monotonic() > end:
-            raise JobFailed(
-                f"the job was still running after the deadline of {options.deadline} s and was stopped", transient=True
-            )
+            raise JobFailed(f"the job was still running after the deadline of {options.deadline} s and was stopped")
 
 
 def _wait(process: subprocess.Popen[bytes]) -> bool:
@@ -209,15 +214,15 @@ def _scratch(folder: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder for the simulator's own temporary files, which it leaves behind when it is killed.
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder that NVFlare's simulator can work with; it goes with everything in it.
 
-    It makes sockets there, whose paths may not be longer than about 100 characters, so a long TMPDIR cannot be used.
+    The simulator makes sockets in its temporary folder, whose paths may not be longer than about 100 characters, and
+    splits its own command lines at spaces. So a TMPDIR that is long or has a space cannot be used.
     """
     base = tempfile.gettempdir()
-    return tempfile.TemporaryDirectory(
-        prefix="fc-", dir="/tmp" if len(base) > LONGEST_TMPDIR else base, ignore_cleanup_errors=True
-    )
+    usable = len(base) <= LONGEST_TMPDIR and not any(character.isspace() for character in base)
+    return tempfile.TemporaryDirectory(prefix="fc-", dir=base if usable else "/tmp", ignore_cleanup_errors=True)
 
 
 def _kill_tree(process: subprocess.Popen[bytes], scratch: Path) -> None:
