@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ def run(
     engine: str = "inprocess",
     track: bool = False,
     out: str | Path | None = None,
+    columns: Sequence[str] | None = None,
     min_sites: int | None = None,
     task_timeout: int = 600,
     on_round: OnRound = lambda record: None,
@@ -48,6 +49,8 @@ def run(
         engine: "inprocess" or "simulator".
         track: whether to log an MLflow run; NVFlare engines then go through the Prefect flow.
         out: folder for the result's files; None for none (tracked runs then use `flareclust-runs/...`).
+        columns: names of the columns to use, of data in files; None for all. Files of sites are read by name, whatever
+            the order of their columns.
         min_sites: quorum of a round; None for more than half of the sites.
         task_timeout: seconds a site has for one task.
         on_round: called with a record per exchange while the job runs.
@@ -74,6 +77,7 @@ def run(
         clients=len(data) if isinstance(data, Mapping) else clients,
         seed=seed,
         engine=engine,
+        columns=None if columns is None else tuple(columns),
         params=params,
         min_sites=min_sites,
         task_timeout=task_timeout,

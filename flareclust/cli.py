@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -52,6 +53,9 @@ def run(
         ),
     ] = "iid",
     clients: Annotated[int, typer.Option(help="Number of sites.")] = 10,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of the files to use, with commas; all by default.")
+    ] = None,
     seed: Seed = 0,
     engine: Annotated[str, typer.Option(help="simulator (NVFlare) or inprocess.")] = "",
     settings: Settings = [],  # noqa: B006 - typer reads the default, nothing changes it
@@ -77,6 +81,7 @@ def run(
         clients=clients,
         seed=seed,
         engine=chosen,
+        columns=split_names(columns),
         params=parse_settings(settings),
         min_sites=min_sites,
         task_timeout=task_timeout,
@@ -149,17 +154,17 @@ def assign(
     result: Annotated[Path, typer.Argument(help="Folder with result.npz and result.json.")],
     data: Annotated[Path, typer.Option(help="The late site's file.")],
     site: Annotated[str, typer.Option(help="The late site's name.")] = "late-site",
-    columns: Annotated[str | None, typer.Option(help="Columns to use, by name, with commas; all by default.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns to use, with commas; those of the result by default.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for labels.csv.")] = Path(),
 ) -> None:
     """Place a late site's rows in the clusters of a finished federation, without asking the other sites."""
     from flareclust import report
-    from flareclust.late import place
+    from flareclust.late import place_file
     from flareclust.sites import LABELS_FILE, is_labels_file, write_labels
-    from flareclust.tables import read_table
 
-    names = None if columns is None else [name.strip() for name in columns.split(",")]
-    labels = place(result, read_table(data, names).X, site)
+    labels = place_file(result, data, site, split_names(columns))
     try:
         out.mkdir(parents=True, exist_ok=True)
         if not is_labels_file(out / LABELS_FILE):
@@ -176,9 +181,18 @@ def ui(
     uri: Annotated[str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or ./mlflow.db.")] = None,
 ) -> None:
     """Open MLflow's pages on the project's store."""
-    from flareclust.tracking_store import ui_command
+    from flareclust.tracking_store import resolve_uri, sqlite_file, ui_command
 
     command = ui_command(uri, port)
+    file = sqlite_file(resolve_uri(uri))
+    if file is not None and not file.exists():
+        raise UserError(f"there is no MLflow store {file}; go to the folder of a tracked run, or give --uri")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(f"port {port} cannot be used ({error.strerror}); give another one with --port") from None
     typer.echo(f"http://127.0.0.1:{port}  (Ctrl-C ends it)", err=True)
     os.execv(command[0], command)
 
@@ -200,6 +214,11 @@ def options(
     if version:
         typer.echo(f"flareclust {__version__}")
         raise typer.Exit
+
+
+def split_names(text: str | None) -> tuple[str, ...] | None:
+    """Return the names in "a, b", None for None."""
+    return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:

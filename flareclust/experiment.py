@@ -19,12 +19,13 @@ from flareclust.metrics import sigma, truth_metrics
 from flareclust.outcome import Outcome
 from flareclust.prepare import Prepared, arrays_of
 from flareclust.result import Result
+from flareclust.sites import LABELS_FILE
 from flareclust.typing import FloatArray, IntArray
 from flareclust.version import __version__
 
 PICTURE = "picture.png"
 #: What a saved result is made of; the summary says that the others are there.
-FILES = (PICTURE, outcome_files.ARRAYS, outcome_files.ROUNDS, outcome_files.SUMMARY)
+FILES = (PICTURE, LABELS_FILE, outcome_files.ARRAYS, outcome_files.ROUNDS, outcome_files.SUMMARY)
 
 
 def submit(experiment: Experiment, prepared: Prepared, on_round: OnRound = lambda record: None) -> Outcome:
@@ -45,14 +46,16 @@ def submit(experiment: Experiment, prepared: Prepared, on_round: OnRound = lambd
         deadline=max(JobOptions.deadline, 3 * experiment.task_timeout),
     )
     if not algorithm.federated:
-        return run_pooled(algorithm, experiment.params, arrays_of(prepared.sites), options, prepared.index)
+        return run_pooled(algorithm, experiment.params, arrays_of(prepared), options, prepared.index)
     if experiment.engine == "inprocess":
-        return run_inprocess(algorithm, experiment.params, prepared.sites, options, on_round)
+        return run_inprocess(algorithm, experiment.params, prepared.sites, options, on_round, prepared.reading)
     # Imported here: psutil and NVFlare's job classes are not needed in-process.
     from flareclust.engines.simulator import run_simulator, temporary_folder
 
     with temporary_folder() as scratch:
-        return run_simulator(algorithm, experiment.params, prepared.sites, options, Path(scratch), on_round)
+        return run_simulator(
+            algorithm, experiment.params, prepared.sites, options, Path(scratch), on_round, prepared.reading
+        )
 
 
 def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, seconds: float) -> Result:
@@ -95,7 +98,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         arrays=outcome.arrays,
         sites=_shown(prepared, outcome),
         true_centroids=None if dataset is None else dataset.centroids,
-        columns=None if dataset is None else dataset.columns,
+        columns=prepared.columns,
     )
 
 
@@ -113,7 +116,7 @@ def check_out(folder: Path) -> None:
 def save(result: Result, outcome: Outcome, experiment: Experiment, folder: Path) -> Result:
     """Write the result's files to `folder` in one step; return the result with `centroids_file` set.
 
-    The folder holds result.npz, result.json, rounds.jsonl and picture.png. It appears complete or not at all.
+    The folder holds result.npz, result.json, rounds.jsonl, labels.csv and picture.png. It appears complete or not at all.
     """
     from flareclust import plots
 
@@ -129,11 +132,21 @@ def save(result: Result, outcome: Outcome, experiment: Experiment, folder: Path)
             "experiment": experiment.model_dump(mode="json", exclude={"tracking_uri"}),
             "flareclust": __version__,
         }
+        about["columns"] = None if result.columns is None else list(result.columns)
         outcome_files.write(outcome, new, about)
+        _write_labels(result, new)
         if result.sites:
             plots.save(result.plot(), new / PICTURE)
         _put(new, folder)
     return result
+
+
+def _write_labels(result: Result, folder: Path) -> None:
+    """Write the labels of all sites, as only an engine that sees the rows can: site, number of the row there, label."""
+    with (folder / LABELS_FILE).open("w") as file:
+        file.write("site,row,label\n")
+        for site, labels in sorted(result.site_labels.items()):
+            file.writelines(f"{site},{row},{label}\n" for row, label in enumerate(labels.tolist()))
 
 
 def _put(new: Path, folder: Path) -> None:
@@ -166,7 +179,7 @@ def _pooled_labels(prepared: Prepared, outcome: Outcome) -> IntArray:
 def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
     """Return the rows of the sites that a picture can show: those that fit the centroids."""
     d = outcome.centroids.shape[1]
-    rows = arrays_of(prepared.sites, skip_unreadable=True)
+    rows = arrays_of(prepared, skip_unreadable=True)
     return {site: X for site, X in rows.items() if len(X) and X.shape[1] == d and np.isfinite(X).all()}
 
 

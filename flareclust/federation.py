@@ -100,7 +100,7 @@ class _Course:
         replies = self._exchange(schema, CLUSTER, round_, self.active)
         self.active = [site for site in self.active if site in replies]
         if len(replies) < self.needed:
-            reasons = "; ".join(f"{site} {reason}" for site, reason in sorted(self.refused.items()))
+            reasons = "; ".join(_told(self.refused))
             raise JobFailed(
                 f"round {round_.index}: {len(replies)} of {len(self.sites)} sites took part where at least "
                 f"{self.needed} are needed (min_sites). {reasons}"
@@ -144,3 +144,15 @@ class _Course:
         entry |= {"bytes_up": up, "bytes_down": down, "seconds_merge": seconds, "diagnostics": dict(numbers)}
         self.records.append(dict(entry))
         self.on_round(entry)
+
+
+def _told(refused: Mapping[str, str]) -> list[str]:
+    """Return a sentence per site, or one for all where more than ten sites have the same reason."""
+    sentences = []
+    for reason in sorted(set(refused.values()), key=lambda text: min(s for s, r in refused.items() if r == text)):
+        sites = sorted(site for site, own in refused.items() if own == reason)
+        if len(sites) > 10:
+            sentences.append(f"{sites[0]}, {sites[1]} and {len(sites) - 2} more sites: each {reason}")
+        else:
+            sentences += [f"{site} {reason}" for site in sites]
+    return sentences

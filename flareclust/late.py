@@ -5,14 +5,35 @@ to the clusters whose means are nearest to them.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from flareclust import outcome as outcome_files
 from flareclust import registry
 from flareclust.core.lloyd import assign
 from flareclust.errors import JobFailed, Refusal, UserError
 from flareclust.executors.base import ASSESS, Task
+from flareclust.outcome import Outcome
+from flareclust.tables import read_table
 from flareclust.typing import FloatArray, IntArray, never
+
+
+def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | None = None) -> IntArray:
+    """Return the cluster (n,) of each row of a late site's file, read by the names of the federation's columns.
+
+    Args:
+        folder: as in `place`.
+        file: the rows.
+        site: the late site's name.
+        columns: names of the columns to use instead; None for those of the result, or all where it has no names.
+
+    Raises:
+        UserError: as `place`, or the file cannot be used or lacks a column.
+    """
+    if columns is None and read_table(file).columns is not None:
+        columns = _read(folder)[1].get("columns")
+    return place(folder, read_table(file, columns).X, site)
 
 
 def place(folder: Path, rows: FloatArray, site: str) -> IntArray:
@@ -26,10 +47,7 @@ def place(folder: Path, rows: FloatArray, site: str) -> IntArray:
     Raises:
         UserError: the folder holds no result, or the rows do not fit it.
     """
-    try:
-        finished, about = outcome_files.read(folder)
-    except JobFailed as error:
-        raise UserError(f"expected a folder with result.npz and result.json: {error}") from None
+    finished, about = _read(folder)
     algorithm = registry.get(about["algorithm"])
     if not algorithm.federated:
         return assign(rows, finished.centroids)[0]
@@ -44,3 +62,10 @@ def place(folder: Path, rows: FloatArray, site: str) -> IntArray:
         raise UserError(f"{site} {reason}") from None
     assert labels is not None
     return labels
+
+
+def _read(folder: Path) -> tuple[Outcome, dict[str, Any]]:
+    try:
+        return outcome_files.read(folder)
+    except JobFailed as error:
+        raise UserError(f"expected a folder with result.npz and result.json: {error}") from None

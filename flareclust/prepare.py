@@ -1,8 +1,10 @@
 """From an experiment to a federation that can run: data loaded, rows dealt to sites."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ from flareclust.flows.config import Experiment
 from flareclust.partition import parse, partition
 from flareclust.seeding import stream
 from flareclust.sites import SiteData
-from flareclust.tables import SUFFIXES
-from flareclust.typing import FloatArray, IntArray, Rows
+from flareclust.tables import SUFFIXES, read_table
+from flareclust.typing import FloatArray, IntArray, Reading, Rows
+from flareclust.validation import did_you_mean
 
 #: What NVFlare takes in its command lines and folders.
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -30,12 +33,22 @@ class Prepared:
         sites: rows (n_i, d), or the file with them, by site.
         index: which rows of the data set each site has; None where the sites brought their own.
         dataset: the data set that was split, None where there is none.
+        columns: names of the columns (d), where they have any; files of sites are read by them.
+        exact: whether a site's file may have no other columns.
     """
 
     k: int
     sites: Mapping[str, Rows]
     index: Mapping[str, IntArray] | None = None
     dataset: Dataset | None = None
+    columns: tuple[str, ...] | None = None
+    exact: bool = False
+
+    @property
+    def reading(self) -> Reading:
+        """Return how the sites' files are read; None for rows in memory, and files without names."""
+        files = all(isinstance(rows, Path) for rows in self.sites.values())
+        return (self.columns, self.exact) if files and self.columns is not None else None
 
 
 def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
@@ -51,14 +64,15 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
     if dataset is None:
         if parse(experiment.partition).name == "none":
             sites = site_files(Path(experiment.data))
-            return Prepared(_known_k(experiment.k, None), sites)
+            return _by_name(experiment, sites)
         if Path(experiment.data).is_dir():
             raise UserError(f'{experiment.data} is a folder; for one file per site say partition "none"')
         dataset = load(experiment.data)
+    dataset = _chosen(dataset, experiment.columns)
     k = _known_k(experiment.k, dataset)
     rng = stream(experiment.seed, 0, "partition")
     index = partition(experiment.partition, dataset.X, dataset.y, experiment.clients, rng)
-    return Prepared(k, {site: dataset.X[rows] for site, rows in index.items()}, index, dataset)
+    return Prepared(k, {site: dataset.X[rows] for site, rows in index.items()}, index, dataset, dataset.columns)
 
 
 def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepared:
@@ -70,7 +84,8 @@ def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepar
     rows = {_site_name(name): _as_rows(name, value) for name, value in sites.items()}
     if not rows:
         raise UserError("no sites: expected a mapping of site names to rows")
-    return Prepared(_known_k(experiment.k, None), dict(sorted(rows.items())))
+    rows = dict(sorted(rows.items()))
+    return _by_name(experiment, rows)
 
 
 def site_files(folder: Path) -> dict[str, Rows]:
@@ -80,7 +95,9 @@ def site_files(folder: Path) -> dict[str, Rows]:
         UserError: the folder is missing, has no table files, or two of one site.
     """
     if not folder.is_dir():
-        raise UserError(f'with partition "none", data must be a folder with one file per site; {folder} is none')
+        raise UserError(
+            f'with partition "none", data must name a folder with one file per site, and there is no folder {folder}'
+        )
     files: dict[str, Rows] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix in SUFFIXES:
@@ -93,20 +110,58 @@ def site_files(folder: Path) -> dict[str, Rows]:
     return files
 
 
-def arrays_of(sites: Mapping[str, Rows], *, skip_unreadable: bool = False) -> dict[str, FloatArray]:
+def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
+    k = _known_k(experiment.k, None)
+    if experiment.columns is not None:
+        return Prepared(k, sites, columns=experiment.columns)
+    return Prepared(k, sites, columns=common_columns(sites), exact=True)
+
+
+def common_columns(sites: Mapping[str, Rows]) -> tuple[str, ...] | None:
+    """Return the column names that most of the sites' files have, or None where rows come without names.
+
+    A file with the same columns in another order is then read by name, and one with other columns refuses.
+    """
+    if not all(isinstance(rows, Path) for rows in sites.values()):
+        return None
+    found: Counter[tuple[str, ...] | None] = Counter()
+    for path in sites.values():
+        assert isinstance(path, Path)
+        with suppress(UserError):  # the site will say so itself
+            found[read_table(path).columns] += 1
+    return found.most_common(1)[0][0] if found else None
+
+
+def _chosen(dataset: Dataset, columns: Sequence[str] | None) -> Dataset:
+    """Return the data set with only these columns, in this order; all of them for None."""
+    if columns is None:
+        return dataset
+    known = dataset.columns or ()
+    for name in columns:
+        if name not in known:
+            raise UserError(f"{dataset.name} has no column {name!r}{did_you_mean(name, known)}")
+    where = [known.index(name) for name in columns]
+    centroids = None if dataset.centroids is None else dataset.centroids[:, where]
+    X = np.ascontiguousarray(dataset.X[:, where])
+    return replace(dataset, X=X, columns=tuple(columns), centroids=centroids)
+
+
+def arrays_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str, FloatArray]:
     """Return the rows (n_i, d) of every site.
 
     Args:
-        sites: arrays, or files to read.
+        prepared: has arrays, or files to read.
         skip_unreadable: whether to leave out sites whose files cannot be used, instead of raising.
 
     Raises:
         UserError: a file cannot be used; the text names the site.
     """
     arrays = {}
-    for site, rows in sites.items():
+    reading = prepared.reading or (None, False)
+    for site, rows in prepared.sites.items():
         try:
-            arrays[site] = SiteData(rows).rows(reader_owns_them=True) if isinstance(rows, Path) else rows
+            data = SiteData(rows, *reading) if isinstance(rows, Path) else rows
+            arrays[site] = data.rows(reader_owns_them=True) if isinstance(data, SiteData) else data
         except Refusal as error:
             if not skip_unreadable:
                 raise UserError(f"{site} {error}") from error

@@ -9,6 +9,7 @@ from flareclust.errors import UserError
 from flareclust.flows.config import Experiment
 from flareclust.outcome import Outcome
 from flareclust.result import Result
+from flareclust.sites import LABELS_FILE
 from flareclust.tracking import Tracker
 from flareclust.version import __version__
 
@@ -29,7 +30,7 @@ def log_run(result: Result, outcome: Outcome, experiment: Experiment, run_id: st
         cost=cost,
         centroids=result.centroids,
         columns=result.columns,
-        files=sorted(path for path in folder.iterdir() if path.is_file()),
+        files=sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE),
     )
     tracker.log_model(run_id, result.centroids, result.columns)
     if experiment.register_as:

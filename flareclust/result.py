@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flareclust.core.lloyd import assign
+from flareclust.errors import UserError
 from flareclust.tables import check_rows
 from flareclust.typing import FloatArray, IntArray
 
@@ -70,9 +71,17 @@ class Result:
     def predict(self, X: object) -> IntArray:
         """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
 
+        A data frame is read by the names of the columns, where the data of the run had names.
+
         Raises:
             UserError: X is not a finite table with as many columns as the centroids.
         """
+        names = getattr(X, "columns", None)
+        if names is not None and self.columns is not None:
+            missing = [name for name in self.columns if name not in names]
+            if missing:
+                raise UserError(f"X has no column {missing[0]!r}; the centroids have {', '.join(self.columns)}")
+            X = X[list(self.columns)]  # type: ignore[index]
         return assign(check_rows(np.asarray(X), where="X"), self.centroids)[0]
 
     def plot(self) -> "Figure":

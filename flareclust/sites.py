@@ -36,10 +36,12 @@ class SiteData:
     Attributes:
         path: the file.
         columns: names of the columns to use, in this order; None for all.
+        exact: whether the file may have no other columns than those.
     """
 
     path: Path
     columns: tuple[str, ...] | None = None
+    exact: bool = False
 
     @classmethod
     def of(cls, local: str | Path, site: str) -> "SiteData":
@@ -60,7 +62,7 @@ class SiteData:
             path = path.get(site)
         if not isinstance(path, str):
             raise Refusal(f"has a local/{CONFIG_FILE} without a path to its rows")
-        unknown = sorted(set(map(str, config)) - {"path", "columns"})
+        unknown = sorted(set(map(str, config)) - {"path", "columns", "exact"})
         if unknown:
             raise Refusal(f"has unknown keys in local/{CONFIG_FILE}: {', '.join(unknown)}")
         columns = config.get("columns")
@@ -68,7 +70,11 @@ class SiteData:
             columns and isinstance(columns, list) and all(isinstance(c, str) for c in columns)
         ):
             raise Refusal(f"has a local/{CONFIG_FILE} whose columns are not a list of names")
-        return cls(Path(local) / path.replace("{site}", site), None if columns is None else tuple(columns))
+        return cls(
+            Path(local) / path.replace("{site}", site),
+            None if columns is None else tuple(columns),
+            bool(config.get("exact")),
+        )
 
     def rows(self, *, reader_owns_them: bool = False) -> FloatArray:
         """Read the rows (n, d).
@@ -81,6 +87,13 @@ class SiteData:
                 as how many rows there are. The site's own log has them.
         """
         try:
+            if self.exact and self.columns is not None:
+                names = read_table(self.path).columns
+                if names is not None and set(names) != set(self.columns):
+                    odd = ", ".join(sorted(set(names) ^ set(self.columns)))
+                    raise Refusal(
+                        f"has {len(names)} columns where most sites have {len(self.columns)}; on one side only: {odd}"
+                    )
             return read_table(self.path, columns=self.columns).X
         except UserError as error:
             text = str(error).replace(str(self.path), self.path.name)
@@ -90,10 +103,12 @@ class SiteData:
             raise Refusal(f"cannot use its rows: {NUMBER.sub('#', text)}") from None
 
 
-def write_config(local: Path, path: str | dict[str, str], columns: list[str] | None = None) -> None:
+def write_config(
+    local: Path, path: str | dict[str, str], columns: list[str] | None = None, *, exact: bool = False
+) -> None:
     """Write the site configuration that `SiteData.of` reads into the folder `local`."""
     local.mkdir(parents=True, exist_ok=True)
-    config = {"path": path} | ({"columns": columns} if columns else {})
+    config = {"path": path} | ({"columns": columns, "exact": exact} if columns else {})
     (local / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=False))
 
 

@@ -18,6 +18,9 @@ Message = dict[str, Array]
 #: The rows (n, d) of one site, or the file they are in.
 Rows = FloatArray | Path
 
+#: How the files of sites are read: names of their columns, and whether they may have no others. None: all columns.
+Reading = tuple[tuple[str, ...], bool] | None
+
 #: Says whether the job was stopped; long local computations ask it between pieces of work.
 AbortCheck = Callable[[], bool]
 

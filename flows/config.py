@@ -26,6 +26,7 @@ class Experiment(BaseModel):
         clients: number of sites.
         seed: of the partition and of the job.
         engine: "inprocess" or "simulator".
+        columns: names of the columns to use, in this order, of data in files; None for all.
         params: the algorithm's own settings.
         min_sites: quorum of a round; None for more than half of the sites.
         task_timeout: seconds a site has for one task.
@@ -44,6 +45,7 @@ class Experiment(BaseModel):
     clients: int = Field(default=10, ge=1)
     seed: int = Field(default=0, ge=0, lt=2**32)
     engine: Engine = "simulator"
+    columns: tuple[str, ...] | None = Field(default=None, min_length=1)
     params: dict[str, Any] = Field(default_factory=dict)
     min_sites: int | None = Field(default=None, ge=1)
     task_timeout: int = Field(default=600, ge=1)

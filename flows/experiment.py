@@ -6,6 +6,7 @@ Tasks are thin; the work is in `flareclust.prepare`, `flareclust.experiment` and
 # No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
 
 import os
+import signal
 import time
 from contextvars import ContextVar
 from pathlib import Path
@@ -21,8 +22,10 @@ from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
+from prefect.server.api.server import SubprocessASGIServer
+from prefect.settings import get_current_settings
 
-from flareclust.errors import JobFailed
+from flareclust.errors import JobFailed, UserError
 from flareclust.experiment import evaluate, save, submit
 from flareclust.federation import OnRound
 from flareclust.flows.config import Experiment, folder_name
@@ -109,9 +112,44 @@ def run_flow(experiment: Experiment, prepared: Prepared | None, out: Path, on_ro
     """Run the flow in this process with what only this process has: rows in memory, somebody watching the rounds."""
     token = _local.set(_Local(prepared, on_round))
     try:
+        _start_server()
         return experiment_flow(experiment, str(out))
+    except RuntimeError as error:
+        if "Failed to reach API" not in str(error):
+            raise
+        raise UserError(
+            f"{error}; start that Prefect server, unset PREFECT_API_URL, or run without tracking (--no-track)"
+        ) from error
     finally:
         _local.reset(token)
+
+
+def _start_server() -> None:
+    """Start Prefect's temporary server, where one is needed, so that Ctrl-C does not end it.
+
+    Ctrl-C reaches every process of the terminal. Without its server, Prefect would try for more than a minute to report
+    the interrupt; the server is stopped when this process ends.
+    """
+    settings = get_current_settings()
+    if settings.api.url or not settings.server.ephemeral.enabled:
+        return
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"Prefect keeps its records in {settings.home}, which cannot be made ({error.strerror}); "
+            "set PREFECT_HOME to another folder, or run without tracking (--no-track)"
+        ) from error
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a child inherits what is blocked
+    try:
+        SubprocessASGIServer().start()
+    except RuntimeError as error:
+        raise UserError(
+            f"Prefect's temporary server did not start ({error}); see that {settings.home} can be written to, or run "
+            "without tracking (--no-track)"
+        ) from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _summary(result: Result, folder: Path) -> str:

@@ -470,3 +470,15 @@ def test_every_public_name_is_there_and_others_are_not():
     assert set(flareclust.__all__) <= set(dir(flareclust))
     with pytest.raises(AttributeError, match="no attribute 'rum'"):
         _ = flareclust.rum
+
+
+def test_a_data_frame_is_read_by_name(tmp_path):
+    import pandas as pd
+
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)) * [1, 100], columns=["age", "crp"])
+    table.to_csv(tmp_path / "all.csv", index=False)
+    result = flareclust.run("kfed", tmp_path / "all.csv", k=3, clients=2)
+    assert result.columns == ("age", "crp")
+    np.testing.assert_array_equal(result.predict(table[["crp", "age"]]), result.predict(table.to_numpy()))
+    with pytest.raises(UserError, match="no column 'age'"):
+        result.predict(table[["crp"]])

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from importlib import import_module
@@ -22,7 +23,7 @@ from flareclust.sites import read_labels
 
 FAST = ("--engine", "inprocess", "--no-track", "--json")
 IRIS = ("run", "feca", "--data", "iris", "--clients", "3")
-FILES = ["picture.png", "result.json", "result.npz", "rounds.jsonl"]
+FILES = ["labels.csv", "picture.png", "result.json", "result.npz", "rounds.jsonl"]
 KEYS = [
     *("algorithm", "engine", "seed", "k", "clients", "params", "rounds", "seconds", "bytes"),
     *("centroids_found", "metrics", "centroids_file", "warnings"),
@@ -167,7 +168,7 @@ def test_without_json_a_person_reads_measures_notes_and_where_the_files_are(comm
     text = " ".join(done.out.split())
     assert "centroids found 3 of 3" in text
     assert "note: odd cannot use its rows" in text
-    assert "'b[/dose]' is not numeric" in text
+    assert "'b[/dose]'" in text
     assert "[new] results" in text
 
 
@@ -277,7 +278,21 @@ def test_jobs_export_writes_a_job_whose_classes_load(command, tmp_path):
     assert (controller.min_sites, controller.task_timeout) == (2, 7)
 
 
+@pytest.mark.parametrize(("store", "words"), [(False, "no MLflow store"), (True, "port 5056 cannot be used")])
+def test_ui_says_what_it_cannot_show(command, tmp_path, monkeypatch, store, words):
+    monkeypatch.setattr(os, "execv", lambda path, argv: pytest.fail("handed over"))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    if store:
+        (tmp_path / "runs.db").touch()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 5056))
+        taken.listen()
+        done = command("ui", "--port", "5056", "--uri", f"sqlite:///{tmp_path}/runs.db")
+    assert (done.code, words in done.err) == (2, True)
+
+
 def test_ui_hands_over_to_mlflow(command, tmp_path, monkeypatch):
+    (tmp_path / "runs.db").touch()
     calls = []
     monkeypatch.setattr(os, "environ", dict(os.environ))  # what the command adds is for the program that it becomes
     monkeypatch.setattr(os, "execv", lambda path, argv: calls.append((path, argv)))
@@ -289,6 +304,44 @@ def test_ui_hands_over_to_mlflow(command, tmp_path, monkeypatch):
     assert argv[1:4] == ["-m", "mlflow", "ui"]
     assert f"sqlite:///{tmp_path}/runs.db" in argv
     assert argv[argv.index("--port") + 1] == "5055"
+
+
+# --- columns ---
+
+
+def test_files_of_sites_are_read_by_name(command, tmp_path):
+    """One hospital has its columns in another order: the result is as if it had not."""
+    for i in range(3):
+        write(tmp_path / "same" / f"h{i}.csv", rows(i), "age,crp")
+        write(tmp_path / "mixed" / f"h{i}.csv", rows(i), "age,crp")
+    write(tmp_path / "mixed" / "h2.csv", rows(2)[:, ::-1], "crp,age")
+    other = np.c_[rows(2)[:, 1], np.arange(len(rows(2))), rows(2)[:, 0]]
+    common = ("run", "feca", "--partition", "none", "--k", "3", *FAST)
+    assert json.loads(command(*common, "--data", "mixed", "--out", "m").out)["warnings"] == []
+    command(*common, "--data", "same", "--out", "s")
+    command(*common, "--data", "mixed", "--out", "r", "--columns", "crp, age")
+    m, s, r = (np.load(tmp_path / out / "result.npz")["centroids"] for out in "msr")
+    np.testing.assert_array_equal(m, s)
+    assert np.abs(np.sort(r[:, ::-1], axis=0) - np.sort(s, axis=0)).max() < 1.0
+    assert json.loads((tmp_path / "m" / "result.json").read_text())["columns"] == ["age", "crp"]
+
+    write(tmp_path / "late.csv", other, "crp,patient,age")
+    assert command("assign", "m", "--data", "late.csv", "--out", "labels").code == 0
+    np.testing.assert_array_equal(read_labels(tmp_path / "labels"), nearest(rows(2), m))
+    write(tmp_path / "iris.csv", rows(2), "petal,sepal")
+    wrong = command("assign", "m", "--data", "iris.csv", "--out", "labels")
+    assert (wrong.code, "'age'" in wrong.err) == (2, True)
+
+
+def test_columns_of_one_file_are_chosen_by_name(command, tmp_path):
+    write(tmp_path / "all.csv", np.c_[rows(), np.arange(len(rows()))], "age,crp,patient")
+    done = command(
+        "run", "feca", "--data", "all.csv", "--columns", "age,crp", "--k", "3", "--clients", "2", *FAST, "--out", "res"
+    )
+    assert done.code == 0
+    assert np.load(tmp_path / "res/result.npz")["centroids"].shape[1] == 2
+    wrong = command("run", "feca", "--data", "all.csv", "--columns", "age,crop", "--k", "3", *FAST, "--out", "x")
+    assert (wrong.code, "did you mean 'crp'" in wrong.err) == (2, True)
 
 
 # --- late sites ---
@@ -502,7 +555,11 @@ def test_words_that_do_not_parse_are_the_users_mistake(command, args):
 ODD_SITES = {
     "NaN": ([["1", "2"], ["3", ""]], "a,b", "odd cannot use its rows: odd.csv: 1 cell is missing"),
     "strings": ([["1", "2"], ["3", "secret"]], "a,b", "odd cannot use its rows: odd.csv: column 'b' is not numeric"),
-    "other columns": (np.c_[rows(5), rows(6)[:, 0]], "a,b,c", "odd has 3 columns where 3 other sites have 2"),
+    "other columns": (
+        np.c_[rows(5), rows(6)[:, 0]],
+        "a,b,c",
+        "odd has 3 columns where most sites have 2; on one side only: c",
+    ),
     "no file content": (None, "", "odd cannot use its rows: odd.csv is empty"),
     "too few rows": ([["1", "2"], ["3", "4"]], "a,b", "odd has fewer rows than k=3"),
 }

@@ -182,6 +182,7 @@ def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert result.site_labels["north"].shape == (350,)
     assert (tmp_path / "picture.png").exists()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "labels.csv",
         "picture.png",
         "result.json",
         "result.npz",

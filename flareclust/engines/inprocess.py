@@ -11,7 +11,7 @@ from flareclust.outcome import Outcome
 from flareclust.registry import Algorithm
 from flareclust.replies import SiteReply
 from flareclust.sites import SiteData
-from flareclust.typing import FloatArray, IntArray, Message, Rows, never
+from flareclust.typing import FloatArray, IntArray, Message, Reading, Rows, never
 
 
 def run_inprocess(
@@ -20,10 +20,12 @@ def run_inprocess(
     sites: Mapping[str, Rows],
     options: JobOptions,
     on_round: OnRound = lambda record: None,
+    reading: Reading = None,
 ) -> Outcome:
     """Run a federation in this process.
 
-    The rows of a site are an array (n_i, d) or the path of its file, which is read as the site would read it.
+    The rows of a site are an array (n_i, d) or the path of its file, which is read as the site would read it, by the
+    names in `reading` if there are any.
 
     An unexpected exception in an algorithm is raised as it is, unlike in the NVFlare engines, where it is the fault of
     one site: here it is what a developer wants to see.
@@ -35,7 +37,7 @@ def run_inprocess(
     executor.check_sites(list(sites))
     aggregator.check_sites(list(sites))
     labels: dict[str, IntArray] = {}
-    read = _Reader(sites)
+    read = _Reader(sites, reading)
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
         replies = {}
@@ -55,13 +57,13 @@ def run_inprocess(
 class _Reader:
     """Reads each site's file once, however many rounds ask for its rows."""
 
-    def __init__(self, sites: Mapping[str, Rows]) -> None:
-        self._sites = dict(sites)
+    def __init__(self, sites: Mapping[str, Rows], reading: Reading) -> None:
+        self._sites, self._reading = dict(sites), reading or (None, False)
 
     def __call__(self, site: str) -> FloatArray:
         rows = self._sites[site]
         if isinstance(rows, Path):
-            rows = self._sites[site] = SiteData(rows).rows(reader_owns_them=True)
+            rows = self._sites[site] = SiteData(rows, *self._reading).rows(reader_owns_them=True)
         return rows
 
 

@@ -64,7 +64,7 @@ def export_job(job: FedJob, folder: Path) -> Path:
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; name a folder to write the job to")
-    if folder.exists() and {path.name for path in folder.iterdir()} - {"meta.json", "app"}:
+    if folder.exists() and any(folder.iterdir()) and not _is_ours(folder):
         raise UserError(f"{folder} holds other files than an exported job; choose another folder")
     try:
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -74,6 +74,12 @@ def export_job(job: FedJob, folder: Path) -> Path:
     except OSError as error:
         raise UserError(f"the job cannot be written to {folder} ({error.strerror}); choose another folder") from error
     return folder
+
+
+def _is_ours(folder: Path) -> bool:
+    server = folder / "app" / "config" / "config_fed_server.json"
+    only = {path.name for path in folder.iterdir()} <= {"meta.json", "app"}
+    return only and server.is_file() and ClusteringController.__module__ in server.read_text()
 
 
 def _replace(new: Path, old: Path) -> None:

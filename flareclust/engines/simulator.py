@@ -30,7 +30,7 @@ from flareclust.federation import OnRound, quorum
 from flareclust.outcome import SUMMARY, Outcome, read, read_rounds
 from flareclust.registry import Algorithm
 from flareclust.sites import LABELS_FILE, read_labels, write_config
-from flareclust.typing import Rows
+from flareclust.typing import Reading, Rows
 
 #: The simulator's own limit.
 MAX_SITES = 100
@@ -66,6 +66,7 @@ def run_simulator(
     options: JobOptions,
     folder: Path,
     on_round: OnRound = lambda record: None,
+    reading: Reading = None,
 ) -> Outcome:
     """Run a federation as an NVFlare simulator job.
 
@@ -76,6 +77,7 @@ def run_simulator(
         options: settings every job has.
         folder: an existing folder to work in; everything written there is removed again.
         on_round: gets a record per exchange while the job runs.
+        reading: names of the columns that are read from the sites' files; None for all.
 
     Raises:
         UserError: a setting is wrong, or there are more sites than the simulator can hold.
@@ -93,7 +95,7 @@ def run_simulator(
     warm_up()  # once here, or every site's process would compile the kernels for itself
     for attempt in range(1, ATTEMPTS + 1):
         with _scratch(folder / f"simulator-{attempt}") as scratch:
-            _place(scratch, sites)
+            _place(scratch, sites, reading)
             export_job(job, scratch / "job")
             try:
                 _simulate(scratch, list(sites), options, on_round, last=attempt == ATTEMPTS)
@@ -104,7 +106,7 @@ def run_simulator(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _place(scratch: Path, sites: Mapping[str, Rows]) -> None:
+def _place(scratch: Path, sites: Mapping[str, Rows], reading: Reading) -> None:
     """Write the sites' rows and the site configuration that names them; the simulator copies `local` to every site."""
     data = scratch / "data"
     data.mkdir(parents=True)
@@ -114,7 +116,8 @@ def _place(scratch: Path, sites: Mapping[str, Rows]) -> None:
         if not isinstance(rows, Path):
             np.save(paths[site], rows, allow_pickle=False)
     local = scratch / "workspace" / "local"
-    write_config(local, paths)
+    columns, exact = reading or ((), False)
+    write_config(local, paths, list(columns), exact=exact)
     allow_classes(local)
 
 
