@@ -6,7 +6,7 @@ import pytest
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import JobFailed, Refusal, UserError
+from flareclust.errors import BadMessage, JobFailed, Refusal, UserError
 from flareclust.executors.base import ASSESS, ClusteringExecutor, Task
 from flareclust.federation import quorum, run_federation
 from flareclust.message import SECONDS, Schema
@@ -195,3 +195,44 @@ def test_values_whose_squares_overflow_are_refused_by_name(sites):
     outcome = run_inprocess(get("kfed"), {}, sites | {"huge": np.eye(9, 3) * 1e200}, JobOptions(k=4))
     assert list(outcome.refused) == ["huge"]
     assert "beyond 1e+140" in outcome.refused["huge"]
+
+
+def test_a_site_with_fewer_rows_than_min_count_tells_nothing_in_the_assessment(sites):
+    """From the sums over one row its place could be worked out, most easily with one column."""
+    lone = {site: rows[:, :1] for site, rows in sites.items()} | {"lone": np.array([[23.4567]])}
+    outcome = run_inprocess(get("kfed"), {"labels_by": "nearest"}, lone, JobOptions(k=4))
+    assert outcome.refused == {"lone": "has fewer rows than min_count=2"}
+    assert all("lone" not in record["sites"] for record in outcome.rounds)
+    executor, _ = get("feca").build(4)
+    with pytest.raises(Refusal, match="would tell the rows"):
+        executor.answer(Task(ASSESS, 1, {"centroids": np.eye(1)}, "lone"), lone["lone"], never)
+
+
+def test_records_say_what_had_happened_until_then():
+    outcome = run(silent_from={"d": 2})
+    assert [sorted(record["refused"]) for record in outcome.rounds] == [[], [], ["d"], ["d"]]
+    total = sum(record["seconds_merge"] for record in outcome.rounds)
+    assert total == pytest.approx(outcome.seconds_merge)
+
+
+def test_a_loss_in_the_assessment_is_told_apart():
+    class Shy(MeanExecutor):
+        def labels(self, task, data, rng, aborted):
+            raise Refusal("does not assess")
+
+    outcome = run({site: Shy() if site == "b" else MeanExecutor() for site in SITES})
+    assert outcome.refused == {"b": "does not assess (in the assessment)"}
+
+
+@pytest.mark.parametrize("centroids", [np.full((5, 3), 1.0), np.full((1, 3), np.nan)])
+def test_a_site_checks_what_the_server_sends(sites, centroids):
+    executor, _ = get("feca").build(4)
+    with pytest.raises((Refusal, BadMessage)):
+        executor.answer(Task(ASSESS, 1, {"centroids": centroids}, "a"), sites["site-1"], never)
+
+
+def test_many_sites_with_one_reason_are_told_in_one_sentence():
+    many = {f"s{i:03}": np.ones((1, 2)) for i in range(400)}
+    with pytest.raises(JobFailed) as caught:
+        run_inprocess(get("feca"), {}, many, JobOptions(k=3))
+    assert str(caught.value).endswith("s000, s001 and 398 more sites: each has fewer rows than k=3")

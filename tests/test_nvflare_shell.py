@@ -141,6 +141,15 @@ def test_the_aggregator_refuses_what_does_not_fit():
         aggregator.aggregate(fl_ctx)
 
 
+def test_the_aggregator_goes_by_the_majority_about_columns():
+    """As flareclust's own controller does."""
+    _, aggregator = get("feca").build(4)
+    fl_ctx = FLContext()
+    for site, d in (("a", 2), ("b", 3), ("c", 2)):
+        assert aggregator.accept(from_site(site, {"centroids": np.ones((2, d)), "radii": np.ones(2)}), fl_ctx)
+    assert from_shareable(aggregator.aggregate(fl_ctx)).data["centroids"].shape[1] == 2
+
+
 def test_unpack_names_what_is_wrong():
     assert unpack(make_reply(ReturnCode.TASK_UNKNOWN))[1] == "failed with NVFlare's return code TASK_UNKNOWN"
     assert "not a DXO" in unpack(make_reply(ReturnCode.OK))[1]

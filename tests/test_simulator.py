@@ -136,6 +136,33 @@ def test_an_interrupt_leaves_nothing(number, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_ctrl_c_in_a_tracked_run_ends_it_within_seconds(tmp_path):
+    """A terminal sends the interrupt to every process of its group, Prefect's temporary server among them."""
+    command = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--clients", "2"]
+    environment = os.environ | {"TMPDIR": str(tmp_path / "t"), "PREFECT_HOME": str(tmp_path / "prefect")}
+    (tmp_path / "t").mkdir()
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        end = time.monotonic() + 120
+        while not any("simulator_worker" in line for line in processes_of("fc-")):
+            assert time.monotonic() < end, "the sites did not start"
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=40)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, errors
+    assert b"interrupted" in errors
+    assert b"Traceback" not in errors
+    assert not (tmp_path / "flareclust-runs").exists()
+
+
+@pytest.mark.slow
 @LIMIT
 def test_a_recipe_runs_in_nvflares_own_environment(tmp_path, sites):
     from nvflare.recipe.sim_env import SimEnv
