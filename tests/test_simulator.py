@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,13 @@ def faulty(monkeypatch) -> Algorithm:
     monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     assert importlib.util.find_spec("faulty")
     return Algorithm("faulty", "misbehaves", "faulty.FaultyExecutor", "faulty.FaultyAggregator")
+
+
+@pytest.fixture
+def short_tmp() -> Iterator[Path]:
+    """A TMPDIR that is short enough for NVFlare, by whose name the processes of a test are known."""
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 def processes_of(mark: str) -> list[str]:
@@ -108,18 +117,17 @@ def test_below_the_quorum_the_reason_reaches_the_user_without_data(faulty, tmp_p
 @pytest.mark.slow
 @LIMIT
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["ctrl-c", "terminal closed"])
-def test_an_interrupt_leaves_nothing(number, tmp_path):
+def test_an_interrupt_leaves_nothing(number, tmp_path, short_tmp):
     """The command is stopped once its sites run; their names make them known, for they are in other sessions."""
     command = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--clients", "3"]
     command += ["--no-track", "--out", str(tmp_path / "out")]
-    environment = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
-    (tmp_path / "tmp").mkdir()
+    environment = os.environ | {"TMPDIR": str(short_tmp)}
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
         end = time.monotonic() + 60
-        while not any("simulator_worker" in line for line in processes_of(str(tmp_path))):
+        while not any("simulator_worker" in line for line in processes_of(str(short_tmp))):
             assert time.monotonic() < end, "the sites did not start"
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.1)
@@ -130,24 +138,23 @@ def test_an_interrupt_leaves_nothing(number, tmp_path):
         process.wait()
     assert process.returncode == 130, errors
     assert b"interrupted" in errors
-    assert not processes_of(str(tmp_path))
-    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not processes_of(str(short_tmp))
+    assert list(short_tmp.iterdir()) == []
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_ctrl_c_in_a_tracked_run_ends_it_within_seconds(tmp_path):
+def test_ctrl_c_in_a_tracked_run_ends_it_within_seconds(tmp_path, short_tmp):
     """A terminal sends the interrupt to every process of its group, Prefect's temporary server among them."""
     command = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--clients", "2"]
-    environment = os.environ | {"TMPDIR": str(tmp_path / "t"), "PREFECT_HOME": str(tmp_path / "prefect")}
-    (tmp_path / "t").mkdir()
+    environment = os.environ | {"TMPDIR": str(short_tmp), "PREFECT_HOME": str(tmp_path / "prefect")}
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
         end = time.monotonic() + 120
-        while not any("simulator_worker" in line for line in processes_of("fc-")):
+        while not any("simulator_worker" in line for line in processes_of(str(short_tmp))):
             assert time.monotonic() < end, "the sites did not start"
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.1)
@@ -160,6 +167,7 @@ def test_ctrl_c_in_a_tracked_run_ends_it_within_seconds(tmp_path):
     assert b"interrupted" in errors
     assert b"Traceback" not in errors
     assert not (tmp_path / "flareclust-runs").exists()
+    assert not processes_of(str(short_tmp))
 
 
 @pytest.mark.slow
