@@ -256,7 +256,7 @@ def test_temporary_folders_that_nvflare_cannot_use_are_not_used(monkeypatch, tmp
 
 
 def test_a_python_that_nvflare_cannot_start_is_said_at_once(monkeypatch, tmp_path, sites):
-    monkeypatch.setattr(simulator.sys, "executable", "/opt/my tools/python")
+    monkeypatch.setattr(simulator.sys, "executable", "/home/me/my tools/python")
     with pytest.raises(UserError, match="has a space"):
         run_simulator(get("feca"), {}, sites, JobOptions(k=4), tmp_path)
 
