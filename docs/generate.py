@@ -6,7 +6,6 @@
 `tests/test_docs.py` fails while a table differs from the registry.
 """
 
-import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from flareclust.executors.base import ASSESSMENT
 from flareclust.message import SECONDS, Schema, real
 from flareclust.partition import SPECS
 from flareclust.registry import BUILT_IN
+from flareclust.report import as_setting
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,15 +30,10 @@ def algorithms() -> str:
     """Return a line per built-in algorithm: name, what it is, promises, settings."""
     rows = []
     for algorithm in BUILT_IN:
-        settings = ", ".join(f"`{name}={_as_typed(value)}`" for name, value in algorithm.parameters().items())
+        settings = ", ".join(f"`{name}={as_setting(value)}`" for name, value in algorithm.parameters().items())
         promises = ", ".join(sorted(algorithm.promises)) or "none"
         rows.append([f"[`{algorithm.name}`](docs/algorithms/{algorithm.name}.md)", algorithm.title, promises, settings])
     return table(["name", "what it is", "promises", "settings and their defaults"], rows)
-
-
-def _as_typed(value: object) -> str:
-    """Return a setting's value as `--set` reads it."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def leaves() -> str:

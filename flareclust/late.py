@@ -4,7 +4,6 @@ k-FED proves that this is right for its own case (Dennis et al. 2021, Theorem 3.
 to the clusters whose means are nearest to them.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,9 @@ def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | Non
     Raises:
         UserError: as `place`, or the file cannot be used or lacks a column.
     """
-    if columns is None and read_table(file).columns is not None:
-        columns = _read(folder)[1].get("columns")
+    names = _read(folder)[1].get("columns")
+    if columns is None and names is not None and _has_names(file):
+        columns = names
     return place(folder, read_table(file, columns).X, site)
 
 
@@ -53,8 +53,7 @@ def place(folder: Path, rows: FloatArray, site: str) -> IntArray:
         return assign(rows, finished.centroids)[0]
     if site in finished.sites and site not in finished.refused:
         raise UserError(f"{site} took part and has its labels; give a late site a name of its own (--site)")
-    params = json.loads(json.dumps(about["params"]))
-    executor, _ = algorithm.build(about["k"], about["seed"], params)
+    executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
     task = Task(ASSESS, finished.n_rounds, finished.arrays, site)
     try:
         labels = executor.answer(task, rows, never).labels
@@ -62,6 +61,13 @@ def place(folder: Path, rows: FloatArray, site: str) -> IntArray:
         raise UserError(f"{site} {reason}") from None
     assert labels is not None
     return labels
+
+
+def _has_names(file: Path) -> bool:
+    try:
+        return read_table(file).columns is not None
+    except UserError:
+        return True  # a column that cannot be used may be none of those wanted
 
 
 def _read(folder: Path) -> tuple[Outcome, dict[str, Any]]:

@@ -328,6 +328,9 @@ def test_files_of_sites_are_read_by_name(command, tmp_path):
     write(tmp_path / "late.csv", other, "crp,patient,age")
     assert command("assign", "m", "--data", "late.csv", "--out", "labels").code == 0
     np.testing.assert_array_equal(read_labels(tmp_path / "labels"), nearest(rows(2), m))
+    (tmp_path / "text.csv").write_text("sex,age,crp\n" + "".join(f"f,{x},{y}\n" for x, y in rows(2).tolist()))
+    assert command("assign", "m", "--data", "text.csv", "--out", "labels").code == 0
+    np.testing.assert_array_equal(read_labels(tmp_path / "labels"), nearest(rows(2), m))
     write(tmp_path / "iris.csv", rows(2), "petal,sepal")
     wrong = command("assign", "m", "--data", "iris.csv", "--out", "labels")
     assert (wrong.code, "'age'" in wrong.err) == (2, True)
