@@ -102,15 +102,11 @@ class FKMAggregator(ClusteringAggregator):
 
 
 def concatenate(replies: Mapping[str, Message]) -> tuple[FloatArray, IntArray, IntArray]:
-    """Return all sites' means (c, d), their rows (c,), and the number of the site that sent each (c,): lines 8-9.
-
-    What a site sends with a count of 0, to sit out a round, is left out.
-    """
+    """Return all sites' means (c, d), their rows (c,), and the number of the site that sent each (c,): lines 8-9."""
     means = np.concatenate([reply["centroids"] for reply in replies.values()])
     sizes = np.concatenate([reply["counts"] for reply in replies.values()])
     site = np.repeat(np.arange(len(replies)), [len(reply["counts"]) for reply in replies.values()])
-    sent = sizes > 0
-    return means[sent], sizes[sent], site[sent]
+    return means, sizes, site
 
 
 def objective(means: FloatArray, sizes: IntArray, centroids: FloatArray) -> float:

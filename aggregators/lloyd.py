@@ -88,11 +88,9 @@ def lloyd_merge(centroids: FloatArray, replies: Sequence[Message]) -> FloatArray
         centroids: what the sites were sent (k, d).
         replies: of each site `centroids` (c, d), `counts` (c,) and `cluster` (c,), which centroid each belongs to.
     """
-    rows = np.concatenate([reply["counts"] for reply in replies])
-    filled = rows > 0
-    rows = rows[filled].astype(np.float64)
-    points = np.concatenate([reply["centroids"] for reply in replies])[filled]
-    cluster = np.concatenate([reply["cluster"] for reply in replies])[filled]
+    rows = np.concatenate([reply["counts"] for reply in replies]).astype(np.float64)
+    points = np.concatenate([reply["centroids"] for reply in replies])
+    cluster = np.concatenate([reply["cluster"] for reply in replies])
     total = np.bincount(cluster, weights=rows, minlength=len(centroids))
     # Sums about a point of the cluster itself lose nothing where the data lie far from zero. It is one of the points
     # received, so that the same replies give the same centroids and nothing moves once no row changes its cluster.

@@ -49,12 +49,12 @@ class MiniBatchAggregator(ClusteringAggregator):
             seeds = received["centroids"]
             centroids = kmeans(seeds, min(self.k, len(seeds)), rng).centroids
             seen = np.zeros(len(centroids), dtype=np.int64)
-            diagnostics = {"received": float(len(seeds))}
+            diagnostics = {}
         else:
             before, seen = round_.task["centroids"], round_.record["seen"]
             centroids, seen = running_means(before, seen, **received)
-            sent = np.count_nonzero(received["counts"])  # without what stands for a site that sat out
-            diagnostics = {"received": float(sent), "shift": movement(before, centroids)}
+            diagnostics = {"shift": movement(before, centroids)}
+        diagnostics["received"] = float(len(received["centroids"]))
         record = remember(round_.record, centroids, self.k) | {"seen": seen}
         return Round({"centroids": centroids}, round_.index >= self.rounds, diagnostics, record, SAMPLE)
 

@@ -24,7 +24,7 @@ from types import MappingProxyType
 import numpy as np
 
 from flareclust.core import fuzzy
-from flareclust.core.disclosure import describable
+from flareclust.core.disclosure import describable, nothing_to_send
 from flareclust.core.fuzzy import FuzzyClustering, check_fuzzifier, fuzzy_cmeans
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.rounds import check_start, check_tol
@@ -113,7 +113,10 @@ def start_cells(
     k = min(k, len(data) // min_count)
     if start == "k-means++":
         return seed_cells(data, k, rng, min_count=min_count, aborted=aborted)
-    return lloyd_update(data, data[rng.choice(len(data), size=k, replace=False)], min_count)
+    cells = lloyd_update(data, data[rng.choice(len(data), size=k, replace=False)], min_count)
+    if not len(cells.counts):
+        raise nothing_to_send(min_count)
+    return cells
 
 
 def describable_centroids(data: FloatArray, found: FuzzyClustering, fuzzifier: float, min_count: int) -> BoolArray:

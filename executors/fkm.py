@@ -13,8 +13,8 @@ Readings where the paper is open, and deviations from it:
    the published code are those of the next.
 4. The privacy rule of section 2, p = 2, is `min_count`. In addition, clusters of one row repeated and means that are
    rows are not sent.
-5. A site that has nothing it may send at the start refuses. One that has nothing in a later round sits it out: it
-   sends a centroid that it received, with a count of 0.
+5. A site that has nothing it may send at the start refuses. One that has nothing in a later round sits it out, with an
+   empty reply: other centroids may give it larger clusters, and a refusal would end its part.
 6. A row belongs to the nearest centroid of the last round.
 """
 
@@ -40,7 +40,7 @@ class FKMExecutor(ClusteringExecutor):
         local_iter: Lloyd updates in each round.
     """
 
-    reply = Schema(centroids="k d", counts=counts("k"))
+    reply = Schema(may_be_empty=True, centroids="k d", counts=counts("k", least=1))
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means", local_iter: int = 1) -> None:
         super().__init__(k, seed, min_count)
@@ -54,13 +54,8 @@ class FKMExecutor(ClusteringExecutor):
         if "centroids" not in task.arrays:
             k = min(self.k, len(data) // self.min_count)
             found = seed_cells(data, k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
-            return {"centroids": found.centroids, "counts": found.counts}
-        received = task.arrays["centroids"]
-        try:
-            found = local_update(data, received, self.local_iter, self.min_count, aborted)
-        except Refusal:
-            # Other centroids may give the site larger clusters in a later round; a refusal would end its part.
-            return {"centroids": received[:1], "counts": np.zeros(1, dtype=np.int64)}
+        else:
+            found = local_update(data, task.arrays["centroids"], self.local_iter, self.min_count, aborted)
         return {"centroids": found.centroids, "counts": found.counts}
 
 
@@ -70,10 +65,10 @@ def local_update(
     """Run `local_iter` Lloyd updates on rows (n, d) from the global centroids (k, d) that have any: lines 13-17.
 
     Returns:
-        The means of the last update and the number of rows that each is the mean of.
+        The means of the last update that may be sent, and the number of rows that each is the mean of.
 
     Raises:
-        Refusal: none of the clusters may be sent.
+        Refusal: the site has fewer than `min_count` rows.
         Aborted: `aborted()` became true.
     """
     for _ in range(local_iter - 1):

@@ -7,8 +7,8 @@ Readings and deviations:
 1. The centroids that a site returns are the means of its rows nearest to each centroid that it was sent, with their
    numbers. Weighted by these they add up to the update on the pooled rows.
 2. A site's group of fewer than `min_count` rows, of one row repeated, or whose mean is a row, is not sent, and its rows
-   do not take part in this round. Lloyd's algorithm has no such rule. A site with no other groups answers that it has
-   no rows for centroid 0, and stays.
+   do not take part in this round. Lloyd's algorithm has no such rule. A site with no other groups sends an empty reply,
+   and stays.
 3. The inertia that comes with an update is of the rows that take part. With the others, the sums of several rounds
    would be equations for a row that is alone near a centroid.
 4. The start: unless the server has one of its own, each site draws k seeds by greedy k-means++ and sends the means of
@@ -22,7 +22,6 @@ import numpy as np
 
 from flareclust.core.lloyd import cluster_statistics
 from flareclust.core.local import SEEDS, Seeds, lloyd_update, seed_cells
-from flareclust.errors import Refusal
 from flareclust.executors.base import ClusteringExecutor, Task
 from flareclust.message import Schema, counts, index, real
 from flareclust.typing import AbortCheck, FloatArray, Message
@@ -45,7 +44,15 @@ class LloydExecutor(ClusteringExecutor):
 
     reply = Schema(centroids="k d")
     steps = MappingProxyType(
-        {UPDATE: Schema(centroids="k d", counts=counts("k"), cluster=index("k", below="K"), inertia=real("", least=0))}
+        {
+            UPDATE: Schema(
+                may_be_empty=True,
+                centroids="k d",
+                counts=counts("k", least=1),
+                cluster=index("k", below="K"),
+                inertia=real("", least=0),
+            )
+        }
     )
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means") -> None:
@@ -66,15 +73,7 @@ def update(data: FloatArray, centroids: FloatArray, min_count: int) -> Message:
 
     Raises Refusal where the site has fewer than `min_count` rows (n, d).
     """
-    try:
-        moved = lloyd_update(data, centroids, min_count)
-    except Refusal:
-        if len(data) < min_count:
-            raise
-        nothing = np.zeros(
-            1, dtype=np.int64
-        )  # a reply must describe something: the server's own centroid tells nothing
-        return {"centroids": centroids[:1], "counts": nothing, "cluster": nothing, "inertia": np.array(0.0)}
+    moved = lloyd_update(data, centroids, min_count)
     member = moved.labels >= 0
     sse = cluster_statistics(data[member], moved.source[moved.labels[member]], centroids).sse
     return {"centroids": moved.centroids, "counts": moved.counts, "cluster": moved.source, "inertia": sse.sum()}

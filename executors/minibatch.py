@@ -13,7 +13,7 @@ Readings and deviations:
    to each), unless `seeds="rows"`. A site with fewer than `min_count` rows per seed draws fewer; in the example it fails.
 4. Groups of fewer than `min_count` different rows of the sample, of one row repeated, or whose mean is a row, are not
    sent. Where scikit-learn returns the centroid it was given, with a count of 0, nothing is sent. A site with no group
-   to send answers that it has no rows for centroid 0, and stays.
+   to send sends an empty reply, and stays.
 """
 
 from types import MappingProxyType
@@ -44,7 +44,9 @@ class MiniBatchExecutor(ClusteringExecutor):
     """
 
     reply = Schema(centroids="k d")
-    steps = MappingProxyType({SAMPLE: Schema(centroids="k d", counts=counts("k"), cluster=index("k", below="K"))})
+    steps = MappingProxyType(
+        {SAMPLE: Schema(may_be_empty=True, centroids="k d", counts=counts("k", least=1), cluster=index("k", below="K"))}
+    )
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means") -> None:
         super().__init__(k, seed, min_count)
@@ -81,9 +83,4 @@ def sample_means(data: FloatArray, times: IntArray, centroids: FloatArray, min_c
     drawn = np.where(times > 0, labels, -1)
     # Asked twice: the rows that the mean is of must be enough, and it may be none of the others either.
     keep = np.flatnonzero(describable(data, drawn, means, min_count) & describable(data, labels, means, min_count))
-    if not len(keep):
-        nothing = np.zeros(
-            1, dtype=np.int64
-        )  # a reply must describe something: the server's own centroid tells nothing
-        return {"centroids": centroids[:1], "counts": nothing, "cluster": nothing}
     return {"centroids": means[keep], "counts": size[keep].astype(np.int64), "cluster": keep}

@@ -30,7 +30,7 @@ class PooledExecutor(ClusteringExecutor):
     """
 
     reply = Schema(centroids="k d", counts=counts("k"))
-    steps = MappingProxyType({SCORE: Schema(**ALL_SCORES)})
+    steps = MappingProxyType({SCORE: Schema(may_be_empty=False, **ALL_SCORES)})
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, n_init: int = 1) -> None:
         super().__init__(k, seed, min_count)

@@ -9,6 +9,7 @@ centroids with and without weights (the latter is the second version of Stallman
 2. Where the rows of a cluster differ in one column only, centroid, sum of squares and largest distance could be solved
    for single rows; the last two are raised to the next number of two digits there.
 3. A site with fewer than `min_count` rows for each of k clusters looks for fewer.
+4. In an update a site without a group that may be sent sends an empty reply, and stays.
 """
 
 from types import MappingProxyType
@@ -17,10 +18,10 @@ import numpy as np
 
 from flareclust.core.disclosure import along_one_column
 from flareclust.core.lloyd import cluster_statistics
-from flareclust.core.local import local_clusters
+from flareclust.core.local import lloyd_update, local_clusters
 from flareclust.executors.base import SCORE, ClusteringExecutor, Task
 from flareclust.executors.feca import coarse
-from flareclust.executors.lloyd import UPDATE, update
+from flareclust.executors.lloyd import UPDATE
 from flareclust.message import Schema, counts, index, real
 from flareclust.typing import AbortCheck, FloatArray, Message
 from flareclust.validation import check_int
@@ -40,7 +41,9 @@ class PortfolioExecutor(ClusteringExecutor):
     steps = MappingProxyType(
         {
             SCORE: Schema(rows=counts(""), sse=real("c", least=0)),
-            UPDATE: Schema(centroids="k d", counts=counts("k"), cluster=index("k", below="K")),
+            UPDATE: Schema(
+                may_be_empty=True, centroids="k d", counts=counts("k", least=1), cluster=index("k", below="K")
+            ),
         }
     )
 
@@ -51,8 +54,8 @@ class PortfolioExecutor(ClusteringExecutor):
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Describe the local clusters, or answer a round of Lloyd's algorithm."""
         if task.step == UPDATE:
-            answer = update(data, task.arrays["centroids"], self.min_count)
-            return {name: answer[name] for name in self.steps[UPDATE].fields}
+            moved = lloyd_update(data, task.arrays["centroids"], self.min_count)
+            return {"centroids": moved.centroids, "counts": moved.counts, "cluster": moved.source}
         found = local_clusters(data, self.k, rng, n_init=self.n_init, min_count=self.min_count, aborted=aborted)
         member = found.labels >= 0
         statistics = cluster_statistics(data[member], found.labels[member], found.centroids)

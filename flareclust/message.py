@@ -55,9 +55,9 @@ def real(axes: str, least: float | None = None) -> Field:
     return Field(tuple(axes.split()), "float64", least)
 
 
-def counts(axes: str) -> Field:
-    """Return an int64 field of numbers of rows: never negative."""
-    return Field(tuple(axes.split()), "int64", 0)
+def counts(axes: str, least: int = 0) -> Field:
+    """Return an int64 field of numbers of rows: at or above `least`, and never negative."""
+    return Field(tuple(axes.split()), "int64", max(least, 0))
 
 
 def index(axes: str, below: str) -> Field:
@@ -66,16 +66,24 @@ def index(axes: str, below: str) -> Field:
 
 
 class Schema:
-    """The arrays of one kind of message, checked in the same way where it is sent and where it arrives."""
+    """The arrays of one kind of message, checked in the same way where it is sent and where it arrives.
 
-    def __init__(self, **fields: str | Field) -> None:
+    Args:
+        may_be_empty: whether a site may answer with arrays without entries, which says that it has nothing to send in
+            this round and goes on; it still knows its columns (d). Where not, an empty reply is refused.
+        **fields: the arrays by name, as a `Field` or as the axes of a float64 array.
+    """
+
+    def __init__(self, *, may_be_empty: bool = False, **fields: str | Field) -> None:
         if SECONDS in fields:
             raise ValueError(f"{SECONDS!r} is part of every reply and cannot be a field of its own")
+        self.may_be_empty = may_be_empty
         self.fields = {name: real(f) if isinstance(f, str) else f for name, f in fields.items()}
 
     def __repr__(self) -> str:
         """Return the schema as it is written."""
-        return f"Schema({', '.join(f'{name}={field}' for name, field in self.fields.items())})"
+        flag = ["may_be_empty=True"] if self.may_be_empty else []
+        return f"Schema({', '.join(flag + [f'{name}={field}' for name, field in self.fields.items()])})"
 
     def pack(self, message: Mapping[str, Array]) -> Message:
         """Return `message` with the schema's dtypes and contiguous arrays, in the schema's order, and check it.

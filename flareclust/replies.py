@@ -47,7 +47,7 @@ def accept(
             except BadMessage as error:
                 problems[site] = f"sent a bad reply: {error}"
                 continue
-            if 0 in found.values():
+            if found.get("d") == 0 or (0 in found.values() and not schema.may_be_empty):
                 problems[site] = "sent an empty reply"
                 continue
             columns[site] = found.get("d", 0)

@@ -124,7 +124,7 @@ def test_a_merge_loses_nothing_far_from_the_origin() -> None:
 
 def test_a_site_without_rows_to_tell_of_counts_nothing() -> None:
     before = np.array([[0.0, 0.0], [5.0, 5.0]])
-    nothing = reply([[0.0, 0.0]], [0], [0])
+    nothing: Message = {"centroids": np.empty((0, 2)), "counts": np.empty(0, int), "cluster": np.empty(0, int)}
     np.testing.assert_array_equal(before, lloyd_merge(before, [nothing]))
     np.testing.assert_array_equal(
         [[0.0, 0.0], [7.0, 7.0]], lloyd_merge(before, [nothing, reply([[7.0, 7.0]], [4], [1])])
@@ -203,11 +203,12 @@ def test_a_site_whose_rows_are_all_alone_stays_and_tells_nothing() -> None:
     centroids = np.array([[0.0, 0.0], [5.0, 5.0], [9.0, 9.0]])
     sent = ask(centroids + 0.3, UPDATE, centroids)
     assert {name: value.tolist() for name, value in sent.items()} == {
-        "centroids": [[0.0, 0.0]],
-        "counts": [0],
-        "cluster": [0],
+        "centroids": [],
+        "counts": [],
+        "cluster": [],
         "inertia": 0.0,
     }
+    assert sent["centroids"].shape == (0, 2)
     rng = np.random.default_rng(0)
     sites = {"a": np.vstack([centroids - 0.1, centroids + 0.1]), "b": centroids + rng.normal(size=(3, 2)) / 10}
     outcome = run(sites, 3, start=centroids.tolist())

@@ -10,7 +10,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.errors import BadMessage, JobFailed, Refusal, UserError
 from flareclust.executors.base import ASSESS, ClusteringExecutor, Task
 from flareclust.federation import quorum, run_federation
-from flareclust.message import SECONDS, Schema
+from flareclust.message import SECONDS, Schema, counts
 from flareclust.registry import get
 from flareclust.replies import SiteReply, accept
 from flareclust.typing import never
@@ -215,6 +215,16 @@ def test_an_empty_reply_is_refused_by_name(algorithm):
     )
     replies, problems, _ = accept(schema, {"a": SiteReply(empty)}, ["a"])
     assert (replies, problems) == ({}, {"a": "sent an empty reply"})
+
+
+@pytest.mark.parametrize(("columns", "taken"), [(2, True), (0, False), (3, False)])
+def test_an_empty_reply_counts_where_the_schema_has_it_and_the_columns_fit(columns, taken):
+    schema = Schema(may_be_empty=True, centroids="k d", counts=counts("k", least=1))
+    full, other = ({"centroids": np.ones((k, 2)), "counts": np.full(k, 3)} for k in (2, 1))
+    empty = {"centroids": np.empty((0, columns)), "counts": np.empty(0, np.int64)}
+    replies, problems, _ = accept(schema, {"a": SiteReply(full), "b": SiteReply(empty), "c": SiteReply(other)}, "abc")
+    assert list(replies) == (["a", "b", "c"] if taken else ["a", "c"])
+    assert set(problems) == (set() if taken else {"b"})
 
 
 def test_values_whose_squares_overflow_are_refused_by_name(sites):

@@ -107,13 +107,14 @@ def some_rows(seed, n, d, spread=4.0):
 def test_a_site_updates_by_algorithm_1(seed, n, d, k, p, local_iter):
     X = some_rows(seed, n, d)
     C_g = some_rows(seed + 1, k, d)
+    assume(n >= p)  # else the site refuses
     expected = twin_update(points(X), points(C_g), p, local_iter)
-    assume(expected)
 
     found = local_update(X, C_g, local_iter, p, never)
 
     np.testing.assert_array_equal(found.counts, [s for _, s in expected])
-    np.testing.assert_allclose(found.centroids, [c for c, _ in expected], rtol=1e-9, atol=1e-9)
+    means = np.reshape([c for c, _ in expected], (-1, d))  # none, where nothing may be sent
+    np.testing.assert_allclose(found.centroids, means, rtol=1e-9, atol=1e-9)
 
 
 @settings(max_examples=100, deadline=None)
@@ -286,8 +287,7 @@ def test_a_site_with_fewer_rows_than_k_takes_part(sites):
 def test_a_site_without_a_cluster_that_it_may_send_sits_the_round_out():
     rows, centroids = line(0, 10, 20), line(1, 9, 21, 40)
     reply = FKMExecutor(4).answer(task(centroids), rows, never).arrays
-    np.testing.assert_array_equal(reply["centroids"], centroids[:1])
-    np.testing.assert_array_equal(reply["counts"], [0])
+    assert (reply["centroids"].shape, reply["counts"].shape) == ((0, 1), (0,))
 
     alone = sent(a=[(5, 4), (9, 2)])
     beside = alone | {"b": {name: reply[name] for name in ("centroids", "counts")}}
@@ -300,7 +300,7 @@ def test_a_site_without_a_cluster_that_it_may_send_sits_the_round_out():
 
 def test_the_last_centroids_are_the_result_where_all_sites_sit_out_a_later_round():
     first = merge(2, sent(a=[(5, 4), (9, 2)]))
-    silent = {"a": {"centroids": line(5), "counts": np.array([0])}}
+    silent = {"a": {"centroids": line(), "counts": np.array([], int)}}
     last = merge(2, silent, replace(first, index=1), tol=0)
     assert last.done
     assert last.diagnostics == {"received": 0.0, "centroids": 2.0}
@@ -323,7 +323,7 @@ def test_small_sites_with_a_high_min_count_end_in_centroids(min_count):
 def test_a_site_that_sits_out_comes_back():
     rows = line(0, 4.5, 12, 16)
     silent = FKMExecutor(4).answer(task(line(0.1, 4, 12.1, 16.1)), rows, never).arrays
-    assert silent["counts"].tolist() == [0]
+    assert silent["counts"].tolist() == []
     again = FKMExecutor(4).answer(task(line(2, 13, 40, 50)), rows, never).arrays
     assert again["counts"].tolist() == [2, 2]
 

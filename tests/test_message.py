@@ -57,6 +57,14 @@ def test_a_bad_message_is_refused_in_words(change, words):
         SCHEMA.check(message() | change)
 
 
+def test_counts_of_what_is_sent_may_have_to_be_of_rows():
+    schema = Schema(counts=counts("k", least=1))
+    schema.check({"counts": np.array([1, 5])})
+    schema.check({"counts": np.array([], np.int64)})
+    with pytest.raises(BadMessage, match="counts: holds values below 1"):
+        schema.check({"counts": np.array([5, 0])})
+
+
 def test_a_missing_array_is_named():
     partial = message()
     del partial["radii"]
@@ -113,13 +121,14 @@ def test_arbitrary_dicts_are_refused_and_never_crash(junk):
         SCHEMA.check(junk)
 
 
-def test_messages_cross_to_a_process_that_knows_nvflare_only(tmp_path):
+@pytest.mark.parametrize("k", [3, 0])
+def test_messages_cross_to_a_process_that_knows_nvflare_only(tmp_path, k):
     """Types that only load where flareclust is imported would pass a test within one process."""
     from nvflare.app_common.decomposers import common_decomposers
     from nvflare.fuel.utils import fobs
 
     common_decomposers.register()
-    (tmp_path / "message.bin").write_bytes(fobs.dumps(SCHEMA.pack(message())))
+    (tmp_path / "message.bin").write_bytes(fobs.dumps(SCHEMA.pack(message(k))))
     code = (
         "import sys; from nvflare.fuel.utils import fobs\n"
         "from nvflare.app_common.decomposers import common_decomposers; common_decomposers.register()\n"
@@ -129,5 +138,5 @@ def test_messages_cross_to_a_process_that_knows_nvflare_only(tmp_path):
     command = [sys.executable, "-c", code, str(tmp_path / "message.bin")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip() == (
-        "[('centroids', 'float64', (3, 2)), ('counts', 'int64', (3,)), ('radii', 'float64', (3,))] False"
+        f"[('centroids', 'float64', ({k}, 2)), ('counts', 'int64', ({k},)), ('radii', 'float64', ({k},))] False"
     ), done.stderr

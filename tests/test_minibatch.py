@@ -87,7 +87,7 @@ def test_from_the_same_messages_the_centroids_are_those_of_nvflares_server(seed:
     for number in range(1, 6):
         replies = local(SAMPLE, number, round_.task)
         round_ = aggregator.advance(round_, replies)
-        told = np.unique(np.concatenate([reply["cluster"][reply["counts"] > 0] for reply in replies.values()]))
+        told = np.unique(np.concatenate([reply["cluster"] for reply in replies.values()]))
         with np.errstate(divide="ignore", invalid="ignore"):
             expected = oracle.update(number, replies)
         assert round_.done == (number == 5)
@@ -173,13 +173,13 @@ def test_a_sample_worked_by_hand() -> None:
         "counts": [4],
         "cluster": [0],
     }
-    assert sample_means(rows, np.array([9, 8, 0, 0, 0, 0, 0, 0, 0]), centroids, min_count=3)["counts"].tolist() == [0]
+    assert not len(sample_means(rows, np.array([9, 8, 0, 0, 0, 0, 0, 0, 0]), centroids, min_count=3)["counts"])
 
 
 def test_a_site_whose_groups_are_all_too_small_stays_and_tells_nothing() -> None:
     centroids = np.array([[0.0, 0.0], [5.0, 5.0], [9.0, 9.0]])
     sent = ask(centroids + 0.3, SAMPLE, centroids)
-    assert (sent["centroids"].tolist(), sent["counts"].tolist(), sent["cluster"].tolist()) == ([[0.0, 0.0]], [0], [0])
+    assert {name: value.shape for name, value in sent.items()} == {"centroids": (0, 2), "counts": (0,), "cluster": (0,)}
     np.testing.assert_array_equal(centroids, running_means(centroids, np.zeros(3, np.int64), **sent)[0])
 
     record = {"seen": np.zeros(3, np.int64)}
@@ -187,7 +187,7 @@ def test_a_site_whose_groups_are_all_too_small_stays_and_tells_nothing() -> None
     merged = MiniBatchAggregator(3).advance(
         Round({"centroids": centroids}, record=record, step=SAMPLE, index=1), {"a": sent, "b": other}
     )
-    assert merged.diagnostics["received"] == 2  # the one that stands for nothing is not counted
+    assert merged.diagnostics["received"] == 2
 
 
 def test_a_site_with_fewer_rows_than_min_count_refuses_both_steps() -> None:

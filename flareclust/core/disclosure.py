@@ -38,8 +38,13 @@ def may_leave(data: FloatArray, labels: IntArray, centroids: FloatArray, min_cou
     """Return what `describable` does, or raise Refusal where that is no cluster at all."""
     keep = describable(data, labels, centroids, min_count)
     if not keep.any():
-        raise Refusal(f"has no cluster of at least min_count={min_count} rows that differ, so nothing it may send")
+        raise nothing_to_send(min_count)
     return keep
+
+
+def nothing_to_send(min_count: int) -> Refusal:
+    """Return the refusal of a site that has no cluster that may be described."""
+    return Refusal(f"has no cluster of at least min_count={min_count} rows that differ, so nothing it may send")
 
 
 def along_one_column(data: FloatArray, labels: IntArray, k: int) -> BoolArray:

@@ -1,18 +1,19 @@
 """What a site computes in several algorithms: its own k-means, seeds, one Lloyd update; and what of it may be sent.
 
 Each function returns clusters with their centroids and numbers of rows, from which those that may not be described to
-others (`flareclust.core.disclosure`) are left out, and raises `Refusal` where nothing is left.
+others (`flareclust.core.disclosure`) are left out. Where nothing is left, what starts a federation raises `Refusal`; an
+update returns nothing, since other centroids may give the site larger clusters in the next round.
 """
 
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from flareclust.core.disclosure import may_leave
+from flareclust.core.disclosure import describable, may_leave
 from flareclust.core.lloyd import Clustering, assign, kmeans, settle
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.errors import Refusal
-from flareclust.typing import AbortCheck, FloatArray, IntArray
+from flareclust.typing import AbortCheck, BoolArray, FloatArray, IntArray
 
 Seeds = Literal["means", "rows"]
 SEEDS = ("means", "rows")
@@ -42,7 +43,7 @@ def local_clusters(
         raise Refusal(f"has fewer rows than min_count={min_count}")
     k = min(k, len(data) // min_count)
     found = settle(data, kmeans(data, k, rng, n_init=n_init, aborted=aborted))
-    return _sendable(data, found, np.arange(len(found.counts)), min_count)
+    return _sendable(found, np.arange(len(found.counts)), _may_leave(data, found, min_count))
 
 
 def seed_cells(
@@ -76,7 +77,8 @@ def seed_cells(
     labels, squared = assign(data, drawn)
     cells = Clustering(drawn, labels, np.bincount(labels, minlength=len(drawn)), float(squared.sum()), 0)
     if seeds == "means":
-        return _sendable(data, settle(data, cells), np.arange(len(drawn)), min_count)
+        settled = settle(data, cells)
+        return _sendable(settled, np.arange(len(drawn)), _may_leave(data, settled, min_count))
     kept = np.flatnonzero(cells.counts >= min_count)
     if not len(kept):
         raise Refusal(f"has no cell of at least min_count={min_count} rows, so nothing it may send")
@@ -86,7 +88,11 @@ def seed_cells(
 def lloyd_update(data: FloatArray, centroids: FloatArray, min_count: int) -> Sendable:
     """Return the means of the rows (n, d) nearest to each of the centroids (k, d), as far as they may be sent.
 
-    `source` of what is returned says which centroids they belong to; those without rows are not among them.
+    `source` of what is returned says which centroids they belong to; those without rows are not among them. Nothing is
+    returned, that is arrays without entries, where none may be sent.
+
+    Raises:
+        Refusal: the site has fewer than `min_count` rows.
     """
     if len(data) < min_count:
         raise Refusal(f"has fewer rows than min_count={min_count}")
@@ -94,11 +100,16 @@ def lloyd_update(data: FloatArray, centroids: FloatArray, min_count: int) -> Sen
     present, labels = np.unique(labels, return_inverse=True)
     counts = np.bincount(labels)
     cells = Clustering(centroids[present], labels.astype(np.int64), counts, float(squared.sum()), 0)
-    return _sendable(data, settle(data, cells), present.astype(np.int64), min_count)
+    found = settle(data, cells)
+    return _sendable(found, present.astype(np.int64), describable(data, found.labels, found.centroids, min_count))
 
 
-def _sendable(data: FloatArray, found: Clustering, source: IntArray, min_count: int) -> Sendable:
-    keep = np.flatnonzero(may_leave(data, found.labels, found.centroids, min_count))
+def _may_leave(data: FloatArray, found: Clustering, min_count: int) -> BoolArray:
+    return may_leave(data, found.labels, found.centroids, min_count)
+
+
+def _sendable(found: Clustering, source: IntArray, mask: BoolArray) -> Sendable:
+    keep = np.flatnonzero(mask)
     labels = _relabel(found.labels, keep, len(found.counts))
     return Sendable(found.centroids[keep], found.counts[keep], labels, source[keep])
 
