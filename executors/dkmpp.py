@@ -16,11 +16,11 @@ Readings where the paper is open, and deviations from it:
 
 import numpy as np
 
-from flareclust.core.local import SEEDS, Seeds, seed_cells
+from flareclust.core.local import Seeds, check_seeds, seed_cells
 from flareclust.executors.base import ClusteringExecutor, Task
 from flareclust.message import Schema, counts
 from flareclust.typing import AbortCheck, FloatArray, Message
-from flareclust.validation import check_bool, check_choice
+from flareclust.validation import check_bool
 
 
 class DKMPPExecutor(ClusteringExecutor):
@@ -38,14 +38,13 @@ class DKMPPExecutor(ClusteringExecutor):
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means", greedy: bool = True) -> None:
         super().__init__(k, seed, min_count)
-        self.seeds: Seeds = check_choice("seeds", seeds, SEEDS)  # type: ignore[assignment]
+        self.seeds = check_seeds(seeds)
         self.greedy = check_bool("greedy", greedy)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
-        k = min(self.k, max(1, len(data) // self.min_count))
         n_candidates = None if self.greedy else 1
         found = seed_cells(
-            data, k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted, n_candidates=n_candidates
+            data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted, n_candidates=n_candidates
         )
         return {"centroids": found.centroids, "counts": found.counts}

@@ -110,9 +110,9 @@ def start_cells(
     """Return the means of the cells of at most k rows (n, d) drawn at random, or by k-means++, and their counts."""
     if aborted():
         raise Aborted("stopped before the start was drawn")
-    k = min(k, len(data) // min_count)
     if start == "k-means++":
         return seed_cells(data, k, rng, min_count=min_count, aborted=aborted)
+    k = min(k, len(data) // min_count)
     cells = lloyd_update(data, data[rng.choice(len(data), size=k, replace=False)], min_count)
     if not len(cells.counts):
         raise nothing_to_send(min_count)

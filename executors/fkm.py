@@ -21,12 +21,12 @@ Readings where the paper is open, and deviations from it:
 import numpy as np
 
 from flareclust.core.lloyd import assign, lloyd
-from flareclust.core.local import SEEDS, Seeds, Sendable, lloyd_update, seed_cells
+from flareclust.core.local import Seeds, Sendable, check_seeds, lloyd_update, seed_cells
 from flareclust.errors import Refusal
 from flareclust.executors.base import ClusteringExecutor, Task
 from flareclust.message import Schema, counts
 from flareclust.typing import AbortCheck, FloatArray, Message
-from flareclust.validation import check_choice, check_int
+from flareclust.validation import check_int
 
 
 class FKMExecutor(ClusteringExecutor):
@@ -44,7 +44,7 @@ class FKMExecutor(ClusteringExecutor):
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means", local_iter: int = 1) -> None:
         super().__init__(k, seed, min_count)
-        self.seeds: Seeds = check_choice("seeds", seeds, SEEDS)  # type: ignore[assignment]
+        self.seeds = check_seeds(seeds)
         self.local_iter = check_int("local_iter", local_iter, least=1)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
@@ -52,8 +52,7 @@ class FKMExecutor(ClusteringExecutor):
         if len(data) < self.min_count:
             raise Refusal(f"has fewer rows than min_count={self.min_count}")
         if "centroids" not in task.arrays:
-            k = min(self.k, len(data) // self.min_count)
-            found = seed_cells(data, k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
+            found = seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
         else:
             found = local_update(data, task.arrays["centroids"], self.local_iter, self.min_count, aborted)
         return {"centroids": found.centroids, "counts": found.counts}

@@ -21,11 +21,10 @@ from types import MappingProxyType
 import numpy as np
 
 from flareclust.core.lloyd import cluster_statistics
-from flareclust.core.local import SEEDS, Seeds, lloyd_update, seed_cells
+from flareclust.core.local import Seeds, check_seeds, lloyd_update, seed_cells
 from flareclust.executors.base import ClusteringExecutor, Task
 from flareclust.message import Schema, counts, index, real
 from flareclust.typing import AbortCheck, FloatArray, Message
-from flareclust.validation import check_choice
 
 #: The step of one update: which centroids (`cluster`) have rows here, with their means and numbers, and the inertia of
 #: these rows about the centroids that were sent.
@@ -57,14 +56,13 @@ class LloydExecutor(ClusteringExecutor):
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means") -> None:
         super().__init__(k, seed, min_count)
-        self.seeds: Seeds = check_choice("seeds", seeds, SEEDS)  # type: ignore[assignment]
+        self.seeds = check_seeds(seeds)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Draw seeds, or compute the site's part of one update."""
         if task.step == UPDATE:
             return update(data, task.arrays["centroids"], self.min_count)
-        k = min(self.k, max(1, len(data) // self.min_count))
-        drawn = seed_cells(data, k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
+        drawn = seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
         return {"centroids": drawn.centroids}
 
 

@@ -22,12 +22,11 @@ import numpy as np
 
 from flareclust.core.disclosure import describable
 from flareclust.core.lloyd import assign, sums_by_label
-from flareclust.core.local import SEEDS, Seeds, seed_cells
+from flareclust.core.local import Seeds, check_seeds, seed_cells
 from flareclust.errors import Refusal
 from flareclust.executors.base import ClusteringExecutor, Task
 from flareclust.message import Schema, counts, index
 from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust.validation import check_choice
 
 #: The step of one round after the start: which centroids (`cluster`) have rows in the sample, their means and numbers.
 SAMPLE = "sample"
@@ -50,7 +49,7 @@ class MiniBatchExecutor(ClusteringExecutor):
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means") -> None:
         super().__init__(k, seed, min_count)
-        self.seeds: Seeds = check_choice("seeds", seeds, SEEDS)  # type: ignore[assignment]
+        self.seeds = check_seeds(seeds)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Draw seeds, or a sample and its means."""
@@ -59,8 +58,7 @@ class MiniBatchExecutor(ClusteringExecutor):
         if task.step == SAMPLE:
             times = np.bincount(rng.integers(len(data), size=len(data)), minlength=len(data))
             return sample_means(data, times, task.arrays["centroids"], self.min_count)
-        k = min(self.k, len(data) // self.min_count)
-        drawn = seed_cells(data, k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
+        drawn = seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
         return {"centroids": drawn.centroids}
 
 

@@ -14,9 +14,15 @@ from flareclust.core.lloyd import Clustering, assign, kmeans, settle
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.errors import Refusal
 from flareclust.typing import AbortCheck, BoolArray, FloatArray, IntArray
+from flareclust.validation import check_choice
 
 Seeds = Literal["means", "rows"]
 SEEDS = ("means", "rows")
+
+
+def check_seeds(seeds: object) -> Seeds:
+    """Return the setting `seeds`, or raise UserError unless it is one of `SEEDS`."""
+    return check_choice("seeds", seeds, SEEDS)  # type: ignore[return-value]
 
 
 class Sendable(NamedTuple):
@@ -64,7 +70,7 @@ def seed_cells(
 
     Args:
         data: rows (n, d).
-        k: seeds to draw; fewer where there are fewer different rows.
+        k: seeds to draw; fewer where there are fewer than `min_count` rows for each, or fewer different rows.
         rng: draws the seeds.
         seeds: "means" or "rows".
         min_count: smallest number of rows of a cell that is returned.
@@ -73,15 +79,14 @@ def seed_cells(
     """
     if len(data) < min_count:
         raise Refusal(f"has fewer rows than min_count={min_count}")
-    drawn, _ = kmeans_plusplus(data, min(k, len(data)), rng, n_candidates=n_candidates, aborted=aborted)
+    k = min(k, len(data) // min_count)
+    drawn, _ = kmeans_plusplus(data, k, rng, n_candidates=n_candidates, aborted=aborted)
     labels, squared = assign(data, drawn)
     cells = Clustering(drawn, labels, np.bincount(labels, minlength=len(drawn)), float(squared.sum()), 0)
     if seeds == "means":
         settled = settle(data, cells)
         return _sendable(settled, np.arange(len(drawn)), _may_leave(data, settled, min_count))
-    kept = np.flatnonzero(cells.counts >= min_count)
-    if not len(kept):
-        raise Refusal(f"has no cell of at least min_count={min_count} rows, so nothing it may send")
+    kept = np.flatnonzero(cells.counts >= min_count)  # never none: the largest cell has n / k rows or more
     return Sendable(drawn[kept], cells.counts[kept], _relabel(labels, kept, len(drawn)), kept)
 
 
