@@ -19,6 +19,7 @@ from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import CLUSTERERS, group, group_means
 from flareclust.core.separability import separability
 from flareclust.executors.dkmpp import DKMPPExecutor
+from flareclust.replies import gathered
 from flareclust.typing import Message
 from flareclust.validation import check_choice
 
@@ -47,8 +48,8 @@ class DKMPPAggregator(ClusteringAggregator):
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Run lines 5 and 6 on all users' seeds."""
-        seeds = np.concatenate([reply["centroids"] for reply in replies.values()])
-        rows = np.concatenate([reply["counts"] for reply in replies.values()])
+        sent, site = gathered(replies.values())
+        seeds, rows = sent["centroids"], sent["counts"]
         groups, notes = group(seeds, self.k, self.clusterer, rng)
         centroids = group_means(seeds, groups)
 
@@ -61,6 +62,6 @@ class DKMPPAggregator(ClusteringAggregator):
             "received_centroids": seeds,
             "received_counts": rows,
             "received_group": groups,
-            "received_site": np.repeat(np.arange(len(replies)), [len(reply["counts"]) for reply in replies.values()]),
+            "received_site": site,
         }
         return Round({"centroids": centroids}, done=True, diagnostics=diagnostics, record=record)

@@ -14,6 +14,7 @@ import numpy as np
 
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.executors.feca import FeCAExecutor
+from flareclust.replies import gathered
 from flareclust.typing import FloatArray, IntArray, Message
 
 
@@ -24,9 +25,8 @@ class FeCAAggregator(ClusteringAggregator):
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Run Algorithm 5 on all sites' centroids and radii."""
-        centroids = np.concatenate([reply["centroids"] for reply in replies.values()])
-        radii = np.concatenate([reply["radii"] for reply in replies.values()])
-        sites = np.repeat(np.arange(len(replies)), [len(reply["radii"]) for reply in replies.values()])
+        sent, site = gathered(replies.values())
+        centroids, radii = sent["centroids"], sent["radii"]
 
         groups, picked = group_by_radius(centroids, radii)
         sizes = np.bincount(groups)
@@ -39,7 +39,7 @@ class FeCAAggregator(ClusteringAggregator):
             "votes": sizes[top],
             "received_centroids": centroids,
             "received_radii": radii,
-            "received_site": sites,
+            "received_site": site,
         }
         diagnostics = {"received": float(len(radii)), "groups": float(len(picked)), "used": float(sizes[top].sum())}
         return Round(task, done=True, diagnostics=diagnostics, record=record)

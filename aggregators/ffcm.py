@@ -26,6 +26,7 @@ from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.rounds import check_start, movement, remember
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.executors.ffcm import FUZZY, STARTS, FFCMExecutor
+from flareclust.replies import gathered
 from flareclust.typing import FloatArray, IntArray, Message
 from flareclust.validation import check_bool, check_choice, check_int
 
@@ -77,16 +78,16 @@ class FFCMAggregator(ClusteringAggregator):
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Draw the start, or merge the sites' fuzzy centroids."""
-        centers = np.concatenate([reply["centroids"] for reply in replies.values()])
+        sent, site = gathered(replies.values())
+        centers = sent["centroids"]
         if round_.step != FUZZY:
-            cells = np.concatenate([reply["counts"] for reply in replies.values()])
-            start = draw_start(centers, cells, self.k, str(self.start), rng)
+            start = draw_start(centers, sent["counts"], self.k, str(self.start), rng)
             return Round({"centroids": start}, record=remember({}, start, self.k), step=FUZZY)
 
         before = round_.task["centroids"]
-        support = np.concatenate([reply["support"] for reply in replies.values()])
+        support = sent["support"]
         if self.version == "v1":
-            labels = np.concatenate([reply["cluster"] for reply in replies.values()])
+            labels = sent["cluster"]
             centroids = average(before, centers, support, labels)
         else:
             weights = support if self.weighted and support.any() else np.ones(len(support))
@@ -100,7 +101,7 @@ class FFCMAggregator(ClusteringAggregator):
             "support": np.bincount(labels, weights=support, minlength=len(centroids)),
             "received_centroids": centers,
             "received_support": support,
-            "received_site": np.repeat(np.arange(len(replies)), [len(reply["support"]) for reply in replies.values()]),
+            "received_site": site,
         }
         drawn = isinstance(self.start, str)
         done = round_.index + (0 if drawn else 1) >= self.rounds

@@ -25,6 +25,7 @@ from flareclust.core.lloyd import assign
 from flareclust.core.rounds import check_tol, movement, remember
 from flareclust.errors import JobFailed
 from flareclust.executors.fkm import FKMExecutor
+from flareclust.replies import gathered
 from flareclust.typing import FloatArray, IntArray, Message
 from flareclust.validation import check_choice, check_int
 
@@ -62,7 +63,8 @@ class FKMAggregator(ClusteringAggregator):
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the sites' means (lines 8-10)."""
-        means, sizes, site = concatenate(replies)
+        sent, site = gathered(replies.values())
+        means, sizes = sent["centroids"], sent["counts"]  # lines 8-9
         if not len(means):
             return self._all_sat_out(round_)
         starting = round_.index == 0
@@ -99,14 +101,6 @@ class FKMAggregator(ClusteringAggregator):
         centroids = round_.task["centroids"]
         diagnostics = {"received": 0.0, "centroids": float(len(centroids))}
         return Round({"centroids": centroids}, True, diagnostics, remember(round_.record, centroids, self.k))
-
-
-def concatenate(replies: Mapping[str, Message]) -> tuple[FloatArray, IntArray, IntArray]:
-    """Return all sites' means (c, d), their rows (c,), and the number of the site that sent each (c,): lines 8-9."""
-    means = np.concatenate([reply["centroids"] for reply in replies.values()])
-    sizes = np.concatenate([reply["counts"] for reply in replies.values()])
-    site = np.repeat(np.arange(len(replies)), [len(reply["counts"]) for reply in replies.values()])
-    return means, sizes, site
 
 
 def objective(means: FloatArray, sizes: IntArray, centroids: FloatArray) -> float:

@@ -20,6 +20,7 @@ from flareclust.core.lloyd import assign
 from flareclust.core.seeds import farthest_first
 from flareclust.errors import JobFailed, UserError
 from flareclust.executors.kfed import KFedExecutor, site_number
+from flareclust.replies import gathered
 from flareclust.typing import FloatArray, IntArray, Message
 from flareclust.validation import check_bool, check_int, did_you_mean
 
@@ -58,9 +59,9 @@ class KFedAggregator(ClusteringAggregator):
         if self.start is not None and self.start not in replies:
             raise JobFailed(f"start={self.start!r} sent no centers; sites that did: {', '.join(replies)}")
         first = self.start or next(iter(replies))
-        owners = np.repeat(list(replies), [len(reply["counts"]) for reply in replies.values()])
-        centers = np.concatenate([reply["centroids"] for reply in replies.values()])
-        rows = np.concatenate([reply["counts"] for reply in replies.values()])
+        sent, site = gathered(replies.values())
+        centers, rows = sent["centroids"], sent["counts"]
+        owners = np.array(list(replies))[site]
 
         chosen = farthest_first(centers, min(self.k, len(centers)), np.flatnonzero(owners == first)[: self.k])
         weights = rows.astype(np.float64) if self.weighted else np.ones(len(rows))
@@ -71,7 +72,7 @@ class KFedAggregator(ClusteringAggregator):
             "anchors": anchors,
             "counts": np.bincount(tau, weights=rows, minlength=len(means)).astype(np.int64),
             "received_centroids": centers,
-            "received_site": np.unique(owners, return_inverse=True)[1].astype(np.int64),
+            "received_site": site,
         }
         diagnostics = {"received": float(len(centers))}
         task = {"centroids": means, "tau": tau, "tau_site": numbers}

@@ -20,6 +20,7 @@ from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import CLUSTERERS, cluster_means
 from flareclust.core.rounds import check_start, check_tol, movement, remember
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.replies import gathered
 from flareclust.typing import FloatArray, IntArray, Message
 from flareclust.validation import check_int
 
@@ -63,7 +64,7 @@ class LloydAggregator(ClusteringAggregator):
         if round_.step == UPDATE:
             return self._updated(round_, list(replies.values()))
         assert isinstance(self.start, str)
-        seeds = np.concatenate([reply["centroids"] for reply in replies.values()])
+        seeds = gathered(replies.values())[0]["centroids"]
         centroids, _ = cluster_means(seeds, self.k, self.start, rng)
         record = remember(round_.record, centroids, self.k)
         return Round({"centroids": centroids}, False, {"received": float(len(seeds))}, record, UPDATE)
@@ -88,9 +89,8 @@ def lloyd_merge(centroids: FloatArray, replies: Sequence[Message]) -> FloatArray
         centroids: what the sites were sent (k, d).
         replies: of each site `centroids` (c, d), `counts` (c,) and `cluster` (c,), which centroid each belongs to.
     """
-    rows = np.concatenate([reply["counts"] for reply in replies]).astype(np.float64)
-    points = np.concatenate([reply["centroids"] for reply in replies])
-    cluster = np.concatenate([reply["cluster"] for reply in replies])
+    sent, _ = gathered(replies)
+    rows, points, cluster = sent["counts"].astype(np.float64), sent["centroids"], sent["cluster"]
     total = np.bincount(cluster, weights=rows, minlength=len(centroids))
     # Sums about a point of the cluster itself lose nothing where the data lie far from zero. It is one of the points
     # received, so that the same replies give the same centroids and nothing moves once no row changes its cluster.
@@ -107,6 +107,6 @@ def lloyd_merge(centroids: FloatArray, replies: Sequence[Message]) -> FloatArray
 def rows_behind(k: int, replies: Sequence[Message]) -> IntArray:
     """Return how many rows the replies describe for each of the k centroids (k,)."""
     behind = np.zeros(k, dtype=np.int64)
-    cluster, rows = (np.concatenate([reply[name] for reply in replies]) for name in ("cluster", "counts"))
-    np.add.at(behind, cluster, rows)
+    sent, _ = gathered(replies)
+    np.add.at(behind, sent["cluster"], sent["counts"])
     return behind

@@ -18,6 +18,7 @@ import numpy as np
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.rounds import match
 from flareclust.executors.mavg import MAvgExecutor
+from flareclust.replies import gathered
 from flareclust.typing import FloatArray, IntArray, Message
 
 
@@ -36,11 +37,11 @@ class MAvgAggregator(ClusteringAggregator):
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Match and average."""
-        sent = [reply["centroids"] for reply in replies.values()]
-        centroids, matched = match_average(sent)
+        centroids, matched = match_average([reply["centroids"] for reply in replies.values()])
+        sent, site = gathered(replies.values())
         record = {
-            "received_centroids": np.concatenate(sent),
-            "received_site": np.repeat(np.arange(len(sent)), [len(one) for one in sent]),
+            "received_centroids": sent["centroids"],
+            "received_site": site,
             "matched": matched,
         }
         return Round({"centroids": centroids}, True, {"received": float(len(matched))}, record)

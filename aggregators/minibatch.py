@@ -19,6 +19,7 @@ from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.lloyd import kmeans
 from flareclust.core.rounds import movement, remember
 from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor
+from flareclust.replies import gathered
 from flareclust.typing import FloatArray, IntArray, Message
 from flareclust.validation import check_int
 
@@ -44,7 +45,7 @@ class MiniBatchAggregator(ClusteringAggregator):
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the seeds, or add the sites' means to the running ones."""
-        received = {name: np.concatenate([reply[name] for reply in replies.values()]) for name in self._fields(round_)}
+        received, _ = gathered(replies.values())
         if round_.step != SAMPLE:
             seeds = received["centroids"]
             centroids = kmeans(seeds, min(self.k, len(seeds)), rng).centroids
@@ -57,9 +58,6 @@ class MiniBatchAggregator(ClusteringAggregator):
         diagnostics["received"] = float(len(received["centroids"]))
         record = remember(round_.record, centroids, self.k) | {"seen": seen}
         return Round({"centroids": centroids}, round_.index >= self.rounds, diagnostics, record, SAMPLE)
-
-    def _fields(self, round_: Round) -> list[str]:
-        return list(self.schema(round_.step).fields)
 
 
 def running_means(

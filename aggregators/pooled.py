@@ -15,6 +15,7 @@ from flareclust.core.scores import stack, unstack, values_needed
 from flareclust.errors import JobFailed, UserError
 from flareclust.executors.base import SCORE
 from flareclust.executors.pooled import PooledExecutor
+from flareclust.replies import gathered
 from flareclust.typing import Message
 from flareclust.validation import check_bool, check_choice, check_int
 
@@ -55,13 +56,13 @@ class PooledAggregator(ClusteringAggregator):
         """Cluster what the sites sent; with `k_min`, for every k, and choose when the scores are in."""
         if round_.step == SCORE:
             return self._choose(round_, replies)
-        centers = np.concatenate([reply["centroids"] for reply in replies.values()])
-        rows = np.concatenate([reply["counts"] for reply in replies.values()])
+        sent, site = gathered(replies.values())
+        centers, rows = sent["centroids"], sent["counts"]
         weights = rows.astype(np.float64) if self.weighted else np.ones(len(rows))
         record = {
             "received_centroids": centers,
             "received_counts": rows,
-            "received_site": np.repeat(np.arange(len(replies)), [len(reply["counts"]) for reply in replies.values()]),
+            "received_site": site,
         }
         diagnostics = {"received": float(len(centers))}
         if self.k_min is None:

@@ -27,6 +27,7 @@ from flareclust.executors.base import SCORE
 from flareclust.executors.feca import LocalClusters, empirical_radii, remove_one_fit_many
 from flareclust.executors.lloyd import UPDATE
 from flareclust.executors.portfolio import PortfolioExecutor
+from flareclust.replies import gathered
 from flareclust.typing import FloatArray, Message
 from flareclust.validation import check_choice, check_int
 
@@ -75,9 +76,9 @@ class PortfolioAggregator(ClusteringAggregator):
             return self._chosen(round_, list(replies.values()))
         uploads = list(replies.values())
         solutions = [MEMBERS[member](uploads, self.k, self.restarts, rng) for member in self.members]
-        diagnostics = {"received": float(sum(len(upload["counts"]) for upload in uploads))}
-        record = {f"received_{name}": np.concatenate([u[name] for u in uploads]) for name in self.reply.fields}
-        record["received_site"] = np.repeat(np.arange(len(uploads)), [len(u["counts"]) for u in uploads])
+        sent, site = gathered(uploads)
+        diagnostics = {"received": float(len(site))}
+        record = {**{f"received_{name}": value for name, value in sent.items()}, "received_site": site}
         return Round(stack(solutions), False, diagnostics, record, SCORE)
 
     def _chosen(self, round_: Round, replies: Sequence[Message]) -> Round:
@@ -139,7 +140,7 @@ def by_feca(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Ge
 
 def by_kfed(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
     """Merge as k-FED does: from the first site's centroids, farthest-first to k, one Lloyd round on the centroids."""
-    centers = np.concatenate([upload["centroids"] for upload in uploads])
+    centers = gathered(uploads)[0]["centroids"]
     first = np.arange(min(k, len(uploads[0]["counts"])))
     chosen = farthest_first(centers, min(k, len(centers)), first)
     return lloyd_on_centers(centers, centers[chosen], np.ones(len(centers)), 1)[1]
@@ -147,13 +148,13 @@ def by_kfed(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Ge
 
 def by_pooled(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
     """Merge by k-means on all centroids, each weighted by its rows."""
-    weights = np.concatenate([upload["counts"] for upload in uploads]).astype(np.float64)
-    return weighted_kmeans(np.concatenate([upload["centroids"] for upload in uploads]), weights, k, restarts, rng)[0]
+    sent, _ = gathered(uploads)
+    return weighted_kmeans(sent["centroids"], sent["counts"].astype(np.float64), k, restarts, rng)[0]
 
 
 def by_unweighted(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
     """Merge by k-means on all centroids, which count equally."""
-    centers = np.concatenate([upload["centroids"] for upload in uploads])
+    centers = gathered(uploads)[0]["centroids"]
     return weighted_kmeans(centers, np.ones(len(centers)), k, restarts, rng)[0]
 
 
@@ -164,9 +165,9 @@ def by_sampled(uploads: Sequence[Message], k: int, restarts: int, rng: np.random
     rows: so a local cluster that lies between two clusters can be cut, which k-means on centroids cannot do.
     """
     start = by_pooled(uploads, k, restarts, rng)
-    centers = np.concatenate([upload["centroids"] for upload in uploads])
-    rows = np.concatenate([upload["counts"] for upload in uploads])
-    variance = np.concatenate([upload["sse"] for upload in uploads]) / rows / centers.shape[1]
+    sent, _ = gathered(uploads)
+    centers, rows = sent["centroids"], sent["counts"]
+    variance = sent["sse"] / rows / centers.shape[1]
     draws = np.minimum(rows, MADE_UP)
     noise = rng.normal(size=(int(draws.sum()), centers.shape[1]))
     means = np.add.reduceat(noise, np.cumsum(draws) - draws) / draws[:, None]

@@ -1,12 +1,14 @@
-"""The replies of one exchange: which can be used, and what is wrong with the others."""
+"""The replies of one exchange: which can be used, what is wrong with the others, and what came in all."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from flareclust.errors import BadMessage
 from flareclust.message import SECONDS, Schema
-from flareclust.typing import Message
+from flareclust.typing import IntArray, Message
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,18 @@ def accept(
                 del replies[site]
                 problems[site] = f"has {d} columns where {sharing} other sites have {usual}"
     return replies, problems, slowest
+
+
+def gathered(replies: Iterable[Message]) -> tuple[Message, IntArray]:
+    """Return what the sites sent in one exchange: every array with an axis end to end, in the order of the replies.
+
+    Returns:
+        The arrays by name, of c entries each, and for each entry the number of the reply that it came with (c,).
+    """
+    sent = list(replies)
+    names = [name for name, value in sent[0].items() if value.ndim]
+    arrays = {name: np.concatenate([reply[name] for reply in sent]) for name in names}
+    return arrays, np.repeat(np.arange(len(sent)), [len(reply[names[0]]) for reply in sent])
 
 
 def _seconds(value: object) -> float:

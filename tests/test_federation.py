@@ -12,7 +12,7 @@ from flareclust.executors.base import ASSESS, ClusteringExecutor, Task
 from flareclust.federation import quorum, run_federation
 from flareclust.message import SECONDS, Schema, counts
 from flareclust.registry import get
-from flareclust.replies import SiteReply, accept
+from flareclust.replies import SiteReply, accept, gathered
 from flareclust.typing import never
 
 
@@ -225,6 +225,19 @@ def test_an_empty_reply_counts_where_the_schema_has_it_and_the_columns_fit(colum
     replies, problems, _ = accept(schema, {"a": SiteReply(full), "b": SiteReply(empty), "c": SiteReply(other)}, "abc")
     assert list(replies) == (["a", "b", "c"] if taken else ["a", "c"])
     assert set(problems) == (set() if taken else {"b"})
+
+
+def test_replies_are_gathered_end_to_end_with_the_number_of_each():
+    replies = [
+        {"centroids": np.full((rows, 2), float(rows)), "counts": np.full(rows, rows), "inertia": np.array(1.0)}
+        for rows in (2, 0, 1)
+    ]
+    arrays, site = gathered(replies)
+    assert {name: value.tolist() for name, value in arrays.items()} == {
+        "centroids": [[2.0, 2.0], [2.0, 2.0], [1.0, 1.0]],
+        "counts": [2, 2, 1],
+    }
+    assert site.tolist() == [0, 0, 2]
 
 
 def test_values_whose_squares_overflow_are_refused_by_name(sites):
