@@ -1,6 +1,6 @@
 """The promises of all federated algorithms."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
 from itertools import product
 from typing import Any
@@ -15,7 +15,7 @@ from flareclust.metrics import pooled_label_free
 from flareclust.registry import Algorithm
 from flareclust.replies import SiteReply, accept
 from flareclust.seeding import stream
-from flareclust.typing import Message
+from flareclust.typing import FloatArray, Message
 
 
 def check_arguments_survive(algorithm: Algorithm) -> None:
@@ -69,12 +69,25 @@ def check_nothing_sent_is_a_row(algorithm: Algorithm) -> None:
     whole = np.repeat(np.arange(9.0)[:, None], 3, axis=1) + np.repeat([0.0, 90.0, 900.0], 3)[:, None]
     odd = (ordinary, lonely, repeated, repeated[-20:], ordinary[:5], joined, whole)
     for rows, min_count, k in product(odd, (1, 2), (3, 5)):
-        for task, arrays in exchanges(algorithm, {"site-1": rows}, k=k, min_count=min_count):
-            for name, field in algorithm.executor_class().schema(task.step).fields.items():
-                if field.axes[-1:] == ("d",):
-                    vectors = arrays[name].reshape(-1, rows.shape[1])
-                    gap = np.abs(vectors[:, None] - rows[None]).max(axis=2).min(initial=np.inf)
-                    ensure(bool(gap > 1e-12), algorithm, f"{name} holds a row of the site's data")
+        _ensure_no_row(algorithm, {"site-1": rows}, k, min_count=min_count)
+    # In many rounds of two sites: means that are likely to be rows, rows that come often, rows that are alone.
+    rng = np.random.default_rng(5)
+    blocks = [rng.integers(0, 4, (60, 2)), rng.normal(20, 5, (60, 2)), np.full((9, 2), -30.0), 90 * np.eye(2)]
+    rows = np.concatenate(blocks)
+    many = {name: n for name, n in {"rounds": 10, "polish": 3}.items() if name in algorithm.parameters()}
+    for k in (3, 8, 14):
+        _ensure_no_row(algorithm, {"site-1": rows, "site-2": rows[::2] + 0.25}, k, **many)
+
+
+def _ensure_no_row(algorithm: Algorithm, sites: Mapping[str, FloatArray], k: int, **params: int) -> None:
+    """Ensure that no vector sent in any step is a row of the site that sends it."""
+    for task, arrays in exchanges(algorithm, sites, k=k, **params):
+        rows = sites[task.site]
+        for name, field in algorithm.executor_class().schema(task.step).fields.items():
+            if field.axes[-1:] == ("d",):
+                vectors = arrays[name].reshape(-1, rows.shape[1])
+                gap = np.abs(vectors[:, None] - rows[None]).max(axis=2).min(initial=np.inf)
+                ensure(bool(gap > 1e-12), algorithm, f"{name} holds a row of the site's data")
 
 
 def check_small_clusters_stay(algorithm: Algorithm) -> None:

@@ -6,6 +6,8 @@ import pytest
 from flareclust import checks_always, checks_promises
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.checks import PromiseBroken, checks_for
+from flareclust.checks_tools import exchanges
+from flareclust.core import local
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import JobFailed
@@ -16,12 +18,31 @@ from flareclust.registry import Algorithm, algorithms, get
 from flareclust.seeding import stream
 from flareclust.typing import never
 
+SEEDED = [a for a in algorithms().values() if "seeds" in a.parameters()]
+assert {"fkm", "lloyd", "dkmpp", "minibatch"} <= {a.name for a in SEEDED}
+
 CASES = [(a, name, check) for a in algorithms().values() for name, check in checks_for(a)]
 
 
 @pytest.mark.parametrize(("algorithm", "name", "check"), CASES, ids=[f"{a.name}:{name}" for a, name, _ in CASES])
 def test_promise(algorithm, name, check):
     check(algorithm)
+
+
+@pytest.mark.parametrize("seeds", ["means", "rows"])
+@pytest.mark.parametrize("algorithm", SEEDED, ids=lambda a: a.name)
+def test_seeds_are_means_of_cells_and_rows_only_where_asked(algorithm, seeds):
+    rng = np.random.default_rng(0)
+    rows = np.repeat(20 * rng.normal(size=(4, 3)), 25, axis=0) + rng.normal(size=(100, 3))
+    first, *later = (sent.arrays["centroids"] for sent in exchanges(algorithm, {"site-1": rows}, k=4, seeds=seeds))
+    assert first.shape == (4, 3)
+    is_row = (first[:, None] == rows).all(axis=2).any(axis=1)
+    assert (is_row == (seeds == "rows")).all()
+    if seeds == "means":  # clusters stand so far apart that the means have the cells of the seeds
+        nearest = ((rows[:, None] - first) ** 2).sum(axis=2).argmin(axis=1)
+        np.testing.assert_allclose(first, [rows[nearest == c].mean(axis=0) for c in range(4)])
+    for centroids in later:
+        assert not (centroids[:, None] == rows).all(axis=2).any()
 
 
 def broken(**overrides) -> Algorithm:
@@ -92,6 +113,14 @@ def test_the_check_of_rows_notices_centroids_that_are_rows_by_chance(monkeypatch
     monkeypatch.setattr(feca, "may_leave", by_count_only)
     with pytest.raises(PromiseBroken, match="holds a row"):
         checks_always.check_nothing_sent_is_a_row(get("feca"))
+
+
+def test_the_check_of_rows_looks_at_later_rounds_too(monkeypatch):
+    """The seeds go another way, so that only what an update sends can be a row."""
+    monkeypatch.setattr(local, "describable", by_count_only)
+    for name in ("lloyd", "fkm"):
+        with pytest.raises(PromiseBroken, match="holds a row"):
+            checks_always.check_nothing_sent_is_a_row(get(name))
 
 
 def test_no_centroid_is_sent_that_lags_behind_its_cluster(monkeypatch):

@@ -223,41 +223,6 @@ def test_a_site_with_fewer_rows_than_min_count_refuses_both_steps() -> None:
         ask(np.eye(3), UPDATE, np.eye(3), min_count=5)
 
 
-def test_seeds_are_means_of_cells_and_rows_only_where_asked() -> None:
-    rng = np.random.default_rng(0)
-    rows = np.repeat(20 * rng.normal(size=(4, 3)), 25, axis=0) + rng.normal(size=(100, 3))
-    for seeds, are_rows in (("means", False), ("rows", True)):
-        sent = ask(rows, CLUSTER, k=4, seeds=seeds)
-        assert list(sent) == ["centroids"]
-        assert len(sent["centroids"]) == 4
-        found = (np.abs(sent["centroids"][:, None] - rows).max(axis=2) == 0).any(axis=1)
-        assert (found == are_rows).all()
-    means = ask(rows, CLUSTER, k=4)
-    nearest = ((rows[:, None] - means["centroids"]) ** 2).sum(axis=2).argmin(axis=1)
-    cells = [rows[nearest == c].mean(axis=0) for c in range(4)]
-    np.testing.assert_allclose(means["centroids"], cells)
-
-
-def test_nothing_sent_in_any_round_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(5)
-    # Rows whose means are likely to be rows, rows that come often, rows that are alone.
-    rows = np.vstack([rng.integers(0, 4, (60, 2)), rng.normal(20, 5, (60, 2)), np.full((9, 2), -30.0), 90 * np.eye(2)])
-    sent: list[Message] = []
-    local = LloydExecutor.local
-
-    def spy(self: LloydExecutor, *args: object) -> Message:
-        sent.append(local(self, *args))  # type: ignore[arg-type]
-        return sent[-1]
-
-    monkeypatch.setattr(LloydExecutor, "local", spy)
-    for k in (3, 8, 14):
-        run({"site-1": rows, "site-2": rows[::2] + 0.25}, k, rounds=10)
-    assert len(sent) > 20
-    for message in sent:
-        for part in (rows, rows[::2] + 0.25):
-            assert np.abs(message["centroids"][:, None] - part).max(axis=2).min() > 0
-
-
 # Settings
 
 

@@ -265,14 +265,6 @@ def test_the_mean_squared_error_falls_below_the_variance_and_about_as_1_over_m()
 # ---- what leaves a site ----
 
 
-def test_only_the_letter_sends_rows():
-    rows = np.random.default_rng(3).normal(size=(60, 2))
-    for params, is_row in [({}, False), ({"greedy": False}, False), ({"seeds": "rows"}, True), (LETTER, True)]:
-        found = sent(rows, 6, min_count=1, **params)["centroids"]
-        equal = (found[:, None] == rows[None]).all(axis=2).any(axis=1)
-        assert equal.all() if is_row else not equal.any()
-
-
 @pytest.mark.parametrize("seeds", ["means", "rows"])
 def test_cells_of_few_rows_stay(seeds):
     rng = np.random.default_rng(4)

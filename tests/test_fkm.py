@@ -363,19 +363,6 @@ def test_no_row_is_sent_in_any_round(min_count, local_iter):
             assert sent_["counts"].min() >= max(2, min_count)
 
 
-def test_rows_are_sent_only_by_the_letter(sites):
-    rows = sites["site-1"]
-
-    def rows_among(seeds):
-        first, second, *_ = rounds_of_one_site(rows, 4, seeds=seeds)
-        return [
-            int((np.abs(s["centroids"][:, None] - rows).max(axis=2).min(axis=1) == 0).sum()) for s in (first, second)
-        ]
-
-    assert rows_among("means") == [0, 0]
-    assert rows_among("rows") == [4, 0]
-
-
 # ---- settings ----
 
 
