@@ -111,7 +111,11 @@ class PortfolioAggregator(ClusteringAggregator):
 
 
 def check_members(members: object) -> list[str]:
-    """Return the names of the members, all of them for None, from a list or a text with commas, or raise UserError unless they are known and different."""
+    """Return the names of the members, from a list or a text with commas; all of them for None.
+
+    Raises:
+        UserError: they are not known, or not different.
+    """
     if members is None:
         return list(MEMBERS)
     if isinstance(members, str):

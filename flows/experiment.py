@@ -8,6 +8,8 @@ Tasks are thin; the work is in `flareclust.prepare`, `flareclust.experiment` and
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,16 +114,24 @@ def run_flow(experiment: Experiment, prepared: Prepared | None, out: Path, on_ro
     """Run the flow in this process with what only this process has: rows in memory, somebody watching the rounds."""
     token = _local.set(_Local(prepared, on_round))
     try:
-        start_server()
-        return experiment_flow(experiment, str(out))
+        with server_reached():
+            start_server()
+            return experiment_flow(experiment, str(out))
+    finally:
+        _local.reset(token)
+
+
+@contextmanager
+def server_reached() -> Iterator[None]:
+    """Say what to do, as a UserError, where Prefect cannot reach the server that it is set to use."""
+    try:
+        yield
     except RuntimeError as error:
         if "Failed to reach API" not in str(error):
             raise
         raise UserError(
             f"{error}; start that Prefect server, unset PREFECT_API_URL, or run without tracking (--no-track)"
         ) from error
-    finally:
-        _local.reset(token)
 
 
 def start_server() -> None:

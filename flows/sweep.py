@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 # First, because it sets Prefect's switches before that is imported.
-from flareclust.flows.experiment import start_server  # isort: split
+from flareclust.flows.experiment import server_reached, start_server  # isort: split
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
@@ -24,7 +24,6 @@ from prefect.futures import wait
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flareclust.errors import UserError
 from flareclust.report_sweep import write_files
 from flareclust.sweep import Sweep
 from flareclust.sweep import trials as trials_of
@@ -179,15 +178,10 @@ def tracked_runner(
 def _through_flow(study: _Study) -> None:
     """Run the flow; raise what ended it before it was through. Failed trials do not."""
     try:
-        start_server()
-        state = trials_flow(study.name, return_state=True)
-        if not state.is_completed() and state.message != failure(study.results.values()):
-            state.result()
+        with server_reached():
+            start_server()
+            state = trials_flow(study.name, return_state=True)
+            if not state.is_completed() and state.message != failure(study.results.values()):
+                state.result()
     except TerminationSignal:  # what Prefect makes of SIGTERM
         raise KeyboardInterrupt from None
-    except RuntimeError as error:
-        if "Failed to reach API" not in str(error):
-            raise
-        raise UserError(
-            f"{error}; start that Prefect server, unset PREFECT_API_URL, or run without tracking (--no-track)"
-        ) from error

@@ -26,12 +26,10 @@ from flareclust.papers.base import (
     with_found,
 )
 from flareclust.papers.feca_methods import OnSites, kfed
+from flareclust.papers.feca_values import MEASURES, SCALE
 from flareclust.plots import PALETTE
 from flareclust.seeding import stream
 from flareclust.trials import Cell, Measured, Trial
-
-SCALE = 1e4
-MEASURES = ("purity", "nmi")
 
 
 def _two_lines(

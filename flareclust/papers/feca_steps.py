@@ -25,10 +25,10 @@ from flareclust.papers.base import (
     with_found,
 )
 from flareclust.papers.feca_methods import ABLATED, FECA, Method, OnSites
+from flareclust.papers.feca_values import SCALE
 from flareclust.prepare import prepare
 from flareclust.trials import Cell, Measured, Trial
 
-SCALE = 1e4
 #: True centroids of the S-sets.
 K = 15
 

@@ -24,14 +24,13 @@ from flareclust.papers.base import (
     with_found,
 )
 from flareclust.papers.feca_methods import BASELINES, CENTRAL, CENTRAL_10, FECA, OURS, Method, kfed
+from flareclust.papers.feca_values import MEASURES, SCALE
 from flareclust.papers.samples import at_most
 from flareclust.trials import Cell, Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SCALE = 1e4
-MEASURES = ("purity", "nmi")
 #: Methods of the pictures.
 SHOWN = ("mavg", "ffcm-v2-r10", "kfed-k5", "feca", "feca-n10", "pooled", "portfolio", "central-n10")
 #: Rows of larger data sets that Table 2's form takes, and how many seeds: the paper has three runs.

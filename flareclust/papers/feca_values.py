@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from flareclust.papers.base import Value
 
+#: Unit of l2 in the tables, and the measures that need labels.
+SCALE = 1e4
+MEASURES = ("purity", "nmi")
 SPLITS = ("iid", "dirichlet:0.3", "dirichlet:0.1")
 SETS = ("s1", "s2", "s3", "s4")
 
