@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flareclust.errors import JobFailed
+from flareclust.errors import JobFailed, UserError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -149,3 +149,12 @@ def test_bad_parameters_are_refused_before_anything_starts(server, folder):
     with pytest.raises(ParameterTypeError, match="did you mean 'feca'"):
         experiment_flow({"algorithm": "fecca"})
     assert not (folder / "mlflow.db").exists()
+
+
+def test_a_server_out_of_reach_is_the_users_to_mend_and_nothing_else_is():
+    from flareclust.flows.experiment import server_reached
+
+    with pytest.raises(UserError, match="Failed to reach API at x; start that Prefect server"), server_reached():
+        raise RuntimeError("Failed to reach API at x")
+    with pytest.raises(RuntimeError, match="another reason"), server_reached():
+        raise RuntimeError("another reason")
