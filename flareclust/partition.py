@@ -1,7 +1,9 @@
 """How a data set is split over sites: who owns which row.
 
 A split is asked for by a specification such as "dirichlet:0.3"; `SPECS` lists them. Every row goes to exactly one site
-(with `owners:N`, to one at the most), and the same generator seed gives the same split. n rows, d features, m sites.
+(with `owners:N`, to one at the most), and the same generator seed gives the same split. Those that deal the columns too,
+so that the sites have different ones, are listed here and carried out by `partition_features.split_features`.
+n rows, d features, m sites.
 """
 
 import math
@@ -16,24 +18,59 @@ from numpy.typing import ArrayLike
 from flareclust import partition_draws as draws
 from flareclust.errors import UserError
 from flareclust.tables import check_rows
-from flareclust.typing import FloatArray, IntArray
+from flareclust.typing import Array, FloatArray, IntArray
 from flareclust.validation import did_you_mean
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a specification looks like and means, for the command line's help."""
+    """What a specification looks like and means, for the command line's help.
+
+    Attributes:
+        usage: how it is written.
+        text: what it does.
+        value: what follows the colon; a share lies between 0 and 1.
+        needs_labels: whether it needs the class of every row.
+        value_may_lack: whether it may be written without its value.
+        needs_owners: whether it needs to know whose each row is.
+        fixes_sites: whether the number of sites follows from the data or the set-up, whatever is asked for.
+        splits_columns: whether it deals the columns, too.
+    """
 
     usage: str
     text: str
-    value: Literal["no", "positive", "whole"] = "no"
+    value: Literal["no", "positive", "whole", "share"] = "no"
     needs_labels: bool = False
     value_may_lack: bool = False
     needs_owners: bool = False
+    fixes_sites: bool = False
+    splits_columns: bool = False
+
+
+_VALUES: Mapping[str, str] = MappingProxyType(
+    {
+        "positive": "a positive number",
+        "whole": "a whole number of at least 1",
+        "share": "a number between 0 and 1",
+    }
+)
 
 
 #: What may be written after the value; the first is meant where nothing is.
 _OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({"beta": ("nearest", "redraw")})
+
+#: The set-ups of a paper on sites with different columns.
+_BENCHMARKS: Mapping[str, str] = MappingProxyType(
+    {
+        "har-a1": "data set har: walking and sitting at 30 sites at random, 30 % of a site's columns at the next one, too",
+        "har-a2": "data set har: walking and sitting, a site per person, 10 % of the columns at every site",
+        "qmnist-a1": "data set qmnist: digits 0, 3, 7 at 10 sites at random, 30 % of a site's columns at the next one, too",
+        "qmnist-a2": "data set qmnist: digits 0, 3, 7 of ten writers, a site each, 10 % of the columns at every site",
+        "dim-a1": "a dim data set: 10 sites with 7 to 15 of the 16 clusters each, two for each of five sets of columns; "
+        "30 % of a set in the next one, too",
+        "dim-a2": "as dim-a1, but 10 % of the columns at every site, and each cluster cut along its first column",
+    }
+)
 
 SPECS: Mapping[str, Form] = MappingProxyType(
     {
@@ -60,8 +97,34 @@ SPECS: Mapping[str, Form] = MappingProxyType(
             "whole",
             value_may_lack=True,
             needs_owners=True,
+            fixes_sites=True,
         ),
-        "none": Form("none", "no split: the sites own their files"),
+        "none": Form("none", "no split: the sites own their files", fixes_sites=True),
+        "features-overlap": Form(
+            "features-overlap:S",
+            "rows at random, sites of equal size; every site has some columns only, a share S of them in common with the "
+            "next site: the columns that tell the classes apart best, where there are labels",
+            "share",
+            splits_columns=True,
+        ),
+        "features-shared": Form(
+            "features-shared:S",
+            "rows at random, sites of equal size; a share S of the columns at every site, those that tell the classes "
+            "apart best where there are labels, and each of the others at one site",
+            "share",
+            splits_columns=True,
+        ),
+        **{
+            name: Form(
+                name,
+                text,
+                needs_labels=True,
+                needs_owners=name in ("har-a2", "qmnist-a2"),
+                fixes_sites=True,
+                splits_columns=True,
+            )
+            for name, text in _BENCHMARKS.items()
+        },
     }
 )
 
@@ -78,6 +141,11 @@ class Spec:
         value = "" if self.value is None else ":" + repr(float(self.value)).removesuffix(".0")
         return self.name + value + (f",{self.option}" if self.option else "")
 
+    @property
+    def splits_columns(self) -> bool:
+        """Return whether the sites get different columns: then `partition_features.split_features` carries it out."""
+        return SPECS[self.name].splits_columns
+
 
 def parse(spec: str | Spec) -> Spec:
     """Parse a specification such as "iid", "clusters:3" or "beta:0.1,redraw".
@@ -86,11 +154,6 @@ def parse(spec: str | Spec) -> Spec:
         UserError: the name is unknown, or the value is missing, superfluous or out of range.
     """
     name, colon, rest = str(spec).strip().partition(":")
-    if name.startswith("features-"):
-        raise UserError(
-            f"partition {str(spec)!r}: feature partitions belong to the algorithms for partially overlapping "
-            f"columns, which this version does not have yet; choose one of {_usages()}"
-        )
     if (form := SPECS.get(name)) is None:
         raise UserError(f"unknown partition {name!r}{did_you_mean(name, SPECS)}; choose one of {_usages()}")
     if form.value == "no":
@@ -112,9 +175,9 @@ def _value(name: str, form: Form, number: str) -> float:
         value = float(number)
     except ValueError:
         value = math.nan
-    if not 0 < value < math.inf or (form.value == "whole" and value != int(value)):
-        kind = "a whole number of at least 1" if form.value == "whole" else "a positive number"
-        raise UserError(f"partition {name!r} needs {kind}, got {number!r}; write {form.usage!r}")
+    below = 1 if form.value == "share" else math.inf
+    if not 0 < value < below or (form.value == "whole" and value != int(value)):
+        raise UserError(f"partition {name!r} needs {_VALUES[form.value]}, got {number!r}; write {form.usage!r}")
     return value
 
 
@@ -165,10 +228,15 @@ def partition(
         "site-1" ... "site-m", each with its row numbers in ascending order.
 
     Raises:
-        UserError: the specification is wrong or is "none", labels or owners are missing or do not fit, m is not between
-            1 and n, or `clusters` cannot place the classes.
+        UserError: the specification is wrong, is "none" or deals columns, too; labels or owners are missing or do not
+            fit, m is not between 1 and n, or `clusters` cannot place the classes.
     """
     spec = parse(spec)
+    if spec.splits_columns:
+        raise UserError(
+            f"partition '{spec}' deals columns as well as rows, and partition() deals rows only; "
+            "call flareclust.partition_features.split_features"
+        )
     if spec.name == "none":
         splits = _usages(name for name in SPECS if name != "none")
         raise UserError(
@@ -179,10 +247,7 @@ def partition(
     n = len(X)
     if spec.name == "owners":
         return _by_owner(spec, owners, n)
-    if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or m < 1:
-        raise UserError(f"the number of sites must be a whole number of at least 1, got {m!r}")
-    if m > n:
-        raise UserError(f"more sites ({m}) than rows ({n}); every site needs at least one row")
+    check_sites(m, n)
     classes = _classes(spec, y, n)
     match spec:
         case Spec("iid"):
@@ -202,10 +267,24 @@ def partition(
     return {f"site-{i + 1}": np.flatnonzero(owner == i) for i in range(m)}
 
 
-def _classes(spec: Spec, y: ArrayLike | None, n: int) -> IntArray:
-    """Return the class of each row as 0 ... number of classes - 1, empty where the specification needs none."""
-    if not SPECS[spec.name].needs_labels:
-        return np.empty(0, dtype=np.int64)
+def check_sites(m: object, n: int) -> None:
+    """Refuse a number of sites that is not whole and between 1 and n, the number of rows.
+
+    Raises:
+        UserError: it is not.
+    """
+    if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or m < 1:
+        raise UserError(f"the number of sites must be a whole number of at least 1, got {m!r}")
+    if m > n:
+        raise UserError(f"more sites ({m}) than rows ({n}); every site needs at least one row")
+
+
+def check_labels(spec: Spec, y: ArrayLike | None, n: int) -> Array:
+    """Return the n rows' classes (n,) as they are.
+
+    Raises:
+        UserError: there are none, or not one per row.
+    """
     if y is None:
         raise UserError(
             f"partition '{spec}' needs a class label for every row, and the data have none; {_undemanding()} work without"
@@ -213,10 +292,15 @@ def _classes(spec: Spec, y: ArrayLike | None, n: int) -> IntArray:
     labels = np.asarray(y)
     if labels.shape != (n,):
         raise UserError(f"expected one label per row, shape ({n},), got shape {labels.shape}")
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    return labels
 
 
-def _by_owner(spec: Spec, owners: ArrayLike | None, n: int) -> dict[str, IntArray]:
+def check_owners(spec: Spec, owners: ArrayLike | None, n: int) -> Array:
+    """Return the n rows' owners (n,) as they are.
+
+    Raises:
+        UserError: there are none, or not one per row.
+    """
     if owners is None:
         raise UserError(
             f"partition '{spec}' needs to know whose each row is, which is known of the data sets garst_grid, femnist, "
@@ -225,6 +309,18 @@ def _by_owner(spec: Spec, owners: ArrayLike | None, n: int) -> dict[str, IntArra
     owner = np.asarray(owners)
     if owner.shape != (n,):
         raise UserError(f"expected one owner per row, shape ({n},), got shape {owner.shape}")
+    return owner
+
+
+def _classes(spec: Spec, y: ArrayLike | None, n: int) -> IntArray:
+    """Return the class of each row as 0 ... number of classes - 1, empty where the specification needs none."""
+    if not SPECS[spec.name].needs_labels:
+        return np.empty(0, dtype=np.int64)
+    return np.unique(check_labels(spec, y, n), return_inverse=True)[1].astype(np.int64)
+
+
+def _by_owner(spec: Spec, owners: ArrayLike | None, n: int) -> dict[str, IntArray]:
+    owner = check_owners(spec, owners, n)
     numbers = np.unique(owner)
     m = len(numbers) if spec.value is None else int(spec.value)
     if m > len(numbers):
@@ -235,5 +331,7 @@ def _by_owner(spec: Spec, owners: ArrayLike | None, n: int) -> dict[str, IntArra
 def _undemanding() -> str:
     """Return how to write the splits that need neither labels nor owners."""
     return _usages(
-        name for name, form in SPECS.items() if not (form.needs_labels or form.needs_owners) and name != "none"
+        name
+        for name, form in SPECS.items()
+        if not (form.needs_labels or form.needs_owners or form.splits_columns) and name != "none"
     )

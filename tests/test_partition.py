@@ -295,6 +295,8 @@ def test_far_below_the_distances_the_split_is_by_inverse_distance() -> None:
         ("none", Spec("none")),
         ("owners", Spec("owners")),
         ("owners:10", Spec("owners", 10.0)),
+        ("features-overlap:0.3", Spec("features-overlap", 0.3)),
+        ("qmnist-a2", Spec("qmnist-a2")),
     ],
 )
 def test_specifications_are_parsed_and_written_back(text: str, spec: Spec) -> None:
@@ -332,7 +334,12 @@ def test_writing_a_specification_loses_nothing(value: float) -> None:
         ("beta:0.1,furthest", "no option 'furthest'; write 'beta:B"),
         ("beta:0.1,", "no option ''"),
         ("power:1,nearest", "no option 'nearest'"),
-        ("features-overlap:0.3", "partially overlapping columns, which this version does not have yet"),
+        ("features-overlap", "'features-overlap' needs a value; write 'features-overlap:S'"),
+        ("features-overlap:1", "'features-overlap' needs a number between 0 and 1, got '1'"),
+        ("features-shared:0", "needs a number between 0 and 1"),
+        ("features-shared:nan", "needs a number between 0 and 1"),
+        ("feature-shared:0.1", r"unknown partition 'feature-shared' \(did you mean 'features-shared'"),
+        ("har-a1:0.3", "'har-a1' takes no value"),
     ],
 )
 def test_wrong_specifications_say_what_to_write(text: str, message: str) -> None:
@@ -346,7 +353,11 @@ def test_every_listed_specification_has_a_line_of_help_and_works() -> None:
         assert form.usage.startswith(name)
         assert form.text
         assert "\n" not in form.text
-        if name != "none":
+        if form.splits_columns:
+            spec = name if form.value == "no" else f"{name}:0.5"
+            with pytest.raises(UserError, match=rf"'{spec}' deals columns as well as rows.*split_features"):
+                partition(spec, X, y, 3, np.random.default_rng(0))
+        elif name != "none":
             spec = name if form.value == "no" or form.value_may_lack else f"{name}:2"
             assert len(partition(spec, X, y, 3, np.random.default_rng(0), owners=np.arange(len(X)) % 3)) == 3
 
