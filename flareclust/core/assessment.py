@@ -83,18 +83,26 @@ def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float |
         "inertia": float(np.sum(sums["sse"])),
         "simplified_silhouette": float(np.sum(sums["silhouette"]) / counts.sum()) if several else None,
         "davies_bouldin": (
-            _davies_bouldin(centroids[inhabited], sums["scatter"][inhabited] / counts[inhabited]) if several else None
+            davies_bouldin(_separation(centroids[inhabited]), sums["scatter"][inhabited] / counts[inhabited])
+            if several
+            else None
         ),
     }
 
 
-def _davies_bouldin(centroids: FloatArray, scatter: FloatArray) -> float | None:
-    """Compute the index for two or more clusters; None where two centroids coincide."""
-    worst = []
-    for r, centroid in enumerate(centroids):
-        separation = np.sqrt(((centroids - centroid) ** 2).sum(axis=1))
-        separation[r] = np.inf
-        if separation.min() == 0:
-            return None
-        worst.append(((scatter + scatter[r]) / separation).max())
-    return float(np.mean(worst))
+def davies_bouldin(separation: FloatArray, scatter: FloatArray) -> float | None:
+    """Return the index of two or more clusters; None where two centroids coincide or cannot be compared.
+
+    Args:
+        separation: distances of the centroids (k, k).
+        scatter: mean distance of each cluster's rows to its centroid (k,).
+    """
+    apart = separation[~np.eye(len(scatter), dtype=bool)]
+    if not (apart > 0).all():
+        return None
+    ratio = (scatter + scatter[:, None]) / np.where(np.eye(len(scatter), dtype=bool), np.inf, separation)
+    return float(ratio.max(axis=1).mean())
+
+
+def _separation(centroids: FloatArray) -> FloatArray:
+    return np.stack([np.sqrt(((centroids - centroid) ** 2).sum(axis=1)) for centroid in centroids])

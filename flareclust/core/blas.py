@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
+from threading import RLock
 
 from threadpoolctl import threadpool_limits
 
 # The limit holds for the whole process: a second thread that sets and lifts it meanwhile would undo it for the first.
-_lock = Lock()
+_lock = RLock()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit BLAS, and scikit-learn's OpenMP, to one thread; only one caller at a time is inside."""
+    """Limit BLAS, and scikit-learn's OpenMP, to one thread; only one thread at a time is inside."""
     with _lock, threadpool_limits(1):
         yield

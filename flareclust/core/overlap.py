@@ -1,0 +1,126 @@
+"""Which sites share columns: the graph that decides whether, and how, their centroids can be compared.
+
+Source: Maritan, Schenato, "Distributed clustering in partially overlapping feature spaces", section 3.3. The vertices
+are the sites, and an edge joins two sites that share a column. The paper asks this of every true cluster's graph, and
+that its sites observe all columns together; nobody knows the true clusters, so what is judged is the graph of all sites.
+Where some sites lack a cluster, its graph may fall apart, or its sites miss a column, though all sites together do not;
+but if any two sites share a column, so do any two that have the cluster.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse.csgraph import connected_components
+
+from flareclust.errors import UserError
+from flareclust.typing import BoolArray
+
+#: A site's name is told in a text only where there are at most so many.
+_NAMED = 5
+
+
+class Verdict(NamedTuple):
+    """What the overlap of the sites' columns allows.
+
+    Attributes:
+        connected: every site is joined to every other by a path of overlaps.
+        complete: any two sites share a column.
+        assumption_1: what Assumption 1 asks of the graph holds. It asks besides that the rows of a cluster are
+            distributed alike at all sites that have it, which cannot be checked.
+        assumption_2: what Assumption 2 asks of the graph holds.
+        method: "A", or "B".
+        text: the same in words.
+    """
+
+    connected: bool
+    complete: bool
+    assumption_1: bool
+    assumption_2: bool
+    method: Literal["A", "B"]
+    text: str
+
+
+def components(masks: ArrayLike) -> list[list[int]]:
+    """Return the connected components of the graph of sites, each with its sites' numbers in ascending order.
+
+    They come in the order of their first sites. A site without a column is a component of its own.
+
+    Args:
+        masks: which site has which column (m, D) bool.
+
+    Raises:
+        UserError: masks are not (m, D) of true and false, m >= 1.
+    """
+    count, labels = connected_components(_edges(_as_masks(masks)), directed=False)
+    found = [np.flatnonzero(labels == c).tolist() for c in range(count)]
+    return sorted(found)
+
+
+def judge_overlap(masks: ArrayLike, sites: Sequence[str]) -> Verdict:
+    """Return which assumptions the overlap of columns supports, and which method follows.
+
+    Any two sites share a column: method B, which needs nothing known about distributions. Connected otherwise:
+    method A, whose assumption of like distributions nobody can check. Not connected: method B, as the paper does in a
+    case that it does not support, and a text that names the components.
+
+    Args:
+        masks: which site has which column (m, D) bool.
+        sites: their names (m,).
+
+    Raises:
+        UserError: masks are not (m, D) of true and false, m >= 1, or do not fit the names.
+    """
+    known = _as_masks(masks)
+    if len(sites) != len(known):
+        raise UserError(f"sites must be {len(known)} names, one for each row of masks, got {len(sites)}")
+    complete, parts = bool(_edges(known).all()), components(known)
+    if complete:
+        text = (
+            "any two sites share a column: what Assumption 2 asks of the graph holds, and method B needs nothing known "
+            "about the distribution of the rows over the sites"
+        )
+        return Verdict(True, True, True, True, "B", text)
+    if len(parts) == 1:
+        text = (
+            f"all sites are connected by shared columns, with {_apart(known, sites)}: method A, which assumes that the "
+            "rows of a cluster are distributed alike at all sites (Assumption 1); nobody can check that"
+        )
+        return Verdict(True, False, True, False, "A", text)
+    listed = "; ".join(f"{{{_some([sites[i] for i in part])}}}" for part in parts)
+    text = (
+        f"warning: the sites fall into {len(parts)} parts without a shared column: {listed}. Neither assumption holds, "
+        "and no cluster of one part can be told to be one of another; cluster the parts one by one, or add a site that "
+        "has columns of both"
+    )
+    return Verdict(False, False, False, False, "B", text)
+
+
+def _edges(masks: BoolArray) -> BoolArray:
+    """Return which sites share a column (m, m); every site is joined to itself."""
+    counted = masks.astype(np.float64)
+    joined: BoolArray = (counted @ counted.T > 0) | np.eye(len(masks), dtype=np.bool_)
+    return joined
+
+
+def _apart(masks: BoolArray, sites: Sequence[str]) -> str:
+    """Return in words the first pair of sites that share no column, and how many there are."""
+    i, j = np.nonzero(np.triu(~_edges(masks)))
+    pairs = "one pair" if len(i) == 1 else f"{len(i)} pairs"
+    return f"{pairs} of them without a common one (first {sites[int(i[0])]} and {sites[int(j[0])]})"
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the names, or the first of them and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _as_masks(masks: ArrayLike) -> BoolArray:
+    known = np.asarray(masks)
+    if known.ndim != 2 or len(known) == 0 or known.dtype != np.bool_:
+        raise UserError(
+            f"masks must be true or false for each site and column, (m, D), got shape {known.shape} of {known.dtype}"
+        )
+    return known
