@@ -5,6 +5,9 @@ import numpy as np
 from flareclust.errors import Refusal
 from flareclust.typing import BoolArray, FloatArray, IntArray
 
+#: Fewer rows than this tell each other's values by their mean and variance.
+LEAST_ROWS = 3
+
 
 def describable(data: FloatArray, labels: IntArray, centroids: FloatArray, min_count: int) -> BoolArray:
     """Return which of the k clusters may be described to others.

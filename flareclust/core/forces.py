@@ -1,0 +1,235 @@
+"""Attraction between clusters of points that know different columns.
+
+Source: Maritan, Schenato, "Distributed clustering in partially overlapping feature spaces", section 5.1, equation 10.
+Two points attract each other by the scaled distance between them (core/masked_distances.py, S = all points) to the power
+-w; two points without a common column do not. N is the number of points, D that of columns, c that of clusters.
+
+Readings, and what is added:
+1. The scaled distance is taken to be at least 1e-12: proxies of clusters without spread may coincide.
+2. Clusters count as having no common column where the divisor of equation 2 is 0: where no two points differ in their
+   common columns or, for cosine, the extremes point the same way, as they always do in one column of positive numbers.
+   Distances of 0 that tell nothing would outweigh all others.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flareclust.core.blas import one_thread
+from flareclust.core.kernels import as_labels
+from flareclust.core.masked_distances import PHIS, Extremes, as_masked, blocks, extremes
+from flareclust.errors import UserError
+from flareclust.typing import BoolArray, FloatArray, IntArray
+from flareclust.validation import check_choice
+
+#: Least scaled distance (reading 1).
+_NEAREST = 1e-12
+
+#: Largest exponent for which the attraction of coinciding points, added up, is a finite number.
+_LARGEST_W = 20
+
+#: A squared distance this far below the squared lengths is computed again from differences.
+_CLOSE = 1e-6
+
+#: Points of one site that are compared at once, if its clusters are no larger.
+_POINTS = 2048
+
+
+class Forces(NamedTuple):
+    """Attraction between c clusters, both (c, c), symmetric, with 0 on the diagonal.
+
+    Attributes:
+        force: over the comparable pairs of points from two clusters, the sum of distance to the power -w.
+        pairs: number of these pairs, int64.
+    """
+
+    force: FloatArray
+    pairs: IntArray
+
+
+class PointSums(NamedTuple):
+    """Sums over the points of each cluster, as each point sees them.
+
+    Attributes:
+        sums: (N, c), 0 where the point and the cluster are not comparable.
+        comparable: whether clusters have common columns that tell something (reading 2), (c, c).
+        size: points of each cluster (c,).
+    """
+
+    sums: FloatArray
+    comparable: BoolArray
+    size: IntArray
+
+
+def pair_forces(points: ArrayLike, cluster: ArrayLike, w: float = 2.0, phi: str = "euclidean") -> Forces:
+    """Return the attraction between all pairs of clusters: f' of equation 10, and the number of pairs behind it.
+
+    Args:
+        points: (N, D), NaN where unknown. All points of a cluster know the same columns, those of its site.
+        cluster: of each point (N,), every number from 0 to c - 1.
+        w: exponent, 1 < w <= 20. The larger, the more the nearest pairs decide.
+        phi: "euclidean" or "cosine".
+
+    Returns:
+        Forces. Time O(N^2 D / 2) where all know all columns, less where sites know few; memory O(N (D + c)).
+
+    Raises:
+        UserError: for input that does not fit the above.
+    """
+    if not 1 < w <= _LARGEST_W:
+        raise UserError(f"w must be a number above 1 and at most {_LARGEST_W}, got {w!r}; the paper uses 2")
+
+    def pull(distance: FloatArray) -> FloatArray:
+        np.maximum(distance, _NEAREST, out=distance)
+        attraction: FloatArray = 1 / (distance * distance) if w == 2 else distance**-w
+        return attraction
+
+    sums, comparable, size = point_sums(points, cluster, pull, phi)
+    order = np.argsort(np.asarray(cluster), kind="stable")
+    force = np.triu(np.add.reduceat(sums[order], np.cumsum(size) - size, axis=0), 1)
+    pairs = np.where(comparable, np.outer(size, size), 0)
+    np.fill_diagonal(pairs, 0)
+    return Forces(force + force.T, pairs)
+
+
+def point_sums(
+    points: ArrayLike, cluster: ArrayLike, term: Callable[[FloatArray], FloatArray], phi: str = "euclidean"
+) -> PointSums:
+    """Return for every point and cluster the sum of `term` of the scaled distances to the cluster's points.
+
+    Args:
+        points, cluster, phi: as for `pair_forces`.
+        term: of distances (a, b), which it may overwrite. A point's distance to itself, 0, is among them.
+
+    Raises:
+        UserError: as for `pair_forces`.
+    """
+    values, labels, over = _checked(points, cluster, phi)
+    size, first = np.bincount(labels), np.unique(labels, return_index=True)[1]
+    masks, site = np.unique(~np.isnan(values[first]), axis=0, return_inverse=True)
+    site = site.reshape(-1)
+    # Clusters of one site side by side, and the points in this order of clusters.
+    ordered = np.argsort(site, kind="stable")
+    place = np.argsort(ordered)
+    order = np.argsort(place[labels], kind="stable")
+    values, ends = values[order], np.concatenate([[0], np.cumsum(size[ordered])])
+    sums = np.zeros((len(labels), len(size)))
+    scales = np.array([[_scale(over, mine & theirs, phi) for theirs in masks] for mine in masks])
+    with one_thread():
+        pieces = _pieces(site[ordered], ends)
+        for i, mine in enumerate(pieces):
+            for theirs in pieces[i:]:
+                g, h = site[ordered[[mine[0], theirs[0]]]]
+                if scales[g, h] > 0:
+                    _add_between(sums, values, ends, mine, theirs, masks[g] & masks[h], scales[g, h], term, phi)
+    unsorted = np.empty_like(sums)
+    unsorted[order] = sums[:, place]
+    return PointSums(unsorted, (scales > 0)[np.ix_(site, site)], size)
+
+
+def _pieces(site: IntArray, ends: IntArray) -> list[range]:
+    """Return ranges of clusters of one site each, in order, with about as many points as fit into a block."""
+    pieces, first = [], 0
+    for p in range(1, len(site) + 1):
+        if p == len(site) or site[p] != site[first] or ends[p + 1] - ends[first] > _POINTS:
+            pieces.append(range(first, p))
+            first = p
+    return pieces
+
+
+def _add_between(
+    sums: FloatArray,
+    values: FloatArray,
+    ends: IntArray,
+    mine: range,
+    theirs: range,
+    common: BoolArray,
+    scale: float,
+    term: Callable[[FloatArray], FloatArray],
+    phi: str,
+) -> None:
+    """Add to the sums of the points in two pieces what they are to each other; points of cluster p end at ends[p + 1]."""
+
+    def prepared(points: FloatArray) -> FloatArray:
+        kept = points if common.all() else points[:, common]
+        return kept if phi == "euclidean" else _directions(kept)
+
+    begin = ends[theirs[0]]
+    others = prepared(values[begin : ends[theirs[-1] + 1]])
+    own = others if mine == theirs else prepared(values[ends[mine[0]] : ends[mine[-1] + 1]])
+    for p in mine:
+        q = max(p, theirs[0])  # pairs within a piece once
+        later, start = others[ends[q] - begin :], ends[q : theirs[-1] + 1] - ends[q]
+        for some in blocks(int(ends[p + 1] - ends[p]), len(later)):
+            rows = slice(ends[p] + some.start, min(ends[p] + some.stop, ends[p + 1]))
+            found = term(_distances(own[rows.start - ends[mine[0]] : rows.stop - ends[mine[0]]], later, phi) / scale)
+            sums[rows, q : theirs[-1] + 1] += np.add.reduceat(found, start, axis=1)
+            skipped = ends[p + 1] - ends[p] if p == q else 0  # a cluster with itself is in these rows twice already
+            sums[ends[q] + skipped : ends[theirs[-1] + 1], p] += found[:, skipped:].sum(axis=0)
+
+
+def _distances(x: FloatArray, y: FloatArray, phi: str) -> FloatArray:
+    """Return the distances (a, b) between points (a, d) of one cluster and others (b, d); for cosine, of directions.
+
+    Computed as |x|^2 + |y|^2 - 2 x.y. With a point of the cluster for origin, few digits are lost even where clusters are small
+    and far from each other; pairs that lose half of theirs all the same are computed again from differences.
+    """
+    origin = x[0]
+    x, y = x - origin, y - origin
+    xx, yy = np.einsum("id,id->i", x, x), np.einsum("jd,jd->j", y, y)
+    squared = x @ y.T
+    squared *= -2
+    total = xx[:, None] + yy
+    squared += total
+    total *= _CLOSE
+    i, j = np.nonzero(squared < total)
+    for some in blocks(len(i), x.shape[1]):
+        difference = x[i[some]] - y[j[some]]
+        squared[i[some], j[some]] = np.einsum("id,id->i", difference, difference)
+    return np.sqrt(squared, out=squared) if phi == "euclidean" else np.multiply(squared, 0.5, out=squared)
+
+
+def _scale(over: Extremes, common: BoolArray, phi: str) -> float:
+    """Return equation 2 on the common columns; 0 where distances have no scale (reading 2)."""
+    if not common.any():
+        return 0.0
+    ends = np.stack([over.high[common], over.low[common]])
+    if phi == "euclidean":
+        return float(np.sqrt(((ends[0] - ends[1]) ** 2).sum()))
+    u, v = _directions(ends)
+    divisor = float(((u - v) ** 2).sum()) / 2
+    return divisor if divisor > _NEAREST else 0.0
+
+
+def _directions(points: FloatArray) -> FloatArray:
+    """Return points (a, d) as unit vectors (a, d + 1): half their squared distance is 1 - cos.
+
+    The last column is 1 for a zero vector, whose distance to all others then is 1.
+    """
+    length = np.sqrt((points**2).sum(axis=1, keepdims=True))
+    return np.hstack([np.divide(points, length, out=np.zeros_like(points), where=length > 0), length == 0])
+
+
+def _checked(points: ArrayLike, cluster: ArrayLike, phi: str) -> tuple[FloatArray, IntArray, Extremes]:
+    """Return points without the columns that tell nothing (reading 2), their clusters, and their extremes."""
+    values = as_masked(points, "points")
+    check_choice("phi", phi, PHIS)
+    if len(values) == 0:
+        raise UserError("points must have at least one row, got none")
+    labels = as_labels(cluster, len(values), len(values))
+    sizes, first = np.bincount(labels), np.unique(labels, return_index=True)[1]
+    if not sizes.all():
+        raise UserError(
+            f"cluster must hold every number from 0 to {len(sizes) - 1}; {int(sizes.argmin())} has no point"
+        )
+    known = ~np.isnan(values)
+    if (known != known[first][labels]).any():
+        raise UserError("all points of a cluster must know the same columns, those of its site")
+    over = extremes(values)
+    if phi == "euclidean":
+        size = np.fmax(np.abs(over.high), np.abs(over.low))
+        tells = over.high - over.low > 1e-12 * size
+        values, over = values[:, tells], Extremes(over.high[tells], over.low[tells])
+    return values, labels, over
