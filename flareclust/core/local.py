@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from flareclust.core.disclosure import describable, may_leave
+from flareclust.core.disclosure import LEAST_ROWS, describable, may_leave
 from flareclust.core.lloyd import Clustering, assign, kmeans, settle
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.errors import Refusal
@@ -113,6 +113,28 @@ def _may_leave(data: FloatArray, found: Clustering, min_count: int) -> BoolArray
     return may_leave(data, found.labels, found.centroids, min_count)
 
 
+def without_remainder(data: FloatArray, found: Sendable, min_count: int) -> Sendable:
+    """Return the clusters that may be described where sums over all rows (n, d) are known, too.
+
+    What is known of all rows, less what the clusters tell, is told of the rows that are kept back. So these must be none,
+    or several that could be described themselves; until then, the smallest cluster joins them. With none left, the
+    result is empty.
+    """
+    labels, kept = found.labels, np.ones(len(found.counts), dtype=bool)
+    while kept.any() and not _may_be_told(data[~np.append(kept, False)[labels]], min_count):
+        kept[np.flatnonzero(kept)[found.counts[kept].argmin()]] = False
+    keep = np.flatnonzero(kept)
+    return Sendable(found.centroids[keep], found.counts[keep], _relabel(labels, keep, len(kept)), found.source[keep])
+
+
+def _may_be_told(rows: FloatArray, min_count: int) -> bool:
+    """Return whether sums over these rows (n, d) may be known to others: there are none, or enough that differ."""
+    if not len(rows):
+        return True
+    together = np.zeros(len(rows), dtype=np.int64)
+    return bool(describable(rows, together, rows.mean(axis=0)[None], max(min_count, LEAST_ROWS))[0])
+
+
 def _sendable(found: Clustering, source: IntArray, mask: BoolArray) -> Sendable:
     keep = np.flatnonzero(mask)
     labels = _relabel(found.labels, keep, len(found.counts))
@@ -120,6 +142,6 @@ def _sendable(found: Clustering, source: IntArray, mask: BoolArray) -> Sendable:
 
 
 def _relabel(labels: IntArray, keep: IntArray, k: int) -> IntArray:
-    new = np.full(k, -1, dtype=np.int64)
+    new = np.full(k + 1, -1, dtype=np.int64)  # the last one for rows of no cluster, -1
     new[keep] = np.arange(len(keep))
     return new[labels]
