@@ -13,8 +13,9 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.aggregator import Aggregator
 
+from flareclust.core.assessment import label_free_metrics
 from flareclust.errors import JobFailed
-from flareclust.executors.base import CLUSTER, REFUSED, ROUND, SCORE
+from flareclust.executors.base import CLUSTER, DESCRIBE, REFUSED, ROUND, SCORE
 from flareclust.message import Schema
 from flareclust.replies import SiteReply, accept
 from flareclust.seeding import SERVER, stream
@@ -33,7 +34,7 @@ class Round:
         diagnostics: plain numbers about this round, for logs and metrics.
         record: arrays that stay on the server and go into result.npz, e.g. the centroids as they were received.
         step: what the sites are asked to do next: `CLUSTER`, or one of the algorithm's `steps`.
-        index: number of rounds merged so far.
+        index: number of rounds merged so far; the description of columns is none.
     """
 
     task: Message = field(default_factory=dict)
@@ -89,7 +90,8 @@ class ClusteringAggregator(Aggregator, ABC):
         """Keep a site's reply if it has the form of `reply`; return whether it was kept."""
         site = str(shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, None) or "an unnamed site")
         reply = SiteReply(*unpack(shareable))
-        _, problems, _ = accept(self.schema(self._round.step), {site: reply}, [site], expected_sizes(self._round))
+        sizes, own = expected_sizes(self._round), self.own_sizes(self._round)
+        _, problems, _ = accept(self.schema(self._round.step), {site: reply}, [site], sizes, own)
         if problems:
             self.log_warning(fl_ctx, f"{site} {problems[site]}")
             return False
@@ -98,8 +100,8 @@ class ClusteringAggregator(Aggregator, ABC):
 
     def aggregate(self, fl_ctx: FLContext) -> Shareable:
         """Merge the replies kept since the last `reset` and return the next task."""
-        sizes = expected_sizes(self._round)
-        replies, problems, _ = accept(self.schema(self._round.step), self._replies, list(self._replies), sizes)
+        sizes, own = expected_sizes(self._round), self.own_sizes(self._round)
+        replies, problems, _ = accept(self.schema(self._round.step), self._replies, list(self._replies), sizes, own)
         for site, problem in problems.items():
             self.log_warning(fl_ctx, f"{site} {problem}")
         if not replies:
@@ -118,7 +120,19 @@ class ClusteringAggregator(Aggregator, ABC):
         merged = self.merge(
             round_, {site: replies[site] for site in sorted(replies)}, stream(self.seed, round_.index, SERVER)
         )
-        return replace(merged, index=round_.index + 1)
+        return replace(merged, index=round_.index + (round_.step != DESCRIBE))
+
+    def own_sizes(self, round_: Round) -> dict[str, dict[str, int]]:
+        """Return, by site, the sizes that its reply to a round must respect beside `expected_sizes`; none unless overridden."""
+        return {}
+
+    def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
+        """Return the label-free metrics of the final centroids from the sums of all sites."""
+        return label_free_metrics(round_.task["centroids"], sums)
+
+    def result(self, round_: Round) -> Message:
+        """Return the arrays of the result: what the sites were sent last, and what the server kept."""
+        return {**round_.record, **round_.task}
 
     def schema(self, step: str) -> Schema:
         """Return what the sites send in a step."""

@@ -28,14 +28,16 @@ from flareclust.errors import Aborted, BadMessage, Refusal
 from flareclust.message import LARGEST, SECONDS, Schema, counts, real
 from flareclust.seeding import stream
 from flareclust.sites import SiteData, write_labels
+from flareclust.tables import Table
 from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.validation import check_int
 
 log = logging.getLogger(__name__)
 
 #: The steps that every algorithm knows; an algorithm may have more of its own. They are the names of the NVFlare tasks.
-#: SCORE is answered here for all algorithms that list it: how well each of several solutions fits the site's rows.
-CLUSTER, SCORE, ASSESS = "cluster", "score", "assess"
+#: SCORE is answered here for all algorithms that list it: how well each of several solutions fits the site's rows. DESCRIBE
+#: comes first in algorithms for sites with different columns (`flareclust.executors.described`).
+DESCRIBE, CLUSTER, SCORE, ASSESS = "describe", "cluster", "score", "assess"
 
 #: Keys of the meta of a refusal and of a task. A reply's numbers never travel there, where sites' filters do not look.
 REFUSED, ROUND = "refused", "round"
@@ -56,7 +58,7 @@ class Task:
     """What the server asks one site for.
 
     Attributes:
-        step: `CLUSTER`, `SCORE`, `ASSESS`, or one of the algorithm's own.
+        step: `DESCRIBE`, `CLUSTER`, `SCORE`, `ASSESS`, or one of the algorithm's own.
         round: number of the round, from 0.
         arrays: what the server sends along; empty in round 0 unless the algorithm starts otherwise.
         site: the name of the site that is asked.
@@ -88,6 +90,9 @@ class ClusteringExecutor(Executor, ABC):
     #: Exactly what `local` returns for the step `CLUSTER`, and so what leaves the site.
     reply: ClassVar[Schema]
 
+    #: What sites are asked before the rounds.
+    first_steps: ClassVar[tuple[str, ...]] = ()
+
     #: The same for every further step of the algorithm's rounds. Of `SCORE` the base class computes what the schema asks for.
     steps: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
 
@@ -96,7 +101,7 @@ class ClusteringExecutor(Executor, ABC):
         self.k = check_int("k", k, least=1)
         self.seed = check_int("seed", seed, least=0)
         self.min_count = check_int("min_count", min_count, least=1)
-        self._rows: FloatArray | None = None
+        self._table: Table | None = None
 
     @abstractmethod
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
@@ -118,8 +123,10 @@ class ClusteringExecutor(Executor, ABC):
 
     # ---- the same for every engine ----
 
-    def answer(self, task: Task, data: FloatArray, aborted: AbortCheck) -> Answer:
+    def answer(self, task: Task, data: FloatArray | Table, aborted: AbortCheck) -> Answer:
         """Answer `task` from the rows (n, d): the one entry that all engines use.
+
+        The names of columns, where there are any, count for algorithms for sites with different columns only.
 
         Raises:
             Refusal: the site cannot take part, in words that hold no data.
@@ -128,20 +135,34 @@ class ClusteringExecutor(Executor, ABC):
         """
         started = perf_counter()
         schema = ASSESSMENT if task.step == ASSESS else self.schema(task.step)
-        self._check_rows(task, data)
-        labels: IntArray | None = None
+        table = data if isinstance(data, Table) else Table(data)
+        self._check_rows(task, table.X)
         if aborted():
             raise Aborted(f"stopped before the step {task.step}")
+        found = self.compute(task, table, aborted)
+        arrays = schema.pack(found.arrays)
+        return Answer({**arrays, SECONDS: np.array(perf_counter() - started)}, found.labels)
+
+    def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
+        """Do what a task asks for: the algorithm's own steps, scores, the assessment."""
+        data = table.X
+        self._check_task(task, data)
         if task.step == ASSESS:
             labels = self.labels(task, data, stream(self.seed, 0, task.site), aborted)
-            sums = assessment_sums(data, task.arrays["centroids"])[1]
-            found = sums | {name: np.sum(sums[name]) for name in TOTALS}
-        elif task.step == SCORE:
-            found = score_sums(task.arrays, data, schema.fields, self.min_count, aborted)
-        else:
-            found = self.local(task, data, stream(self.seed, task.round, task.site), aborted)
-        arrays = schema.pack(found)
-        return Answer({**arrays, SECONDS: np.array(perf_counter() - started)}, labels)
+            sums = self.assess(task, data)
+            return Answer(sums | {name: np.sum(sums[name]) for name in TOTALS}, labels)
+        if task.step == SCORE:
+            fields = self.schema(SCORE).fields
+            return Answer(score_sums(task.arrays, data, fields, self.min_count, aborted))
+        return Answer(self.local(task, data, stream(self.seed, task.round, task.site), aborted))
+
+    def assess(self, task: Task, data: FloatArray) -> Message:
+        """Return the sums over the rows (n, d) by final centroid that label-free metrics are made of."""
+        return assessment_sums(data, task.arrays["centroids"])[1]
+
+    def placing(self, arrays: Message) -> Message:
+        """Return what a late site is sent, from the arrays of a finished result."""
+        return arrays
 
     @classmethod
     def warm_up(cls) -> None:
@@ -167,13 +188,15 @@ class ClusteringExecutor(Executor, ABC):
             raise Refusal(f"has values beyond {LARGEST:g}, whose squares cannot be added up; rescale them at the site")
         if task.step == ASSESS and len(data) < self.min_count:
             raise Refusal(f"has fewer rows than min_count={self.min_count}, so sums over them would tell the rows")
-        if task.step == SCORE:
-            self._check_centroids(task.arrays.get("candidates"), data, len(task.arrays.get("candidate", ())))
-        elif "centroids" in task.arrays:
-            self._check_centroids(task.arrays["centroids"], data, self.k)
 
-    @staticmethod
-    def _check_centroids(centroids: object, data: FloatArray, most: int) -> None:
+    def _check_task(self, task: Task, data: FloatArray) -> None:
+        if task.step == SCORE:
+            self.check_centroids(task.arrays.get("candidates"), data, len(task.arrays.get("candidate", ())))
+        elif "centroids" in task.arrays:
+            self.check_centroids(task.arrays["centroids"], data, self.k)
+
+    def check_centroids(self, centroids: object, data: FloatArray, most: int) -> None:
+        """Raise BadMessage or Refusal unless these are at most `most` centroids of the site's columns."""
         sizes = _CENTROIDS.check({"centroids": centroids})  # type: ignore[dict-item]
         if sizes["k"] > most:
             raise Refusal(f"was sent {sizes['k']} centroids where the job has at most {most}")
@@ -188,9 +211,9 @@ class ClusteringExecutor(Executor, ABC):
         try:
             dxo = from_shareable(shareable)
             task = Task(task_name, int(dxo.meta[ROUND]), dict(dxo.data), site)
-            if self._rows is None:
-                self._rows = SiteData.of(fl_ctx.get_workspace().get_site_config_dir(), site).rows()
-            answer = self.answer(task, self._rows, lambda: bool(abort_signal.triggered))
+            if self._table is None:
+                self._table = SiteData.of(fl_ctx.get_workspace().get_site_config_dir(), site).table()
+            answer = self.answer(task, self._table, lambda: bool(abort_signal.triggered))
             if answer.labels is not None:
                 write_labels(_run_dir(fl_ctx), answer.labels)
         except Aborted:

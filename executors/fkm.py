@@ -49,13 +49,16 @@ class FKMExecutor(ClusteringExecutor):
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Draw seeds where the server sent no centroids yet, else update those that the site has rows of."""
+        found = self.clusters(task, data, rng, aborted)
+        return {"centroids": found.centroids, "counts": found.counts}
+
+    def clusters(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Sendable:
+        """Return the clusters of this round that are sent."""
         if len(data) < self.min_count:
             raise Refusal(f"has fewer rows than min_count={self.min_count}")
         if "centroids" not in task.arrays:
-            found = seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
-        else:
-            found = local_update(data, task.arrays["centroids"], self.local_iter, self.min_count, aborted)
-        return {"centroids": found.centroids, "counts": found.counts}
+            return seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
+        return local_update(data, task.arrays["centroids"], self.local_iter, self.min_count, aborted)
 
 
 def local_update(

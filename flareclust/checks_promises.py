@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 
+from flareclust.checks_partial import check_partial_features, check_recovers_partial
 from flareclust.checks_tools import PromiseBroken, blobs, ensure, iid_sites, run
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scores import unstack
@@ -135,4 +136,6 @@ PROMISES: Mapping[str, Callable[[Algorithm], None]] = {
     "iterative": check_iterative,
     "equals-central": check_equals_central,
     "never-worse": check_never_worse,
+    "partial-features": check_partial_features,
+    "recovers-partial": check_recovers_partial,
 }

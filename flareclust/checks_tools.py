@@ -16,6 +16,7 @@ from flareclust.message import SECONDS
 from flareclust.outcome import Outcome
 from flareclust.registry import Algorithm
 from flareclust.replies import SiteReply
+from flareclust.tables import Rows, Table
 from flareclust.typing import FloatArray, Message, never
 
 
@@ -41,7 +42,7 @@ def iid_sites(m: int = 4, k: int = 4, d: int = 3, seed: int = 0) -> tuple[dict[s
     return {f"site-{i + 1}": rows[part] for i, part in enumerate(np.array_split(order, m))}, centers
 
 
-def run(algorithm: Algorithm, sites: Mapping[str, FloatArray], k: int, seed: int = 0, **params: Any) -> Outcome:
+def run(algorithm: Algorithm, sites: Mapping[str, Rows], k: int, seed: int = 0, **params: Any) -> Outcome:
     """Run a federation in-process."""
     return run_inprocess(algorithm, params, sites, JobOptions(k=k, seed=seed))
 
@@ -54,7 +55,7 @@ class Exchange(NamedTuple):
 
 
 def exchanges(
-    algorithm: Algorithm, sites: Mapping[str, FloatArray], k: int, seed: int = 0, **params: Any
+    algorithm: Algorithm, sites: Mapping[str, FloatArray | Table], k: int, seed: int = 0, **params: Any
 ) -> list[Exchange]:
     """Run a federation without its assessment and return everything that left a site; none where it could not run."""
     executor, aggregator = algorithm.build(k, seed, params)

@@ -61,7 +61,7 @@ def run(
     partition: Annotated[
         str,
         typer.Option(
-            help="iid, dirichlet:0.3, dirichlet-class:0.3, clusters:4, power:1.2, beta:0.1, owners (a site per known owner; --clients is not looked at), or none: --data is a folder with a file per site."
+            help="iid, dirichlet:0.3, dirichlet-class:0.3, clusters:4, power:1.2, beta:0.1, owners (a site per known owner; --clients is not looked at); for different columns features-overlap:0.3, features-shared:0.1, har-a1 ...; or none: --data is a folder with a file per site."
         ),
     ] = "iid",
     clients: Annotated[int, typer.Option(help="Number of sites.")] = 10,
@@ -174,6 +174,7 @@ def assign(
     columns: Annotated[
         str | None, typer.Option(help="Columns to use, with commas; those of the result by default.")
     ] = None,
+    salt: Annotated[str, typer.Option(help="What the sites hashed the names of their columns with, if they did.")] = "",
     out: Annotated[Path, typer.Option(help="Folder for labels.csv.")] = Path(),
 ) -> None:
     """Place a late site's rows in the clusters of a finished federation, without asking the other sites."""
@@ -181,7 +182,7 @@ def assign(
     from flareclust.late import place_file
     from flareclust.sites import LABELS_FILE, is_labels_file, write_labels
 
-    labels = place_file(result, data, site, split_names(columns))
+    labels = place_file(result, data, site, split_names(columns), salt)
     try:
         out.mkdir(parents=True, exist_ok=True)
         if not is_labels_file(out / LABELS_FILE):

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from flareclust import choice, registry
+from flareclust import choice, partial, registry
 from flareclust import outcome as outcome_files
+from flareclust.datasets import Dataset
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import run_pooled
@@ -19,18 +20,27 @@ from flareclust.federation import OnRound
 from flareclust.flows.config import Experiment
 from flareclust.metrics import sigma, truth_metrics
 from flareclust.outcome import Outcome
-from flareclust.prepare import Prepared, arrays_of
+from flareclust.prepare import Prepared, arrays_of, names_of, tables_of
 from flareclust.result import Result
 from flareclust.round_metrics import with_round_metrics
 from flareclust.sites import LABELS_FILE
+from flareclust.truth_partial import partial_truth
 from flareclust.typing import FloatArray, IntArray
 from flareclust.version import __version__
 
-PICTURE, CHOICE_PICTURE = "picture.png", "choice.png"
+PICTURE, CHOICE_PICTURE, TREE_PICTURE = "picture.png", "choice.png", "tree.png"
 #: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
 OVERLAP = 10.0
 #: What a saved result is made of; the summary says that the others are there.
-FILES = (PICTURE, CHOICE_PICTURE, LABELS_FILE, outcome_files.ARRAYS, outcome_files.ROUNDS, outcome_files.SUMMARY)
+FILES = (
+    PICTURE,
+    CHOICE_PICTURE,
+    TREE_PICTURE,
+    LABELS_FILE,
+    outcome_files.ARRAYS,
+    outcome_files.ROUNDS,
+    outcome_files.SUMMARY,
+)
 
 
 def submit(experiment: Experiment, prepared: Prepared, on_round: OnRound = lambda record: None) -> Outcome:
@@ -88,7 +98,7 @@ def _run(
         deadline=max(JobOptions.deadline, 3 * experiment.task_timeout),
     )
     if not algorithm.federated:
-        return run_pooled(algorithm, params, arrays_of(prepared), options, prepared.index)
+        return run_pooled(algorithm, params, tables_of(prepared), options, prepared.index)
     if experiment.engine == "inprocess":
         return run_inprocess(algorithm, params, prepared.sites, options, on_round, prepared.reading)
     # Imported here: psutil and NVFlare's job classes are not needed in-process.
@@ -113,7 +123,8 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
     if dataset is not None:
         known = labels >= 0
         y = dataset.y[known] if dataset.y is not None and known.any() else None
-        metrics |= truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=dataset.centroids)
+        metrics |= truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=_comparable(dataset, outcome))
+        metrics |= partial_truth(experiment.algorithm, experiment.params, experiment.seed, prepared, outcome, labels)
         if dataset.centroids is not None and "received_radii" in outcome.arrays:
             received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
             metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))
@@ -131,15 +142,33 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         centroids_found=len(outcome.centroids),
         metrics=metrics,
         centroids_file=None,
-        warnings=_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome),
+        warnings=[
+            *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome),
+            *partial.warnings(outcome.arrays, sum(int((found < 0).sum()) for found in outcome.labels.values())),
+        ],
         centroids=outcome.centroids,
         labels=labels,
         site_labels=outcome.labels,
         arrays=outcome.arrays,
         sites=_shown(prepared, outcome),
-        true_centroids=None if dataset is None else dataset.centroids,
-        columns=prepared.columns,
+        true_centroids=None if dataset is None else _comparable(dataset, outcome),
+        columns=_names(prepared, outcome),
     )
+
+
+def _names(prepared: Prepared, outcome: Outcome) -> tuple[str, ...] | None:
+    """Return the names of the centroids' columns, where they have any."""
+    return partial.columns_of(outcome.arrays).names if partial.is_partial(outcome.arrays) else prepared.columns
+
+
+def _comparable(dataset: Dataset, outcome: Outcome) -> FloatArray | None:
+    """Return the true centroids in the order of the result's columns; None where it has no such or not all entries."""
+    if dataset.centroids is None or not partial.is_partial(outcome.arrays):
+        return dataset.centroids
+    known, names = names_of(dataset), partial.columns_of(outcome.arrays).names
+    if not outcome.arrays[partial.MASK].all() or set(names) != set(known):
+        return None
+    return dataset.centroids[:, [known.index(name) for name in names]]
 
 
 def _choosing(experiment: Experiment) -> dict[str, Any]:
@@ -163,7 +192,8 @@ def check_out(folder: Path) -> None:
 def save(result: Result, outcome: Outcome, experiment: Experiment, folder: Path) -> Result:
     """Write the result's files to `folder` in one step; return the result with `centroids_file` set.
 
-    The folder holds result.npz, result.json, rounds.jsonl, labels.csv and picture.png, and choice.png where k was chosen.
+    The folder holds result.npz, result.json, rounds.jsonl, labels.csv and picture.png; choice.png where k was chosen, and
+    tree.png where clusters were merged in a tree.
     It appears complete or not at all.
     """
     check_out(folder)
@@ -192,8 +222,12 @@ def _saved(result: Result, outcome: Outcome, experiment: Experiment, folder: Pat
         about["columns"] = None if result.columns is None else list(result.columns)
         outcome_files.write(outcome, new, about)
         _write_labels(result, new)
-        if result.sites:
+        if result.sites or partial.is_partial(result.arrays):
             plots.save(result.plot(), new / PICTURE)
+        if "tree_left" in result.arrays:
+            plots.save(
+                partial.tree_picture_of(result.arrays, result.centroids_found, result.params["w"]), new / TREE_PICTURE
+            )
         if (known := choice.judged(result.arrays)) is not None:
             plots.save(choice_picture(known), new / CHOICE_PICTURE)
         _put(new, folder)
@@ -239,6 +273,8 @@ def _pooled_labels(prepared: Prepared, outcome: Outcome) -> IntArray:
 def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
     """Return the rows of the sites that a picture can show: those that fit the centroids."""
     d = outcome.centroids.shape[1]
+    if partial.is_partial(outcome.arrays) and not outcome.arrays["column_masks"].all():
+        return {}
     rows = arrays_of(prepared, skip_unreadable=True)
     return {site: X for site, X in rows.items() if len(X) and X.shape[1] == d and np.isfinite(X).all()}
 

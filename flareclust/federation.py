@@ -17,7 +17,6 @@ from time import perf_counter
 import numpy as np
 
 from flareclust.aggregators.base import ClusteringAggregator, Round, expected_sizes
-from flareclust.core.assessment import label_free_metrics
 from flareclust.errors import JobFailed
 from flareclust.executors.base import ASSESS, ASSESSMENT
 from flareclust.message import Schema, nbytes
@@ -63,16 +62,16 @@ def run_federation(
     round_ = aggregator.begin()
     merge_seconds = 0.0
     while not round_.done:
-        replies = course.cluster(aggregator.schema(round_.step), round_)
-        step = round_.step
+        replies = course.cluster(aggregator.schema(round_.step), round_, aggregator.own_sizes(round_))
+        step, index = round_.step, round_.index
         started = perf_counter()
         round_ = aggregator.advance(round_, replies)
         seconds = perf_counter() - started
         merge_seconds += seconds
-        course.record(step, replies, round_.index - 1, seconds, round_.diagnostics)
-    metrics = course.assess(round_) if assess else {}
+        course.record(step, replies, index, seconds, round_.diagnostics)
+    metrics = course.assess(round_, aggregator) if assess else {}
     return Outcome(
-        arrays={**round_.record, **round_.task},
+        arrays=aggregator.result(round_),
         metrics=metrics,
         rounds=course.records,
         sites=course.sites,
@@ -97,8 +96,8 @@ class _Course:
         self.seconds_local = 0.0
         self._round_bytes = (0, 0)
 
-    def cluster(self, schema: Schema, round_: Round) -> dict[str, Message]:
-        replies = self._exchange(schema, round_.step, round_, self.active, sizes=expected_sizes(round_))
+    def cluster(self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]]) -> dict[str, Message]:
+        replies = self._exchange(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes)
         self.active = [site for site in self.active if site in replies]
         if len(replies) < self.needed:
             reasons = "; ".join(_told(self.refused))
@@ -108,24 +107,30 @@ class _Course:
             )
         return replies
 
-    def assess(self, round_: Round) -> dict[str, float | None]:
+    def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
         able = [site for site in self.sites if site not in self.silent]
         replies = self._exchange(ASSESSMENT, ASSESS, round_, able, sizes={"k": len(round_.task["centroids"])})
         if not replies:
             return {}
         sums = {name: np.sum([reply[name] for reply in replies.values()], axis=0) for name in ASSESSMENT.fields}
-        metrics = label_free_metrics(round_.task["centroids"], sums)
+        metrics = aggregator.quality(round_, sums)
         self.record(ASSESS, replies, round_.index, 0.0, {k: v for k, v in metrics.items() if v is not None})
         return metrics
 
     def _exchange(
-        self, schema: Schema, step: str, round_: Round, sites: list[str], sizes: Mapping[str, int] | None = None
+        self,
+        schema: Schema,
+        step: str,
+        round_: Round,
+        sites: list[str],
+        sizes: Mapping[str, int],
+        own_sizes: Mapping[str, Mapping[str, int]] | None = None,
     ) -> dict[str, Message]:
         answers = self.ask(step, round_.index, round_.task, sites)
         up = sum(nbytes(answer.arrays) for answer in answers.values())
         down = nbytes(round_.task) * len(sites)
         self.bytes_up, self.bytes_down, self._round_bytes = self.bytes_up + up, self.bytes_down + down, (up, down)
-        replies, problems, slowest = accept(schema, answers, sites, sizes)
+        replies, problems, slowest = accept(schema, answers, sites, sizes, own_sizes)
         self.seconds_local += slowest
         self.silent |= set(sites) - set(answers)
         for site, problem in problems.items():

@@ -5,39 +5,47 @@ to the clusters whose means are nearest to them.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flareclust import outcome as outcome_files
 from flareclust import registry
 from flareclust.core.lloyd import assign
+from flareclust.core.masked import nearest
+from flareclust.description import own_view
 from flareclust.errors import JobFailed, Refusal, UserError
 from flareclust.executors.base import ASSESS, Task
 from flareclust.outcome import Outcome
-from flareclust.tables import read_table
+from flareclust.tables import Table, read_table
 from flareclust.typing import FloatArray, IntArray, never
 
 
-def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | None = None) -> IntArray:
+def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | None = None, salt: str = "") -> IntArray:
     """Return the cluster (n,) of each row of a late site's file, read by the names of the federation's columns.
 
     Args:
         folder: as in `place`.
         file: the rows.
         site: the late site's name.
-        columns: names of the columns to use instead; None for those of the result, or all where it has no names.
+        columns: names of the columns to use instead; None for those of the result, or all where it has no names. Where
+            the sites had different columns, the late one may lack some.
+        salt: the secret that the sites hashed the names of their columns with, if they did.
 
     Raises:
         UserError: as `place`, or the file cannot be used or lacks a column.
     """
-    names = _read(folder)[1].get("columns")
+    about = _read(folder)[1]
+    names = about.get("columns")
+    partial = registry.get(about["algorithm"]).partial
     if columns is None and names is not None and _has_names(file):
         columns = names
-    return place(folder, read_table(file, columns).X, site)
+    table = read_table(file, columns, may_lack=partial)
+    return place(folder, replace(table, salt=salt) if partial else table.X, site)
 
 
-def place(folder: Path, rows: FloatArray, site: str) -> IntArray:
-    """Return the cluster (n,) of each of a late site's rows (n, d).
+def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
+    """Return the cluster (n,) of each of a late site's rows (n, d); -1 where nothing known can be compared with a row.
 
     Args:
         folder: holds a result.npz and result.json, as a run or a finished NVFlare job leaves them.
@@ -49,12 +57,19 @@ def place(folder: Path, rows: FloatArray, site: str) -> IntArray:
     """
     finished, about = _read(folder)
     algorithm = registry.get(about["algorithm"])
+    if not algorithm.federated and not algorithm.partial:
+        return assign(rows.X if isinstance(rows, Table) else rows, finished.centroids)[0]
     if not algorithm.federated:
-        return assign(rows, finished.centroids)[0]
+        table = rows if isinstance(rows, Table) else Table(rows)
+        try:
+            own, has = own_view(table, finished.arrays)
+        except Refusal as reason:
+            raise UserError(f"{site} {reason}") from None
+        return nearest(own, finished.centroids[:, has])
     if site in finished.sites and site not in finished.refused:
         raise UserError(f"{site} took part and has its labels; give a late site a name of its own (--site)")
     executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
-    task = Task(ASSESS, finished.n_rounds, finished.arrays, site)
+    task = Task(ASSESS, finished.n_rounds, executor.placing(finished.arrays), site)
     try:
         labels = executor.answer(task, rows, never).labels
     except Refusal as reason:

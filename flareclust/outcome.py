@@ -51,8 +51,13 @@ class Outcome:
 
     @property
     def n_rounds(self) -> int:
-        """Return the number of rounds: exchanges with the sites, the assessment not counted."""
-        return sum(record["step"] != "assess" for record in self.rounds)
+        """Return the number of rounds: exchanges with the sites, the description and the assessment not counted."""
+        return sum(is_round(record) for record in self.rounds)
+
+
+def is_round(record: Mapping[str, object]) -> bool:
+    """Return whether a record of rounds.jsonl is of a clustering round: not of the description or the assessment."""
+    return record["step"] not in ("describe", "assess")
 
 
 def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:

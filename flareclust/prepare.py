@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from flareclust import registry
 from flareclust.datasets import Dataset, load
 from flareclust.errors import Refusal, UserError
 from flareclust.flows.config import Experiment
 from flareclust.partition import parse, partition
+from flareclust.partition_features import split_features
 from flareclust.seeding import stream
 from flareclust.sites import SiteData
-from flareclust.tables import SUFFIXES, read_table
-from flareclust.typing import FloatArray, IntArray, Reading, Rows
+from flareclust.tables import SUFFIXES, Rows, Table, read_table
+from flareclust.typing import Agreement, FloatArray, IntArray, Reading
 from flareclust.validation import did_you_mean
 
 #: What NVFlare takes in its command lines and folders.
@@ -34,7 +36,7 @@ class Prepared:
         index: which rows of the data set each site has, in all of them or some; None where the sites brought their own.
         dataset: the data set that was split, None where there is none.
         columns: names of the columns (d), where they have any; files of sites are read by them.
-        exact: whether a site's file may have no other columns.
+        agreement: how a site's file must agree with `columns`.
     """
 
     k: int
@@ -42,13 +44,13 @@ class Prepared:
     index: Mapping[str, IntArray] | None = None
     dataset: Dataset | None = None
     columns: tuple[str, ...] | None = None
-    exact: bool = False
+    agreement: Agreement = "has"
 
     @property
     def reading(self) -> Reading:
         """Return how the sites' files are read; None for rows in memory, and files without names."""
         files = all(isinstance(rows, Path) for rows in self.sites.values())
-        return (self.columns, self.exact) if files and self.columns is not None else None
+        return (self.columns, self.agreement) if files and self.columns is not None else None
 
 
 def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
@@ -69,14 +71,41 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
             raise UserError(f'{experiment.data} is a folder; for one file per site say partition "none"')
         dataset = load(experiment.data)
     dataset = _chosen(dataset, experiment.columns)
-    k = _known_k(experiment, dataset)
     rng = stream(experiment.seed, 0, "partition")
-    index = partition(experiment.partition, dataset.X, dataset.y, experiment.clients, rng, dataset.owners)
-    return Prepared(k, {site: dataset.X[rows] for site, rows in index.items()}, index, dataset, dataset.columns)
+    spec, algorithm = parse(experiment.partition), registry.get(experiment.algorithm)
+    if spec.splits_columns:
+        split = split_features(spec, dataset.X, dataset.y, experiment.clients, rng, dataset.owners)
+        k = split.k if experiment.k is None and split.k is not None else _known_k(experiment, dataset)
+        return Prepared(k, _dealt(dataset, split.rows, split.columns, algorithm), split.rows, dataset, dataset.columns)
+    k = _known_k(experiment, dataset)
+    index = partition(spec, dataset.X, dataset.y, experiment.clients, rng, dataset.owners)
+    every = dict.fromkeys(index, np.arange(dataset.X.shape[1]))
+    return Prepared(k, _dealt(dataset, index, every, algorithm), index, dataset, dataset.columns)
+
+
+def _dealt(
+    dataset: Dataset, index: Mapping[str, IntArray], columns: Mapping[str, IntArray], algorithm: registry.Algorithm
+) -> dict[str, Rows]:
+    """Return each site's rows: of its columns and with their names where the algorithm goes by them, else of all columns."""
+    if not algorithm.partial:
+        return {site: dataset.X[rows] for site, rows in index.items()}
+    names = np.array(names_of(dataset))
+    return {
+        site: Table(np.ascontiguousarray(dataset.X[np.ix_(rows, columns[site])]), tuple(names[columns[site]].tolist()))
+        for site, rows in index.items()
+    }
+
+
+def names_of(dataset: Dataset) -> tuple[str, ...]:
+    """Return the names of a data set's columns; x1, x2, ... where it has none."""
+    return dataset.columns or tuple(f"x{j + 1}" for j in range(dataset.X.shape[1]))
 
 
 def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepared:
-    """Take rows by site as they are: arrays (n_i, d) or paths of files.
+    """Take rows by site as they are: arrays (n_i, d), data frames or paths of files.
+
+    Data frames are read by the names of their columns: those of the first site in all of them, unless the algorithm is
+    one for sites with different columns.
 
     Raises:
         UserError: an array is not a numeric table, or a name cannot be a site's; NaN is left to the site to refuse.
@@ -86,6 +115,28 @@ def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepar
         raise UserError("no sites: expected a mapping of site names to rows")
     rows = dict(sorted(rows.items()))
     return _by_name(experiment, rows)
+
+
+def _alike(sites: Mapping[str, Rows], columns: tuple[str, ...] | None) -> dict[str, Rows]:
+    """Return the rows of named tables as arrays with the same columns in the same order; the rest as it is."""
+    first = next((rows for rows in sites.values() if isinstance(rows, Table)), None)
+    if first is None:
+        return dict(sites)
+    wanted = columns or first.columns or ()
+    return {site: _only(site, rows, wanted, exact=columns is None) for site, rows in sites.items()}
+
+
+def _only(site: str, rows: Rows, wanted: tuple[str, ...], *, exact: bool) -> Rows:
+    if not isinstance(rows, Table):
+        return rows
+    names = rows.columns or ()
+    odd = sorted(set(wanted) ^ set(names) if exact else set(wanted) - set(names))
+    if odd:
+        raise UserError(
+            f"{site}: not all sites have the column {', '.join(odd[:12])}; name the columns to use (columns=), or take an "
+            "algorithm for sites with different columns, such as masked"
+        )
+    return np.ascontiguousarray(rows.X[:, [names.index(name) for name in wanted]])
 
 
 def site_files(folder: Path) -> dict[str, Rows]:
@@ -112,9 +163,23 @@ def site_files(folder: Path) -> dict[str, Rows]:
 
 def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
     k = _known_k(experiment, None)
+    if registry.get(experiment.algorithm).partial:
+        chosen = {site: _those_of(site, rows, experiment.columns) for site, rows in sites.items()}
+        return Prepared(k, chosen, columns=experiment.columns, agreement="may-lack")
+    sites = _alike(sites, experiment.columns)
     if experiment.columns is not None:
         return Prepared(k, sites, columns=experiment.columns)
-    return Prepared(k, sites, columns=common_columns(sites), exact=True)
+    return Prepared(k, sites, columns=common_columns(sites), agreement="exact")
+
+
+def _those_of(site: str, rows: Rows, wanted: tuple[str, ...] | None) -> Rows:
+    """Return a table's columns that are among those wanted; files are left to their reader."""
+    if not isinstance(rows, Table) or wanted is None:
+        return rows
+    kept = tuple(name for name in wanted if name in (rows.columns or ()))
+    if not kept:
+        raise UserError(f"{site} has none of the columns {', '.join(wanted)}")
+    return Table(np.ascontiguousarray(rows.X[:, [(rows.columns or ()).index(name) for name in kept]]), kept)
 
 
 def common_columns(sites: Mapping[str, Rows]) -> tuple[str, ...] | None:
@@ -147,7 +212,12 @@ def _chosen(dataset: Dataset, columns: Sequence[str] | None) -> Dataset:
 
 
 def arrays_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str, FloatArray]:
-    """Return the rows (n_i, d) of every site.
+    """Return the rows (n_i, d_i) of every site; the arguments and errors are those of `tables_of`."""
+    return {site: table.X for site, table in tables_of(prepared, skip_unreadable=skip_unreadable).items()}
+
+
+def tables_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str, Table]:
+    """Return the rows (n_i, d_i) of every site, with the names of their columns where they have any.
 
     Args:
         prepared: has arrays, or files to read.
@@ -156,16 +226,18 @@ def arrays_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str,
     Raises:
         UserError: a file cannot be used; the text names the site.
     """
-    arrays = {}
-    reading = prepared.reading or (None, False)
+    tables = {}
+    reading = prepared.reading or (None, "has")
     for site, rows in prepared.sites.items():
-        try:
-            data = SiteData(rows, *reading) if isinstance(rows, Path) else rows
-            arrays[site] = data.rows(reader_owns_them=True) if isinstance(data, SiteData) else data
-        except Refusal as error:
-            if not skip_unreadable:
-                raise UserError(f"{site} {error}") from error
-    return arrays
+        if isinstance(rows, Path):
+            try:
+                tables[site] = SiteData(rows, *reading).table(reader_owns_them=True)
+            except Refusal as error:
+                if not skip_unreadable:
+                    raise UserError(f"{site} {error}") from error
+        else:
+            tables[site] = rows if isinstance(rows, Table) else Table(rows)
+    return tables
 
 
 def _known_k(experiment: Experiment, dataset: Dataset | None) -> int:
@@ -187,6 +259,17 @@ def _site_name(name: object) -> str:
     return name
 
 
+def _not_numeric(frame: Any) -> str:
+    """Return which columns of a data frame hold no numbers, in words that end a sentence; nothing for other things."""
+    odd = []
+    for label in getattr(frame, "columns", ()):
+        try:
+            np.asarray(frame[label], np.float64)
+        except (TypeError, ValueError):
+            odd.append(str(label))
+    return f"; not numeric: {', '.join(odd[:12])}; encode these columns as numbers, or choose others" if odd else ""
+
+
 def _as_rows(name: str, value: Any) -> Rows:
     if isinstance(value, str | Path):
         return Path(value)
@@ -194,13 +277,19 @@ def _as_rows(name: str, value: Any) -> Rows:
         if np.iscomplexobj(value):
             raise TypeError
         # A masked cell is a missing one; asarray would bring back what lies under the mask.
+        names = None if (labels := getattr(value, "columns", None)) is None else tuple(map(str, labels))
         rows = (
             np.ma.filled(np.ma.asarray(value).astype(np.float64), np.nan)
             if np.ma.isMA(value)
             else np.asarray(value, np.float64)
         )
     except (TypeError, ValueError):
-        raise UserError(f"{name}: expected a numeric array of shape (n, d)") from None
+        raise UserError(f"{name}: expected a numeric array of shape (n, d){_not_numeric(value)}") from None
     if rows.ndim != 2:
         raise UserError(f"{name}: expected a table of shape (n, d), got shape {rows.shape}")
-    return rows
+    if names is None:
+        return rows
+    if len(set(names)) < len(names):
+        repeated = sorted({label for label in names if names.count(label) > 1})
+        raise UserError(f"{name}: the column {', '.join(repeated)} is there more than once; every name must differ")
+    return Table(np.ascontiguousarray(rows), names)

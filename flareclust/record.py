@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from flareclust import registry
+from flareclust import partial, registry
 from flareclust.errors import UserError
 from flareclust.flows.config import Experiment
-from flareclust.outcome import Outcome
+from flareclust.outcome import Outcome, is_round
 from flareclust.result import Result
 from flareclust.sites import LABELS_FILE
 from flareclust.tracking import Tracker
@@ -21,7 +21,7 @@ def log_run(result: Result, outcome: Outcome, experiment: Experiment, run_id: st
     folder = Path(result.centroids_file).parent
     tracker = Tracker(experiment.tracking_uri, experiment.mlflow_experiment)
     chosen = {} if experiment.k_range is None else {"chosen_k": float(result.k)}
-    rounds = [_numbers(record) for record in outcome.rounds if record["step"] != "assess"]
+    rounds = [_numbers(record) for record in outcome.rounds if is_round(record)]
     tracker.log_rounds(run_id, rounds, int(started * 1000))
     cost = {f"seconds_{name}": value for name, value in result.seconds.items()}
     cost |= {f"bytes_{name}": float(value) for name, value in result.bytes.items()}
@@ -33,7 +33,9 @@ def log_run(result: Result, outcome: Outcome, experiment: Experiment, run_id: st
         columns=result.columns,
         files=sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE),
     )
-    tracker.log_model(run_id, result.centroids, result.columns)
+    tracker.log_model(
+        run_id, result.centroids, result.columns, partial.model_settings(result.algorithm, result.params, result.arrays)
+    )
     if experiment.register_as:
         tracker.register(run_id, experiment.register_as)
     tracker.finish(run_id)

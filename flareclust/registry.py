@@ -43,6 +43,11 @@ class Algorithm:
         """Return whether the algorithm works without pooling the rows."""
         return self.executor is not None
 
+    @property
+    def partial(self) -> bool:
+        """Return whether the sites may have different columns."""
+        return "partial-features" in self.promises
+
     def executor_class(self) -> type[ClusteringExecutor]:
         """Import and return the executor."""
         if self.executor is None:
@@ -172,6 +177,56 @@ BUILT_IN = (
         "flareclust.aggregators.minibatch.MiniBatchAggregator",
         frozenset({"iterative", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "nvflare.app_opt.sklearn, KMeansAssembler",
+    ),
+    Algorithm(
+        "masked",
+        "Masked: federated k-means where sites have different columns",
+        "flareclust.executors.masked.MaskedExecutor",
+        "flareclust.aggregators.masked.MaskedAggregator",
+        frozenset({"partial-features", "recovers-partial", "recovers-iid", "small-sites", "translation", "uneven-k"}),
+        "Maritan and Schenato, Distributed Clustering in Partially Overlapping Feature Spaces, Algorithm 1",
+    ),
+    Algorithm(
+        "proxy",
+        "Proxy: one-shot merging of synthetic clusters where sites have different columns",
+        "flareclust.executors.proxy.ProxyExecutor",
+        "flareclust.aggregators.proxy.ProxyAggregator",
+        frozenset(
+            {
+                "one-shot",
+                "partial-features",
+                "recovers-partial",
+                "recovers-iid",
+                "small-sites",
+                "translation",
+                "uneven-k",
+            }
+        ),
+        "Maritan and Schenato, Distributed Clustering in Partially Overlapping Feature Spaces, Algorithm 2",
+    ),
+    Algorithm(
+        "fkm-common",
+        "FKM on the columns that all sites have: a yardstick for masked and proxy",
+        "flareclust.executors.fkm_partial.FKMCommonExecutor",
+        "flareclust.aggregators.fkm_partial.FKMCommonAggregator",
+        frozenset({"iterative", "partial-features", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
+        "Garst and Reinders 2024, Algorithm 1, on common columns",
+    ),
+    Algorithm(
+        "fkm-imputed",
+        "FKM with means in place of the columns that a site lacks: a yardstick for masked and proxy",
+        "flareclust.executors.fkm_partial.FKMImputedExecutor",
+        "flareclust.aggregators.fkm_partial.FKMImputedAggregator",
+        frozenset({"iterative", "partial-features", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
+        "Garst and Reinders 2024, Algorithm 1, after imputation of means",
+    ),
+    Algorithm(
+        "kpod",
+        "k-POD on the pooled rows with their gaps: the yardstick for different columns, not federated",
+        None,
+        "flareclust.core.kpod.kpod",
+        frozenset({"partial-features"}),
+        "Chi, Chi and Baraniuk 2016, k-POD: A Method for k-Means Clustering of Missing Data",
     ),
     Algorithm(
         "central",

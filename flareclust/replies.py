@@ -24,8 +24,16 @@ def accept(
     answers: Mapping[str, SiteReply],
     sites: Sequence[str],
     sizes: Mapping[str, int] | None = None,
+    own_sizes: Mapping[str, Mapping[str, int]] | None = None,
 ) -> tuple[dict[str, Message], dict[str, str], float]:
     """Check the answers of one exchange.
+
+    Args:
+        schema: what was to be sent.
+        answers: by site.
+        sites: who was asked.
+        sizes: sizes of axis symbols that are the same for all.
+        own_sizes: further sizes by site; where they say d, sites need not agree about it.
 
     Returns:
         The usable replies by site in the order of names, the problem of every other site in words that follow its
@@ -45,14 +53,15 @@ def accept(
             message = dict(answer.arrays)
             seconds = message.pop(SECONDS, None)
             try:
-                found = schema.check(message, sizes)
+                known = (own_sizes or {}).get(site, {})
+                found = schema.check(message, {**(sizes or {}), **known})
             except BadMessage as error:
                 problems[site] = f"sent a bad reply: {error}"
                 continue
             if found.get("d") == 0 or (0 in found.values() and not schema.may_be_empty):
                 problems[site] = "sent an empty reply"
                 continue
-            columns[site] = found.get("d", 0)
+            columns[site] = 0 if "d" in known else found.get("d", 0)
             replies[site] = message
             slowest = max(slowest, _seconds(seconds))
     if len(set(columns.values())) > 1:

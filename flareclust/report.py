@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from flareclust import choice
+from flareclust import choice, partial
 from flareclust.federation import OnRound
 from flareclust.flows.config import Experiment, folder_name
 from flareclust.message import Schema
@@ -70,6 +70,8 @@ def print_result(result: Result) -> None:
         console.print(
             f"k={result.k} was chosen from {chosen['k'][0]}..{chosen['k'][-1]}; by rule: {rules}", highlight=False
         )
+    for sentence in partial.sentences(result.arrays):
+        console.print(escape(sentence), highlight=False, soft_wrap=True)
     for warning in result.warnings:
         console.print(f"[yellow]note:[/] {escape(warning)}", highlight=False, soft_wrap=True)
     if result.centroids_file:

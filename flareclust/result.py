@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flareclust import choice
+from flareclust import choice, partial
 from flareclust.core.lloyd import assign
 from flareclust.errors import UserError
 from flareclust.tables import check_rows
-from flareclust.typing import FloatArray, IntArray
+from flareclust.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +36,7 @@ class Result:
             for FeCA with true centroids also `sigma_max` (its Appendix B; at most 0.5 where the radii are right).
         centroids_file: the npz with the centroids, None if nothing was written.
         warnings: what the user should know, a sentence each.
-        centroids: (k, d).
+        centroids: (k, d); NaN for entries that no site could observe, where sites had different columns.
         labels: cluster of each row (n,), in the order of the data (of the sites' names, where sites brought their own
             rows); -1 for rows of sites that gave none, unless their rows are in files.
         site_labels: the same by site.
@@ -69,14 +69,24 @@ class Result:
     columns: tuple[str, ...] | None = None
     run_id: str | None = None
 
+    @property
+    def mask(self) -> BoolArray:
+        """Return which entries of the centroids are known (k, d): all, unless sites had different columns."""
+        return ~np.isnan(self.centroids)
+
     def predict(self, X: object) -> IntArray:
         """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
 
-        A data frame is read by the names of the columns, where the data of the run had names.
+        A data frame is read by the names of the columns, where the data of the run had names. Of algorithms for sites
+        with different columns, X may lack columns (of a data frame) or have NaN for what is missing; a row that
+        can be compared with no centroid has the label -1.
 
         Raises:
             UserError: X is not a finite table with as many columns as the centroids.
         """
+        if partial.is_partial(self.arrays):
+            rows = partial.with_gaps(X, partial.columns_of(self.arrays).names)
+            return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
         names = getattr(X, "columns", None)
         if names is not None and self.columns is not None:
             missing = [name for name in self.columns if name not in names]
@@ -86,7 +96,16 @@ class Result:
         return assign(check_rows(np.asarray(X), where="X"), self.centroids)[0]
 
     def plot(self) -> "Figure":
-        """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA)."""
+        """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA).
+
+        Where sites had different columns: of who has which, and of what is known of the centroids.
+        """
+        if partial.is_partial(self.arrays) and not self.sites:
+            from flareclust.plots_partial import coverage_picture
+
+            columns = partial.columns_of(self.arrays)
+            title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.clients} sites"
+            return coverage_picture(columns.names, columns.sites, columns.masks, None, self.centroids, title)
         from flareclust.plots import federation_picture
 
         title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.clients} sites"
@@ -96,9 +115,13 @@ class Result:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plain values, as the command line prints them with `--json`; `choice` if k was chosen."""
+        """Return the plain values, as the command line prints them with `--json`.
+
+        Also `choice` if k was chosen, and `features` if the algorithm is one for sites with different columns.
+        """
         values = {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
-        return values if (chosen := choice.summary(self.arrays)) is None else {**values, "choice": chosen}
+        more = {"choice": choice.summary(self.arrays), "features": partial.summary(self.arrays)}
+        return values | {name: value for name, value in more.items() if value is not None}
 
 
 #: The fields of the JSON object, in its order.

@@ -10,7 +10,7 @@ import numpy as np
 from flareclust.core.lloyd import assign
 from flareclust.core.rounds import HISTORY
 from flareclust.metrics import ari, l2_distance
-from flareclust.outcome import Outcome
+from flareclust.outcome import Outcome, is_round
 from flareclust.prepare import Prepared, arrays_of
 from flareclust.typing import FloatArray, IntArray
 
@@ -25,7 +25,7 @@ def with_round_metrics(outcome: Outcome, prepared: Prepared) -> Outcome:
         return outcome
     history = outcome.arrays[HISTORY]
     X, y = _rows(outcome, prepared)
-    rounds = [r for r, record in enumerate(outcome.rounds) if record["step"] != "assess"][-len(history) :]
+    rounds = [r for r, record in enumerate(outcome.rounds) if is_round(record)][-len(history) :]
     if not len(X) or X.shape[1] != history.shape[2] or len(rounds) < len(history):
         return outcome
     true = None if prepared.dataset is None else prepared.dataset.centroids

@@ -4,26 +4,34 @@ The simulator and real deployments use the same file; the simulator's copy has `
 
     path: /secure/data/{site}.parquet   # npy, npz, csv, parquet or arrow; or a path for each site by name
     columns: [age, crp, lactate]        # optional: these, in this order
+    agreement: may-lack                 # optional: "exact" refuses a file with other columns, "may-lack" takes those it has
+    salt: a secret of several sites     # optional: names of columns are compared by hashes with this salt
+    hide: [lactate]                     # optional: names that do not leave the site, or true for all; needs the salt
 """
 
 import logging
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
 import yaml
 
 from flareclust.errors import Refusal, UserError
-from flareclust.tables import read_table
-from flareclust.typing import FloatArray, IntArray
+from flareclust.tables import Table, read_table
+from flareclust.typing import Agreement, FloatArray, IntArray, Reading
 
 log = logging.getLogger(__name__)
 
 CONFIG_FILE = "flareclust.yaml"
 LABELS_FILE = "labels.csv"
 HEADER = "row,label\n"
+
+#: A shorter salt can be found by trying, as what is hashed with it travels.
+SHORTEST_SALT = 16
 
 #: Numbers in a sentence, such as how many rows there are; "2-D" says nothing about the data.
 NUMBER = re.compile(r"\b\d+\b(?!-D)")
@@ -36,12 +44,16 @@ class SiteData:
     Attributes:
         path: the file.
         columns: names of the columns to use, in this order; None for all.
-        exact: whether the file may have no other columns than those.
+        agreement: how the file must agree with `columns`.
+        salt: the secret that several sites hash the names of their columns with, "" for none.
+        hide: names that do not leave the site; True for all.
     """
 
     path: Path
     columns: tuple[str, ...] | None = None
-    exact: bool = False
+    agreement: Agreement = "has"
+    salt: str = field(default="", repr=False)
+    hide: frozenset[str] | Literal[True] = frozenset()
 
     @classmethod
     def of(cls, local: str | Path, site: str) -> "SiteData":
@@ -62,7 +74,7 @@ class SiteData:
             path = path.get(site)
         if not isinstance(path, str):
             raise Refusal(f"has a local/{CONFIG_FILE} without a path to its rows")
-        unknown = sorted(set(map(str, config)) - {"path", "columns", "exact"})
+        unknown = sorted(set(map(str, config)) - {"path", "columns", "agreement", "salt", "hide"})
         if unknown:
             raise Refusal(f"has unknown keys in local/{CONFIG_FILE}: {', '.join(unknown)}")
         columns = config.get("columns")
@@ -73,11 +85,15 @@ class SiteData:
         return cls(
             Path(local) / path.replace("{site}", site),
             None if columns is None else tuple(columns),
-            bool(config.get("exact")),
+            *_disclosed(config),
         )
 
     def rows(self, *, reader_owns_them: bool = False) -> FloatArray:
-        """Read the rows (n, d).
+        """Read the rows (n, d), as `table` does."""
+        return self.table(reader_owns_them=reader_owns_them).X
+
+    def table(self, *, reader_owns_them: bool = False) -> Table:
+        """Read the rows (n, d) with the names of their columns.
 
         Args:
             reader_owns_them: whether the text of a refusal stays with those who own the rows, and may say more.
@@ -87,28 +103,57 @@ class SiteData:
                 as how many rows there are. The site's own log has them.
         """
         try:
-            if self.exact and self.columns is not None:
-                names = read_table(self.path).columns
-                if names is not None and set(names) != set(self.columns):
-                    odd = ", ".join(sorted(set(names) ^ set(self.columns)))
-                    raise Refusal(
-                        f"has {len(names)} columns where most sites have {len(self.columns)}; on one side only: {odd}"
-                    )
-            return read_table(self.path, columns=self.columns).X
+            self._refuse_others()
+            found = read_table(self.path, columns=self.columns, may_lack=self.agreement == "may-lack")
+            names = frozenset(found.columns or ())
+            if self.hide is not True and (odd := sorted(self.hide - names)):
+                raise UserError(f"{self.path}: hide names columns that are not there: {', '.join(odd)}")
+            return replace(found, salt=self.salt, hidden=names if self.hide is True else self.hide)
         except UserError as error:
             text = str(error).replace(str(self.path), self.path.name)
             if reader_owns_them:
                 raise Refusal(f"cannot use its rows: {text}") from None
             log.warning("the rows cannot be used: %s", text)
+            if self.hide:
+                raise Refusal(
+                    "cannot use its rows; why is in the site's own log, as it hides names of columns"
+                ) from None
             raise Refusal(f"cannot use its rows: {NUMBER.sub('#', text)}") from None
 
+    def _refuse_others(self) -> None:
+        """Raise Refusal where the file must have the columns asked for and no others, and does not."""
+        if self.agreement != "exact" or self.columns is None:
+            return
+        names = read_table(self.path).columns
+        if names is not None and set(names) != set(self.columns):
+            odd = ", ".join(sorted(set(names) ^ set(self.columns)))
+            raise Refusal(
+                f"has {len(names)} columns where most sites have {len(self.columns)}; on one side only: {odd}"
+            )
 
-def write_config(
-    local: Path, path: str | dict[str, str], columns: list[str] | None = None, *, exact: bool = False
-) -> None:
+
+def _disclosed(config: Mapping[str, Any]) -> tuple[Agreement, str, frozenset[str] | Literal[True]]:
+    """Return how the columns must agree, the salt and the hidden names of a site's configuration."""
+    agreement, salt, hide = config.get("agreement", "has"), config.get("salt", ""), config.get("hide", [])
+    if agreement not in get_args(Agreement):
+        raise Refusal(f"has a local/{CONFIG_FILE} whose agreement is none of {', '.join(get_args(Agreement))}")
+    if not isinstance(salt, str) or 0 < len(salt) < SHORTEST_SALT:
+        raise Refusal(f"has a local/{CONFIG_FILE} whose salt is no text of at least {SHORTEST_SALT} characters")
+    if hide is not True and not (isinstance(hide, list) and all(isinstance(name, str) for name in hide)):
+        raise Refusal(f"has a local/{CONFIG_FILE} whose hide is neither true nor a list of names")
+    if hide and not salt:
+        raise Refusal(
+            f"has a local/{CONFIG_FILE} that hides columns without a salt; without one, anybody can try names"
+        )
+    return agreement, salt, True if hide is True else frozenset(hide)
+
+
+def write_config(local: Path, path: str | dict[str, str], reading: Reading = None) -> None:
     """Write the site configuration that `SiteData.of` reads into the folder `local`."""
     local.mkdir(parents=True, exist_ok=True)
-    config = {"path": path} | ({"columns": columns, "exact": exact} if columns else {})
+    config: dict[str, Any] = {"path": path}
+    if reading is not None:
+        config |= {"columns": list(reading[0]), "agreement": reading[1]}
     (local / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=False))
 
 

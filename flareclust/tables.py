@@ -6,7 +6,7 @@ the row number, counted from 1 and without the header.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 
@@ -33,18 +33,32 @@ SUFFIXES: tuple[str, ...] = tuple(_READERS)
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows read from a file.
+    """Rows, and what their columns are called.
 
     Attributes:
-        X: (n, d) float64, C-contiguous, finite, at least one row.
-        columns: the d column names, or None where the file has none.
+        X: (n, d) float64, C-contiguous; finite and with at least one row where it was read from a file.
+        columns: the d column names, or None where there are none.
+        salt: the secret that several sites hash the names of their columns with, "" for none.
+        hidden: names that do not leave the site.
     """
 
     X: FloatArray
     columns: tuple[str, ...] | None = None
+    salt: str = field(default="", repr=False)
+    hidden: frozenset[str] = frozenset()
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.X)
 
 
-def read_table(path: str | Path, columns: Sequence[str] | None = None, *, where: str = "") -> Table:
+#: The rows of one site: an array (n, d), the same with the names of its columns, or the file they are in.
+Rows = FloatArray | Table | Path
+
+
+def read_table(
+    path: str | Path, columns: Sequence[str] | None = None, *, may_lack: bool = False, where: str = ""
+) -> Table:
     """Read a table of numbers; the suffix says the format.
 
     - `.npy`: a 2-D array.
@@ -57,6 +71,7 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, *, where:
     Args:
         path: the file.
         columns: the names of the columns to read, in this order; None reads all.
+        may_lack: whether the file may lack some of them, but not all.
         where: put in front of every message, such as "site-3".
 
     Raises:
@@ -75,7 +90,7 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None, *, where:
     try:
         if file.stat().st_size == 0:
             raise UserError(f"{place} is empty; a table needs at least one row")
-        rows, names = read(file, wanted, lambda names: _positions(names, wanted, place), place)
+        rows, names = read(file, wanted, lambda names: _positions(names, wanted, may_lack, place), place)
     except OSError as error:
         raise UserError(f"{place} cannot be read: {error.strerror or 'the file is damaged'}") from None
     return Table(_checked(rows, names, place, allow_empty=False), names)
@@ -102,7 +117,9 @@ def _wanted(columns: Sequence[str] | None, place: str) -> tuple[str, ...] | None
     return wanted
 
 
-def _positions(names: tuple[str, ...] | None, wanted: tuple[str, ...] | None, place: str) -> list[int] | None:
+def _positions(
+    names: tuple[str, ...] | None, wanted: tuple[str, ...] | None, may_lack: bool, place: str
+) -> list[int] | None:
     """Return where the wanted columns are among `names`; None stands for all."""
     if names is None:
         if wanted is not None:
@@ -111,7 +128,10 @@ def _positions(names: tuple[str, ...] | None, wanted: tuple[str, ...] | None, pl
     if wanted is None:
         _refuse_repeats(names, f"{place}: the column names")
         return None
-    if missing := [name for name in wanted if name not in names]:
+    missing = [name for name in wanted if name not in names]
+    if may_lack and len(missing) < len(wanted):
+        wanted = tuple(name for name in wanted if name in names)
+    elif missing:
         hints = ", ".join(f"{name!r}{did_you_mean(name, names)}" for name in missing)
         raise UserError(f"{place} has no column {hints}; it has {formats.listed(names)}")
     _refuse_repeats([name for name in names if name in wanted], f"{place}: the column names")
@@ -167,7 +187,10 @@ def _refuse_nonfinite(X: FloatArray, columns: tuple[str, ...] | None, where: str
     if count := int(bad.sum()):
         i, j = divmod(int(bad.argmax()), X.shape[1])
         cells = "cell is" if count == 1 else "cells are"
+        empty = [formats.called(columns, int(j)) for j in np.flatnonzero(bad.all(axis=0))[:12]] if len(X) > 1 else []
+        advice = (
+            f"{', '.join(empty)} without any value: choose the others" if empty else "drop these rows or fill them in"
+        )
         raise UserError(
-            f"{where}: {count} {cells} missing, NaN or infinite, first in row {i + 1}, {formats.called(columns, j)}; "
-            "drop these rows or fill them in"
+            f"{where}: {count} {cells} missing, NaN or infinite, first in row {i + 1}, {formats.called(columns, j)}; {advice}"
         )

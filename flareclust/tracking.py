@@ -21,12 +21,12 @@ from urllib.parse import quote
 import numpy as np
 
 from flareclust.errors import UserError
+from flareclust.tracking_model import MODEL_NAME, column_names, save_model
 from flareclust.tracking_store import connect, resolve_uri, sqlite_file
 from flareclust.typing import FloatArray
 
 RUN_KEY_TAG = "flareclust.run_key"
 ERROR_TAG = "flareclust.error"
-MODEL_NAME = "model"
 
 # MLflow's own limits, in characters. (Its client splits long lists into requests by itself.)
 _PARAM_LENGTH = 6000
@@ -154,7 +154,7 @@ class Tracker:
         """
         from mlflow.entities import Metric
 
-        names = _column_names(centroids, columns)
+        names = column_names(centroids, columns)
         _check_files(files)
         known = self._client.get_run(run_id).data.metrics
         now = time.time_ns() // 1_000_000
@@ -168,31 +168,35 @@ class Tracker:
         for file in files:
             self._client.log_artifact(run_id, str(file))
 
-    def log_model(self, run_id: str, centroids: FloatArray, columns: Sequence[str] | None = None) -> str:
+    def log_model(
+        self,
+        run_id: str,
+        centroids: FloatArray,
+        columns: Sequence[str] | None = None,
+        gaps: Mapping[str, Any] | None = None,
+    ) -> str:
         """Log a model whose `predict` gives the nearest centroid, and return its address `runs:/<run_id>/model`.
 
         With `columns` the model picks its columns by name; without, it takes arrays and tables of exactly d columns.
 
         Args:
             run_id: The run.
-            centroids: (k, d), finite.
+            centroids: (k, d), finite unless there are `gaps`.
             columns: d names.
+            gaps: As in `tracking_model.save_model`; the model then takes rows that lack columns.
 
         Raises:
             UserError: The centroids are not finite, or the names do not match them.
         """
         from mlflow.entities import LoggedModelOutput
 
-        names = _column_names(centroids, columns) if columns is not None else None
-        if not np.isfinite(centroids).all():
-            raise UserError("expected finite centroids, got missing or infinite values; fill them before log_model")
         run = self._client.get_run(run_id)
         model = self._find_model(run_id) or self._client.create_logged_model(
             self._experiment_id, name=MODEL_NAME, source_run_id=run_id, params=run.data.params
         )
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch, MODEL_NAME)
-            _save_model(folder, centroids, names, run_id, model.model_id)
+            save_model(folder, centroids, columns, gaps, run_id, model.model_id)
             self._client.log_model_artifacts(model.model_id, str(folder))
         self._client.finalize_logged_model(model.model_id, "READY")
         outputs = run.outputs.model_outputs if run.outputs else []
@@ -300,43 +304,7 @@ def _check_files(files: Sequence[Path]) -> None:
         raise UserError(f"no such file to log: {', '.join(missing)}")
 
 
-def _column_names(centroids: FloatArray, columns: Sequence[str] | None) -> list[str]:
-    if centroids.ndim != 2 or not centroids.size:
-        raise UserError(f"expected centroids of shape (k, d), got {centroids.shape}")
-    d = centroids.shape[1]
-    names = [f"x{i}" for i in range(d)] if columns is None else [str(name) for name in columns]
-    if len(names) != d or len(set(names)) != d:
-        raise UserError(f"expected {d} different column names, one per column of the centroids, got {names}")
-    return names
-
-
 def _finite(prefix: str, values: Mapping[str, float | None]) -> Iterator[tuple[str, float]]:
     for key, value in values.items():
         if value is not None and math.isfinite(value):
             yield f"{prefix}/{key}", float(value)
-
-
-def _save_model(folder: Path, centroids: FloatArray, names: list[str] | None, run_id: str, model_id: str) -> None:
-    import pandas as pd
-    from mlflow import __version__ as installed
-    from mlflow import pyfunc
-    from mlflow.models import Model, ModelSignature
-    from mlflow.types import ColSpec, Schema, TensorSpec
-
-    with tempfile.TemporaryDirectory() as scratch:
-        array = Path(scratch, "centroids.npy")
-        np.save(array, centroids, allow_pickle=False)
-        if names is None:
-            # Not unnamed columns: for those MLflow drops surplus columns of the input without a word.
-            inputs = Schema([TensorSpec(np.dtype(np.float64), (-1, centroids.shape[1]))])
-        else:
-            inputs = Schema([ColSpec("double", name) for name in names])
-        pyfunc.save_model(
-            folder,
-            python_model=str(Path(__file__).with_name("model.py")),
-            artifacts={"centroids": str(array)},
-            signature=ModelSignature(inputs, Schema([TensorSpec(np.dtype(np.int64), (-1,))])),
-            input_example=centroids[:1] if names is None else pd.DataFrame(centroids[:1], columns=names),
-            pip_requirements=["numpy", "pandas", f"mlflow=={installed}"],
-            mlflow_model=Model(artifact_path=MODEL_NAME, run_id=run_id, model_id=model_id, model_uuid=model_id),
-        )

@@ -18,6 +18,7 @@ from flareclust.datasets import Dataset
 from flareclust.errors import FlareclustError
 from flareclust.experiment import evaluate, submit
 from flareclust.flows.config import Experiment
+from flareclust.outcome import is_round
 from flareclust.prepare import prepare
 
 log = logging.getLogger(__name__)
@@ -135,7 +136,7 @@ def experiment_trial(experiment: Experiment, cell: Mapping[str, str], dataset: D
         final = {**result.metrics, "centroids_found": float(result.centroids_found), "rounds": float(result.rounds)}
         cost = {f"bytes_{way}": float(size) for way, size in result.bytes.items()}
         cost |= {f"seconds_{name}": result.seconds[name] for name in ("local_max", "merge")}
-        return Measured(final, cost, [_numbers(record) for record in outcome.rounds if record["step"] != "assess"])
+        return Measured(final, cost, [_numbers(record) for record in outcome.rounds if is_round(record)])
 
     chosen = {"k_range", "choose_by"} if experiment.k_range else set()
     decides = chosen | {"algorithm", "data", "k", "partition", "clients", "engine", "columns", "params", "min_sites"}

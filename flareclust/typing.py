@@ -1,8 +1,7 @@
 """Names for the arrays and callables that cross module borders."""
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +14,11 @@ Array = NDArray[Any]
 #: What crosses the wire: named, contiguous float64, int64 or bool arrays.
 Message = dict[str, Array]
 
-#: The rows (n, d) of one site, or the file they are in.
-Rows = FloatArray | Path
+#: How the columns asked for and those of a file are to agree: the file must have them, must have no others, or may lack some.
+Agreement = Literal["has", "exact", "may-lack"]
 
-#: How the files of sites are read: names of their columns, and whether they may have no others. None: all columns.
-Reading = tuple[tuple[str, ...], bool] | None
+#: How the files of sites are read: names of their columns, and how the files must agree with them. None: all columns.
+Reading = tuple[tuple[str, ...], Agreement] | None
 
 #: Says whether the job was stopped; long local computations ask it between pieces of work.
 AbortCheck = Callable[[], bool]

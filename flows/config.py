@@ -111,6 +111,17 @@ class Experiment(BaseModel):
             raise ValueError(f"{self.algorithm} is not federated: use the engine inprocess, not {self.engine}")
         if self.k_range is not None and not algorithm.federated:
             raise ValueError(f"{self.algorithm} is not federated and takes one k, not a range")
+        if self.k_range is not None and algorithm.partial:
+            advice = "; proxy chooses one up to k with choose_k=true" if algorithm.name == "proxy" else ""
+            raise ValueError(
+                f"{self.algorithm} takes one k, not a range: what chooses needs the same columns at every site{advice}"
+            )
+        if parse(self.partition).splits_columns and algorithm.federated and not algorithm.partial:
+            able = ", ".join(name for name, one in registry.algorithms().items() if one.partial)
+            raise ValueError(
+                f"{self.algorithm} needs the same columns at every site, and partition {self.partition} deals out columns as "
+                f"well; algorithms for different columns are {able}"
+            )
         if self.k_range is not None and "k_min" in self.params:
             raise ValueError("a range of k says k_min already; leave out one of them")
         if self.k_range is not None and "choose_by" in self.params:

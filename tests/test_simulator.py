@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from flareclust.checks import iid_sites
+from flareclust.checks_partial import overlapping_sites
 from flareclust.engines import simulator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
@@ -57,9 +58,9 @@ def processes_of(mark: str) -> list[str]:
 @LIMIT
 @pytest.mark.parametrize("algorithm", FEDERATED, ids=lambda a: a.name)
 def test_simulator_equals_inprocess_bit_for_bit(algorithm, tmp_path):
-    sites, _ = iid_sites(m=3, k=5)
+    sites, _ = overlapping_sites() if algorithm.partial else iid_sites(m=3, k=5)
     seen = []
-    params = MORE_STEPS.get(algorithm.name, {})
+    params = {"standardize": True} if algorithm.partial else MORE_STEPS.get(algorithm.name, {})
     there = run_simulator(algorithm, params, sites, JobOptions(k=5, seed=3), tmp_path, seen.append)
     here = run_inprocess(algorithm, params, sites, JobOptions(k=5, seed=3))
 

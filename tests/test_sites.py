@@ -89,11 +89,12 @@ def test_without_columns_all_are_read(local):
 @pytest.mark.parametrize("path", ["/data/{site}.csv", {"site-1": "/data/one.csv"}, "with: colon # and ünicode.csv"])
 def test_what_write_config_writes_is_read_back(tmp_path, path, columns):
     local = tmp_path / "new" / "local"
-    write_config(local, path, columns)
+    write_config(local, path, (tuple(columns), "may-lack") if columns else None)
     site = SiteData.of(str(local), "site-1")
     expected = {"/data/{site}.csv": "/data/site-1.csv"}.get(path, path) if isinstance(path, str) else path["site-1"]
     assert site.path == local / expected
     assert site.columns == (tuple(columns) if columns else None)
+    assert site.agreement == ("may-lack" if columns else "has")
 
 
 # --- refusals: they travel to the server ---
@@ -197,7 +198,7 @@ def test_columns_that_are_not_there_are_refused_without_the_folder(local, name):
         np.savez(local / name, X=X, columns=np.array(["age", "crp"]))
     else:
         np.save(local / name, X)
-    write_config(local, name, ["lactate"])
+    write_config(local, name, (("lactate",), "has"))
     with pytest.raises(Refusal) as refused:
         SiteData.of(local, "site-1").rows()
     assert f"cannot use its rows: {name} has no column" in str(refused.value)

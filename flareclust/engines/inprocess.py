@@ -11,7 +11,8 @@ from flareclust.outcome import Outcome
 from flareclust.registry import Algorithm
 from flareclust.replies import SiteReply
 from flareclust.sites import SiteData
-from flareclust.typing import FloatArray, IntArray, Message, Reading, Rows, never
+from flareclust.tables import Rows, Table
+from flareclust.typing import FloatArray, IntArray, Message, Reading, never
 
 
 def run_inprocess(
@@ -58,12 +59,12 @@ class _Reader:
     """Reads each site's file once, however many rounds ask for its rows."""
 
     def __init__(self, sites: Mapping[str, Rows], reading: Reading) -> None:
-        self._sites, self._reading = dict(sites), reading or (None, False)
+        self._sites, self._reading = dict(sites), reading or (None, "has")
 
-    def __call__(self, site: str) -> FloatArray:
+    def __call__(self, site: str) -> FloatArray | Table:
         rows = self._sites[site]
         if isinstance(rows, Path):
-            rows = self._sites[site] = SiteData(rows, *self._reading).rows(reader_owns_them=True)
+            rows = self._sites[site] = SiteData(rows, *self._reading).table(reader_owns_them=True)
         return rows
 
 

@@ -52,7 +52,7 @@ def build_job(
     job.to_server(controller)
     job.to_server(aggregator, id=controller.aggregator_id)
     job.to_server({"server": {"task_request_interval": TASK_REQUEST_INTERVAL}})
-    job.to_clients(executor, tasks=[CLUSTER, *executor.steps, ASSESS])
+    job.to_clients(executor, tasks=[*executor.first_steps, CLUSTER, *executor.steps, ASSESS])
     return job
 
 

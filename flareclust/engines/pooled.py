@@ -6,18 +6,24 @@ from time import perf_counter
 
 import numpy as np
 
-from flareclust.core.assessment import assessment_sums, label_free_metrics
+from flareclust.columns import Columns, gather
+from flareclust.core.assessment import SUMS, assessment_sums, label_free_metrics
+from flareclust.core.kpod import scale
+from flareclust.core.masked_assessment import masked_metrics, masked_sums
+from flareclust.description import describe, own_view
 from flareclust.engines.options import JobOptions
 from flareclust.errors import UserError
 from flareclust.outcome import Outcome
+from flareclust.partial import MASK, STANDARDIZED, place_rows
 from flareclust.registry import Algorithm
-from flareclust.typing import FloatArray, IntArray
+from flareclust.tables import Table
+from flareclust.typing import FloatArray, IntArray, Message
 
 
 def run_pooled(
     algorithm: Algorithm,
     params: Mapping[str, object],
-    sites: Mapping[str, FloatArray],
+    sites: Mapping[str, FloatArray | Table],
     options: JobOptions,
     index: Mapping[str, IntArray] | None = None,
 ) -> Outcome:
@@ -26,38 +32,75 @@ def run_pooled(
     Args:
         algorithm: a yardstick of the registry.
         params: its settings.
-        sites: rows (n_i, d) by site.
+        sites: rows (n_i, d) by site; those of a yardstick for different columns (n_i, d_i), known by their names.
         options: settings every job has.
         index: where each site's rows are in the data set they were dealt from, so that the result does not depend on
             the split; None for the order of the sites. The data set may have more rows than the sites.
 
     Raises:
         UserError: a setting is unknown, the sites' rows do not fit together, or there are fewer than k.
+        JobFailed: the sites have no columns in common.
     """
     algorithm.check_names(params)
-    _check_poolable(sites)
-    index = _closed_up(index) if index else _in_order(sites)
-    X = np.empty((sum(map(len, sites.values())), next(iter(sites.values())).shape[1]))
-    for site, rows in sites.items():
-        X[index[site]] = rows
-    if len(X) < options.k:
-        raise UserError(f"k={options.k} is more than the {len(X)} rows of all sites together")
+    tables = {site: rows if isinstance(rows, Table) else Table(rows) for site, rows in sites.items()}
+    _check_finite(tables)
+    if (n := sum(map(len, tables.values()))) < options.k:
+        raise UserError(f"k={options.k} is more than the {n} rows of all sites together")
+    index = _closed_up(index) if index else _in_order(tables)
+    columns = _union(tables) if algorithm.partial else None
+    if columns is None:
+        _check_poolable(tables)
+    X = np.empty((n, len(columns.codes) if columns else next(iter(tables.values())).X.shape[1]))
+    for site, table in tables.items():
+        X[index[site]] = columns.spread(site, own_view(table, columns.sent())[0]) if columns else table.X
     started = perf_counter()
     centroids = algorithm.function()(X, k=options.k, seed=options.seed, **params)
     seconds = perf_counter() - started
-    labels, sums = assessment_sums(X, centroids)
+    arrays = {"centroids": centroids}
+    if columns is None:
+        found, sums = assessment_sums(X, centroids)
+        metrics = label_free_metrics(centroids, sums)
+    else:
+        arrays |= _about_gaps(columns, X, centroids, standardize=params.get("standardize", False) is True)
+        found = place_rows(algorithm.name, params, arrays, X)
+        metrics = _metrics_of_known(columns, {site: X[index[site]] for site in tables}, arrays)
     return Outcome(
-        arrays={"centroids": centroids},
-        metrics=label_free_metrics(centroids, sums) if options.assess else {},
+        arrays=arrays,
+        metrics=metrics if options.assess else {},
         rounds=[],
         sites=sorted(sites),
         refused={},
-        bytes_up=int(X.nbytes),
+        bytes_up=sum(table.X.nbytes for table in tables.values()),
         bytes_down=0,
         seconds_local=0.0,
         seconds_merge=seconds,
-        labels={site: labels[index[site]] for site in sites},
+        labels={site: found[index[site]] for site in tables},
     )
+
+
+def _union(tables: Mapping[str, Table]) -> Columns:
+    return gather({site: describe(table, sums=False, min_count=1) for site, table in tables.items()}, sums=False)
+
+
+def _about_gaps(columns: Columns, X: FloatArray, centroids: FloatArray, *, standardize: bool) -> Message:
+    """Return what the result says about its columns, as that of a federation with different columns does."""
+    kept = columns.kept() | columns.sent() | {MASK: ~np.isnan(centroids)}
+    if standardize:
+        mean, deviation = scale(X)
+        kept |= {"mean": mean, "deviation": deviation, STANDARDIZED: np.array(True)}
+    return kept
+
+
+def _metrics_of_known(columns: Columns, rows: Mapping[str, FloatArray], arrays: Message) -> dict[str, float | None]:
+    """Return the label-free metrics over the entries that are known, in the units in which the rows were clustered."""
+    scaled = STANDARDIZED in arrays
+    mean, deviation = (arrays["mean"], arrays["deviation"]) if scaled else (np.zeros(1), np.ones(1))
+    centroids = (arrays["centroids"] - mean) / deviation
+    parts = []
+    for site, own in rows.items():
+        has = columns.mask(site)
+        parts.append(masked_sums(((own - mean) / deviation)[:, has], centroids[:, has]))
+    return masked_metrics(centroids, {name: np.sum([part[name] for part in parts], axis=0) for name in SUMS})
 
 
 def _closed_up(index: Mapping[str, IntArray]) -> dict[str, IntArray]:
@@ -66,15 +109,19 @@ def _closed_up(index: Mapping[str, IntArray]) -> dict[str, IntArray]:
     return {site: np.searchsorted(present, rows) for site, rows in index.items()}
 
 
-def _in_order(sites: Mapping[str, FloatArray]) -> dict[str, IntArray]:
+def _in_order(sites: Mapping[str, Table]) -> dict[str, IntArray]:
     ends = np.cumsum([len(rows) for rows in sites.values()])
     return {site: np.arange(end - len(sites[site]), end) for site, end in zip(sites, ends, strict=True)}
 
 
-def _check_poolable(sites: Mapping[str, FloatArray]) -> None:
-    (usual, _), *_ = Counter(rows.shape[1] for rows in sites.values()).most_common(1)
-    for site, rows in sites.items():
-        if rows.shape[1] != usual:
-            raise UserError(f"{site} has {rows.shape[1]} columns where most sites have {usual}")
-        if not np.isfinite(rows).all():
+def _check_poolable(sites: Mapping[str, Table]) -> None:
+    (usual, _), *_ = Counter(table.X.shape[1] for table in sites.values()).most_common(1)
+    for site, table in sites.items():
+        if table.X.shape[1] != usual:
+            raise UserError(f"{site} has {table.X.shape[1]} columns where most sites have {usual}")
+
+
+def _check_finite(sites: Mapping[str, Table]) -> None:
+    for site, table in sites.items():
+        if not np.isfinite(table.X).all():
             raise UserError(f"{site} has rows with NaN or infinite values; remove or impute them at the site")

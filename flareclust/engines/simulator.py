@@ -29,7 +29,8 @@ from flareclust.federation import OnRound, quorum
 from flareclust.outcome import SUMMARY, Outcome, read, read_rounds
 from flareclust.registry import Algorithm
 from flareclust.sites import LABELS_FILE, read_labels, write_config
-from flareclust.typing import Reading, Rows
+from flareclust.tables import Rows, Table
+from flareclust.typing import Reading
 
 #: The simulator's own limit.
 MAX_SITES = 100
@@ -73,7 +74,7 @@ def run_simulator(
     Args:
         algorithm: a federated algorithm.
         params: its settings.
-        sites: rows (n_i, d), or the file with them, by site name.
+        sites: rows (n_i, d_i), or the file with them, by site name.
         options: settings every job has.
         folder: an existing folder to work in; everything written there is removed again.
         on_round: gets a record per exchange while the job runs.
@@ -112,12 +113,16 @@ def _place(scratch: Path, sites: Mapping[str, Rows], reading: Reading) -> None:
     data.mkdir(parents=True)
     paths = {}
     for site, rows in sites.items():
-        paths[site] = str(rows.absolute() if isinstance(rows, Path) else data / f"{site}.npy")
-        if not isinstance(rows, Path):
-            np.save(paths[site], rows, allow_pickle=False)
+        if isinstance(rows, Path):
+            paths[site] = str(rows.absolute())
+        elif isinstance(rows, Table) and rows.columns is not None:
+            paths[site] = str(data / f"{site}.npz")
+            np.savez(paths[site], allow_pickle=False, X=rows.X, columns=np.array(rows.columns))
+        else:
+            paths[site] = str(data / f"{site}.npy")
+            np.save(paths[site], rows.X if isinstance(rows, Table) else rows, allow_pickle=False)
     local = scratch / "workspace" / "local"
-    columns, exact = reading or ((), False)
-    write_config(local, paths, list(columns), exact=exact)
+    write_config(local, paths, reading)
     allow_classes(local)
 
 

@@ -1,0 +1,106 @@
+"""The server's side of algorithms for sites that need not have the same columns.
+
+The first exchange, `describe`, forms the union of the sites' columns. From then on every task carries the columns'
+codes, and every result who has which column.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.columns import Columns, common, gather, restored
+from flareclust.core.masked_assessment import masked_metrics
+from flareclust.core.rounds import HISTORY
+from flareclust.description import DESCRIPTION
+from flareclust.executors.base import ASSESS, DESCRIBE
+from flareclust.executors.described import View
+from flareclust.message import Schema
+from flareclust.typing import Message
+from flareclust.validation import check_bool
+
+
+class DescribedAggregator(ClusteringAggregator):
+    """The server of sites whose columns may differ.
+
+    Kept with every result: `columns` (D,) codes, `column_names` (D,), `column_sites` (m,) and `column_masks` (m, D), who
+    has which column; `mask` (k, D), which entries of the centroids are known, the others being NaN.
+
+    Args:
+        k: number of clusters.
+        seed: of the job.
+        standardize: whether columns are scaled by the federation's mean and standard deviation of each.
+    """
+
+    #: As the executor's.
+    view: ClassVar[View] = "own"
+
+    def __init__(self, k: int, seed: int = 0, standardize: bool = False) -> None:
+        super().__init__(k, seed)
+        self.standardize = check_bool("standardize", standardize)
+
+    def begin(self) -> Round:
+        """Ask the sites for their columns first."""
+        return Round(step=DESCRIBE)
+
+    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+        """Form the union of the columns, or merge a round of the algorithm."""
+        if round_.step == DESCRIBE:
+            columns = gather(replies, sums=self.standardize or self.view == "imputed")
+            numbers = {
+                "columns": float(len(columns.codes)),
+                "columns_shared_by_all": float(columns.masks.all(axis=0).sum()),
+                "columns_of_one_site": float((columns.masks.sum(axis=0) == 1).sum()),
+            }
+            if self.view == "common":
+                columns = common(columns)
+            return Round(columns.sent(), diagnostics=numbers, record=columns.kept())
+        columns = restored({**round_.record, **round_.task})
+        merged = self.merge_described(round_, columns, replies, rng)
+        return replace(merged, task={**columns.sent(), **merged.task}, record={**columns.kept(), **merged.record})
+
+    @abstractmethod
+    def merge_described(
+        self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round:
+        """Merge one round's replies, as `merge` does for sites with the same columns.
+
+        Args:
+            round_: the round whose `task` the replies answer.
+            columns: who has which column.
+            replies: checked replies by site name, their columns (d) those that the site has, in the federation's order.
+            rng: the server's generator of this round.
+
+        Returns:
+            The next round; its `centroids` (k, D) are NaN where nothing is known.
+        """
+
+    def own_sizes(self, round_: Round) -> dict[str, dict[str, int]]:
+        """Return how many columns each site's reply must have."""
+        if round_.step in (DESCRIBE, ASSESS) or "column_masks" not in round_.record:
+            return {}
+        masks = round_.record["column_masks"]
+        widths = masks.sum(axis=1) if self.view == "own" else np.full(len(masks), masks.shape[1])
+        sites = round_.record["column_sites"].tolist()
+        return {site: {"d": int(d)} for site, d in zip(sites, widths, strict=True)}
+
+    def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
+        """Return the label-free metrics over the entries that are known."""
+        return masked_metrics(round_.task["centroids"], sums)
+
+    def result(self, round_: Round) -> Message:
+        """Return the arrays of the result, the centroids in the data's units and with `mask`, which entries are known."""
+        arrays = super().result(round_)
+        if self.standardize:
+            for name in ("centroids", HISTORY):
+                if name in arrays:
+                    arrays[name] = arrays[name] * arrays["deviation"] + arrays["mean"]
+            arrays["standardized"] = np.array(True)
+        return arrays | {"mask": ~np.isnan(arrays["centroids"])}
+
+    def schema(self, step: str) -> Schema:
+        """Return what the sites send in a step, `describe` among them."""
+        return DESCRIPTION if step == DESCRIBE else super().schema(step)

@@ -1,0 +1,207 @@
+"""Clustering of tables with different columns in rounds, the server's side: local clusters into global ones.
+
+Source: Maritan, Schenato, "Distributed clustering in partially overlapping feature spaces": Algorithm 1, lines 4-12 and
+21.
+
+Readings where the paper is open, and deviations from it:
+1. Equation 4 as corrected in core/masked.py: an entry of a merged centroid is the mean over the members that observe
+   it, weighted by their rows. There are also methods A and B, and what was corrected in them.
+2. Lines 5 and 7: which assumption holds depends on who has which cluster, which nobody knows, and on distributions,
+   which nobody sees. `method="auto"` looks at which sites share a column (core/overlap.py): where all pairs do, method
+   B; where they are only connected, method A. What it found is reported, with either method.
+3. Line 21: an entry that no site reports in a round keeps its value; by the letter it would shrink by 1 - alpha. An
+   entry that was unknown takes the value reported as it is, whatever alpha.
+4. Line 12: `rounds` rounds of the federated phase, three as in section 6.2, or fewer where a round moves the centroids
+   by less than `tol`: the largest distance on known entries, in units of the centroids' spread.
+5. A local cluster that can join no group stays unassigned. It is counted, and its site is named in the log.
+6. A round in which no site has anything it may send leaves the centroids as they are, and is the last.
+"""
+
+import logging
+from collections.abc import Mapping
+
+import numpy as np
+
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.described import DescribedAggregator
+from flareclust.columns import Columns
+from flareclust.core.masked import PHIS, Grouping, merge, method_a, method_b, objective
+from flareclust.core.overlap import Verdict, judge_overlap
+from flareclust.core.rounds import check_tol, remember
+from flareclust.errors import UserError
+from flareclust.executors.masked import UPDATE, MaskedExecutor
+from flareclust.typing import FloatArray, IntArray, Message
+from flareclust.validation import check_choice, check_int
+
+log = logging.getLogger(__name__)
+
+METHODS = ("auto", "A", "B")
+
+
+class MaskedAggregator(DescribedAggregator):
+    """The server of Algorithm 1.
+
+    Kept on the server: `history` (rounds + 1, k, D), the centroids of the start and after every round; `counts` (k,),
+    the rows behind each centroid when it was last reported; of the start `received_centroids` (c, D),
+    `received_counts` (c,), `received_site` (c,) and `received_group` (c,), -1 for unassigned; `method` and `verdict`.
+
+    Args:
+        k: number of clusters.
+        seed: of the job; this server draws nothing.
+        standardize: whether columns are brought to mean 0 and variance 1 over the sites that have them.
+        method: "A", "B", or "auto" to choose by which sites share columns.
+        alpha: step size of the federated phase, above 0 and at most 1.
+        rounds: exchanges of the federated phase, at the most; 0 for none.
+        tol: a round that moves the centroids by less, in units of their spread, is the last; 0 for all rounds.
+        phi: the distance: "euclidean" or "cosine".
+    """
+
+    reply = MaskedExecutor.reply
+    steps = MaskedExecutor.steps
+
+    def __init__(
+        self,
+        k: int,
+        seed: int = 0,
+        standardize: bool = False,
+        method: str = "auto",
+        alpha: float = 0.8,
+        rounds: int = 3,
+        tol: float = 1e-4,
+        phi: str = "euclidean",
+    ) -> None:
+        super().__init__(k, seed, standardize)
+        self.method = check_choice("method", method, METHODS)
+        self.alpha = check_alpha(alpha)
+        self.rounds = check_int("rounds", rounds, least=0)
+        self.tol = check_tol(tol)
+        self.phi = check_choice("phi", phi, PHIS)
+
+    def merge_described(
+        self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round:
+        """Group the local clusters (lines 4-11), or move the global centroids towards those reported (line 21)."""
+        if round_.step == UPDATE:
+            return self._update(round_, columns, replies)
+        return self._start(round_, columns, replies)
+
+    def _start(self, round_: Round, columns: Columns, replies: Mapping[str, Message]) -> Round:
+        centers, rows, site = together(columns, replies)
+        verdict = overlap_of(columns, replies)
+        log.log(logging.INFO if verdict.connected else logging.WARNING, "%s", verdict.text)
+        method = verdict.method if self.method == "auto" else self.method
+        group_by = method_a if method == "A" else method_b
+        found = group_by(centers, rows, site, self.k, self.phi)
+        report_unassigned(found, [columns.sites[i] for i in site])
+
+        diagnostics = {
+            "received": float(len(centers)),
+            "method_b": float(method == "B"),
+            "assumption_1": float(verdict.assumption_1),
+            "assumption_2": float(verdict.assumption_2),
+            "unassigned": float((found.group < 0).sum()),
+            "unknown": float(np.isnan(found.centroids).sum()),
+            "objective": objective(centers, rows, found.group, self.k, self.phi),
+        }
+        record = {
+            **remember(round_.record, found.centroids, self.k),
+            "counts": rows_by_cluster(found.group, rows, self.k),
+            "received_centroids": centers,
+            "received_counts": rows,
+            "received_site": site,
+            "received_group": found.group,
+            "method": np.array(method),
+            "verdict": np.array(
+                verdict.text if self.method == "auto" else f"{verdict.text}; method {method} was asked for"
+            ),
+        }
+        return Round({"centroids": found.centroids}, self.rounds == 0, diagnostics, record, UPDATE)
+
+    def _update(self, round_: Round, columns: Columns, replies: Mapping[str, Message]) -> Round:
+        centers, rows, _ = together(columns, replies)
+        cluster = np.concatenate([reply["cluster"] for reply in replies.values()])
+        old = round_.task["centroids"]
+        reported = np.full(old.shape, np.nan)
+        for r in np.unique(cluster):
+            members = cluster == r
+            reported[r] = merge(centers[members], rows[members])
+        centroids = step_towards(old, reported, self.alpha)
+
+        shift = movement_of_known(old, centroids)
+        diagnostics = {"received": float(len(centers)), "unknown": float(np.isnan(centroids).sum())}
+        if np.isfinite(shift):
+            diagnostics["shift"] = shift
+        behind = rows_by_cluster(cluster, rows, self.k)
+        record = {
+            **remember(round_.record, centroids, self.k),
+            "counts": np.where(behind > 0, behind, round_.record["counts"]),
+        }
+        done = round_.index >= self.rounds or shift < self.tol or not len(centers)
+        return Round({"centroids": centroids}, done, diagnostics, record, UPDATE)
+
+
+def check_alpha(alpha: object) -> float:
+    """Return `alpha` as a float, or raise UserError unless it is a number above 0 and at most 1."""
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha <= 1:
+        raise UserError(
+            f"alpha must be a number above 0 and at most 1, got {alpha!r}; it says how far each round of the federated "
+            "phase goes from the old centroids (0) to those reported (1), and the paper has 0.8"
+        )
+    return float(alpha)
+
+
+def together(columns: Columns, replies: Mapping[str, Message]) -> tuple[FloatArray, IntArray, IntArray]:
+    """Return all sites' centroids (c, D) with NaN where a site lacks the column, their rows (c,) and sites (c,).
+
+    Sites are numbered as in `columns.sites`.
+    """
+    centers = np.concatenate([columns.spread(site, reply["centroids"]) for site, reply in replies.items()])
+    rows = np.concatenate([reply["counts"] for reply in replies.values()])
+    numbers = [columns.sites.index(site) for site in replies]
+    return centers, rows, np.repeat(numbers, [len(reply["counts"]) for reply in replies.values()]).astype(np.int64)
+
+
+def overlap_of(columns: Columns, replies: Mapping[str, Message]) -> Verdict:
+    """Return what the columns of the sites that replied say about the paper's assumptions."""
+    numbers = [columns.sites.index(site) for site in replies]
+    return judge_overlap(columns.masks[numbers], list(replies))
+
+
+def report_unassigned(found: Grouping, sites: list[str]) -> None:
+    """Warn of local clusters that belong to no group, by the sites (c,) that sent them."""
+    left_out = [site for site, group in zip(sites, found.group, strict=True) if group < 0]
+    for site in sorted(set(left_out)):
+        log.warning(
+            "%s: %d of its clusters joined no group and are left out of the start: each group that shares a known column "
+            "with them has another cluster of the site",
+            site,
+            left_out.count(site),
+        )
+
+
+def rows_by_cluster(cluster: IntArray, rows: IntArray, k: int) -> IntArray:
+    """Return the sum of rows (c,) of each of the k clusters; those of cluster -1 count nowhere."""
+    used = cluster >= 0
+    return np.bincount(cluster[used], weights=rows[used], minlength=k).astype(np.int64)
+
+
+def step_towards(old: FloatArray, reported: FloatArray, alpha: float) -> FloatArray:
+    """Return (1 - alpha) old + alpha reported, both (k, D), entry by entry; where one is unknown (NaN), the other."""
+    between = (1 - alpha) * old + alpha * reported
+    stepped: FloatArray = np.where(np.isnan(reported), old, np.where(np.isnan(old), reported, between))
+    return stepped
+
+
+def movement_of_known(old: FloatArray, new: FloatArray) -> float:
+    """Return the largest distance between an old and a new centroid (k, D), in units of the new ones' spread.
+
+    The spread is the root mean square distance of the centroids to their mean (1 where that is 0). Infinite where an
+    entry became known.
+    """
+    known = ~np.isnan(new)
+    if (known != ~np.isnan(old)).any():
+        return float("inf")
+    farthest = float(np.sqrt((np.where(known, new - old, 0.0) ** 2).sum(axis=1)).max())
+    mean = np.where(known, new, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    spread = float(np.sqrt((np.where(known, new - mean, 0.0) ** 2).sum(axis=1).mean()))
+    return farthest / spread if spread > 0 else farthest

@@ -1,0 +1,199 @@
+"""One-shot clustering of tables with different columns by proxy clusters, the server's side: sampling and agglomeration.
+
+Source: Maritan, Schenato, "Distributed clustering in partially overlapping feature spaces": Algorithm 2, lines 4-12
+(`generate_proxy_clusters`, `attract`, `merge`), with the number of proxy points of section 6.3.
+
+Readings where the paper is open, and deviations from it:
+1. Line 4: a proxy cluster has as many points as its cluster has rows, but at least 30 and at most 100. A Gaussian with
+   a singular covariance is sampled through a factor of it. Without a covariance all points are the mean.
+2. Equation 11 as corrected in core/agglomeration.py, and equation 10 as in core/forces.py: what counts are pairs of
+   points whose sites share a column, in the sums and in what they are divided by.
+3. Lines 6-10: the whole tree is kept, cut at k. Sets that can never be compared are joined last; where that happens
+   above the cut, it is counted and named in the log.
+4. Line 11: k is given, unless `choose_k`; then the number of clusters is that of 2 to k with the best silhouette of
+   the proxy points (core/agglomeration.py).
+5. Line 12, and the centroids of the result: equation 4 as corrected in core/masked.py on the centroids of the merged
+   clusters.
+6. Every site is told where all sites' clusters went, as numbers without the clusters, and picks its own. One message
+   fits all.
+"""
+
+import logging
+from collections.abc import Mapping
+
+import numpy as np
+
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.described import DescribedAggregator
+from flareclust.aggregators.masked import together
+from flareclust.columns import Columns
+from flareclust.core.agglomeration import Tree, agglomerate, choose_k, cut
+from flareclust.core.forces import pair_forces
+from flareclust.core.masked import PHIS
+from flareclust.core.masked import merge as merge_centroids
+from flareclust.core.proxies import proxy_size, sample_dirichlet, sample_gaussian
+from flareclust.errors import JobFailed, UserError
+from flareclust.executors.kfed import site_number
+from flareclust.executors.proxy import ProxyExecutor
+from flareclust.typing import FloatArray, IntArray, Message
+from flareclust.validation import check_bool, check_choice
+
+log = logging.getLogger(__name__)
+
+#: Beyond it, the attraction of points that coincide adds up to no finite number.
+LARGEST_W = 20
+
+
+class ProxyAggregator(DescribedAggregator):
+    """The server of Algorithm 2.
+
+    Sent with the result: `group` (c,), the cluster that each received one was merged into, and `group_site` (c,), whose
+    it is. Kept on the server: `counts` (k,), the rows behind each cluster; `received_centroids` (c, D),
+    `received_counts` (c,), `received_site` (c,) and `received_group` (c,); the tree of all merges, `tree_left`,
+    `tree_right`, `tree_force` and `tree_size` (c - 1,).
+
+    Args:
+        k: number of clusters; with `choose_k` the largest number.
+        seed: of the job.
+        standardize: whether columns are brought to mean 0 and variance 1 over the sites that have them.
+        w: power of the distance in the force of attraction, above 1.
+        choose_k: whether the number of clusters is chosen by the silhouette of the proxy points.
+        phi: the distance: "euclidean" or "cosine".
+    """
+
+    reply = ProxyExecutor.reply
+
+    def __init__(
+        self,
+        k: int,
+        seed: int = 0,
+        standardize: bool = False,
+        w: float = 2.0,
+        choose_k: bool = False,
+        phi: str = "euclidean",
+    ) -> None:
+        super().__init__(k, seed, standardize)
+        self.w = check_w(w)
+        self.choose_k = check_bool("choose_k", choose_k)
+        self.phi = check_choice("phi", phi, PHIS)
+
+    def merge_described(
+        self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
+    ) -> Round:
+        """Run lines 4-12 on the distributions of all sites' clusters."""
+        centers, rows, site = together(columns, replies)
+        self._check_enough(replies)
+        points, cluster = generate_proxy_clusters(columns, replies, rng)
+        tree = attract(points, cluster, self.w, self.phi)
+        k_hat = self.k
+        if self.choose_k:
+            k_hat = choose_k(tree, points, cluster, min(self.k, len(centers)), self.phi)
+        group = cut(tree, k_hat)
+        numbers = forces_at(tree, k_hat)
+        if numbers["incomparable"]:
+            log.warning(
+                "%d merges joined clusters of sites without a column in common, since the sites between them sent nothing",
+                numbers["incomparable"],
+            )
+        record = {
+            "counts": np.bincount(group, weights=rows, minlength=k_hat).astype(np.int64),
+            "received_centroids": centers,
+            "received_counts": rows,
+            "received_site": site,
+            "received_group": group,
+            **{f"tree_{name}": value for name, value in tree._asdict().items()},
+        }
+        owners = np.array([site_number(columns.sites[i]) for i in site], dtype=np.int64)
+        task = {"centroids": merge(centers, rows, group), "group": group, "group_site": owners}
+        return Round(task, done=True, diagnostics=numbers, record=record)
+
+    def _check_enough(self, replies: Mapping[str, Message]) -> None:
+        received = sum(len(reply["counts"]) for reply in replies.values())
+        if received < self.k and not self.choose_k:
+            raise JobFailed(
+                f"all sites together sent {received} clusters where k={self.k} are wanted; set a smaller k, a larger "
+                "k_local, a smaller min_count, or choose_k=true"
+            )
+
+
+def generate_proxy_clusters(
+    columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
+) -> tuple[FloatArray, IntArray]:
+    """Draw a proxy cluster from each distribution received: line 4 of Algorithm 2.
+
+    Returns:
+        The points of all clusters (N, D), NaN in columns that their site lacks, and the cluster of each (N,), numbered
+        in the order in which they were received.
+    """
+    drawn = [(site, proxies_of(reply, rng)) for site, reply in replies.items()]
+    points = np.concatenate([columns.spread(site, np.concatenate(clusters)) for site, clusters in drawn])
+    sizes = [len(proxies) for _, clusters in drawn for proxies in clusters]
+    return points, np.repeat(np.arange(len(sizes)), sizes)
+
+
+def proxies_of(reply: Message, rng: np.random.Generator) -> list[FloatArray]:
+    """Draw the proxy clusters (M, d) of one site, each of the size that its number of rows asks for."""
+    factors = np.split(reply["factors"], np.cumsum(reply["ranks"])[:-1])
+    shares, boxes = len(reply["concentration"]) > 0, len(reply["low"]) > 0
+    clusters = []
+    for r, (mean, count) in enumerate(zip(reply["centroids"], reply["counts"].tolist(), strict=True)):
+        size = proxy_size(count)
+        if shares and reply["concentration"][r] > 0:
+            clusters.append(sample_dirichlet(reply["concentration"][r] * mean, size, rng))
+        elif len(factors[r]):
+            limits = (reply["low"][r], reply["high"][r]) if boxes else None
+            clusters.append(sample_gaussian(mean, factors[r], size, rng, limits))
+        else:
+            clusters.append(np.tile(mean, (size, 1)))
+    return clusters
+
+
+def attract(points: FloatArray, cluster: IntArray, w: float, phi: str) -> Tree:
+    """Merge the sets of proxy clusters with the strongest force of attraction until one is left: lines 5-10.
+
+    Args:
+        points: proxy points (N, D), NaN where their site lacks the column.
+        cluster: of each point (N,), in 0..c-1.
+        w: power of the distance.
+        phi: the distance.
+    """
+    return agglomerate(*pair_forces(points, cluster, w, phi))
+
+
+def merge(centroids: FloatArray, counts: IntArray, group: IntArray) -> FloatArray:
+    """Return the centroids (k, D) of the sets that clusters (c,) went to: line 12.
+
+    Args:
+        centroids: of the clusters (c, D), NaN where their site lacks the column.
+        counts: their rows (c,).
+        group: the set of each (c,), in 0..k-1.
+    """
+    return np.stack([merge_centroids(centroids[group == r], counts[group == r]) for r in range(int(group.max()) + 1)])
+
+
+def forces_at(tree: Tree, k: int) -> dict[str, float]:
+    """Return what the tree says about k clusters: how weak the weakest merge was, and how strong the next would be.
+
+    Merges of sets that cannot be compared have no force; they are counted.
+    """
+    made, left = np.split(tree.force, [len(tree.force) + 1 - k])
+    numbers = {
+        "received": float(len(tree.force) + 1),
+        "clusters": float(k),
+        "incomparable": float(np.isnan(made).sum()),
+    }
+    if not np.isnan(made).all():
+        numbers["force_merged"] = float(np.nanmin(made))
+    if not np.isnan(left).all():
+        numbers["force_left"] = float(np.nanmax(left))
+    return numbers
+
+
+def check_w(w: object) -> float:
+    """Return `w` as a float, or raise UserError unless it is a number above 1 and at most `LARGEST_W`."""
+    if isinstance(w, bool) or not isinstance(w, int | float) or not 1 < w <= LARGEST_W:
+        raise UserError(
+            f"w must be a number above 1 and at most {LARGEST_W}, got {w!r}; it is the power of the distance by which "
+            "attraction falls, and the paper has 2"
+        )
+    return float(w)

@@ -1,0 +1,130 @@
+"""The site's side of algorithms for sites that need not have the same columns.
+
+A job of such an algorithm begins with the step `describe`, in which each site names its columns. From then on the base
+class here shows an algorithm the site's own columns only: the rows, and of what the server sends the entries of these
+columns. An entry that nobody knows is NaN in what the server sends; no site ever sends one.
+"""
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from flareclust.core.local import Sendable, without_remainder
+from flareclust.core.masked import nearest
+from flareclust.core.masked_assessment import masked_sums
+from flareclust.description import DESCRIPTION, describe, own_view
+from flareclust.errors import BadMessage, Refusal
+from flareclust.executors.base import DESCRIBE, Answer, ClusteringExecutor, Task
+from flareclust.message import Schema
+from flareclust.tables import Table
+from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust.validation import check_bool
+
+#: How a site's rows are shown to an algorithm: the columns that it has, those that all sites have (it must have them
+#: all), or all columns with the federation's mean in the places of those that it lacks.
+View = Literal["own", "common", "imputed"]
+
+
+class DescribedExecutor(ClusteringExecutor):
+    """A site whose columns may differ from other sites'.
+
+    Args:
+        k: number of clusters in the federation.
+        seed: of the job.
+        min_count: clusters with fewer rows never leave the site.
+        standardize: whether columns are scaled by the federation's mean and standard deviation of each.
+    """
+
+    first_steps = (DESCRIBE,)
+
+    #: As in `View`.
+    view: ClassVar[View] = "own"
+
+    def __init__(self, k: int, seed: int = 0, min_count: int = 2, standardize: bool = False) -> None:
+        super().__init__(k, seed, min_count)
+        self.standardize = check_bool("standardize", standardize)
+
+    @classmethod
+    def schema(cls, step: str) -> Schema:
+        """Return what leaves the site in a step, `describe` among them."""
+        return DESCRIPTION if step == DESCRIBE else super().schema(step)
+
+    def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
+        """Return the final cluster (n,) of each row, by the scaled distance to what is known of the centroids; -1 for none."""
+        return nearest(data, task.arrays["centroids"])
+
+    def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
+        """Answer `describe`; else show the algorithm its view of the rows and of what the server sent."""
+        if task.step == DESCRIBE:
+            return Answer(describe(table, sums=self._told_sums, min_count=self.min_count))
+        if "columns" not in task.arrays:  # a federation that was not described: all sites have the same columns
+            return super().compute(task, table, aborted)
+        X, has = self.shown(table, task.arrays)
+        arrays = {name: value for name, value in task.arrays.items() if name not in ("columns", "mean", "deviation")}
+        if "centroids" in arrays:
+            arrays["centroids"] = np.ascontiguousarray(arrays["centroids"][:, has])
+        return super().compute(replace(task, arrays=arrays), Table(X), aborted)
+
+    def shown(self, table: Table, arrays: Message) -> tuple[FloatArray, IntArray]:
+        """Return the rows as the algorithm sees them (n, d), and the places of their columns among the federation's (d,).
+
+        Args:
+            table: the site's own rows.
+            arrays: what every task of a described federation carries, as `flareclust.columns.Columns.sent` returns it.
+
+        Raises:
+            Refusal: the site has none of the columns, or lacks one that all must have.
+        """
+        X, has = own_view(table, self._scaling(arrays))
+        D = len(arrays["columns"])
+        if self.view == "common" and len(has) < D:
+            raise Refusal(f"has {len(has)} of the {D} columns that the others have in common")
+        return (self._imputed(arrays, X, has), np.arange(D)) if self.view == "imputed" else (X, has)
+
+    def guarded(self, found: Sendable, data: FloatArray, *, may_be_empty: bool = False) -> Sendable:
+        """Return the clusters of the rows (n, d) that may be described, after what `describe` told about all rows.
+
+        Raises:
+            Refusal: there are none, unless that may be.
+        """
+        if not self._told_sums:
+            return found
+        kept = without_remainder(data, found, self.min_count)
+        if not len(kept.counts) and not may_be_empty:
+            raise Refusal(
+                "has told the sums of its columns, and what its clusters tell beside would give away the rows that are "
+                "kept back; set a smaller k_local, or standardize=false"
+            )
+        return kept
+
+    @property
+    def _told_sums(self) -> bool:
+        return self.standardize or self.view == "imputed"
+
+    def assess(self, task: Task, data: FloatArray) -> Message:
+        """Return the sums of the assessment over the entries that are known."""
+        return masked_sums(data, task.arrays["centroids"])
+
+    def check_centroids(self, centroids: object, data: FloatArray, most: int) -> None:
+        """Check as for whole centroids, with NaN for what is unknown."""
+        if not isinstance(centroids, np.ndarray) or centroids.dtype != np.float64:
+            raise BadMessage("centroids: expected an array of float64")
+        super().check_centroids(np.nan_to_num(centroids, posinf=np.inf, neginf=-np.inf), data, most)
+
+    def placing(self, arrays: Message) -> Message:
+        """Return what a late site is sent: the result in the units that the sites work in."""
+        if not self.standardize or "mean" not in arrays:
+            return arrays
+        return arrays | {"centroids": (arrays["centroids"] - arrays["mean"]) / arrays["deviation"]}
+
+    def _scaling(self, arrays: Message) -> Message:
+        if self.standardize:
+            return arrays
+        return {name: value for name, value in arrays.items() if name not in ("mean", "deviation")}
+
+    def _imputed(self, arrays: Message, X: FloatArray, has: IntArray) -> FloatArray:
+        mean = np.zeros_like(arrays["mean"]) if self.standardize else arrays["mean"]
+        filled = np.tile(mean, (len(X), 1))
+        filled[:, has] = X
+        return filled

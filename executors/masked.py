@@ -1,0 +1,170 @@
+"""Clustering of tables with different columns in rounds, the site's side: local clusters, then refined global ones.
+
+Source: Maritan, Schenato, "Distributed clustering in partially overlapping feature spaces": Algorithm 1, lines 2-3 and
+13-20.
+
+Readings where the paper is open, and deviations from it:
+1. Lines 2-3, K_i and the method: those of core/site_clusters.py, which also says what is sent.
+2. Line 14: a global centroid is compatible with a site if at least max(2, `min_count`) of the site's rows are nearest
+   to it, by the rescaled distance of equation 3 with S the global centroids. Where all of the site's entries are known,
+   that is the plain distance.
+3. Line 15: `local_iter` iterations, ten by default. Entries of a compatible centroid that nobody knows yet start at the
+   mean of the rows nearest to it, in the columns of the site.
+4. Line 16: the cost of a pair is the same rescaled distance. Pairs without a common known entry are never matched. Of
+   equally cheap matchings, which are common in a single column, the one with the least squared distances counts.
+5. Line 19 keeps a list of K with invalid entries; here the clusters that a site has are sent with their numbers.
+6. Not in the paper: numbers of rows are sent, which equation 4 needs. Clusters below `min_count` rows, of one row
+   repeated, and means that are rows are not sent.
+7. A site that has nothing it may send at the start refuses. In a later round it sits out, with an empty reply.
+8. A row belongs to the nearest final centroid on the entries known of both.
+"""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from flareclust.core.disclosure import describable
+from flareclust.core.local import Sendable
+from flareclust.core.masked import PHIS, extremes, nearest, scaled_distances
+from flareclust.core.site_clusters import (
+    check_clusterer,
+    check_k_local,
+    of_site,
+    refine,
+    sendable,
+    site_clusters,
+    warn_of_unknown_sites,
+)
+from flareclust.errors import Refusal
+from flareclust.executors.base import Task
+from flareclust.executors.described import DescribedExecutor
+from flareclust.message import Schema, counts, index
+from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust.validation import check_choice, check_int
+
+#: The step of the federated phase.
+UPDATE = "update"
+
+# What squared distances count in a matching: enough to tell apart equal sums of distances, and too little for others.
+_TIE = 1e-6
+
+
+class MaskedExecutor(DescribedExecutor):
+    """A participant of Algorithm 1: sends its local clusters once, and then those of the global ones that it has.
+
+    Args:
+        k: number of clusters in the federation.
+        seed: of the job.
+        min_count: clusters with fewer rows never leave the site.
+        standardize: whether columns are brought to mean 0 and variance 1 over the sites that have them.
+        clusterer: how a site clusters its rows: one of `CLUSTERERS_AT_SITES`, or such by site name, with "kmeans" for
+            sites not named.
+        k_local: K_i: None for k, a number, "silhouette" for the best of 2 to k, or such by site name, with k for sites
+            not named.
+        n_init: runs of the first local clustering; the best one counts.
+        phi: the distance: "euclidean" or "cosine".
+        local_iter: iterations of the local clustering in each round of the federated phase.
+    """
+
+    reply = Schema(centroids="k d", counts=counts("k", least=1))
+    steps = MappingProxyType(
+        {UPDATE: Schema(may_be_empty=True, centroids="c d", counts=counts("c", least=1), cluster=index("c", below="K"))}
+    )
+
+    def __init__(
+        self,
+        k: int,
+        seed: int = 0,
+        min_count: int = 2,
+        standardize: bool = False,
+        clusterer: str | dict[str, str] = "kmeans",
+        k_local: int | str | dict[str, int | str] | None = None,
+        n_init: int = 10,
+        phi: str = "euclidean",
+        local_iter: int = 10,
+    ) -> None:
+        super().__init__(k, seed, min_count, standardize)
+        self.clusterer = check_clusterer(clusterer)
+        self.k_local = check_k_local(k_local, self.k)
+        self.n_init = check_int("n_init", n_init, least=1)
+        self.phi = check_choice("phi", phi, PHIS)
+        self.local_iter = check_int("local_iter", local_iter, least=1)
+
+    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+        """Cluster the site's rows (n, d) in the first round, else refine the global centroids that it has rows of."""
+        if task.step == UPDATE:
+            return self._update(task, data, aborted)
+        found = self.local_clustering(task.site, data, rng, aborted)
+        return {"centroids": found.centroids, "counts": found.counts}
+
+    def local_clustering(self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Sendable:
+        """Return the local clusters that are sent in round 0, with the rows (n, d) that belong to each.
+
+        They can be repeated with the generator that `local` got in round 0.
+        """
+        found = site_clusters(
+            data,
+            self.k,
+            rng,
+            k_local=of_site(self.k_local, site, None),
+            clusterer=of_site(self.clusterer, site, "kmeans"),
+            n_init=self.n_init,
+            min_count=self.min_count,
+            aborted=aborted,
+        )
+        return self.guarded(found, data)
+
+    def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
+        """Return the nearest final centroid of each row (n,), by the distance that the job uses."""
+        return nearest(data, task.arrays["centroids"], self.phi)
+
+    def check_sites(self, sites: Sequence[str]) -> None:
+        """Warn where `k_local` or `clusterer` names a site that is not there: a late one, or a misspelt one."""
+        super().check_sites(sites)
+        warn_of_unknown_sites("k_local", self.k_local, sites)
+        warn_of_unknown_sites("clusterer", self.clusterer, sites)
+
+    def _update(self, task: Task, data: FloatArray, aborted: AbortCheck) -> Message:
+        """Run lines 14-20 on the global centroids (k, d), cut to the site's columns."""
+        if len(data) < self.min_count:
+            raise Refusal(f"has fewer rows than min_count={self.min_count}")
+        centroids = task.arrays["centroids"]
+        start = compatible(data, centroids, max(2, self.min_count), self.phi)
+        if not len(start):
+            return {"centroids": start, "counts": np.empty(0, np.int64), "cluster": np.empty(0, np.int64)}
+        clusterer = of_site(self.clusterer, task.site, "kmeans")
+        found = refine(data, start, clusterer=clusterer, local_iter=self.local_iter, aborted=aborted)
+        cluster = aligned(found.centroids, centroids, self.phi)
+        may_go = describable(data, found.labels, found.centroids, self.min_count) & (cluster >= 0)
+        sent = self.guarded(sendable(found, may_go), data, may_be_empty=True)
+        return {"centroids": sent.centroids, "counts": sent.counts, "cluster": cluster[sent.source]}
+
+
+def compatible(data: FloatArray, centroids: FloatArray, least: int, phi: str) -> FloatArray:
+    """Return the centroids (k, d) to which at least `least` of the rows (n, d) are nearest: line 14.
+
+    Their unknown entries are filled with the mean of these rows.
+    """
+    labels = nearest(data, centroids, phi)
+    rows = np.bincount(labels[labels >= 0], minlength=len(centroids))
+    kept = np.flatnonzero(rows >= least)
+    start = centroids[kept]
+    for own, r in zip(start, kept, strict=True):
+        unknown = np.isnan(own)
+        own[unknown] = data[labels == r][:, unknown].mean(axis=0)
+    return start
+
+
+def aligned(found: FloatArray, centroids: FloatArray, phi: str) -> IntArray:
+    """Return the global centroid (k, d) that each local one (c, d) is matched with, (c,), -1 for none: lines 16-19."""
+    distances = scaled_distances(found, centroids, extremes(centroids), phi)
+    cost = distances + _TIE * distances**2
+    comparable = ~np.isnan(cost)
+    # A pair that cannot be compared costs more than any way to match without it.
+    worst = (1.0 + cost[comparable].max(initial=0.0)) * (1 + len(found))
+    own, of = linear_sum_assignment(np.where(comparable, cost, worst))
+    match = np.full(len(found), -1, dtype=np.int64)
+    match[own] = np.where(comparable[own, of], of, -1)
+    return match

@@ -1,0 +1,266 @@
+"""One-shot clustering of tables with different columns by proxy clusters, the site's side: a distribution for each cluster.
+
+Source: Maritan, Schenato, "Distributed clustering in partially overlapping feature spaces": Algorithm 2, lines 1-3
+(`local_clustering`, `fit_pdf`), and the memberships by the merged clusters of section 6.3 (`labels`).
+
+Readings where the paper is open, and deviations from it:
+1. Line 2, K_i and the method: those of core/site_clusters.py, which also says which clusters may be described. A site
+   may have more clusters than the federation, which is how Assumption 3 can always be satisfied.
+2. Line 3, the distribution: a Gaussian by its mean and covariance, or a Dirichlet distribution. A covariance travels
+   as a factor F (r, d) with F'F the covariance: r is its rank, below d where a cluster has few rows.
+3. Mean and covariance of two different rows are these two rows. A cluster of fewer than three different rows is
+   described by its mean alone, and so is one where a vector of the description is a row of the site by chance.
+4. Not in the paper: numbers of rows are sent, which equations 1 and 4 and the size of a proxy cluster need. With
+   `boxes`, so are the bounds within which proxy points are drawn.
+5. A Dirichlet distribution travels as its mean and its concentration, whose product is the paper's one vector. The
+   mean of the fitted distribution then stands for that of the rows, also in the result. Each row of the site must sum
+   to 1 over the site's own columns. A cluster that is described by its mean alone has the concentration 0.
+6. The labels of a site are those of its merged local clusters. Rows of clusters that were not sent, and those of a
+   late site, belong to the nearest final centroid.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.core.local import Sendable
+from flareclust.core.masked import PHIS, nearest
+from flareclust.core.proxies import COVARIANCES, box, dirichlet_fit, gaussian_factor
+from flareclust.core.site_clusters import (
+    check_clusterer,
+    check_k_local,
+    of_site,
+    site_clusters,
+    warn_of_unknown_sites,
+)
+from flareclust.errors import Aborted, BadMessage, Refusal, UserError
+from flareclust.executors.base import Task
+from flareclust.executors.described import DescribedExecutor
+from flareclust.executors.kfed import site_number
+from flareclust.message import Schema, counts, real
+from flareclust.typing import AbortCheck, Array, FloatArray, IntArray, Message
+from flareclust.validation import check_bool, check_choice, check_int
+
+log = logging.getLogger(__name__)
+
+DISTRIBUTIONS = ("gaussian", "dirichlet")
+
+#: Above every number of clusters that a site can have.
+_ANY = 2**31
+
+#: How far the values of a row may be from adding up to 1.
+_ROUNDING = 1e-6
+
+
+class PDF(NamedTuple):
+    """What describes one cluster to the server.
+
+    Attributes:
+        mean: of the distribution (d,).
+        factor: (r, d) with factor.T @ factor the covariance; r = 0 for a cluster that is described by its mean alone.
+        concentration: sum of the parameters of a Dirichlet distribution; 0 for its mean alone, and for a Gaussian.
+        low: where proxy points begin, per column (d,).
+        high: where they end.
+    """
+
+    mean: FloatArray
+    factor: FloatArray
+    concentration: float
+    low: FloatArray
+    high: FloatArray
+
+
+class _Description(Schema):
+    """A schema that also compares its arrays, so that a site whose reply contradicts itself is refused by its name."""
+
+    def check(self, message: Mapping[str, Array], sizes: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Check as a schema does, and that there is a description for each of at least one cluster."""
+        found = super().check(message, sizes)
+        ranks, k = message["ranks"], found["k"]
+        if not k:
+            raise BadMessage("centroids: expected those of at least one cluster")
+        if found["a"] not in (0, k) or found["b"] not in (0, k):
+            raise BadMessage("concentration, low: expected an entry for every cluster, or none")
+        if (ranks > found["f"]).any() or ranks.sum() != found["f"]:
+            raise BadMessage("factors: expected as many rows as ranks add up to")
+        if (message["low"] > message["high"]).any():
+            raise BadMessage("low: holds values above those of high")
+        return found
+
+
+class ProxyExecutor(DescribedExecutor):
+    """A participant of Algorithm 2: sends a distribution for each of its local clusters, once.
+
+    The reply has the rows of all clusters' factors end to end, `ranks` (k,) of each; `concentration` is without entries
+    (a = 0) for Gaussians, `low` and `high` are (b = 0) without `boxes`.
+
+    Args:
+        k: number of clusters in the federation.
+        seed: of the job.
+        min_count: clusters with fewer rows never leave the site.
+        standardize: whether columns are brought to mean 0 and variance 1 over the sites that have them.
+        clusterer: how a site clusters its rows: one of `CLUSTERERS_AT_SITES`, or such by site name, with "kmeans" for
+            sites not named.
+        k_local: K_i: None for k, a number, also above k, "silhouette" for the best of 2 to k, or such by site name, with
+            k for sites not named.
+        n_init: runs of the local clustering; the best one counts.
+        distribution: "gaussian", or "dirichlet" for rows that are shares of a whole.
+        covariance: of a Gaussian: "mle", "ledoit-wolf" for the shrunk estimate, or "diagonal".
+        boxes: whether the bounds of each cluster are sent, slightly widened, so that no proxy point is outside.
+        phi: the distance by which rows find the nearest final centroid: "euclidean" or "cosine".
+    """
+
+    reply = _Description(
+        may_be_empty=True,
+        centroids="k d",
+        counts=counts("k", least=1),
+        factors="f d",
+        ranks=counts("k"),
+        concentration=real("a", least=0),
+        low="b d",
+        high="b d",
+    )
+
+    def __init__(
+        self,
+        k: int,
+        seed: int = 0,
+        min_count: int = 2,
+        standardize: bool = False,
+        clusterer: str | dict[str, str] = "kmeans",
+        k_local: int | str | dict[str, int | str] | None = None,
+        n_init: int = 10,
+        distribution: str = "gaussian",
+        covariance: str = "mle",
+        boxes: bool = False,
+        phi: str = "euclidean",
+    ) -> None:
+        super().__init__(k, seed, min_count, standardize)
+        self.clusterer = check_clusterer(clusterer)
+        self.k_local = check_k_local(k_local, _ANY)
+        self.n_init = check_int("n_init", n_init, least=1)
+        self.distribution = check_choice("distribution", distribution, DISTRIBUTIONS)
+        self.covariance = check_choice("covariance", covariance, COVARIANCES)
+        self.boxes = check_bool("boxes", boxes)
+        self.phi = check_choice("phi", phi, PHIS)
+        if self.distribution == "dirichlet" and (self.standardize or self.boxes):
+            name = "standardize" if self.standardize else "boxes"
+            raise UserError(f'{name}=true does not go with distribution="dirichlet", whose rows are shares of 1')
+
+    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+        """Cluster the site's rows (n, d) and fit a distribution to each cluster that may be described."""
+        if self.distribution == "dirichlet":
+            _check_shares(data)
+        found = self.local_clustering(task.site, data, rng, aborted)
+        fitted = []
+        for r, mean in enumerate(found.centroids):
+            if aborted():
+                raise Aborted(f"stopped after the distributions of {r} of {len(found.counts)} clusters")
+            pdf = fit_pdf(data[found.labels == r], mean, self.distribution, self.covariance, boxes=self.boxes)
+            fitted.append(mean_alone(mean) if _holds_a_row(pdf, data) else pdf)
+        d, told = data.shape[1], len(fitted) if self.boxes else 0
+        shares = self.distribution == "dirichlet"
+        return {
+            "centroids": np.stack([pdf.mean for pdf in fitted]),
+            "counts": found.counts,
+            "factors": np.concatenate([pdf.factor for pdf in fitted]),
+            "ranks": np.array([len(pdf.factor) for pdf in fitted]),
+            "concentration": np.array([pdf.concentration for pdf in fitted if shares], dtype=np.float64),
+            "low": np.reshape([pdf.low for pdf in fitted[:told]], (told, d)),
+            "high": np.reshape([pdf.high for pdf in fitted[:told]], (told, d)),
+        }
+
+    def local_clustering(self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Sendable:
+        """Return the local clusters that are described to the server, with the rows (n, d) that belong to each.
+
+        They can be repeated with the generator that `local` got.
+        """
+        k_local = of_site(self.k_local, site, None)
+        found = site_clusters(
+            data,
+            max(self.k, k_local) if isinstance(k_local, int) else self.k,
+            rng,
+            k_local=k_local,
+            clusterer=of_site(self.clusterer, site, "kmeans"),
+            n_init=self.n_init,
+            min_count=self.min_count,
+            aborted=aborted,
+        )
+        return self.guarded(found, data)
+
+    def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
+        """Return where the local cluster of each row (n,) went, or the nearest final centroid.
+
+        The server sends with the result the set that each cluster went to, `group` (c,), and whose it is, `group_site`
+        (c,) by `site_number`. The local clustering is repeated with the generator of the first round.
+        """
+        labels = nearest(data, task.arrays["centroids"], self.phi)
+        own = task.arrays["group"][task.arrays["group_site"] == site_number(task.site)]
+        if not len(own):  # a late site
+            return labels
+        found = self.local_clustering(task.site, data, rng, aborted)
+        if len(own) != len(found.counts):
+            log.warning(
+                "%d clusters were merged where %d were sent; rows go by the nearest centroid",
+                len(own),
+                len(found.counts),
+            )
+            return labels
+        return np.where(found.labels >= 0, own[found.labels], labels)
+
+    def check_sites(self, sites: Sequence[str]) -> None:
+        """Warn where `k_local` or `clusterer` names a site that is not there: a late one, or a misspelt one."""
+        super().check_sites(sites)
+        warn_of_unknown_sites("k_local", self.k_local, sites)
+        warn_of_unknown_sites("clusterer", self.clusterer, sites)
+
+
+def fit_pdf(rows: FloatArray, mean: FloatArray, distribution: str, covariance: str, *, boxes: bool = False) -> PDF:
+    """Fit a distribution to the rows (n, d) of one cluster with this mean (d,): line 3 of Algorithm 2."""
+    if not several(rows, LEAST_ROWS):
+        return mean_alone(mean)
+    if distribution == "dirichlet":
+        alpha = dirichlet_fit(rows)
+        total = float(alpha.sum())
+        return mean_alone(alpha / total)._replace(concentration=total)
+    factor = gaussian_factor(rows, covariance)
+    if not len(factor):
+        return mean_alone(mean)
+    low, high = box(rows) if boxes else (mean, mean)
+    return PDF(mean, factor, 0.0, low, high)
+
+
+def mean_alone(mean: FloatArray) -> PDF:
+    """Return the description of a cluster by its mean (d,) alone."""
+    return PDF(mean, np.empty((0, len(mean))), 0.0, mean, mean)
+
+
+def several(rows: FloatArray, least: int) -> bool:
+    """Return whether at least `least` of the rows (n, d) are different."""
+    for _ in range(least - 1):
+        if not len(rows):
+            return False
+        rows = rows[(rows != rows[0]).any(axis=1)]
+    return len(rows) > 0
+
+
+def _holds_a_row(pdf: PDF, data: FloatArray) -> bool:
+    """Return whether a vector of the description is one of the site's rows (n, d), but for rounding."""
+    vectors = np.concatenate([pdf.mean[None], pdf.factor, pdf.low[None], pdf.high[None]])
+    rounding = 1e-12 * np.abs(data).max()
+    sums, own = np.sort(data.sum(axis=1)), vectors.sum(axis=1)
+    near = rounding * data.shape[1]
+    # Few vectors have the sum of a row; only those are compared with all rows.
+    suspects = vectors[np.searchsorted(sums, own - near) < np.searchsorted(sums, own + near, side="right")]
+    return any(bool((np.abs(data - vector) <= rounding).all(axis=1).any()) for vector in suspects)
+
+
+def _check_shares(data: FloatArray) -> None:
+    if (data < 0).any() or (np.abs(data.sum(axis=1) - 1.0) > _ROUNDING).any():
+        raise Refusal(
+            'has rows that are not shares of a whole: with distribution="dirichlet" the values of each row must be at '
+            "least 0 and add up to 1 over the site's own columns"
+        )

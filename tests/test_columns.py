@@ -1,0 +1,216 @@
+"""The description of columns: what a site tells, and the union, scale and errors that a server makes of it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flareclust.columns import Columns, by_site, common, gather, restored, sharing
+from flareclust.description import DESCRIPTION, codes_of, describe, own_view, places
+from flareclust.errors import BadMessage, JobFailed, Refusal
+from flareclust.message import Schema
+from flareclust.tables import Table
+
+
+def table(names: str, n: int = 5, seed: int = 0, **more) -> Table:
+    columns = tuple(names.split())
+    return Table(np.random.default_rng(seed).normal(3.0, 2.0, (n, len(columns))), columns, **more)
+
+
+def replies(sites: dict[str, Table], *, sums: bool = False, min_count: int = 2) -> dict:
+    return {s: DESCRIPTION.pack(describe(t, sums=sums, min_count=min_count)) for s, t in sites.items()}
+
+
+def test_the_union_keeps_the_order_of_the_sites_and_knows_who_has_what():
+    columns = gather(replies({"b": table("crp iron"), "a": table("age crp"), "c": table("iron")}), sums=False)
+    assert columns.names == ("age", "crp", "iron")
+    assert columns.sites == ("a", "b", "c")
+    assert columns.masks.tolist() == [[True, True, False], [False, True, True], [False, False, True]]
+    assert by_site(columns) == {"a": ["age", "crp"], "b": ["crp", "iron"], "c": ["iron"]}
+    assert sharing(columns) == "3 columns in all: 0 at every site, 2 at several, 1 at one site only"
+
+
+def test_only_names_and_the_number_of_rows_leave_a_site_unless_sums_are_asked_for():
+    sent = describe(table("age crp", n=7), sums=False, min_count=2)
+    assert sent["rows"] == 7
+    assert not sent["mean"].size
+    assert not sent["m2"].size
+    assert set(sent) == set(DESCRIPTION.fields)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_mean_and_deviation_are_those_of_the_pooled_rows_of_the_sites_that_have_the_column(data):
+    names = ["a", "b", "c", "d"]
+    rng = np.random.default_rng(data.draw(st.integers(0, 999)))
+    held = data.draw(st.lists(st.sets(st.sampled_from(names), min_size=1), min_size=1, max_size=5))
+    sites = {
+        f"s{i}": Table(rng.normal(1e3, 5.0, (int(rng.integers(3, 9)), len(own) + 1)), (*sorted(own), "shared"))
+        for i, own in enumerate(held)
+    }
+    columns = gather(replies(sites, sums=True), sums=True)
+    for j, name in enumerate(columns.names):
+        pooled = np.concatenate([t.X[:, t.columns.index(name)] for t in sites.values() if name in t.columns])
+        assert columns.mean[j] == pytest.approx(pooled.mean(), rel=1e-12)
+        assert columns.deviation[j] == pytest.approx(pooled.std(), rel=1e-9)
+
+
+def test_a_constant_column_is_centred_and_not_divided_by_zero():
+    rows = np.column_stack([np.full(6, 4.0), np.arange(6.0)])
+    columns = gather(replies({"s": Table(rows, ("same", "other"))}, sums=True), sums=True)
+    assert columns.deviation[0] == 1.0
+    X, _ = own_view(Table(rows, ("same", "other")), columns.sent())
+    assert not X[:, 0].any()
+    assert X[:, 1].std() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [[[1.0, 2.0], [3.0, 5.0]], [[1.0, 2.0]] * 4, [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]],
+    ids=["two rows", "one row repeated", "the mean is a row"],
+)
+def test_sums_that_would_tell_a_row_stay_at_the_site(rows):
+    sent = describe(Table(np.array(rows), ("a", "b")), sums=True, min_count=1)
+    assert not sent["mean"].size
+    assert not sent["m2"].size
+
+
+def test_a_column_whose_sums_nobody_may_tell_is_named():
+    small, large = Table(np.eye(2), ("rare", "shared")), table("shared other", n=9)
+    with pytest.raises(JobFailed, match=r"no site has enough rows to tell the mean of rare.*standardize=false"):
+        gather(replies({"small": small, "large": large}, sums=True), sums=True)
+
+
+def test_sites_without_a_common_column_are_named_by_groups():
+    sites = {"a": table("age crp"), "b": table("crp iron"), "c": table("Age sodium"), "d": table("sodium")}
+    with pytest.raises(JobFailed) as caught:
+        gather(replies(sites), sums=False)
+    text = str(caught.value)
+    assert "2 groups without a column in common: a (age, crp), b (crp, iron); c (Age, sodium), d (sodium)" in text
+    assert "named alike" in text
+
+
+def test_without_a_column_of_all_sites_common_says_who_has_what():
+    columns = gather(replies({"a": table("x y"), "b": table("y z"), "c": table("z w")}), sums=False)
+    with pytest.raises(JobFailed, match=r"no column is common to all sites: a \(x, y\), b \(y, z\), c \(z, w\)"):
+        common(columns)
+    pair = gather(replies({"a": table("x y"), "b": table("y z")}), sums=False)
+    assert common(pair).names == ("y",)
+
+
+# ---- hidden names ----
+
+
+def test_a_hidden_name_is_matched_and_not_told():
+    sites = {
+        "a": table("crp viral_load", salt="s3cret of sixteen", hidden=frozenset({"viral_load", "crp"})),
+        "b": table("crp iron", salt="s3cret of sixteen"),
+    }
+    sent = replies(sites)
+    words = [value.astype("<u4").tobytes() for value in (sent["a"]["names"], sent["a"]["codes"])]
+    assert not any(b"viral" in word or b"crp" in word for word in words)
+    columns = gather(sent, sums=False)
+    assert columns.names[0] == "crp", "another site told the name that this one hid"
+    assert columns.names[1].startswith("hidden-")
+    assert columns.masks.tolist() == [[True, True, False], [True, False, True]]
+
+
+def test_codes_depend_on_the_salt():
+    plain, salted, other = table("crp"), table("crp", salt="one"), table("crp", salt="two")
+    assert len({int(codes_of(t)[0]) for t in (plain, salted, other)}) == 3
+
+
+def test_sites_with_different_salts_are_told_so():
+    sites = {"a": table("crp", salt="one"), "b": table("crp", salt="two"), "c": table("crp", salt="one")}
+    with pytest.raises(JobFailed, match=r"different salts: a, c; b\. Agree on one"):
+        gather(replies(sites), sums=False)
+
+
+# ---- columns without names ----
+
+
+def test_sites_without_names_match_only_with_as_many_columns():
+    three, four = Table(np.ones((5, 3))), Table(np.ones((5, 4)))
+    assert gather(replies({"a": three, "b": three}), sums=False).names == tuple(f"column {j} of 3" for j in (1, 2, 3))
+    with pytest.raises(JobFailed, match="groups without a column in common"):
+        gather(replies({"a": three, "b": four}), sums=False)
+
+
+# ---- the site's view ----
+
+
+def test_a_site_sees_its_own_columns_in_the_order_of_the_federation():
+    columns = gather(replies({"a": table("x y z"), "b": table("z w x", seed=1)}), sums=False)
+    mine = table("z w x", seed=1)
+    X, has = own_view(mine, columns.sent())
+    assert [columns.names[j] for j in has] == ["x", "z", "w"]
+    np.testing.assert_array_equal(X, mine.X[:, [2, 0, 1]])
+    np.testing.assert_array_equal(columns.spread("b", X)[:, columns.mask("b")], X)
+    assert np.isnan(columns.spread("b", X)[:, ~columns.mask("b")]).all()
+
+
+def test_a_column_that_the_federation_does_not_know_is_left_out_and_none_at_all_refuses():
+    columns = gather(replies({"a": table("x y")}), sums=False)
+    X, has = own_view(table("new y"), columns.sent())
+    assert has.tolist() == [1]
+    assert X.shape == (5, 1)
+    with pytest.raises(Refusal, match="shares no column with the federation"):
+        own_view(table("new other"), columns.sent())
+
+
+def test_places_says_where_each_column_is_and_minus_one_for_none():
+    assert places(np.array([7, 8, 9]), np.array([9, 7])).tolist() == [1, -1, 0]
+
+
+def test_what_is_sent_and_kept_is_the_columns_again():
+    columns = gather(replies({"a": table("x y"), "b": table("y z", seed=1)}, sums=True), sums=True)
+    again = restored(columns.sent() | columns.kept())
+    assert (again.names, again.sites) == (columns.names, columns.sites)
+    for name in ("codes", "masks", "mean", "deviation"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(columns, name))
+    some = columns.only(np.array([True, False, True]))
+    assert isinstance(some, Columns)
+    assert some.names == ("x", "z")
+
+
+# ---- malformed descriptions ----
+
+
+def packed(text: bytes) -> np.ndarray:
+    return np.frombuffer(text + b"\0" * (-len(text) % 4), "<u4").astype(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"names": packed(b'["x"]')}, "a name or null for every code"),
+        ({"names": packed(b'{"x": 1, "y": 2}')}, "expected a list of names"),
+        ({"names": packed(b"[1, 2]")}, "expected a list of names"),
+        ({"names": packed(b'["x", ""]')}, "expected a list of names"),
+        ({"names": packed(b"[" * 40_000)}, "expected JSON text"),
+        ({"names": packed(b"\xff\xfe\xff")}, "expected JSON text"),
+        ({"names": np.array([2**40])}, "expected JSON text"),
+        ({"codes": np.array([5, 5])}, "more than once"),
+        ({"codes": np.array([-5, 5])}, "below 0"),
+        ({"codes": np.empty(0, np.int64), "names": packed(b"[]")}, "at least one column"),
+        ({"mean": np.ones(1), "m2": np.ones(1)}, "one for every column, or none"),
+        ({"m2": np.array([-1.0, 1.0]), "mean": np.ones(2)}, "below 0"),
+    ],
+)
+def test_a_malformed_description_is_refused_before_anything_is_made_of_it(change, words):
+    good = replies({"s": table("x y")})["s"]
+    with pytest.raises(BadMessage, match=words):
+        DESCRIPTION.check(good | change)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8, unique=True))
+def test_any_names_travel(names):
+    rows = Table(np.zeros((3, len(names))), tuple(names))
+    assert gather(replies({"s": rows}), sums=False).names == tuple(names)
+
+
+def test_the_description_has_no_axis_as_long_as_the_data():
+    assert isinstance(DESCRIPTION, Schema)
+    few, many = (describe(table("x y", n=n), sums=True, min_count=2) for n in (10, 1000))
+    assert {k: v.shape for k, v in few.items()} == {k: v.shape for k, v in many.items()}

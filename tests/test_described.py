@@ -1,0 +1,363 @@
+"""Sites with different columns, end to end: files, hidden names, standardisation, gaps in rows, late sites, both engines."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import flareclust
+from flareclust import registry
+from flareclust.api import make_experiment
+from flareclust.checks_partial import overlapping_sites
+from flareclust.checks_tools import run
+from flareclust.cli import main
+from flareclust.errors import JobFailed, UserError
+from flareclust.late import place, place_file
+from flareclust.metrics import ari
+from flareclust.partial import place_rows
+from flareclust.prepare import prepare
+from flareclust.sites import SiteData
+from flareclust.tables import Table
+
+PARTIAL = [a.name for a in registry.algorithms().values() if a.partial]
+FEDERATED = [name for name in PARTIAL if registry.get(name).federated]
+
+
+def frames(seed: int = 0) -> dict[str, pd.DataFrame]:
+    sites, _ = overlapping_sites(seed)
+    return {site: pd.DataFrame(table.X, columns=list(table.columns or ())) for site, table in sites.items()}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a csv file per site, one of which has a column of names beside the numbers."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for site, frame in frames().items():
+        frame.to_csv(data / f"{site}.csv", index=False)
+    return data
+
+
+def test_the_algorithms_for_different_columns_are_these():
+    assert {"masked", "proxy", "fkm-common", "fkm-imputed", "kpod"} == set(PARTIAL)
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_files_frames_and_tables_give_the_same_centroids(name, folder):
+    tables, _ = overlapping_sites()
+    by_file = flareclust.run(name, folder, k=4, partition="none")
+    by_frame = flareclust.run(name, frames(), k=4)
+    by_table = run(registry.get(name), tables, k=4) if name in FEDERATED else None
+    np.testing.assert_array_equal(by_file.centroids, by_frame.centroids)
+    if by_table is not None:
+        np.testing.assert_array_equal(by_file.centroids, by_table.centroids)
+    assert by_file.columns is not None
+    assert set(by_file.columns) <= {"age", "crp", "iron", "lactate", "sodium", "urea"}
+
+
+@pytest.mark.parametrize("name", ["masked", "proxy", "kpod"])
+def test_standardising_does_not_depend_on_the_units_of_the_columns(name):
+    one = frames()
+    other = {site: frame.assign(**{c: 1000 * frame[c] - 5 for c in frame if c == "crp"}) for site, frame in one.items()}
+    here = flareclust.run(name, one, k=4, standardize=True)
+    there = flareclust.run(name, other, k=4, standardize=True)
+    crp = here.columns.index("crp")
+    expected = here.centroids.copy()
+    expected[:, crp] = 1000 * expected[:, crp] - 5
+    np.testing.assert_allclose(there.centroids, expected, rtol=1e-9)
+    for site in one:
+        np.testing.assert_array_equal(here.site_labels[site], there.site_labels[site])
+    np.testing.assert_allclose(there.metrics["inertia"], here.metrics["inertia"], rtol=1e-9)
+
+
+# ---- labels, prediction, late sites ----
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("name", ["masked", "fkm-common", "fkm-imputed", "kpod"])
+def test_predict_gives_the_rows_of_a_site_the_labels_that_the_site_gave_them(name, standardize):
+    data = frames()
+    result = flareclust.run(name, data, k=4, standardize=standardize)
+    for site, frame in data.items():
+        np.testing.assert_array_equal(result.predict(frame), result.site_labels[site])
+        gaps = frame.reindex(columns=list(result.columns)).to_numpy()
+        np.testing.assert_array_equal(result.predict(gaps), result.site_labels[site])
+
+
+def test_predict_takes_rows_with_gaps_of_their_own_and_says_which_it_cannot_place():
+    result = flareclust.run("masked", frames(), k=4)
+    rows = result.centroids.copy()
+    rows[0, 1:] = np.nan
+    rows[3] = np.nan
+    labels = result.predict(rows)
+    assert labels[1:3].tolist() == [1, 2]
+    assert labels[3] == -1
+    np.testing.assert_array_equal(result.predict(rows[:1]), labels[:1])
+
+
+@pytest.mark.parametrize(
+    ("X", "words"),
+    [
+        (np.ones((2, 3)), r"expected rows of 6 columns, NaN where one is missing; got shape \(2, 3\)"),
+        (pd.DataFrame({"other": [1.0]}), "none of the columns of the centroids: age"),
+        (pd.DataFrame({"age": ["old"]}), "expected a table of numbers"),
+        (np.full((2, 6), np.inf), "infinite"),
+    ],
+)
+def test_predict_says_what_is_wrong_with_rows(X, words):
+    with pytest.raises(UserError, match=words):
+        flareclust.run("masked", frames(), k=4).predict(X)
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_a_late_site_with_a_new_column_is_placed_by_the_columns_that_are_known(name, folder, tmp_path):
+    flareclust.run(name, folder, k=4, partition="none", out=tmp_path / "out")
+    late = frames(seed=0)["south"].assign(ferritin=7.0)
+    if name != "fkm-common":
+        late = late.drop(columns="urea")
+    late.to_csv(tmp_path / "late.csv", index=False)
+    placed = place_file(tmp_path / "out", tmp_path / "late.csv", "late")
+    known = flareclust.run(name, folder, k=4, partition="none").site_labels["south"]
+    assert ari(placed, known) > 0.99
+
+
+def test_a_late_site_without_a_known_column_is_told_so(folder, tmp_path):
+    flareclust.run("masked", folder, k=4, partition="none", out=tmp_path / "out")
+    with pytest.raises(UserError, match="late shares no column with the federation"):
+        place(tmp_path / "out", Table(np.ones((5, 2)), ("a", "b")), "late")
+
+
+def test_labels_of_rows_that_nothing_can_be_compared_with_are_minus_one_and_warned_of(folder):
+    """One centroid of the start is known to the north only, so a column of the south alone places nobody there."""
+    result = flareclust.run("masked", folder, k=4, partition="none")
+    arrays = dict(result.arrays) | {"centroids": np.where(np.arange(6) < 2, result.centroids, np.nan)}
+    rows = np.full((2, 6), np.nan)
+    rows[0, 0], rows[1, 5] = 10.0, 10.0
+    assert place_rows("masked", {}, arrays, rows).tolist()[1] == -1
+
+
+# ---- what a user sees ----
+
+
+def test_the_command_reports_who_has_what(folder, tmp_path, capsys):
+    out = tmp_path / "out"
+    call = ["run", "masked", "--data", str(folder), "--partition", "none", "--k", "4", "--engine", "inprocess"]
+    with pytest.raises(SystemExit, match="0"):
+        main([*call, "--no-track", "--out", str(out), "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["features"]["names"] == ["age", "crp", "iron", "lactate", "sodium", "urea"]
+    assert printed["features"]["sites_with"] == [1, 2, 3, 3, 2, 1]
+    assert printed["features"]["by_site"]["south"] == ["iron", "lactate", "sodium", "urea"]
+    assert printed["features"]["method"] == "B"
+    assert (out / "picture.png").is_file()
+    with np.load(out / "result.npz", allow_pickle=False) as stored:
+        assert stored["mask"].all()
+    with pytest.raises(SystemExit, match="0"):
+        main([*call, "--no-track", "--out", str(out)])
+    assert "6 columns in all: 2 at every site, 2 at several, 2 at one site only" in capsys.readouterr().out
+
+
+def test_an_entry_that_nobody_observes_stays_unknown_and_is_warned_of():
+    rng = np.random.default_rng(0)
+    near = pd.DataFrame(rng.normal(0, 1, (80, 2)), columns=["x", "y"])
+    both = pd.DataFrame(np.concatenate([rng.normal(0, 1, (40, 1)), rng.normal(50, 1, (40, 1))]), columns=["x"])
+    result = flareclust.run("masked", {"a": near, "b": both}, k=2, k_local={"a": 1, "b": 2})
+    assert np.isnan(result.centroids).sum() == 1
+    assert not result.mask.all()
+    assert any("1 of 4 entries of the centroids were observed by no site" in text for text in result.warnings)
+
+
+def test_a_column_in_a_far_larger_unit_is_warned_of_unless_columns_are_standardised():
+    data = {site: frame.assign(**{c: 1e4 * frame[c] for c in frame if c == "crp"}) for site, frame in frames().items()}
+    told = "column 'crp' varies more than 100 times as much as most others"
+    assert any(told in warning for warning in flareclust.run("masked", data, k=4).warnings)
+    assert not flareclust.run("masked", data, k=4, standardize=True).warnings
+    assert not flareclust.run("masked", frames(), k=4).warnings
+
+
+@pytest.mark.slow
+def test_a_saved_and_tracked_run_keeps_unknown_entries_and_its_model_places_rows_with_gaps(
+    folder, tmp_path, monkeypatch
+):
+    import mlflow
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    data = frames()
+    for name, settings in (("fkm-imputed", {"standardize": True}), ("masked", {"phi": "cosine"})):
+        result = flareclust.run(name, data, k=4, track=True, out=tmp_path / name, **settings)
+        model = mlflow.pyfunc.load_model(f"runs:/{result.run_id}/model")
+        rows = pd.concat(list(data.values()))
+        rows.iloc[::7, 2] = np.nan
+        np.testing.assert_array_equal(model.predict(rows), result.predict(rows))
+        fewer = data["south"][["iron", "urea"]]
+        np.testing.assert_array_equal(model.predict(fewer), result.predict(fewer))
+        with pytest.raises(Exception, match="none of the columns"):
+            model.unwrap_python_model().predict(None, pd.DataFrame({"other": [1.0]}))
+
+
+# ---- bad input ----
+
+
+def test_columns_chosen_by_name_may_be_missing_at_some_sites_only(folder):
+    result = flareclust.run("masked", folder, k=4, partition="none", columns=["iron", "lactate", "urea"])
+    assert result.columns == ("iron", "lactate", "urea")
+    result = flareclust.run("masked", frames(), k=4, columns=["iron", "lactate", "urea"])
+    assert result.columns == ("iron", "lactate", "urea")
+    with pytest.raises(JobFailed, match=r"north .*none of the columns|north .*has no column"):
+        flareclust.run("masked", folder, k=4, partition="none", columns=["urea"], min_sites=3)
+    with pytest.raises(UserError, match="north has none of the columns urea"):
+        flareclust.run("masked", frames(), k=4, columns=["urea"])
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_a_site_that_shares_no_column_is_named(name):
+    data = frames()
+    data["east"] = pd.DataFrame(np.ones((20, 2)), columns=["height", "weight"])
+    with pytest.raises(JobFailed, match=r"without a column in common: east \(height, weight\)"):
+        flareclust.run(name, data, k=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("duplicate", "crp,crp,iron\n1,2,3\n4,5,6\n7,8,9\n", "'crp' more than once"),
+        ("text", "crp,sex\n1,f\n2,m\n3,f\n", "'sex' is not numeric"),
+        ("mixed", "crp,iron\n1,2\n2,high\n3,4\n", "'iron' is not numeric"),
+        ("empty", "crp,iron\n1,\n2,\n3,\n", "column 'iron' without any value: choose the others"),
+        ("gap", "crp,iron\n1,\n2,3\n3,4\n", "1 cell is missing"),
+    ],
+)
+def test_a_site_with_bad_columns_is_named_and_the_others_go_on(folder, name, text, words):
+    (folder / "odd.csv").write_text(text)
+    result = flareclust.run("masked", folder, k=4, partition="none")
+    odd = next(warning for warning in result.warnings if warning.startswith("odd"))
+    assert words in odd
+    assert result.centroids_found == 4
+
+
+def test_a_frame_with_a_repeated_or_non_numeric_column_is_refused_at_once():
+    data = frames()
+    with pytest.raises(UserError, match="odd: the column crp is there more than once"):
+        flareclust.run("masked", {**data, "odd": pd.DataFrame(np.ones((4, 2)), columns=["crp", "crp"])}, k=4)
+    with pytest.raises(UserError, match=r"odd: .*sex"):
+        flareclust.run("masked", {**data, "odd": pd.DataFrame({"crp": [1.0], "sex": ["f"]})}, k=4)
+
+
+def test_more_clusters_than_the_sites_have_together_says_what_to_do():
+    few = {site: frame.iloc[:6] for site, frame in frames().items()}
+    for name in ("masked", "proxy"):
+        with pytest.raises(JobFailed, match=r"(?s)40|k=40"):
+            flareclust.run(name, few, k=40)
+
+
+@pytest.mark.parametrize("alpha", [0, -0.1, 1.5, "much", True])
+def test_a_step_outside_of_0_to_1_is_refused(alpha):
+    with pytest.raises(UserError, match="alpha must be a number above 0 and at most 1"):
+        flareclust.run("masked", frames(), k=4, alpha=alpha)
+
+
+def test_algorithms_for_the_same_columns_say_which_take_different_ones():
+    with pytest.raises(UserError, match=r"fkm needs the same columns at every site.*masked, proxy"):
+        flareclust.run("fkm", "iris", k=3, partition="features-shared:0.3", clients=2)
+    with pytest.raises(UserError, match=r"not all sites have the column .*masked"):
+        flareclust.run("fkm", frames(), k=4)
+    with pytest.raises(UserError, match="takes one k, not a range"):
+        flareclust.run("masked", frames(), k="2..5")
+
+
+def test_frames_with_the_same_columns_in_another_order_are_read_by_name():
+    data = {site: frame[["iron", "lactate"]] for site, frame in frames().items()}
+    turned = data | {"west": data["west"][["lactate", "iron"]]}
+    np.testing.assert_array_equal(
+        flareclust.run("fkm", data, k=4).centroids, flareclust.run("fkm", turned, k=4).centroids
+    )
+
+
+def test_hidden_names_do_not_reach_the_result(folder, tmp_path):
+    from flareclust.engines.inprocess import run_inprocess
+    from flareclust.engines.options import JobOptions
+
+    sites = {}
+    for site in ("north", "south", "west"):
+        local = tmp_path / site / "local"
+        local.mkdir(parents=True)
+        hide = "[age]" if site == "north" else "[]"
+        (local / "flareclust.yaml").write_text(f"path: {folder / site}.csv\nsalt: s3cret of sixteen\nhide: {hide}\n")
+        sites[site] = SiteData.of(local, site).table()
+    outcome = run_inprocess(registry.get("masked"), {}, sites, JobOptions(k=4))
+    names = outcome.arrays["column_names"].tolist()
+    assert "age" not in names
+    assert sum(name.startswith("hidden-") for name in names) == 1
+    plain = flareclust.run("masked", folder, k=4, partition="none")
+    np.testing.assert_array_equal(outcome.centroids, plain.centroids)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("hide: true", "hides columns without a salt"),
+        ("salt: 7", "salt is no text of at least 16 characters"),
+        ("salt: short", "salt is no text of at least 16 characters"),
+        ("salt: long enough to be one\nhide: crp", "hide is neither true nor a list"),
+        ("agreement: perhaps", "agreement is none of has, exact, may-lack"),
+    ],
+)
+def test_a_site_configuration_that_cannot_be_meant_is_refused(tmp_path, text, words):
+    (tmp_path / "flareclust.yaml").write_text(f"path: x.csv\n{text}\n")
+    with pytest.raises(flareclust.errors.Refusal, match=words):
+        SiteData.of(tmp_path, "north")
+
+
+@pytest.mark.parametrize(
+    ("hide", "text"),
+    [
+        ("[secret]", "age,secret\n1,x\n2,y\n"),
+        ("true", "age,secret\n1,\n2,3\n3,4\n"),
+        ("[secrets]", "age,secret\n1,2\n3,4\n"),
+    ],
+)
+def test_a_refusal_does_not_tell_a_hidden_name(tmp_path, caplog, hide, text):
+    (tmp_path / "rows.csv").write_text(text)
+    (tmp_path / "flareclust.yaml").write_text(f"path: rows.csv\nsalt: s3cret of sixteen\nhide: {hide}\n")
+    site = SiteData.of(tmp_path, "north")
+    with pytest.raises(flareclust.errors.Refusal) as caught:
+        site.table()
+    assert str(caught.value) == "cannot use its rows; why is in the site's own log, as it hides names of columns"
+    assert "secret" in caplog.text, "the site's own log says why"
+    with pytest.raises(flareclust.errors.Refusal, match="secret"):
+        site.table(reader_owns_them=True)
+
+
+# ---- feature partitions of data sets ----
+
+
+@pytest.mark.parametrize("name", [*PARTIAL, "central"])
+def test_a_data_set_can_be_dealt_by_columns(name):
+    result = flareclust.run(name, "breast_cancer", k=2, partition="features-shared:0.2", clients=3)
+    assert result.clients == 3
+    assert len(result.labels) == 569
+    expected = {"fkm-common": 6}.get(name, 30)
+    assert result.centroids.shape == (2, expected)
+    if name != "central":
+        accuracy = {"proxy": "e5"}.get(name, "e2")
+        assert 0.5 < result.metrics[accuracy] <= 1
+        assert 0 <= result.metrics["cosine"] <= 1
+    if name in ("masked", "proxy"):
+        assert 0 <= result.metrics[{"masked": "e1", "proxy": "e4"}[name]] <= 1
+
+
+def test_e2_is_the_accuracy_of_the_labels_and_relative_distance_that_of_the_best_centroids():
+    dataset_rows = flareclust.run("masked", "iris", k=3, partition="features-shared:0.5", clients=2)
+    assert dataset_rows.metrics["e2"] == pytest.approx(dataset_rows.metrics["accuracy"])
+
+
+def test_the_paper_s_setups_know_their_k():
+    experiment = make_experiment(algorithm="masked", data="dim032", partition="dim-a1", engine="inprocess")
+    try:
+        prepared = prepare(experiment)
+    except UserError as error:
+        pytest.skip(f"needs the published data: {error}")
+    assert prepared.k == 16
+    assert len(prepared.sites) == 10
