@@ -9,7 +9,7 @@ from flareclust.papers.base import Entry
 from flareclust.validation import did_you_mean
 
 #: Papers in the order of the page; each module `flareclust.papers.<paper>` has `ENTRIES`.
-PAPERS = ("feca", "kfed", "fkm", "dkmpp")
+PAPERS = ("feca", "kfed", "fkm", "dkmpp", "masked")
 
 
 def _collect() -> tuple[Entry, ...]:

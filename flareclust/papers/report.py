@@ -20,12 +20,19 @@ IMAGES = Path("images") / "reproduction"
 #: Longer tables are folded on the page.
 LONG = 30
 
-HEADINGS = {"feca": "FeCA", "kfed": "k-FED", "fkm": "Federated k-means (FKM)", "dkmpp": "Distributed k-means++"}
+HEADINGS = {
+    "feca": "FeCA",
+    "kfed": "k-FED",
+    "fkm": "Federated k-means (FKM)",
+    "dkmpp": "Distributed k-means++",
+    "masked": "Partially overlapping columns (masked, proxy)",
+}
 SOURCES = {
     "feca": "Xu, Chen, Chao, Zhang, *Jigsaw Game: Federated Clustering*, TMLR 2024.",
     "kfed": "Dennis, Li, Smith, *Heterogeneity for the Win: One-Shot Federated Clustering*, ICML 2021.",
     "fkm": "Garst, Reinders, *Federated K-Means Clustering*, 2024.",
     "dkmpp": "Armacki, Kar, *Toward Understanding the Improved Robustness to Initialization in Distributed Clustering*.",
+    "masked": "Maritan, Schenato, *Distributed Clustering in Partially Overlapping Feature Spaces*, 2025.",
 }
 
 
