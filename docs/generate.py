@@ -14,7 +14,7 @@ from flareclust.checks import ALWAYS, PROMISES
 from flareclust.executors.base import ASSESSMENT, CLUSTER
 from flareclust.message import SECONDS, Schema, real
 from flareclust.partition import SPECS
-from flareclust.registry import BUILT_IN
+from flareclust.registry import BUILT_IN, Algorithm
 from flareclust.report import as_setting
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,12 +41,24 @@ def leaves() -> str:
     federated = [algorithm for algorithm in BUILT_IN if algorithm.federated]
     rows = []
     for a in federated:
+        rows += _first_steps(a, federated)
         steps = {CLUSTER: a.executor_class().reply, **a.executor_class().steps}
         rows += [[f"`{a.name}`", f"step `{step}`", _arrays(schema)] for step, schema in steps.items()]
     rows.append(["all of them", "the assessment", _arrays(ASSESSMENT)])
     rows.append(["all of them", "every reply", f"`{SECONDS}` {real('')}"])
     rows += [[f"`{a.name}`", "not federated", "the rows themselves"] for a in BUILT_IN if not a.federated]
     return table(["algorithm", "sent in", "arrays"], rows)
+
+
+def _first_steps(algorithm: Algorithm, federated: list[Algorithm]) -> list[list[str]]:
+    """Return a line for each step before the rounds, for all algorithms that have it at once: where the first one has its own."""
+    rows = []
+    for step in algorithm.executor_class().first_steps:
+        alike = [a for a in federated if step in a.executor_class().first_steps]
+        if alike[0] is algorithm:
+            names = ", ".join(f"`{a.name}`" for a in alike)
+            rows.append([names, f"step `{step}`, before the rounds", _arrays(algorithm.executor_class().schema(step))])
+    return rows
 
 
 def _arrays(schema: Schema) -> str:
@@ -92,7 +104,7 @@ def rendered(file: str) -> str:
 
 
 def pictures() -> None:
-    """Draw the two pictures of the documentation; neither shows data that somebody owns."""
+    """Draw the two pictures of the documentation; neither shows data that somebody owns. `partial_features.py` draws others."""
     import flareclust
 
     drawn = {

@@ -19,6 +19,7 @@ import flareclust
 from flareclust import registry
 from flareclust.checks import check_algorithm
 from flareclust.cli import app
+from flareclust.executors.base import CLUSTER
 from flareclust.registry import BUILT_IN, Algorithm
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,6 +56,17 @@ def test_generated_tables_are_those_of_the_code(page: str) -> None:
     generate = generator()
     assert set(generate.BLOCKS) == {"README.md", "docs/concepts.md"}
     assert generate.rendered(page) == text_of(page)
+
+
+@pytest.mark.parametrize("algorithm", [a for a in BUILT_IN if a.federated], ids=lambda a: a.name)
+def test_the_readme_tells_what_leaves_a_site_in_every_step(algorithm: Algorithm) -> None:
+    _, _, rest = text_of("README.md").partition("<!-- leaves -->")
+    lines = rest.partition("<!-- /leaves -->")[0].splitlines()
+    executor = algorithm.executor_class()
+    for step in (*executor.first_steps, CLUSTER, *executor.steps):
+        (line,) = [line for line in lines if f"`{algorithm.name}`" in line and f"step `{step}`" in line]
+        told = re.findall(r"`(\w+)` (?:float|int)64", line)
+        assert told == list(executor.schema(step).fields)
 
 
 def test_the_generator_notices_a_missing_marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
