@@ -38,6 +38,9 @@ class DescribedExecutor(ClusteringExecutor):
 
     first_steps = (DESCRIBE,)
 
+    #: The distance by which rows find their centroid, for algorithms that have several.
+    phi: str = "euclidean"
+
     #: As in `View`.
     view: ClassVar[View] = "own"
 
@@ -52,7 +55,7 @@ class DescribedExecutor(ClusteringExecutor):
 
     def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
         """Return the final cluster (n,) of each row, by the scaled distance to what is known of the centroids; -1 for none."""
-        return nearest(data, task.arrays["centroids"])
+        return nearest(data, task.arrays["centroids"], self.phi)
 
     def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
         """Answer `describe`; else show the algorithm its view of the rows and of what the server sent."""
@@ -104,7 +107,7 @@ class DescribedExecutor(ClusteringExecutor):
 
     def assess(self, task: Task, data: FloatArray) -> Message:
         """Return the sums of the assessment over the entries that are known."""
-        return masked_sums(data, task.arrays["centroids"])
+        return masked_sums(data, task.arrays["centroids"], self.phi)
 
     def check_centroids(self, centroids: object, data: FloatArray, most: int) -> None:
         """Check as for whole centroids, with NaN for what is unknown."""

@@ -27,7 +27,7 @@ from scipy.optimize import linear_sum_assignment
 
 from flareclust.core.disclosure import describable
 from flareclust.core.local import Sendable
-from flareclust.core.masked import PHIS, extremes, nearest, scaled_distances
+from flareclust.core.masked import PHIS, contrasts, nearest, scaled_distances
 from flareclust.core.site_clusters import (
     check_clusterer,
     check_k_local,
@@ -159,7 +159,7 @@ def compatible(data: FloatArray, centroids: FloatArray, least: int, phi: str) ->
 
 def aligned(found: FloatArray, centroids: FloatArray, phi: str) -> IntArray:
     """Return the global centroid (k, d) that each local one (c, d) is matched with, (c,), -1 for none: lines 16-19."""
-    distances = scaled_distances(found, centroids, extremes(centroids), phi)
+    distances = scaled_distances(found, centroids, contrasts(centroids), phi)
     cost = distances + _TIE * distances**2
     comparable = ~np.isnan(cost)
     # A pair that cannot be compared costs more than any way to match without it.

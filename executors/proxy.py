@@ -8,8 +8,10 @@ Readings where the paper is open, and deviations from it:
    may have more clusters than the federation, which is how Assumption 3 can always be satisfied.
 2. Line 3, the distribution: a Gaussian by its mean and covariance, or a Dirichlet distribution. A covariance travels
    as a factor F (r, d) with F'F the covariance: r is its rank, below d where a cluster has few rows.
-3. Mean and covariance of two different rows are these two rows. A cluster of fewer than three different rows is
-   described by its mean alone, and so is one where a vector of the description is a row of the site by chance.
+3. Mean and covariance of two different rows are these two rows, and of a few whole numbers they can be found by trying.
+   A cluster of fewer than `min_shape` different rows is described by its mean alone, and so is one where a vector of
+   the description is a row of the site by chance. A column in which fewer than three rows (`min_count`, if that is
+   more) differ from all others counts as constant: its covariances would be those rows.
 4. Not in the paper: numbers of rows are sent, which equations 1 and 4 and the size of a proxy cluster need. With
    `boxes`, so are the bounds within which proxy points are drawn.
 5. A Dirichlet distribution travels as its mean and its concentration, whose product is the paper's one vector. The
@@ -88,6 +90,9 @@ class _Description(Schema):
             raise BadMessage("factors: expected as many rows as ranks add up to")
         if (message["low"] > message["high"]).any():
             raise BadMessage("low: holds values above those of high")
+        shares = message["centroids"][message["concentration"] > 0] if found["a"] else message["centroids"][:0]
+        if (shares <= 0).any() or (np.abs(shares.sum(axis=1) - 1.0) > _ROUNDING).any():
+            raise BadMessage("centroids: expected shares above 0 that add up to 1, where there is a concentration")
         return found
 
 
@@ -110,6 +115,7 @@ class ProxyExecutor(DescribedExecutor):
         distribution: "gaussian", or "dirichlet" for rows that are shares of a whole.
         covariance: of a Gaussian: "mle", "ledoit-wolf" for the shrunk estimate, or "diagonal".
         boxes: whether the bounds of each cluster are sent, slightly widened, so that no proxy point is outside.
+        min_shape: clusters with fewer different rows are described by their mean alone; at least 3.
         phi: the distance by which rows find the nearest final centroid: "euclidean" or "cosine".
     """
 
@@ -136,6 +142,7 @@ class ProxyExecutor(DescribedExecutor):
         distribution: str = "gaussian",
         covariance: str = "mle",
         boxes: bool = False,
+        min_shape: int = 10,
         phi: str = "euclidean",
     ) -> None:
         super().__init__(k, seed, min_count, standardize)
@@ -145,6 +152,7 @@ class ProxyExecutor(DescribedExecutor):
         self.distribution = check_choice("distribution", distribution, DISTRIBUTIONS)
         self.covariance = check_choice("covariance", covariance, COVARIANCES)
         self.boxes = check_bool("boxes", boxes)
+        self.min_shape = check_int("min_shape", min_shape, least=LEAST_ROWS)
         self.phi = check_choice("phi", phi, PHIS)
         if self.distribution == "dirichlet" and (self.standardize or self.boxes):
             name = "standardize" if self.standardize else "boxes"
@@ -159,7 +167,11 @@ class ProxyExecutor(DescribedExecutor):
         for r, mean in enumerate(found.centroids):
             if aborted():
                 raise Aborted(f"stopped after the distributions of {r} of {len(found.counts)} clusters")
-            pdf = fit_pdf(data[found.labels == r], mean, self.distribution, self.covariance, boxes=self.boxes)
+            rows = data[found.labels == r]
+            pdf = mean_alone(mean)
+            if several(rows, self.min_shape):
+                least = max(LEAST_ROWS, self.min_count)
+                pdf = fit_pdf(rows, mean, self.distribution, self.covariance, boxes=self.boxes, least=least)
             fitted.append(mean_alone(mean) if _holds_a_row(pdf, data) else pdf)
         d, told = data.shape[1], len(fitted) if self.boxes else 0
         shares = self.distribution == "dirichlet"
@@ -218,15 +230,32 @@ class ProxyExecutor(DescribedExecutor):
         warn_of_unknown_sites("clusterer", self.clusterer, sites)
 
 
-def fit_pdf(rows: FloatArray, mean: FloatArray, distribution: str, covariance: str, *, boxes: bool = False) -> PDF:
-    """Fit a distribution to the rows (n, d) of one cluster with this mean (d,): line 3 of Algorithm 2."""
+def fit_pdf(
+    rows: FloatArray,
+    mean: FloatArray,
+    distribution: str,
+    covariance: str,
+    *,
+    boxes: bool = False,
+    least: int = LEAST_ROWS,
+) -> PDF:
+    """Fit a distribution to the rows (n, d) of one cluster with this mean (d,): line 3 of Algorithm 2.
+
+    Args:
+        rows: of the cluster.
+        mean: of the rows.
+        distribution: one of `DISTRIBUTIONS`.
+        covariance: one of `COVARIANCES`.
+        boxes: whether to find the bounds of the rows.
+        least: a column in which fewer rows differ from all others counts as constant in a covariance.
+    """
     if not several(rows, LEAST_ROWS):
         return mean_alone(mean)
     if distribution == "dirichlet":
         alpha = dirichlet_fit(rows)
         total = float(alpha.sum())
         return mean_alone(alpha / total)._replace(concentration=total)
-    factor = gaussian_factor(rows, covariance)
+    factor = gaussian_factor(rows, covariance, least)
     if not len(factor):
         return mean_alone(mean)
     low, high = box(rows) if boxes else (mean, mean)

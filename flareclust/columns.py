@@ -13,6 +13,9 @@ from flareclust.description import places, unpacked
 from flareclust.errors import JobFailed
 from flareclust.typing import BoolArray, FloatArray, IntArray, Message
 
+#: What the names of columns begin with that no site tells.
+HIDDEN = "hidden-"
+
 _SHOWN = 8
 
 
@@ -92,9 +95,11 @@ def gather(replies: Mapping[str, Message], *, sums: bool) -> Columns:
     names: dict[int, str | None] = {}
     for site in sites:
         for number, name in zip(replies[site]["codes"].tolist(), unpacked(replies[site]["names"]), strict=True):
-            names[number] = names.get(number) or name
+            if name not in names.values():  # with a salt nobody can check that two codes have not the same name
+                names[number] = names.get(number) or name
+            names.setdefault(number, None)
     codes = np.array(list(names), dtype=np.int64)
-    shown = tuple(name or f"hidden-{number:016x}" for number, name in names.items())
+    shown = tuple(name or f"{HIDDEN}{number:016x}" for number, name in names.items())
     masks = np.stack([np.isin(codes, replies[site]["codes"]) for site in sites])
     columns = Columns(codes, shown, tuple(sites), masks)
     _check_connected(columns)

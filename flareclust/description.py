@@ -15,7 +15,7 @@ import numpy as np
 
 from flareclust.core.disclosure import LEAST_ROWS, describable
 from flareclust.errors import BadMessage, Refusal
-from flareclust.message import Schema, counts, real
+from flareclust.message import Schema, counts, real, whole
 from flareclust.tables import Table
 from flareclust.typing import FloatArray, IntArray, Message
 
@@ -29,10 +29,20 @@ class _Description(Schema):
     def check(self, message: Message, sizes: Mapping[str, int] | None = None) -> dict[str, int]:  # type: ignore[override]
         """Check as a schema does, and that there is a name or a blank for every code."""
         found = super().check(message, sizes)
-        if len(unpacked(message["names"])) != found["o"]:
+        names = unpacked(message["names"])
+        if len(names) != found["o"]:
             raise BadMessage("names: expected a name or null for every code")
         if found["s"] not in (0, found["o"]):
             raise BadMessage("mean: expected one for every column, or none")
+        if message["rows"] < (LEAST_ROWS if found["s"] else 1):
+            raise BadMessage("rows: expected more of them")
+        shown = [name for name in names if name is not None]
+        if len(set(shown)) < len(shown):
+            raise BadMessage("names: hold one more than once")
+        told = zip(names, message["codes"].tolist(), strict=True)
+        unsalted = int(message["salt"]) == code(_SALT_WORD, "")
+        if unsalted and any(name is None or code(name, "") != number for name, number in told):
+            raise BadMessage("codes: expected those of the names")
         if len(np.unique(message["codes"])) != found["o"]:
             raise BadMessage("codes: hold one more than once")
         if not found["o"]:
@@ -45,12 +55,12 @@ class _Description(Schema):
 #: squared deviations from it; which salt it hashes with.
 DESCRIPTION = _Description(
     may_be_empty=True,
-    codes=counts("o"),
-    names=counts("b"),
+    codes=whole("o"),
+    names=whole("b"),
     rows=counts(""),
     mean="s",
     m2=real("s", least=0),
-    salt=counts(""),
+    salt=whole(""),
 )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from flareclust import outcome as outcome_files
 from flareclust import registry
+from flareclust.columns import HIDDEN
 from flareclust.core.lloyd import assign
 from flareclust.core.masked import nearest
 from flareclust.description import own_view
@@ -38,8 +39,9 @@ def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | Non
     about = _read(folder)[1]
     names = about.get("columns")
     partial = registry.get(about["algorithm"]).partial
-    if columns is None and names is not None and _has_names(file):
-        columns = names
+    hidden = partial and any(name.startswith(HIDDEN) for name in names or ())
+    if columns is None and names is not None and _has_names(file) and not hidden:
+        columns = names  # hidden ones are found by their codes, among all columns of the file
     table = read_table(file, columns, may_lack=partial)
     return place(folder, replace(table, salt=salt) if partial else table.X, site)
 

@@ -19,6 +19,9 @@ SECONDS = "seconds"
 #: Larger values than anybody measures; sums of squares of smaller ones stay finite.
 LARGEST = 1e140
 
+#: More rows than any site has; sums over all sites stay exact.
+MOST_ROWS = 2**46
+
 _KINDS = ("float64", "int64", "bool")
 
 
@@ -31,12 +34,14 @@ class Field:
         dtype: float64, int64 or bool.
         least: smallest allowed value, None for no bound.
         below: symbol of the size that all values must be below, where whoever checks knows it; "" for no such bound.
+        most: largest allowed value, None for no bound.
     """
 
     axes: tuple[str, ...]
     dtype: str = "float64"
     least: float | None = None
     below: str = ""
+    most: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse types that NVFlare cannot carry between processes, and the axis of the rows."""
@@ -57,7 +62,12 @@ def real(axes: str, least: float | None = None) -> Field:
 
 def counts(axes: str, least: int = 0) -> Field:
     """Return an int64 field of numbers of rows: at or above `least`, and never negative."""
-    return Field(tuple(axes.split()), "int64", max(least, 0))
+    return Field(tuple(axes.split()), "int64", max(least, 0), most=MOST_ROWS)
+
+
+def whole(axes: str) -> Field:
+    """Return an int64 field of numbers >= 0 that count nothing, such as codes."""
+    return Field(tuple(axes.split()), "int64", 0)
 
 
 def index(axes: str, below: str) -> Field:
@@ -141,6 +151,8 @@ def _check_field(name: str, field: Field, value: object, sizes: dict[str, int]) 
         raise BadMessage(f"{name}: holds values beyond {LARGEST:g}")
     if field.least is not None and value.size and value.min() < field.least:
         raise BadMessage(f"{name}: holds values below {field.least:g}")
+    if field.most is not None and value.size and value.max() > field.most:
+        raise BadMessage(f"{name}: holds values above {field.most:g}")
     if field.below in sizes and value.size and value.max() >= sizes[field.below]:
         raise BadMessage(f"{name}: holds values beyond the {sizes[field.below]} that were sent")
 

@@ -61,8 +61,11 @@ class NearestKnownCentroid(mlflow.pyfunc.PythonModel):
             rows = which.reshape(-1) == number
             known = centroids[:, has]
             high, low = _extreme(np.fmax, known), _extreme(np.fmin, known)
+            told = ~np.isnan(known)
+            several = told.sum(axis=0) > 1  # an entry that one centroid alone knows does not count,
+            counted = several | told[~(told & several).any(axis=1)].any(axis=0)  # unless that one knows no other
             for r, centroid in enumerate(known):
-                common = ~np.isnan(centroid)
+                common = ~np.isnan(centroid) & counted
                 if common.any():
                     part = np.ix_(rows, has)
                     distance[rows, r] = self._scaled(X[part][:, common], centroid[common], high[common], low[common])

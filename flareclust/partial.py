@@ -121,7 +121,9 @@ def warnings(arrays: Mapping[str, Array], unassigned_rows: int) -> list[str]:
             f"{int(unknown.sum())} of {unknown.size} entries of the centroids were observed by no site and stay unknown (NaN)"
         )
     if "received_group" in arrays and (lost := int((arrays["received_group"] < 0).sum())):
-        found.append(f"{lost} local clusters could be compared with no group of the others and were left out")
+        found.append(
+            f"{lost} local clusters were left out: no group that they can be compared with was free for their site"
+        )
     if (column := _outweighing(arrays)) is not None:
         found.append(
             f"column {column!r} varies more than {_OUTWEIGHS} times as much as most others and decides the distances; "

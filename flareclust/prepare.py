@@ -1,12 +1,13 @@
 """From an experiment to a federation that can run: data loaded, rows dealt to sites."""
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +22,12 @@ from flareclust.sites import SiteData
 from flareclust.tables import SUFFIXES, Rows, Table, read_table
 from flareclust.typing import Agreement, FloatArray, IntArray, Reading
 from flareclust.validation import did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What pandas calls columns of numbers; "empty" are those without any value.
+_NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "boolean", "integer-na", "empty"})
 
 #: What NVFlare takes in its command lines and folders.
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -259,37 +266,44 @@ def _site_name(name: object) -> str:
     return name
 
 
-def _not_numeric(frame: Any) -> str:
-    """Return which columns of a data frame hold no numbers, in words that end a sentence; nothing for other things."""
-    odd = []
-    for label in getattr(frame, "columns", ()):
-        try:
-            np.asarray(frame[label], np.float64)
-        except (TypeError, ValueError):
-            odd.append(str(label))
-    return f"; not numeric: {', '.join(odd[:12])}; encode these columns as numbers, or choose others" if odd else ""
-
-
 def _as_rows(name: str, value: Any) -> Rows:
     if isinstance(value, str | Path):
         return Path(value)
+    pandas = sys.modules.get("pandas")  # not imported for it: who has a data frame has imported it
+    if pandas is not None and isinstance(value, pandas.DataFrame):
+        return _as_table(name, value)
     try:
         if np.iscomplexobj(value):
             raise TypeError
         # A masked cell is a missing one; asarray would bring back what lies under the mask.
-        names = None if (labels := getattr(value, "columns", None)) is None else tuple(map(str, labels))
         rows = (
             np.ma.filled(np.ma.asarray(value).astype(np.float64), np.nan)
             if np.ma.isMA(value)
             else np.asarray(value, np.float64)
         )
     except (TypeError, ValueError):
-        raise UserError(f"{name}: expected a numeric array of shape (n, d){_not_numeric(value)}") from None
+        raise UserError(f"{name}: expected a numeric array of shape (n, d)") from None
     if rows.ndim != 2:
         raise UserError(f"{name}: expected a table of shape (n, d), got shape {rows.shape}")
-    if names is None:
-        return rows
-    if len(set(names)) < len(names):
-        repeated = sorted({label for label in names if names.count(label) > 1})
+    return rows
+
+
+def _as_table(name: str, frame: "pd.DataFrame") -> Table:
+    """Return the rows of a data frame with the names of its columns; NaN is left to the site to refuse."""
+    from pandas.api.types import infer_dtype
+
+    names = tuple(str(label) for label in frame.columns)
+    if repeated := sorted({label for label in names if names.count(label) > 1}):
         raise UserError(f"{name}: the column {', '.join(repeated)} is there more than once; every name must differ")
-    return Table(np.ascontiguousarray(rows), names)
+    if "" in names:
+        raise UserError(f"{name}: column {names.index('') + 1} has no name")
+    for label, (_, column) in zip(names, frame.items(), strict=True):
+        kind = infer_dtype(column, skipna=True)
+        if kind not in _NUMBERS:
+            raise UserError(
+                f"{name}: expected numbers in column {label!r}, got {kind}; encode it as numbers, or leave it out by "
+                "naming the columns to use"
+            )
+        if len(column) and column.isna().all():
+            raise UserError(f"{name}: column {label!r} has no value at all; leave it out by naming the columns to use")
+    return Table(np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan)), names)

@@ -33,6 +33,9 @@ HEADER = "row,label\n"
 #: A shorter salt can be found by trying, as what is hashed with it travels.
 SHORTEST_SALT = 16
 
+#: What a site says that may not name its columns.
+_HIDES = "cannot use its rows; why is in the site's own log, as it hides names of columns"
+
 #: Numbers in a sentence, such as how many rows there are; "2-D" says nothing about the data.
 NUMBER = re.compile(r"\b\d+\b(?!-D)")
 
@@ -103,22 +106,25 @@ class SiteData:
                 as how many rows there are. The site's own log has them.
         """
         try:
-            self._refuse_others()
-            found = read_table(self.path, columns=self.columns, may_lack=self.agreement == "may-lack")
-            names = frozenset(found.columns or ())
-            if self.hide is not True and (odd := sorted(self.hide - names)):
-                raise UserError(f"{self.path}: hide names columns that are not there: {', '.join(odd)}")
-            return replace(found, salt=self.salt, hidden=names if self.hide is True else self.hide)
+            return self._read()
+        except Refusal:
+            if self.hide and not reader_owns_them:
+                raise Refusal(_HIDES) from None
+            raise
         except UserError as error:
             text = str(error).replace(str(self.path), self.path.name)
             if reader_owns_them:
                 raise Refusal(f"cannot use its rows: {text}") from None
             log.warning("the rows cannot be used: %s", text)
-            if self.hide:
-                raise Refusal(
-                    "cannot use its rows; why is in the site's own log, as it hides names of columns"
-                ) from None
-            raise Refusal(f"cannot use its rows: {NUMBER.sub('#', text)}") from None
+            raise Refusal(_HIDES if self.hide else f"cannot use its rows: {NUMBER.sub('#', text)}") from None
+
+    def _read(self) -> Table:
+        self._refuse_others()
+        found = read_table(self.path, columns=self.columns, may_lack=self.agreement == "may-lack")
+        names = frozenset(found.columns or ())
+        if self.hide is not True and (odd := sorted(self.hide - names)):
+            raise UserError(f"{self.path}: hide names columns that are not there: {', '.join(odd)}")
+        return replace(found, salt=self.salt, hidden=names if self.hide is True else self.hide)
 
     def _refuse_others(self) -> None:
         """Raise Refusal where the file must have the columns asked for and no others, and does not."""

@@ -115,6 +115,19 @@ def test_a_hidden_name_is_matched_and_not_told():
     assert columns.masks.tolist() == [[True, True, False], [True, False, True]]
 
 
+def test_two_codes_never_have_the_same_name():
+    """With a salt nobody can check that a name belongs to its code; the first site to tell one keeps it."""
+    sites = {"a": table("x y", salt="one"), "b": table("x y", salt="one")}
+    sent = replies(sites)
+    sent["b"]["names"] = packed(b'["y", "x"]')
+    assert gather(sent, sums=False).names == ("x", "y")
+    sent = replies({"a": table("x y", salt="one"), "b": table("z y", salt="one")})
+    sent["b"]["names"] = packed(b'["x", "y"]')
+    names = gather(sent, sums=False).names
+    assert names[:2] == ("x", "y")
+    assert names[2].startswith("hidden-")
+
+
 def test_codes_depend_on_the_salt():
     plain, salted, other = table("crp"), table("crp", salt="one"), table("crp", salt="two")
     assert len({int(codes_of(t)[0]) for t in (plain, salted, other)}) == 3
@@ -190,7 +203,13 @@ def packed(text: bytes) -> np.ndarray:
         ({"names": packed(b"[" * 40_000)}, "expected JSON text"),
         ({"names": packed(b"\xff\xfe\xff")}, "expected JSON text"),
         ({"names": np.array([2**40])}, "expected JSON text"),
-        ({"codes": np.array([5, 5])}, "more than once"),
+        ({"codes": np.array([5, 5])}, "more than once|those of the names"),
+        ({"codes": np.array([5, 6])}, "those of the names"),
+        ({"names": packed(b'["x", "x"]')}, "names: hold one more than once"),
+        ({"names": packed(b'["x", null]')}, "those of the names"),
+        ({"rows": np.array(0)}, "rows: expected more"),
+        ({"rows": np.array(2), "mean": np.ones(2), "m2": np.ones(2)}, "rows: expected more"),
+        ({"rows": np.array(2**60)}, "rows: holds values above"),
         ({"codes": np.array([-5, 5])}, "below 0"),
         ({"codes": np.empty(0, np.int64), "names": packed(b"[]")}, "at least one column"),
         ({"mean": np.ones(1), "m2": np.ones(1)}, "one for every column, or none"),

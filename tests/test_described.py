@@ -241,8 +241,22 @@ def test_a_frame_with_a_repeated_or_non_numeric_column_is_refused_at_once():
     data = frames()
     with pytest.raises(UserError, match="odd: the column crp is there more than once"):
         flareclust.run("masked", {**data, "odd": pd.DataFrame(np.ones((4, 2)), columns=["crp", "crp"])}, k=4)
-    with pytest.raises(UserError, match=r"odd: .*sex"):
-        flareclust.run("masked", {**data, "odd": pd.DataFrame({"crp": [1.0], "sex": ["f"]})}, k=4)
+    when = pd.to_datetime(["2026-01-01", "2026-01-02"])
+    for column, values in (("sex", ["f", "m"]), ("when", when), ("code", ["1", "2"]), ("empty", [None, None])):
+        with pytest.raises(UserError, match=f"odd: .*column '{column}'.*leave it out"):
+            flareclust.run("masked", {**data, "odd": pd.DataFrame({"crp": [1.0, 2.0], column: values})}, k=4)
+    with pytest.raises(UserError, match="odd: column 2 has no name"):
+        flareclust.run("masked", {**data, "odd": pd.DataFrame({"crp": [1.0, 2.0], "": [1, 2]})}, k=4)
+
+
+def test_a_column_of_another_type_at_one_site_is_named_with_the_site(folder):
+    """`sex` is 0 and 1 at the north and letters at the south."""
+    for site, values in (("north", "01"), ("south", "fm")):
+        file = pd.read_csv(folder / f"{site}.csv")
+        file["sex"] = [values[i % 2] for i in range(len(file))]
+        file.to_csv(folder / f"{site}.csv", index=False)
+    result = flareclust.run("masked", folder, k=4, partition="none")
+    assert [warning.split()[0] for warning in result.warnings if "'sex' is not numeric" in warning] == ["south"]
 
 
 def test_more_clusters_than_the_sites_have_together_says_what_to_do():
@@ -250,6 +264,36 @@ def test_more_clusters_than_the_sites_have_together_says_what_to_do():
     for name in ("masked", "proxy"):
         with pytest.raises(JobFailed, match=r"(?s)40|k=40"):
             flareclust.run(name, few, k=40)
+
+
+def test_rows_go_by_what_several_centroids_know():
+    """Each site knows one cluster and a column of its own, which tells nothing about which cluster a row belongs to."""
+    rng = np.random.default_rng(0)
+    sites = {
+        "one": pd.DataFrame(rng.normal(0, 1, (100, 2)), columns=["a", "b"]),
+        "two": pd.DataFrame(np.column_stack([rng.normal(10, 1, 100), rng.normal(0, 1, 100)]), columns=["b", "c"]),
+    }
+    for standardize in (False, True):
+        result = flareclust.run("masked", sites, k=2, k_local=1, standardize=standardize)
+        assert ari(result.labels, np.repeat([0, 1], 100)) == 1.0
+        assert np.isnan(result.centroids).sum() == 2, "nobody knows column a of the one cluster, and c of the other"
+
+
+def test_a_late_site_finds_hidden_columns_by_their_codes(folder, tmp_path):
+    from flareclust import outcome as outcome_files
+    from flareclust.engines.inprocess import run_inprocess
+    from flareclust.engines.options import JobOptions
+
+    salt = "s3cret of sixteen"
+    sites = {site: Table(frame.to_numpy(), tuple(frame), salt, frozenset(frame)) for site, frame in frames().items()}
+    outcome = run_inprocess(registry.get("masked"), {}, sites, JobOptions(k=4))
+    about = {"algorithm": "masked", "k": 4, "seed": 0, "params": {}, "columns": outcome.arrays["column_names"].tolist()}
+    (tmp_path / "out").mkdir()
+    outcome_files.write(outcome, tmp_path / "out", about)
+    placed = place_file(tmp_path / "out", folder / "south.csv", "late", salt=salt)
+    np.testing.assert_array_equal(placed, outcome.labels["south"])
+    with pytest.raises(UserError, match="shares no column with the federation; if the federation hashes"):
+        place_file(tmp_path / "out", folder / "south.csv", "late")
 
 
 @pytest.mark.parametrize("alpha", [0, -0.1, 1.5, "much", True])

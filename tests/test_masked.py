@@ -95,8 +95,9 @@ def truth(round_, sites, true):
 
 
 def twin_distance(x, y, S):
-    """Equation 3 on dicts by column; None without a common column."""
-    common = sorted(set(x) & set(y))
+    """Equation 3 on dicts by column, over those that several of S know, or y alone if it knows no such; None without any."""
+    several = {j for j in y if sum(j in s for s in S) > 1}
+    common = sorted(set(x) & (several or set(y)))
     if not common:
         return None
     of = {j: [s[j] for s in S if j in s] for j in common}

@@ -494,9 +494,36 @@ def test_a_site_sends_mean_rows_and_covariance_of_each_cluster():
 def test_clusters_with_fewer_rows_than_columns_have_a_low_rank():
     rng = np.random.default_rng(0)
     rows = np.concatenate([rng.normal(size=(5, 30)), 50 + rng.normal(size=(4, 30))])
-    sent = sent_by(rows, k=2)
+    sent = sent_by(rows, k=2, min_shape=4)
     assert sorted(sent["ranks"]) == [3, 4]
     assert len(sent["factors"]) == 7
+
+
+def test_clusters_below_min_shape_are_described_by_their_mean_alone():
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(12, 3)), 50 + rng.normal(size=(9, 3))])
+    sent = sent_by(rows, k=2, boxes=True)
+    small = int(sent["counts"].argmin())
+    assert sent["ranks"].tolist() == [0 if r == small else 3 for r in range(2)]
+    np.testing.assert_array_equal(sent["low"][small], sent["centroids"][small])
+    with pytest.raises(UserError, match="min_shape must be a whole number of at least 3"):
+        ProxyExecutor(2, min_shape=2)
+
+
+@pytest.mark.parametrize("covariance", ["mle", "diagonal", "ledoit-wolf"])
+def test_a_flag_that_one_row_has_does_not_tell_the_row(covariance):
+    """Mean plus n times its covariances with a column in which it alone differs is a row."""
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.normal(50, 10, 200), rng.normal(100, 30, 200), np.zeros(200)])
+    rows[17, 2] = 1.0
+    sent = sent_by(rows, k=1, covariance=covariance)
+    cov = sent["factors"].T @ sent["factors"]
+    found = sent["centroids"][0] + 200 * cov[2]
+    assert np.abs(found[:2] - rows[17, :2]).max() > 1
+    if covariance != "ledoit-wolf":  # which gives every column some variance
+        assert not cov[2].any()
+    rows[:3, 2] = 1.0  # four rows, which the covariances tell the mean of
+    assert sent_by(rows, k=1, covariance=covariance)["factors"][:, 2].any()
 
 
 def test_two_different_rows_send_no_covariance():
@@ -518,7 +545,7 @@ def test_a_deviation_that_is_a_row_by_chance_is_not_sent():
     far = 100 + np.array([-7.0, -1, 1, 7])  # deviation 5
     for value, rank in ((5.0, 0), (5.2, 1)):
         rows = np.concatenate([far, [3, 4.5, value, 8]])[:, None]
-        sent = sent_by(rows, k=2)
+        sent = sent_by(rows, k=2, min_shape=3)
         assert sent["ranks"][sent["centroids"][:, 0] == 100].tolist() == [rank]
 
 

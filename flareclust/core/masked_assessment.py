@@ -6,11 +6,11 @@ Where every site has every column and all centroids are known, the numbers are t
 import numpy as np
 
 from flareclust.core.assessment import assessment_sums, davies_bouldin, label_free_metrics
-from flareclust.core.masked import extremes, scaled_distances
+from flareclust.core.masked import contrasts, scaled_distances
 from flareclust.typing import FloatArray, Message
 
 
-def masked_sums(X: FloatArray, centroids: FloatArray) -> Message:
+def masked_sums(X: FloatArray, centroids: FloatArray, phi: str = "euclidean") -> Message:
     """Add up, for each cluster, what quality measures need, as `assessment_sums` does.
 
     A row belongs to the centroid with the smallest scaled distance (Maritan, Schenato, equations 2-3, over the
@@ -21,12 +21,13 @@ def masked_sums(X: FloatArray, centroids: FloatArray) -> Message:
     Args:
         X: rows (n, d).
         centroids: (k, d), NaN where unknown.
+        phi: the distance by which rows find their centroid; the sums are of Euclidean ones but for the silhouette.
     """
     known = ~np.isnan(centroids)
-    if known.all():
+    if known.all() and phi == "euclidean":
         return assessment_sums(X, centroids)[1]
     k, d = centroids.shape
-    scaled = scaled_distances(X, centroids, extremes(centroids))
+    scaled = scaled_distances(X, centroids, contrasts(centroids), phi)
     comparable = ~np.isnan(scaled).all(axis=1)
     X, scaled = X[comparable], np.where(np.isnan(scaled), np.inf, scaled)[comparable]
     labels = scaled.argmin(axis=1)

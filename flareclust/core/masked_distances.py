@@ -10,7 +10,8 @@ Readings, and what is added:
 2. Two points without a common entry have no distance: NaN, which every user of this module ignores.
 3. The divisor is 0 where S does not vary on the common entries. It is taken to be at least 1e-12 times the extremes'
    length there (for cosine 1e-12), so that rounding of a constant column is no distance, and 0 / 0 is 0.
-4. The cosine distance 1 - cos of a zero vector is 1, of two zero vectors 0.
+4. Where rows are compared with centroids, entries that one centroid alone knows do not count (`contrasts`).
+5. The cosine distance 1 - cos of a zero vector is 1, of two zero vectors 0.
 """
 
 from collections.abc import Iterator
@@ -72,6 +73,23 @@ def extremes(points: ArrayLike) -> Extremes:
     return Extremes(np.fmax.reduce(values, axis=0, initial=np.nan), np.fmin.reduce(values, axis=0, initial=np.nan))
 
 
+def contrasts(centroids: ArrayLike) -> Extremes:
+    """Return the extremes of centroids (k, D) by which rows are compared with them: of entries that two or more know.
+
+    An entry that one centroid alone knows tells nothing about which centroid is nearer, but would count against that one:
+    it adds to a distance and nothing to the divisor. It counts only for a centroid that knows no other.
+
+    Raises:
+        UserError: as `extremes`.
+    """
+    values = as_masked(centroids, "centroids")
+    known = ~np.isnan(values)
+    several = known.sum(axis=0) > 1
+    counted = several | known[~(known & several).any(axis=1)].any(axis=0)
+    high, low = extremes(values)
+    return Extremes(np.where(counted, high, np.nan), np.where(counted, low, np.nan))
+
+
 def scaled_distances(A: ArrayLike, B: ArrayLike, over: Extremes, phi: str = "euclidean") -> FloatArray:
     """Return the distances of equation 3 between A (a, D) and B (b, D), (a, b), without unit.
 
@@ -99,7 +117,7 @@ def scaled_distances(A: ArrayLike, B: ArrayLike, over: Extremes, phi: str = "euc
 
 
 def nearest(X: ArrayLike, centroids: ArrayLike, phi: str = "euclidean") -> IntArray:
-    """Return the nearest centroid of each row, labels (n,), in scaled distances with S = the centroids.
+    """Return the nearest centroid of each row, labels (n,), in scaled distances with S = the centroids (`contrasts`).
 
     Ties go to the lower index; -1 where a row has no known entry in common with any centroid.
 
@@ -125,7 +143,7 @@ def nearest(X: ArrayLike, centroids: ArrayLike, phi: str = "euclidean") -> IntAr
     shared = known[0]
     if phi == "euclidean" and (known == shared).all() and not np.isnan(X[:, shared]).any():
         return assign(X[:, shared], centroids[:, shared])[0]  # one subspace: scaling changes no order
-    over, labels = extremes(centroids), np.empty(len(X), np.int64)
+    over, labels = contrasts(centroids), np.empty(len(X), np.int64)
     with one_thread():
         for rows in blocks(len(X), max(centroids.shape)):
             labels[rows] = lowest(scaled(X[rows], centroids, over, phi))

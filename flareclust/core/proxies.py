@@ -9,6 +9,8 @@ Readings, and what is added:
    Dirichlet distribution at its mean, a box that is the mean.
 3. The likelihood of a Dirichlet distribution has no maximum for rows without spread; alpha then is the mean times 1e8.
    Exact zeros, of which it knows none, count as half the smallest positive entry.
+4. If a single row has another value in some column, its covariances with that column are the row. So a column counts as
+   constant unless several rows differ in it from the most frequent value.
 """
 
 from typing import Literal
@@ -22,7 +24,7 @@ from flareclust.core.blas import one_thread
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.kernels import as_count, as_matrix
 from flareclust.errors import UserError
-from flareclust.typing import FloatArray
+from flareclust.typing import FloatArray, IntArray
 from flareclust.validation import check_choice, check_int
 
 Covariance = Literal["mle", "ledoit-wolf", "diagonal"]
@@ -50,10 +52,11 @@ def proxy_size(count: int) -> int:
     return min(max(check_int("count", count, 0), FEWEST), MOST)
 
 
-def gaussian_factor(rows: ArrayLike, covariance: str = "mle") -> FloatArray:
-    """Return F (r, d) with F.T @ F = covariance of rows (n, d); r is its rank.
+def gaussian_factor(rows: ArrayLike, covariance: str = "mle", least: int = 1) -> FloatArray:
+    """Return F (r, d) with F.T @ F = covariance of rows (n, d), but for odd columns; r is its rank.
 
-    r = 0 for fewer than 3 rows (reading 2), and for rows that are all the same. "mle" is the maximum likelihood
+    Columns in which fewer than `least` rows differ from the others have no spread (reading 4). r = 0 for fewer than 3
+    rows (reading 2), and for rows that are all the same. "mle" is the maximum likelihood
     estimate (r <= n - 1), "ledoit-wolf" scikit-learn's shrinkage estimate (r = d), "diagonal" the variances alone.
 
     Raises:
@@ -62,8 +65,7 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle") -> FloatArray:
     rows = as_matrix(rows, "rows")
     check_choice("covariance", covariance, COVARIANCES)
     n, d = rows.shape
-    varies = rows.max(axis=0, initial=-np.inf) > rows.min(axis=0, initial=np.inf)
-    if n < LEAST_ROWS or not varies.any():
+    if n < LEAST_ROWS or not (varies := _differing(rows) >= check_int("least", least, 1)).any():
         return np.empty((0, d))
     # A constant column's mean is rounded; its spread must be 0 all the same.
     centred = np.where(varies, rows - rows.mean(axis=0), 0.0)
@@ -83,6 +85,11 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle") -> FloatArray:
     largest = factor[np.arange(len(factor)), np.abs(factor).argmax(axis=1)]
     signed: FloatArray = factor * np.where(largest < 0, -1.0, 1.0)[:, None]
     return signed
+
+
+def _differing(rows: FloatArray) -> IntArray:
+    """Return how many of the rows (n, d), n >= 1, have another value than the most frequent one, for each column (d,)."""
+    return np.array([len(rows) - np.unique(column, return_counts=True)[1].max() for column in rows.T])
 
 
 def dirichlet_fit(rows: ArrayLike) -> FloatArray:
