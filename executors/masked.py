@@ -19,30 +19,20 @@ Readings where the paper is open, and deviations from it:
 8. A row belongs to the nearest final centroid on the entries known of both.
 """
 
-from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from flareclust.core.disclosure import describable
-from flareclust.core.local import Sendable
-from flareclust.core.masked import PHIS, contrasts, nearest, scaled_distances
-from flareclust.core.site_clusters import (
-    check_clusterer,
-    check_k_local,
-    of_site,
-    refine,
-    sendable,
-    site_clusters,
-    warn_of_unknown_sites,
-)
+from flareclust.core.masked import contrasts, nearest, scaled_distances
+from flareclust.core.site_clusters import of_site, refine, sendable
 from flareclust.errors import Refusal
 from flareclust.executors.base import Task
-from flareclust.executors.described import DescribedExecutor
+from flareclust.executors.local_clusters import LocalClustersExecutor
 from flareclust.message import Schema, counts, index
 from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust.validation import check_choice, check_int
+from flareclust.validation import check_int
 
 #: The step of the federated phase.
 UPDATE = "update"
@@ -51,7 +41,7 @@ UPDATE = "update"
 _TIE = 1e-6
 
 
-class MaskedExecutor(DescribedExecutor):
+class MaskedExecutor(LocalClustersExecutor):
     """A participant of Algorithm 1: sends its local clusters once, and then those of the global ones that it has.
 
     Args:
@@ -85,11 +75,7 @@ class MaskedExecutor(DescribedExecutor):
         phi: str = "euclidean",
         local_iter: int = 10,
     ) -> None:
-        super().__init__(k, seed, min_count, standardize)
-        self.clusterer = check_clusterer(clusterer)
-        self.k_local = check_k_local(k_local, self.k)
-        self.n_init = check_int("n_init", n_init, least=1)
-        self.phi = check_choice("phi", phi, PHIS)
+        super().__init__(k, seed, min_count, standardize, clusterer, k_local, n_init, phi)
         self.local_iter = check_int("local_iter", local_iter, least=1)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
@@ -98,33 +84,6 @@ class MaskedExecutor(DescribedExecutor):
             return self._update(task, data, aborted)
         found = self.local_clustering(task.site, data, rng, aborted)
         return {"centroids": found.centroids, "counts": found.counts}
-
-    def local_clustering(self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Sendable:
-        """Return the local clusters that are sent in round 0, with the rows (n, d) that belong to each.
-
-        They can be repeated with the generator that `local` got in round 0.
-        """
-        found = site_clusters(
-            data,
-            self.k,
-            rng,
-            k_local=of_site(self.k_local, site, None),
-            clusterer=of_site(self.clusterer, site, "kmeans"),
-            n_init=self.n_init,
-            min_count=self.min_count,
-            aborted=aborted,
-        )
-        return self.guarded(found, data)
-
-    def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
-        """Return the nearest final centroid of each row (n,), by the distance that the job uses."""
-        return nearest(data, task.arrays["centroids"], self.phi)
-
-    def check_sites(self, sites: Sequence[str]) -> None:
-        """Warn where `k_local` or `clusterer` names a site that is not there: a late one, or a misspelt one."""
-        super().check_sites(sites)
-        warn_of_unknown_sites("k_local", self.k_local, sites)
-        warn_of_unknown_sites("clusterer", self.clusterer, sites)
 
     def _update(self, task: Task, data: FloatArray, aborted: AbortCheck) -> Message:
         """Run lines 14-20 on the global centroids (k, d), cut to the site's columns."""

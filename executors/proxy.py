@@ -22,26 +22,18 @@ Readings where the paper is open, and deviations from it:
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.local import Sendable
-from flareclust.core.masked import PHIS, nearest
+from flareclust.core.masked import nearest
 from flareclust.core.proxies import COVARIANCES, box, dirichlet_fit, gaussian_factor
-from flareclust.core.site_clusters import (
-    check_clusterer,
-    check_k_local,
-    of_site,
-    site_clusters,
-    warn_of_unknown_sites,
-)
 from flareclust.errors import Aborted, BadMessage, Refusal, UserError
 from flareclust.executors.base import Task
-from flareclust.executors.described import DescribedExecutor
 from flareclust.executors.kfed import site_number
+from flareclust.executors.local_clusters import LocalClustersExecutor
 from flareclust.message import Schema, counts, real
 from flareclust.typing import AbortCheck, Array, FloatArray, IntArray, Message
 from flareclust.validation import check_bool, check_choice, check_int
@@ -49,9 +41,6 @@ from flareclust.validation import check_bool, check_choice, check_int
 log = logging.getLogger(__name__)
 
 DISTRIBUTIONS = ("gaussian", "dirichlet")
-
-#: Above every number of clusters that a site can have.
-_ANY = 2**31
 
 #: How far the values of a row may be from adding up to 1.
 _ROUNDING = 1e-6
@@ -96,7 +85,7 @@ class _Description(Schema):
         return found
 
 
-class ProxyExecutor(DescribedExecutor):
+class ProxyExecutor(LocalClustersExecutor):
     """A participant of Algorithm 2: sends a distribution for each of its local clusters, once.
 
     The reply has the rows of all clusters' factors end to end, `ranks` (k,) of each; `concentration` is without entries
@@ -119,6 +108,7 @@ class ProxyExecutor(DescribedExecutor):
         phi: the distance by which rows find the nearest final centroid: "euclidean" or "cosine".
     """
 
+    more_than_k = True
     reply = _Description(
         may_be_empty=True,
         centroids="k d",
@@ -145,15 +135,11 @@ class ProxyExecutor(DescribedExecutor):
         min_shape: int = 10,
         phi: str = "euclidean",
     ) -> None:
-        super().__init__(k, seed, min_count, standardize)
-        self.clusterer = check_clusterer(clusterer)
-        self.k_local = check_k_local(k_local, _ANY)
-        self.n_init = check_int("n_init", n_init, least=1)
+        super().__init__(k, seed, min_count, standardize, clusterer, k_local, n_init, phi)
         self.distribution = check_choice("distribution", distribution, DISTRIBUTIONS)
         self.covariance = check_choice("covariance", covariance, COVARIANCES)
         self.boxes = check_bool("boxes", boxes)
         self.min_shape = check_int("min_shape", min_shape, least=LEAST_ROWS)
-        self.phi = check_choice("phi", phi, PHIS)
         if self.distribution == "dirichlet" and (self.standardize or self.boxes):
             name = "standardize" if self.standardize else "boxes"
             raise UserError(f'{name}=true does not go with distribution="dirichlet", whose rows are shares of 1')
@@ -185,24 +171,6 @@ class ProxyExecutor(DescribedExecutor):
             "high": np.reshape([pdf.high for pdf in fitted[:told]], (told, d)),
         }
 
-    def local_clustering(self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Sendable:
-        """Return the local clusters that are described to the server, with the rows (n, d) that belong to each.
-
-        They can be repeated with the generator that `local` got.
-        """
-        k_local = of_site(self.k_local, site, None)
-        found = site_clusters(
-            data,
-            max(self.k, k_local) if isinstance(k_local, int) else self.k,
-            rng,
-            k_local=k_local,
-            clusterer=of_site(self.clusterer, site, "kmeans"),
-            n_init=self.n_init,
-            min_count=self.min_count,
-            aborted=aborted,
-        )
-        return self.guarded(found, data)
-
     def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
         """Return where the local cluster of each row (n,) went, or the nearest final centroid.
 
@@ -222,12 +190,6 @@ class ProxyExecutor(DescribedExecutor):
             )
             return labels
         return np.where(found.labels >= 0, own[found.labels], labels)
-
-    def check_sites(self, sites: Sequence[str]) -> None:
-        """Warn where `k_local` or `clusterer` names a site that is not there: a late one, or a misspelt one."""
-        super().check_sites(sites)
-        warn_of_unknown_sites("k_local", self.k_local, sites)
-        warn_of_unknown_sites("clusterer", self.clusterer, sites)
 
 
 def fit_pdf(

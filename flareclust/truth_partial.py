@@ -10,7 +10,7 @@ import numpy as np
 
 from flareclust import registry
 from flareclust.errors import Refusal
-from flareclust.executors.described import DescribedExecutor
+from flareclust.executors.local_clusters import LocalClustersExecutor
 from flareclust.metrics import accuracy
 from flareclust.metrics_partial import (
     correct_aggregation,
@@ -90,7 +90,7 @@ def _aggregation(
 ) -> float | None:
     """Return the share of local clusters that went to the right group; the sites' clustering is repeated for it."""
     executor, _ = registry.get(name).build(prepared.k, seed, params)
-    assert isinstance(executor, DescribedExecutor)
+    assert isinstance(executor, LocalClustersExecutor)
     columns, tables = columns_of(outcome.arrays), tables_of(prepared, skip_unreadable=True)
     numbers, groups = outcome.arrays["received_site"], outcome.arrays["received_group"]
     true = np.full(len(groups), -1, dtype=np.int64)
