@@ -17,6 +17,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from flareclust import partial
 from flareclust.aggregators.base import ClusteringAggregator, unpack
 from flareclust.errors import FlareclustError
 from flareclust.executors.base import ROUND
@@ -93,8 +94,15 @@ class ClusteringController(Controller):
             self.log_exception(fl_ctx, "the server's side raised")
             self.system_panic(f"the server's side raised {type(error).__name__}: {error}", fl_ctx)
         else:
-            about = {"algorithm": self.algorithm, "k": self._aggregator.k, "seed": self._aggregator.seed}
-            write(outcome, folder, {**about, "params": self.params or {}, "flareclust": __version__})
+            about: dict[str, object] = {
+                "algorithm": self.algorithm,
+                "k": self._aggregator.k,
+                "seed": self._aggregator.seed,
+            }
+            about |= {"params": self.params or {}, "flareclust": __version__}
+            if (features := partial.summary(outcome.arrays)) is not None:
+                about |= {"features": features, "columns": features["names"]}
+            write(outcome, folder, about)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Do nothing: a job leaves no open resource."""

@@ -174,7 +174,13 @@ def assign(
     columns: Annotated[
         str | None, typer.Option(help="Columns to use, with commas; those of the result by default.")
     ] = None,
-    salt: Annotated[str, typer.Option(help="What the sites hashed the names of their columns with, if they did.")] = "",
+    salt: Annotated[
+        str,
+        typer.Option(
+            envvar="FLARECLUST_SALT",
+            help="What the sites hashed the names of their columns with, if they did; in the environment no list of commands shows it.",
+        ),
+    ] = "",
     out: Annotated[Path, typer.Option(help="Folder for labels.csv.")] = Path(),
 ) -> None:
     """Place a late site's rows in the clusters of a finished federation, without asking the other sites."""

@@ -3,11 +3,13 @@
 What the sites tell about theirs is `flareclust.description`. Letters: d columns of one site, D of the union, m sites.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.overlap import components
 from flareclust.description import places, unpacked
 from flareclust.errors import JobFailed
@@ -30,6 +32,7 @@ class Columns:
         masks: (m, D), which site has which column.
         mean: of each column over all rows of the sites that have it (D,), None where it was not asked for.
         deviation: the standard deviation likewise, 1 for a constant column.
+        union: how many columns the sites have together, where these are not all; else None.
     """
 
     codes: IntArray
@@ -38,6 +41,7 @@ class Columns:
     masks: BoolArray
     mean: FloatArray | None = None
     deviation: FloatArray | None = None
+    union: int | None = None
 
     def spread(self, site: str, values: FloatArray) -> FloatArray:
         """Return a site's values (c, d) of its own columns in the places of all columns (c, D), NaN elsewhere."""
@@ -55,7 +59,8 @@ class Columns:
         names = tuple(np.array(self.names)[chosen].tolist())
         mean = None if self.mean is None else self.mean[chosen]
         deviation = None if self.deviation is None else self.deviation[chosen]
-        return Columns(self.codes[chosen], names, self.sites, self.masks[:, chosen], mean, deviation)
+        union = self.union or len(self.codes)
+        return Columns(self.codes[chosen], names, self.sites, self.masks[:, chosen], mean, deviation, union)
 
     def sent(self) -> Message:
         """Return what every task carries: `columns` (D,) codes and, if known, `mean` and `deviation` (D,)."""
@@ -68,6 +73,7 @@ class Columns:
             "column_names": np.array(self.names),
             "column_sites": np.array(self.sites),
             "column_masks": self.masks,
+            **({} if self.union is None else {"columns_in_all": np.array(self.union)}),
         }
 
 
@@ -80,6 +86,7 @@ def restored(arrays: Message) -> Columns:
         arrays["column_masks"],
         arrays.get("mean"),
         arrays.get("deviation"),
+        int(arrays["columns_in_all"]) if "columns_in_all" in arrays else None,
     )
 
 
@@ -122,11 +129,25 @@ def sharing(columns: Columns) -> str:
     holders = columns.masks.sum(axis=0)
     m, D = columns.masks.shape
     if (holders == m).all():
-        return f"{D} columns, all of them at every site"
+        whole = D if columns.union is None else columns.union
+        return f"{_counted(D)}, at every site" if whole == D else f"{D} of {_counted(whole)}: those that every site has"
     everywhere, alone = int((holders == m).sum()), int((holders == 1).sum()) if m > 1 else 0
-    return (
-        f"{D} columns in all: {everywhere} at every site, {D - everywhere - alone} at several, {alone} at one site only"
-    )
+    return f"{_counted(D)} in all: {everywhere} at every site, {D - everywhere - alone} at several, {alone} at one site only"
+
+
+def alike(columns: Columns) -> list[tuple[str, str]]:
+    """Return pairs of names that differ in capitals, spaces, underscores and the like only."""
+    seen: dict[str, str] = {}
+    pairs = []
+    for name in columns.names:
+        first = seen.setdefault(re.sub(r"[\W_]+", "", name).casefold() or name, name)
+        if first != name:
+            pairs.append((first, name))
+    return pairs
+
+
+def _counted(number: int) -> str:
+    return "1 column" if number == 1 else f"{number} columns"
 
 
 def by_site(columns: Columns) -> dict[str, list[str]]:
@@ -153,9 +174,14 @@ def _check_connected(columns: Columns) -> None:
     if len(parts) > 1:
         told = "; ".join(_by_site(columns, part) for part in parts)
         raise JobFailed(
-            f"the sites fall into {len(parts)} groups without a column in common: {told}. Are the columns named alike? "
-            "Else cluster each group by itself"
+            f"the sites fall into {len(parts)} groups without a column in common: {told}. {_spelling(columns)}Else cluster each "
+            "group by itself"
         )
+
+
+def _spelling(columns: Columns) -> str:
+    pairs = [f"{a!r} and {b!r}" for a, b in alike(columns)[:3]]
+    return f"Names that differ in spelling only: {', '.join(pairs)}. " if pairs else "Are the columns named alike? "
 
 
 def _by_site(columns: Columns, numbers: Iterable[int]) -> str:
@@ -185,8 +211,10 @@ def _with_sums(columns: Columns, replies: Mapping[str, Message]) -> Columns:
         rows[has] += n
     if (unknown := np.flatnonzero(rows == 0)).size:
         lacking = ", ".join(columns.names[j] for j in unknown[:_SHOWN])
+        holders = ", ".join(np.array(columns.sites)[columns.masks[:, unknown].any(axis=1)][:_SHOWN].tolist())
         raise JobFailed(
-            f"no site has enough rows to tell the mean of {lacking}; leave such columns out, or set standardize=false"
+            f"no site has enough rows to tell the mean of {lacking}: only {holders} has it, with fewer than {LEAST_ROWS} rows or "
+            "min_count, or rows that their mean would give away. Leave such columns or sites out, or set standardize=false"
         )
     deviation = np.sqrt(m2 / rows)
     return replace(columns, mean=mean, deviation=np.where(deviation > 0, deviation, 1.0))

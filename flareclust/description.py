@@ -124,8 +124,13 @@ def own_view(table: Table, task: Message) -> tuple[FloatArray, IntArray]:
     where = places(task["columns"], codes_of(table))
     has = np.flatnonzero(where >= 0)
     if not len(has):
-        salted = "" if table.salt else "; if the federation hashes names with a salt, the site needs the same"
-        raise Refusal(f"shares no column with the federation{salted}")
+        if table.columns is None:
+            why = ": its columns have no names"
+        elif table.salt:
+            why = "; perhaps the federation hashes names with another salt, or with none"
+        else:
+            why = "; if the federation hashes names with a salt, the site needs the same"
+        raise Refusal(f"shares no column with the federation{why}")
     X = table.X[:, where[has]]
     if "mean" in task:
         X = (X - task["mean"][has]) / task["deviation"][has]

@@ -16,7 +16,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import run_pooled
 from flareclust.errors import JobFailed, UserError
-from flareclust.federation import OnRound
+from flareclust.federation import IN_ASSESSMENT, OnRound
 from flareclust.flows.config import Experiment
 from flareclust.metrics import sigma, truth_metrics
 from flareclust.outcome import Outcome
@@ -153,6 +153,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         sites=_shown(prepared, outcome),
         true_centroids=None if dataset is None else _comparable(dataset, outcome),
         columns=_names(prepared, outcome),
+        left_out={site: why for site, why in outcome.refused.items() if not why.endswith(IN_ASSESSMENT)},
     )
 
 
@@ -273,7 +274,9 @@ def _pooled_labels(prepared: Prepared, outcome: Outcome) -> IntArray:
 def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
     """Return the rows of the sites that a picture can show: those that fit the centroids."""
     d = outcome.centroids.shape[1]
-    if partial.is_partial(outcome.arrays) and not outcome.arrays["column_masks"].all():
+    if partial.is_partial(outcome.arrays) and (
+        not outcome.arrays["column_masks"].all() or "columns_in_all" in outcome.arrays
+    ):
         return {}
     rows = arrays_of(prepared, skip_unreadable=True)
     return {site: X for site, X in rows.items() if len(X) and X.shape[1] == d and np.isfinite(X).all()}

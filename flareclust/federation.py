@@ -27,6 +27,9 @@ from flareclust.typing import Message
 #: (step, round, arrays, sites) -> replies by site; sites that did not answer in time are missing.
 Ask = Callable[[str, int, Message, Sequence[str]], Mapping[str, SiteReply]]
 
+#: What ends the reason of a site that took part in all rounds.
+IN_ASSESSMENT = "(in the assessment)"
+
 #: Called with each record of rounds.jsonl as soon as it is known.
 OnRound = Callable[[Mapping[str, object]], None]
 
@@ -134,7 +137,7 @@ class _Course:
         self.seconds_local += slowest
         self.silent |= set(sites) - set(answers)
         for site, problem in problems.items():
-            self.refused.setdefault(site, f"{problem} (in the assessment)" if step == ASSESS else problem)
+            self.refused.setdefault(site, f"{problem} {IN_ASSESSMENT}" if step == ASSESS else problem)
         return replies
 
     def record(

@@ -9,17 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from flareclust import outcome as outcome_files
 from flareclust import registry
 from flareclust.columns import HIDDEN
 from flareclust.core.lloyd import assign
-from flareclust.core.masked import nearest
 from flareclust.description import own_view
 from flareclust.errors import JobFailed, Refusal, UserError
 from flareclust.executors.base import ASSESS, Task
 from flareclust.outcome import Outcome
+from flareclust.partial import place_rows
 from flareclust.tables import Table, read_table
 from flareclust.typing import FloatArray, IntArray, never
+from flareclust.validation import did_you_mean
 
 
 def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | None = None, salt: str = "") -> IntArray:
@@ -42,6 +45,10 @@ def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | Non
     hidden = partial and any(name.startswith(HIDDEN) for name in names or ())
     if columns is None and names is not None and _has_names(file) and not hidden:
         columns = names  # hidden ones are found by their codes, among all columns of the file
+    if partial and columns is not None and not hidden:
+        for name in columns:
+            if names is not None and name not in names:
+                raise UserError(f"the federation has no column {name!r}{did_you_mean(name, names)}")
     table = read_table(file, columns, may_lack=partial)
     return place(folder, replace(table, salt=salt) if partial else table.X, site)
 
@@ -59,17 +66,19 @@ def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
     """
     finished, about = _read(folder)
     algorithm = registry.get(about["algorithm"])
+    if site in finished.sites and site not in finished.refused:
+        raise UserError(f"{site} took part and has its labels; give a late site a name of its own (--site)")
     if not algorithm.federated and not algorithm.partial:
         return assign(rows.X if isinstance(rows, Table) else rows, finished.centroids)[0]
     if not algorithm.federated:
         table = rows if isinstance(rows, Table) else Table(rows)
         try:
-            own, has = own_view(table, finished.arrays)
+            own, has = own_view(table, {"columns": finished.arrays["columns"]})
         except Refusal as reason:
             raise UserError(f"{site} {reason}") from None
-        return nearest(own, finished.centroids[:, has])
-    if site in finished.sites and site not in finished.refused:
-        raise UserError(f"{site} took part and has its labels; give a late site a name of its own (--site)")
+        known = np.full((len(own), len(finished.arrays["columns"])), np.nan)
+        known[:, has] = own
+        return place_rows(algorithm.name, about["params"], finished.arrays, known)
     executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
     task = Task(ASSESS, finished.n_rounds, executor.placing(finished.arrays), site)
     try:

@@ -4,13 +4,14 @@ The arrays of such a result hold `mask` (k, D), which entries of the centroids a
 `Columns.sent` say.
 """
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flareclust import registry
-from flareclust.columns import Columns, by_site, restored, sharing
+from flareclust.columns import Columns, alike, by_site, restored, sharing
 from flareclust.core.masked import nearest
 from flareclust.errors import UserError
 from flareclust.executors.described import DescribedExecutor
@@ -24,6 +25,9 @@ MASK = "mask"
 
 #: A column that varies so many times as much as half of all columns is in another unit than these.
 _OUTWEIGHS = 100
+
+#: What `flareclust.description.names_of` calls columns without names.
+_NUMBERED = re.compile(r"column \d+ of \d+")
 
 #: Set where the columns were scaled for clustering.
 STANDARDIZED = "standardized"
@@ -89,7 +93,10 @@ def with_gaps(X: object, names: tuple[str, ...]) -> FloatArray:
     """
     labels = getattr(X, "columns", None)
     if labels is not None:
-        present = [name for name in names if name in labels]
+        given = list(labels)
+        if repeated := sorted({str(label) for label in given if given.count(label) > 1}):
+            raise UserError(f"X: the column {', '.join(repeated)} is there more than once; every name must differ")
+        present = [name for name in names if name in given]
         if not present:
             raise UserError(f"X has none of the columns of the centroids: {', '.join(names[:12])}")
         rows = np.full((len(X), len(names)), np.nan)  # type: ignore[arg-type]
@@ -124,6 +131,14 @@ def warnings(arrays: Mapping[str, Array], unassigned_rows: int) -> list[str]:
         found.append(
             f"{lost} local clusters were left out: no group that they can be compared with was free for their site"
         )
+    columns = columns_of(arrays)
+    if any(_NUMBERED.fullmatch(name) for name in columns.names):
+        found.append(
+            "there are files or arrays without names of columns; these were matched by place: is the order the same?"
+        )
+    found += [
+        f"columns {' and '.join(map(repr, pair))} differ in spelling only, and count as two" for pair in alike(columns)
+    ]
     if (column := _outweighing(arrays)) is not None:
         found.append(
             f"column {column!r} varies more than {_OUTWEIGHS} times as much as most others and decides the distances; "

@@ -84,7 +84,7 @@ def tree_picture(
     axes.set_xlim(tree.base, high + 0.04 * (high - tree.base))
     axes.set_ylim(c - 0.3, -0.7)
     axes.tick_params(axis="x", labelsize=9, colors=_SOFT)
-    axes.set_xlabel("distance that the force stands for", fontsize=9, color=_INK)
+    axes.set_xlabel("scaled distance at which the sets were merged", fontsize=9, color=_INK)
     axes.set_title(title, fontsize=13, color=_INK, loc="left", pad=16, parse_math=False)  # above the words at the cut
     figure.supxlabel(_tree_caption(tree, k), fontsize=8, color=_SOFT)
     return figure

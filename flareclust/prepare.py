@@ -172,11 +172,29 @@ def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
     k = _known_k(experiment, None)
     if registry.get(experiment.algorithm).partial:
         chosen = {site: _those_of(site, rows, experiment.columns) for site, rows in sites.items()}
+        _check_somewhere(chosen, experiment.columns or ())
         return Prepared(k, chosen, columns=experiment.columns, agreement="may-lack")
     sites = _alike(sites, experiment.columns)
     if experiment.columns is not None:
         return Prepared(k, sites, columns=experiment.columns)
     return Prepared(k, sites, columns=common_columns(sites), agreement="exact")
+
+
+def _check_somewhere(sites: Mapping[str, Rows], wanted: tuple[str, ...]) -> None:
+    """Raise UserError where no site has a column that was asked for; sites that cannot be read say so themselves."""
+    found: set[str] = set()
+    for rows in sites.values() if wanted else ():
+        with suppress(UserError):
+            table = (
+                rows
+                if isinstance(rows, Table)
+                else read_table(rows, wanted, may_lack=True)
+                if isinstance(rows, Path)
+                else None
+            )
+            found |= set((table and table.columns) or ())
+    if found and (missing := [name for name in wanted if name not in found]):
+        raise UserError(f"no site has a column {missing[0]!r}{did_you_mean(missing[0], found)}")
 
 
 def _those_of(site: str, rows: Rows, wanted: tuple[str, ...] | None) -> Rows:

@@ -53,7 +53,7 @@ def progress(experiment: Experiment) -> Iterator[OnRound]:
 def print_result(result: Result) -> None:
     """Print a result as a table, with its warnings and where its files are."""
     console = Console()
-    table = Table(title=f"{result.algorithm}, {result.engine}, {result.clients} sites, seed {result.seed}", box=None)
+    table = Table(title=f"{result.algorithm}, {result.engine}, {result.took_part}, seed {result.seed}", box=None)
     table.add_column("measure")
     table.add_column("value", justify="right")
     table.add_row("centroids found", f"{result.centroids_found} of {result.k}")
@@ -72,8 +72,10 @@ def print_result(result: Result) -> None:
         )
     for sentence in partial.sentences(result.arrays):
         console.print(escape(sentence), highlight=False, soft_wrap=True)
+    left_out = {f"{site} {reason}" for site, reason in result.left_out.items()}
     for warning in result.warnings:
-        console.print(f"[yellow]note:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+        kind = "left out" if warning in left_out else "note"
+        console.print(f"[yellow]{kind}:[/] {escape(warning)}", highlight=False, soft_wrap=True)
     if result.centroids_file:
         console.print(f"files: {escape(str(Path(result.centroids_file).parent))}", highlight=False, soft_wrap=True)
     if result.run_id:
@@ -101,8 +103,9 @@ def as_setting(value: object) -> str:
 def describe_replies(algorithm: Algorithm) -> str:
     """Return what leaves a site in every step, in words."""
     executor = algorithm.executor_class()
+    first = [f"in step {step}: {describe_schema(executor.schema(step))}; then " for step in executor.first_steps]
     further = [f"; in step {step}: {describe_schema(schema)}" for step, schema in executor.steps.items()]
-    return describe_schema(executor.reply) + "".join(further)
+    return "".join([*first, describe_schema(executor.reply), *further])
 
 
 def describe_schema(schema: Schema) -> str:

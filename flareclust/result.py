@@ -36,6 +36,7 @@ class Result:
             for FeCA with true centroids also `sigma_max` (its Appendix B; at most 0.5 where the radii are right).
         centroids_file: the npz with the centroids, None if nothing was written.
         warnings: what the user should know, a sentence each.
+        left_out: why a site took no part, in words that follow its name; also among the warnings.
         centroids: (k, d); NaN for entries that no site could observe, where sites had different columns.
         labels: cluster of each row (n,), in the order of the data (of the sites' names, where sites brought their own
             rows); -1 for rows of sites that gave none, unless their rows are in files.
@@ -67,12 +68,19 @@ class Result:
     sites: Mapping[str, FloatArray] = field(repr=False, default_factory=dict)
     true_centroids: FloatArray | None = field(repr=False, default=None)
     columns: tuple[str, ...] | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
     run_id: str | None = None
 
     @property
     def mask(self) -> BoolArray:
         """Return which entries of the centroids are known (k, d): all, unless sites had different columns."""
         return ~np.isnan(self.centroids)
+
+    @property
+    def took_part(self) -> str:
+        """Return how many sites took part, in words: "10 sites", "9 of 10 sites"."""
+        number = f"{self.clients - len(self.left_out)} of {self.clients}" if self.left_out else str(self.clients)
+        return f"{number} {'site' if self.clients == 1 else 'sites'}"
 
     def predict(self, X: object) -> IntArray:
         """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
@@ -104,11 +112,11 @@ class Result:
             from flareclust.plots_partial import coverage_picture
 
             columns = partial.columns_of(self.arrays)
-            title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.clients} sites"
+            title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.took_part}"
             return coverage_picture(columns.names, columns.sites, columns.masks, None, self.centroids, title)
         from flareclust.plots import federation_picture
 
-        title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.clients} sites"
+        title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.took_part}"
         radii = self.arrays.get("radii")
         return federation_picture(
             self.sites, self.centroids, true_centroids=self.true_centroids, radii=radii, title=title

@@ -133,9 +133,10 @@ class SiteData:
         names = read_table(self.path).columns
         if names is not None and set(names) != set(self.columns):
             odd = ", ".join(sorted(set(names) ^ set(self.columns)))
-            raise Refusal(
-                f"has {len(names)} columns where most sites have {len(self.columns)}; on one side only: {odd}"
-            )
+            number = f"{len(names)} columns where most sites have {len(self.columns)}"
+            if len(names) == len(self.columns):
+                number = "other columns than most sites"
+            raise Refusal(f"has {number}; on one side only: {odd}. masked and proxy take sites with different columns")
 
 
 def _disclosed(config: Mapping[str, Any]) -> tuple[Agreement, str, frozenset[str] | Literal[True]]:

@@ -56,6 +56,7 @@ def save_model(
     from mlflow import pyfunc
     from mlflow.models import Model, ModelSignature
     from mlflow.types import ColSpec, Schema, TensorSpec
+    from mlflow.types.schema import AnyType
 
     names = column_names(centroids, columns) if columns is not None else None
     if gaps is None and not np.isfinite(centroids).all():
@@ -71,7 +72,8 @@ def save_model(
             # Not unnamed columns: for those MLflow drops surplus columns of the input without a word.
             inputs = Schema([TensorSpec(np.dtype(np.float64), (-1, centroids.shape[1]))])
         else:
-            inputs = Schema([ColSpec("double", name, required=gaps is None) for name in names])
+            # Not "double", which refuses whole numbers: a column of these is what read_csv makes of ages.
+            inputs = Schema([ColSpec(AnyType(), name, required=gaps is None) for name in names])
         example = np.nan_to_num(centroids[:1])
         code = "model.py" if gaps is None else "model_partial.py"
         pyfunc.save_model(

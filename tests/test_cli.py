@@ -167,7 +167,7 @@ def test_without_json_a_person_reads_measures_notes_and_where_the_files_are(comm
     assert done.code == 0, done.err
     text = " ".join(done.out.split())
     assert "centroids found 3 of 3" in text
-    assert "note: odd cannot use its rows" in text
+    assert "left out: odd cannot use its rows" in text
     assert "'b[/dose]'" in text
     assert "[new] results" in text
 

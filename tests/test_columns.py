@@ -87,7 +87,9 @@ def test_sites_without_a_common_column_are_named_by_groups():
         gather(replies(sites), sums=False)
     text = str(caught.value)
     assert "2 groups without a column in common: a (age, crp), b (crp, iron); c (Age, sodium), d (sodium)" in text
-    assert "named alike" in text
+    assert "Names that differ in spelling only: 'age' and 'Age'." in text
+    with pytest.raises(JobFailed, match="Are the columns named alike"):
+        gather(replies({"a": table("age"), "b": table("crp")}), sums=False)
 
 
 def test_without_a_column_of_all_sites_common_says_who_has_what():

@@ -102,12 +102,28 @@ def test_predict_takes_rows_with_gaps_of_their_own_and_says_which_it_cannot_plac
         (np.ones((2, 3)), r"expected rows of 6 columns, NaN where one is missing; got shape \(2, 3\)"),
         (pd.DataFrame({"other": [1.0]}), "none of the columns of the centroids: age"),
         (pd.DataFrame({"age": ["old"]}), "expected a table of numbers"),
+        (pd.DataFrame(np.ones((2, 3)), columns=["age", "crp", "crp"]), "crp is there more than once"),
         (np.full((2, 6), np.inf), "infinite"),
     ],
 )
 def test_predict_says_what_is_wrong_with_rows(X, words):
     with pytest.raises(UserError, match=words):
         flareclust.run("masked", frames(), k=4).predict(X)
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("name", PARTIAL)
+def test_a_site_that_comes_late_with_the_rows_of_another_gets_its_labels(name, standardize, folder, tmp_path):
+    result = flareclust.run(name, folder, k=4, partition="none", standardize=standardize, out=tmp_path / "out")
+    placed = place_file(tmp_path / "out", folder / "south.csv", "late")
+    if name == "proxy":  # whose labels are those of the merged local clusters
+        assert ari(placed, result.site_labels["south"]) > 0.98
+    else:
+        np.testing.assert_array_equal(placed, result.site_labels["south"])
+    with pytest.raises(UserError, match="south took part"):
+        place_file(tmp_path / "out", folder / "south.csv", "south")
+    with pytest.raises(UserError, match=r"the federation has no column 'lactte' \(did you mean 'lactate'\?\)"):
+        place_file(tmp_path / "out", folder / "south.csv", "late", columns=["iron", "lactte"])
 
 
 @pytest.mark.parametrize("name", PARTIAL)
@@ -180,17 +196,19 @@ def test_a_column_in_a_far_larger_unit_is_warned_of_unless_columns_are_standardi
 def test_a_saved_and_tracked_run_keeps_unknown_entries_and_its_model_places_rows_with_gaps(
     folder, tmp_path, monkeypatch
 ):
-    import mlflow
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     data = frames()
     for name, settings in (("fkm-imputed", {"standardize": True}), ("masked", {"phi": "cosine"})):
         result = flareclust.run(name, data, k=4, track=True, out=tmp_path / name, **settings)
+        import mlflow  # after the run, which has told it to be quiet
+
         model = mlflow.pyfunc.load_model(f"runs:/{result.run_id}/model")
         rows = pd.concat(list(data.values()))
         rows.iloc[::7, 2] = np.nan
         np.testing.assert_array_equal(model.predict(rows), result.predict(rows))
+        whole = data["south"].round().astype(int)  # as read_csv reads ages
+        np.testing.assert_array_equal(model.predict(whole), result.predict(whole))
         fewer = data["south"][["iron", "urea"]]
         np.testing.assert_array_equal(model.predict(fewer), result.predict(fewer))
         with pytest.raises(Exception, match="none of the columns"):
@@ -207,6 +225,10 @@ def test_columns_chosen_by_name_may_be_missing_at_some_sites_only(folder):
     assert result.columns == ("iron", "lactate", "urea")
     with pytest.raises(JobFailed, match=r"north .*none of the columns|north .*has no column"):
         flareclust.run("masked", folder, k=4, partition="none", columns=["urea"], min_sites=3)
+    for data in (folder, frames()):
+        partition = {"partition": "none"} if data is folder else {}
+        with pytest.raises(UserError, match=r"no site has a column 'lactte' \(did you mean 'lactate'\?\)"):
+            flareclust.run("masked", data, k=4, columns=["lactate", "lactte"], **partition)
     with pytest.raises(UserError, match="north has none of the columns urea"):
         flareclust.run("masked", frames(), k=4, columns=["urea"])
 
@@ -309,6 +331,36 @@ def test_algorithms_for_the_same_columns_say_which_take_different_ones():
         flareclust.run("fkm", frames(), k=4)
     with pytest.raises(UserError, match="takes one k, not a range"):
         flareclust.run("masked", frames(), k="2..5")
+
+
+def test_spelling_and_missing_names_are_warned_of():
+    data = frames()
+    data["north"] = data["north"].rename(columns={"crp": "CRP "})
+    told = flareclust.run("masked", data, k=4).warnings
+    assert "columns 'CRP ' and 'crp' differ in spelling only, and count as two" in told
+    arrays = {site: frame.to_numpy() for site, frame in frames().items()}
+    assert any("without names of columns" in warning for warning in flareclust.run("masked", arrays, k=4).warnings)
+
+
+def test_a_site_that_is_left_out_is_counted(folder, capsys):
+    (folder / "odd.csv").write_text("crp,sex\n1,f\n2,m\n")
+    result = flareclust.run("masked", folder, k=4, partition="none")
+    assert result.took_part == "3 of 4 sites"
+    assert list(result.left_out) == ["odd"]
+    call = ["run", "masked", "--data", str(folder), "--partition", "none", "--k", "4", "--engine", "inprocess"]
+    with pytest.raises(SystemExit, match="0"):
+        main([*call, "--no-track"])
+    printed = capsys.readouterr().out
+    assert "3 of 4 sites" in printed
+    assert "left out: odd cannot use its rows" in printed
+
+
+def test_common_columns_are_counted_among_all_and_drawn_for_all_sites():
+    result = flareclust.run("fkm-common", frames(), k=4)
+    assert not result.sites, "a picture of the rows would show those sites only that have no other column"
+    from flareclust.partial import sentences
+
+    assert sentences(result.arrays) == ["2 of 6 columns: those that every site has"]
 
 
 def test_frames_with_the_same_columns_in_another_order_are_read_by_name():

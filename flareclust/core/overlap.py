@@ -78,14 +78,14 @@ def judge_overlap(masks: ArrayLike, sites: Sequence[str]) -> Verdict:
     complete, parts = bool(_edges(known).all()), components(known)
     if complete:
         text = (
-            "any two sites share a column: what Assumption 2 asks of the graph holds, and method B needs nothing known "
-            "about the distribution of the rows over the sites"
+            "any two sites share a column, so method B (Assumption 2): it needs nothing known about how rows are spread over "
+            "the sites"
         )
         return Verdict(True, True, True, True, "B", text)
     if len(parts) == 1:
         text = (
-            f"all sites are connected by shared columns, with {_apart(known, sites)}: method A, which assumes that the "
-            "rows of a cluster are distributed alike at all sites (Assumption 1); nobody can check that"
+            f"all sites are linked by shared columns, with {_apart(known, sites)}, so method A (Assumption 1): it takes the "
+            "rows of a cluster to be distributed alike at all sites, which nobody can check"
         )
         return Verdict(True, False, True, False, "A", text)
     listed = "; ".join(f"{{{_some([sites[i] for i in part])}}}" for part in parts)
