@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.core.local import Sendable
 from flareclust.core.masked import nearest
 from flareclust.core.proxies import COVARIANCES, box, dirichlet_fit, gaussian_factor
 from flareclust.errors import Aborted, BadMessage, Refusal, UserError
@@ -159,6 +160,8 @@ class ProxyExecutor(LocalClustersExecutor):
                 least = max(LEAST_ROWS, self.min_count)
                 pdf = fit_pdf(rows, mean, self.distribution, self.covariance, boxes=self.boxes, least=least)
             fitted.append(mean_alone(mean) if _holds_a_row(pdf, data) else pdf)
+        if self._told_sums:
+            fitted = self._without_remainder(data, found, fitted)
         d, told = data.shape[1], len(fitted) if self.boxes else 0
         shares = self.distribution == "dirichlet"
         return {
@@ -170,6 +173,17 @@ class ProxyExecutor(LocalClustersExecutor):
             "low": np.reshape([pdf.low for pdf in fitted[:told]], (told, d)),
             "high": np.reshape([pdf.high for pdf in fitted[:told]], (told, d)),
         }
+
+    def _without_remainder(self, data: FloatArray, found: Sendable, fitted: list[PDF]) -> list[PDF]:
+        """Return the descriptions without covariances that, taken from the sums of all rows, leave those of a few."""
+        fitted = list(fitted)
+        shaped = [r for r in found.counts.argsort(kind="stable") if len(fitted[r].factor)]
+        for r in shaped:
+            rest = data[~np.isin(found.labels, [other for other in shaped if len(fitted[other].factor)])]
+            if not len(rest) or several(rest, self.min_shape):
+                break
+            fitted[r] = mean_alone(found.centroids[r])
+        return fitted
 
     def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
         """Return where the local cluster of each row (n,) went, or the nearest final centroid.

@@ -11,12 +11,9 @@ import numpy as np
 
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.overlap import components
-from flareclust.description import places, unpacked
+from flareclust.description import HIDDEN, places, unpacked
 from flareclust.errors import JobFailed
 from flareclust.typing import BoolArray, FloatArray, IntArray, Message
-
-#: What the names of columns begin with that no site tells.
-HIDDEN = "hidden-"
 
 _SHOWN = 8
 
@@ -206,7 +203,7 @@ def _with_sums(columns: Columns, replies: Mapping[str, Message]) -> Columns:
         has, own = where >= 0, where[where >= 0]
         n = int(reply["rows"])
         step = reply["mean"][own] - mean[has]
-        m2[has] += reply["m2"][own] + step**2 * rows[has] * n / (rows[has] + n)
+        m2[has] += reply["m2"][own] + step**2 * (rows[has] * n / (rows[has] + n))
         mean[has] += step * n / (rows[has] + n)
         rows[has] += n
     if (unknown := np.flatnonzero(rows == 0)).size:

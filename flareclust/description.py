@@ -19,6 +19,9 @@ from flareclust.message import Schema, counts, real, whole
 from flareclust.tables import Table
 from flareclust.typing import FloatArray, IntArray, Message
 
+#: What the names of columns begin with that no site tells, and how long a name may be.
+HIDDEN, LONGEST_NAME = "hidden-", 300
+
 #: The word whose code says which salt a site hashes with.
 _SALT_WORD = "flareclust salt"
 
@@ -72,7 +75,9 @@ def describe(table: Table, *, sums: bool, min_count: int) -> Message:
     names = names_of(table)
     mean, m2 = np.empty(0), np.empty(0)
     if sums and len(table) >= LEAST_ROWS:
-        mean = table.X.mean(axis=0)
+        mean = np.where(
+            np.ptp(table.X, axis=0) == 0, table.X[0], table.X.mean(axis=0)
+        )  # of equal numbers it is rounded
         if describable(table.X, np.zeros(len(table), np.int64), mean[None], max(min_count, LEAST_ROWS))[0]:
             m2 = ((table.X - mean) ** 2).sum(axis=0)
         else:
@@ -166,4 +171,9 @@ def unpacked(numbers: IntArray) -> list[str | None]:
         raise BadMessage("names: expected JSON text, four bytes to a number") from None
     if not isinstance(names, list) or not all(name is None or (isinstance(name, str) and name) for name in names):
         raise BadMessage("names: expected a list of names")
+    for name in filter(None, names):
+        if len(name) > LONGEST_NAME or not name.isprintable() or name.startswith(HIDDEN):
+            raise BadMessage(
+                f"names: expected at most {LONGEST_NAME} printable characters that do not begin with {HIDDEN!r}"
+            )
     return names

@@ -13,9 +13,8 @@ import numpy as np
 
 from flareclust import outcome as outcome_files
 from flareclust import registry
-from flareclust.columns import HIDDEN
 from flareclust.core.lloyd import assign
-from flareclust.description import own_view
+from flareclust.description import HIDDEN, own_view
 from flareclust.errors import JobFailed, Refusal, UserError
 from flareclust.executors.base import ASSESS, Task
 from flareclust.outcome import Outcome

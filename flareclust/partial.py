@@ -93,14 +93,14 @@ def with_gaps(X: object, names: tuple[str, ...]) -> FloatArray:
     """
     labels = getattr(X, "columns", None)
     if labels is not None:
-        given = list(labels)
-        if repeated := sorted({str(label) for label in given if given.count(label) > 1}):
+        given = {str(label): label for label in labels}
+        if repeated := sorted({str(label) for label in labels if list(map(str, labels)).count(str(label)) > 1}):
             raise UserError(f"X: the column {', '.join(repeated)} is there more than once; every name must differ")
         present = [name for name in names if name in given]
         if not present:
             raise UserError(f"X has none of the columns of the centroids: {', '.join(names[:12])}")
         rows = np.full((len(X), len(names)), np.nan)  # type: ignore[arg-type]
-        rows[:, [names.index(name) for name in present]] = _numbers(X[present])  # type: ignore[index]
+        rows[:, [names.index(name) for name in present]] = _numbers(X[[given[name] for name in present]])  # type: ignore[index]
     else:
         rows = _numbers(X)
     if rows.ndim != 2 or rows.shape[1] != len(names):

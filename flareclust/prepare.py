@@ -124,18 +124,12 @@ def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepar
     return _by_name(experiment, rows)
 
 
-def _alike(sites: Mapping[str, Rows], columns: tuple[str, ...] | None) -> dict[str, Rows]:
-    """Return the rows of named tables as arrays with the same columns in the same order; the rest as it is."""
-    first = next((rows for rows in sites.values() if isinstance(rows, Table)), None)
-    if first is None:
-        return dict(sites)
-    wanted = columns or first.columns or ()
-    return {site: _only(site, rows, wanted, exact=columns is None) for site, rows in sites.items()}
+def _alike(tables: Mapping[str, Table], wanted: tuple[str, ...], *, exact: bool) -> dict[str, Rows]:
+    """Return the rows of named tables as arrays with the wanted columns in the same order."""
+    return {site: _only(site, rows, wanted, exact=exact) for site, rows in tables.items()}
 
 
-def _only(site: str, rows: Rows, wanted: tuple[str, ...], *, exact: bool) -> Rows:
-    if not isinstance(rows, Table):
-        return rows
+def _only(site: str, rows: Table, wanted: tuple[str, ...], *, exact: bool) -> FloatArray:
     names = rows.columns or ()
     odd = sorted(set(wanted) ^ set(names) if exact else set(wanted) - set(names))
     if odd:
@@ -174,7 +168,15 @@ def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
         chosen = {site: _those_of(site, rows, experiment.columns) for site, rows in sites.items()}
         _check_somewhere(chosen, experiment.columns or ())
         return Prepared(k, chosen, columns=experiment.columns, agreement="may-lack")
-    sites = _alike(sites, experiment.columns)
+    tables = {site: rows for site, rows in sites.items() if isinstance(rows, Table)}
+    if tables and len(tables) < len(sites):
+        other = next(site for site in sites if site not in tables)
+        raise UserError(
+            f"{other}: expected a data frame, as other sites have, whose columns have names; got other rows"
+        )
+    if tables:
+        columns = experiment.columns or next(iter(tables.values())).columns or ()
+        return Prepared(k, _alike(tables, columns, exact=experiment.columns is None), columns=columns)
     if experiment.columns is not None:
         return Prepared(k, sites, columns=experiment.columns)
     return Prepared(k, sites, columns=common_columns(sites), agreement="exact")
@@ -311,6 +313,8 @@ def _as_table(name: str, frame: "pd.DataFrame") -> Table:
     from pandas.api.types import infer_dtype
 
     names = tuple(str(label) for label in frame.columns)
+    if not names:
+        raise UserError(f"{name}: the data frame has no columns")
     if repeated := sorted({label for label in names if names.count(label) > 1}):
         raise UserError(f"{name}: the column {', '.join(repeated)} is there more than once; every name must differ")
     if "" in names:

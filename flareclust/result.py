@@ -97,10 +97,11 @@ class Result:
             return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
         names = getattr(X, "columns", None)
         if names is not None and self.columns is not None:
-            missing = [name for name in self.columns if name not in names]
+            given = {str(name): name for name in names}
+            missing = [name for name in self.columns if name not in given]
             if missing:
                 raise UserError(f"X has no column {missing[0]!r}; the centroids have {', '.join(self.columns)}")
-            X = X[list(self.columns)]  # type: ignore[index]
+            X = X[[given[name] for name in self.columns]]  # type: ignore[index]
         return assign(check_rows(np.asarray(X), where="X"), self.centroids)[0]
 
     def plot(self) -> "Figure":

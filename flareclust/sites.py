@@ -107,8 +107,9 @@ class SiteData:
         """
         try:
             return self._read()
-        except Refusal:
+        except Refusal as reason:
             if self.hide and not reader_owns_them:
+                log.warning("the rows cannot be used: it %s", reason)
                 raise Refusal(_HIDES) from None
             raise
         except UserError as error:

@@ -209,6 +209,10 @@ def packed(text: bytes) -> np.ndarray:
         ({"codes": np.array([5, 6])}, "those of the names"),
         ({"names": packed(b'["x", "x"]')}, "names: hold one more than once"),
         ({"names": packed(b'["x", null]')}, "those of the names"),
+        ({"names": packed(b'["x", "\\ud800"]')}, "printable characters"),
+        ({"names": packed(b'["x", "y\\u0000"]')}, "printable characters"),
+        ({"names": packed(b'["x", "hidden-1"]')}, "do not begin with 'hidden-'"),
+        ({"names": packed(b'["x", "' + 301 * b"y" + b'"]')}, "at most 300 printable"),
         ({"rows": np.array(0)}, "rows: expected more"),
         ({"rows": np.array(2), "mean": np.ones(2), "m2": np.ones(2)}, "rows: expected more"),
         ({"rows": np.array(2**60)}, "rows: holds values above"),
@@ -225,8 +229,8 @@ def test_a_malformed_description_is_refused_before_anything_is_made_of_it(change
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8, unique=True))
-def test_any_names_travel(names):
+@given(st.lists(st.text(min_size=1, max_size=12).filter(str.isprintable), min_size=1, max_size=8, unique=True))
+def test_any_printable_names_travel(names):
     rows = Table(np.zeros((3, len(names))), tuple(names))
     assert gather(replies({"s": rows}), sums=False).names == tuple(names)
 

@@ -333,6 +333,27 @@ def test_algorithms_for_the_same_columns_say_which_take_different_ones():
         flareclust.run("masked", frames(), k="2..5")
 
 
+def test_frames_of_ordinary_algorithms_keep_the_names_of_their_columns(tmp_path):
+    data = {site: frame[["iron", "lactate"]] for site, frame in frames().items()}
+    data["west"] = data["west"][["lactate", "iron"]]
+    result = flareclust.run("fkm", data, k=4, out=tmp_path / "out")
+    assert result.columns == ("iron", "lactate")
+    for site, frame in data.items():
+        np.testing.assert_array_equal(result.predict(frame.assign(age=1.0)), result.site_labels[site])
+    data["west"].to_csv(tmp_path / "late.csv", index=False)
+    np.testing.assert_array_equal(
+        place_file(tmp_path / "out", tmp_path / "late.csv", "late"), result.site_labels["west"]
+    )
+    numbered = {site: pd.DataFrame(frame.to_numpy()) for site, frame in data.items() if site != "west"}
+    for name in ("fkm", "masked"):
+        result = flareclust.run(name, numbered, k=4)
+        np.testing.assert_array_equal(result.predict(numbered["north"]), result.site_labels["north"])
+    with pytest.raises(UserError, match="west: expected a data frame, as other sites have"):
+        flareclust.run("fkm", data | {"west": data["west"].to_numpy()}, k=4)
+    with pytest.raises(UserError, match="west: the data frame has no columns"):
+        flareclust.run("masked", data | {"west": pd.DataFrame(index=range(4))}, k=4)
+
+
 def test_spelling_and_missing_names_are_warned_of():
     data = frames()
     data["north"] = data["north"].rename(columns={"crp": "CRP "})

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.cluster import KMeans
 from sklearn.cluster import kmeans_plusplus as sklearn_plusplus
 
-from flareclust.core.local import lloyd_update, local_clusters, seed_cells
+from flareclust.core.local import Sendable, lloyd_update, local_clusters, seed_cells, without_remainder
 from flareclust.errors import Aborted, Refusal
 from flareclust.typing import never
 
@@ -267,3 +267,19 @@ def test_whatever_is_sent_describes_several_different_rows(X, k, min_count, seed
         for r in range(len(found.counts)):
             assert len(np.unique(X[found.labels == r], axis=0)) > 1
     assume(sent)
+
+
+def test_of_equal_clusters_that_of_the_first_row_joins_the_rows_kept_back_whatever_their_order():
+    """Else two rounds would leave out one each, and their difference would be the row kept back."""
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(20, 2)), 50 + rng.normal(size=(20, 2)), [[500.0, 400.0]]])
+    labels = np.repeat([0, 1, -1], [20, 20, 1])
+    for order in ([0, 1], [1, 0]):
+        numbers = np.append(np.argsort(order), -1)[labels]
+        centroids = np.stack([rows[numbers == r].mean(axis=0) for r in range(2)])
+        kept = without_remainder(rows, Sendable(centroids, np.array([20, 20]), numbers, np.array([7, 9])), 2)
+        np.testing.assert_array_equal(kept.centroids, [rows[20:40].mean(axis=0)])
+        assert kept.labels.tolist() == [-1] * 20 + [0] * 20 + [-1]
+        assert kept.source.tolist() == [[7, 9][order.index(1)]]
+    whole = Sendable(centroids, np.array([20, 20]), numbers[:40], np.array([0, 1]))
+    assert len(without_remainder(rows[:40], whole, 2).counts) == 2

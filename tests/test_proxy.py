@@ -510,6 +510,16 @@ def test_clusters_below_min_shape_are_described_by_their_mean_alone():
         ProxyExecutor(2, min_shape=2)
 
 
+def test_sums_of_all_rows_less_the_covariances_do_not_tell_a_small_cluster():
+    """With the sums of the description, the variances of a cluster without a covariance are what the others leave."""
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(40, 3)), 50 + rng.normal(size=(20, 3)), 100 + rng.normal(size=(4, 3))])
+    plain, told = (sent_by(rows, k=3, standardize=s) for s in (False, True))
+    by_size = plain["counts"].argsort()
+    assert (plain["ranks"][by_size] > 0).tolist() == [False, True, True]
+    assert (told["ranks"][told["counts"].argsort()] > 0).tolist() == [False, False, True]
+
+
 @pytest.mark.parametrize("covariance", ["mle", "diagonal", "ledoit-wolf"])
 def test_a_flag_that_one_row_has_does_not_tell_the_row(covariance):
     """Mean plus n times its covariances with a column in which it alone differs is a row."""

@@ -87,7 +87,8 @@ def scale(X: ArrayLike) -> tuple[FloatArray, FloatArray]:
     holders = np.maximum(known.sum(axis=0), 1)
     mean = np.where(known, rows, 0.0).sum(axis=0) / holders
     deviation = np.sqrt((np.where(known, rows - mean, 0.0) ** 2).sum(axis=0) / holders)
-    return mean, np.where(deviation > 0, deviation, 1.0)
+    constant = np.fmax.reduce(rows, axis=0) == np.fmin.reduce(rows, axis=0)
+    return mean, np.where(constant | (deviation == 0), 1.0, deviation)
 
 
 def start(data: Observed, k: int, random: np.random.RandomState) -> Fit:

@@ -117,12 +117,15 @@ def without_remainder(data: FloatArray, found: Sendable, min_count: int) -> Send
     """Return the clusters that may be described where sums over all rows (n, d) are known, too.
 
     What is known of all rows, less what the clusters tell, is told of the rows that are kept back. So these must be none,
-    or several that could be described themselves; until then, the smallest cluster joins them. With none left, the
-    result is empty.
+    or several that could be described themselves; until then, the smallest cluster joins them, of equal ones that of the
+    first row, so that it is the same one in every round. With none left, the result is empty.
     """
     labels, kept = found.labels, np.ones(len(found.counts), dtype=bool)
-    while kept.any() and not _may_be_told(data[~np.append(kept, False)[labels]], min_count):
-        kept[np.flatnonzero(kept)[found.counts[kept].argmin()]] = False
+    first = [int(np.argmax(labels == r)) for r in range(len(kept))]
+    for r in sorted(range(len(kept)), key=lambda r: (found.counts[r], first[r])):
+        if _may_be_told(data[~np.append(kept, False)[labels]], min_count):
+            break
+        kept[r] = False
     keep = np.flatnonzero(kept)
     return Sendable(found.centroids[keep], found.counts[keep], _relabel(labels, keep, len(kept)), found.source[keep])
 
