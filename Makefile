@@ -24,7 +24,7 @@ lint: install
 	$(BIN)/mypy
 
 fast: install
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
 
 slow: install
 	$(BIN)/python -m pytest -m slow
