@@ -6,6 +6,7 @@ What the sites tell about theirs is `flareclust.description`. Letters: d columns
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from flareclust.core.overlap import components
 from flareclust.description import HIDDEN, places, unpacked
 from flareclust.errors import JobFailed
 from flareclust.typing import BoolArray, FloatArray, IntArray, Message
+
+#: Up to so many sites, a sentence tells what each two of them share.
+_SITES_IN_PAIRS = 5
 
 _SHOWN = 8
 
@@ -130,6 +134,18 @@ def sharing(columns: Columns) -> str:
         return f"{_counted(D)}, at every site" if whole == D else f"{D} of {_counted(whole)}: those that every site has"
     everywhere, alone = int((holders == m).sum()), int((holders == 1).sum()) if m > 1 else 0
     return f"{_counted(D)} in all: {everywhere} at every site, {D - everywhere - alone} at several, {alone} at one site only"
+
+
+def in_common(columns: Columns) -> str | None:
+    """Return in a sentence how many columns each two sites share; None for one site, for many, or where all are shared."""
+    m = len(columns.sites)
+    if not 1 < m <= _SITES_IN_PAIRS or columns.masks.all():
+        return None
+    pairs = [
+        f"{columns.sites[i]} and {columns.sites[j]} {int((columns.masks[i] & columns.masks[j]).sum())}"
+        for i, j in combinations(range(m), 2)
+    ]
+    return f"in common: {', '.join(pairs)}"
 
 
 def alike(columns: Columns) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flareclust import registry
-from flareclust.columns import Columns, alike, by_site, restored, sharing
+from flareclust.columns import Columns, alike, by_site, in_common, restored, sharing
 from flareclust.core.masked import nearest
 from flareclust.errors import UserError
 from flareclust.executors.described import DescribedExecutor
@@ -188,4 +188,6 @@ def sentences(arrays: Mapping[str, Array]) -> list[str]:
     """Return what is printed about the columns: how they are shared, and what was concluded from it."""
     if not is_partial(arrays):
         return []
-    return [sharing(columns_of(arrays)), *([str(arrays["verdict"])] if "verdict" in arrays else [])]
+    columns = columns_of(arrays)
+    found = [sharing(columns), in_common(columns), str(arrays["verdict"]) if "verdict" in arrays else None]
+    return [sentence for sentence in found if sentence is not None]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flareclust.columns import Columns, by_site, common, gather, restored, sharing
+from flareclust.columns import Columns, by_site, common, gather, in_common, restored, sharing
 from flareclust.description import DESCRIPTION, codes_of, describe, own_view, places
 from flareclust.errors import BadMessage, JobFailed, Refusal
 from flareclust.message import Schema
@@ -28,6 +28,10 @@ def test_the_union_keeps_the_order_of_the_sites_and_knows_who_has_what():
     assert columns.masks.tolist() == [[True, True, False], [False, True, True], [False, False, True]]
     assert by_site(columns) == {"a": ["age", "crp"], "b": ["crp", "iron"], "c": ["iron"]}
     assert sharing(columns) == "3 columns in all: 0 at every site, 2 at several, 1 at one site only"
+    assert in_common(columns) == "in common: a and b 1, a and c 0, b and c 1"
+    assert in_common(gather(replies({"a": table("x")}), sums=False)) is None
+    assert in_common(gather(replies({"a": table("x"), "b": table("x")}), sums=False)) is None
+    assert in_common(gather(replies({f"s{i}": table(f"x y{i}") for i in range(6)}), sums=False)) is None
 
 
 def test_only_names_and_the_number_of_rows_leave_a_site_unless_sums_are_asked_for():
