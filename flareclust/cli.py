@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from flareclust.cli_papers import papers
+from flareclust.cli_site import site_app
 from flareclust.cli_sweep import Interrupted, sweep
 from flareclust.errors import FlareclustError, UserError
 from flareclust.version import __version__
@@ -30,6 +31,7 @@ data_app = typer.Typer(no_args_is_help=True, help="Data sets known by name.")
 jobs_app = typer.Typer(no_args_is_help=True, help="NVFlare jobs to deploy.")
 app.add_typer(data_app, name="data")
 app.add_typer(jobs_app, name="jobs")
+app.add_typer(site_app, name="site")
 
 #: Values that Python spells otherwise than JSON.
 PYTHON_WORDS = {"True": True, "False": False, "None": None}

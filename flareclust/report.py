@@ -19,6 +19,7 @@ from flareclust.flows.config import Experiment, folder_name
 from flareclust.message import Schema
 from flareclust.registry import Algorithm
 from flareclust.result import Result
+from flareclust.site_check import Checked
 from flareclust.sites import LABELS_FILE
 from flareclust.typing import IntArray
 
@@ -133,6 +134,22 @@ def print_pairs(heading: str, pairs: Mapping[str, str]) -> None:
     for name, text in pairs.items():
         table.add_row(escape(name), escape(text))
     Console().print(table)
+
+
+def print_checked(checked: Checked) -> None:
+    """Print what a site's rows look like to its own operator, and hints."""
+    table = Table(title=f"{checked.site}: {checked.rows:,} rows in {checked.file}", box=None)
+    for heading in ("column", "different", "least", "mean", "largest"):
+        table.add_column(heading, justify="left" if heading == "column" else "right")
+    for column in checked.columns:
+        numbers = (f"{value:,.6g}" for value in (column.least, column.mean, column.largest))
+        table.add_row(escape(column.name), f"{column.different:,}", *numbers)
+    console = Console()
+    console.print(table)
+    for hint in checked.hints:
+        console.print(f"[yellow]hint:[/] {escape(hint)}", highlight=False, soft_wrap=True)
+    if not checked.hints:
+        console.print("nothing odd")
 
 
 def print_placement(labels: IntArray, folder: Path) -> None:

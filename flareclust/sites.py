@@ -12,7 +12,7 @@ The simulator and real deployments use the same file; the simulator's copy has `
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -163,6 +163,13 @@ def write_config(local: Path, path: str | dict[str, str], reading: Reading = Non
     if reading is not None:
         config |= {"columns": list(reading[0]), "agreement": reading[1]}
     (local / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def write_site(file: Path, rows: str, columns: Sequence[str] | None = None) -> Path:
+    """Write a site's own configuration to a new file and return it."""
+    config: dict[str, Any] = {"path": rows} | ({"columns": list(columns)} if columns else {})
+    file.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    return file
 
 
 def write_labels(folder: Path, labels: IntArray) -> None:
