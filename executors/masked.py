@@ -6,15 +6,17 @@ Source: Maritan, Schenato, "Distributed clustering in partially overlapping feat
 Readings where the paper is open, and deviations from it:
 1. Lines 2-3, K_i and the method: those of core/site_clusters.py, which also says what is sent.
 2. Line 14: a global centroid is compatible with a site if at least max(2, `min_count`) of the site's rows are nearest
-   to it, by the rescaled distance of equation 3 with S the global centroids. Where all of the site's entries are known,
-   that is the plain distance.
+   to it, by the rescaled distance of equation 3 with S the global centroids. Entries that one centroid alone knows do
+   not count, as by the letter they count against it (core/masked_distances.py). Where all of the site's entries are
+   known, that is the plain distance.
 3. Line 15: `local_iter` iterations, ten by default. Entries of a compatible centroid that nobody knows yet start at the
    mean of the rows nearest to it, in the columns of the site.
 4. Line 16: the cost of a pair is the same rescaled distance. Pairs without a common known entry are never matched. Of
    equally cheap matchings, which are common in a single column, the one with the least squared distances counts.
 5. Line 19 keeps a list of K with invalid entries; here the clusters that a site has are sent with their numbers.
 6. Not in the paper: numbers of rows are sent, which equation 4 needs. Clusters below `min_count` rows, of one row
-   repeated, and means that are rows are not sent.
+   repeated, and means that are rows are not sent. With `standardize`, which tells sums over all rows, the rows that are
+   kept back are none or several; the smallest clusters join them until that is so.
 7. A site that has nothing it may send at the start refuses. In a later round it sits out, with an empty reply.
 8. A row belongs to the nearest final centroid on the entries known of both.
 """

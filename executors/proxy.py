@@ -11,7 +11,9 @@ Readings where the paper is open, and deviations from it:
 3. Mean and covariance of two different rows are these two rows, and of a few whole numbers they can be found by trying.
    A cluster of fewer than `min_shape` different rows is described by its mean alone, and so is one where a vector of
    the description is a row of the site by chance. A column in which fewer than three rows (`min_count`, if that is
-   more) differ from all others counts as constant: its covariances would be those rows.
+   more) differ from all others counts as constant: its covariances would be those rows. With `standardize`, which tells
+   sums over all rows, the rows without a covariance are none or `min_shape` different ones, and the rows that are kept
+   back none or several.
 4. Not in the paper: numbers of rows are sent, which equations 1 and 4 and the size of a proxy cluster need. With
    `boxes`, so are the bounds within which proxy points are drawn.
 5. A Dirichlet distribution travels as its mean and its concentration, whose product is the paper's one vector. The

@@ -4,7 +4,7 @@ What the sites tell about theirs is `flareclust.description`. Letters: d columns
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -15,6 +15,9 @@ from flareclust.core.overlap import components
 from flareclust.description import HIDDEN, places, unpacked
 from flareclust.errors import JobFailed
 from flareclust.typing import BoolArray, FloatArray, IntArray, Message
+
+#: A column that varies so many times as much as half of the columns is in another unit than these.
+OUTWEIGHS = 100
 
 #: Up to so many sites, a sentence tells what each two of them share.
 _SITES_IN_PAIRS = 5
@@ -101,11 +104,13 @@ def gather(replies: Mapping[str, Message], *, sums: bool) -> Columns:
     sites = sorted(replies)
     _check_salts(replies)
     names: dict[int, str | None] = {}
+    told: set[str | None] = set()
     for site in sites:
         for number, name in zip(replies[site]["codes"].tolist(), unpacked(replies[site]["names"]), strict=True):
-            if name not in names.values():  # with a salt nobody can check that two codes have not the same name
+            if name not in told:  # with a salt nobody can check that two codes have not the same name
                 names[number] = names.get(number) or name
             names.setdefault(number, None)
+            told.add(names[number])
     codes = np.array(list(names), dtype=np.int64)
     shown = tuple(name or f"{HIDDEN}{number:016x}" for number, name in names.items())
     masks = np.stack([np.isin(codes, replies[site]["codes"]) for site in sites])
@@ -134,6 +139,13 @@ def sharing(columns: Columns) -> str:
         return f"{_counted(D)}, at every site" if whole == D else f"{D} of {_counted(whole)}: those that every site has"
     everywhere, alone = int((holders == m).sum()), int((holders == 1).sum()) if m > 1 else 0
     return f"{_counted(D)} in all: {everywhere} at every site, {D - everywhere - alone} at several, {alone} at one site only"
+
+
+def outweighing(names: Sequence[str], spread: FloatArray) -> str | None:
+    """Return the name of the column that varies most (spread (D,)), if far more than half of those that vary; else None."""
+    varying = spread[spread > 0]
+    widest = int(np.nanargmax(spread)) if len(varying) > 1 else 0
+    return names[widest] if len(varying) > 1 and spread[widest] > OUTWEIGHS * np.median(varying) else None
 
 
 def in_common(columns: Columns) -> str | None:

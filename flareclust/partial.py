@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flareclust import registry
-from flareclust.columns import Columns, alike, by_site, in_common, restored, sharing
+from flareclust.columns import OUTWEIGHS, Columns, alike, by_site, in_common, outweighing, restored, sharing
 from flareclust.core.masked import nearest
 from flareclust.errors import UserError
 from flareclust.executors.described import DescribedExecutor
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 #: Key of the masks of the final centroids; a result without it is of sites with the same columns.
 MASK = "mask"
-
-#: A column that varies so many times as much as half of all columns is in another unit than these.
-_OUTWEIGHS = 100
 
 #: What `flareclust.description.names_of` calls columns without names.
 _NUMBERED = re.compile(r"column \d+ of \d+")
@@ -141,7 +138,7 @@ def warnings(arrays: Mapping[str, Array], unassigned_rows: int) -> list[str]:
     ]
     if (column := _outweighing(arrays)) is not None:
         found.append(
-            f"column {column!r} varies more than {_OUTWEIGHS} times as much as most others and decides the distances; "
+            f"column {column!r} varies more than {OUTWEIGHS} times as much as most others and decides the distances; "
             "set standardize=true unless that is meant"
         )
     if unassigned_rows:
@@ -165,8 +162,7 @@ def _outweighing(arrays: Mapping[str, Array]) -> str | None:
         return None
     received = arrays["received_centroids"]
     span = np.fmax.reduce(received, axis=0) - np.fmin.reduce(received, axis=0)
-    widest = int(span.argmax())
-    return columns_of(arrays).names[widest] if span[widest] > _OUTWEIGHS * np.median(span) > 0 else None
+    return outweighing(columns_of(arrays).names, span)
 
 
 def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:

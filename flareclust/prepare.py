@@ -108,6 +108,16 @@ def names_of(dataset: Dataset) -> tuple[str, ...]:
     return dataset.columns or tuple(f"x{j + 1}" for j in range(dataset.X.shape[1]))
 
 
+def in_places(table: Table, names: Sequence[str]) -> FloatArray:
+    """Return a table's rows (n, D) with its columns in the places of `names`, NaN for those that it lacks."""
+    own = table.columns or tuple(names)
+    rows = np.full((len(table), len(names)), np.nan)
+    for j, name in enumerate(names):
+        if name in own:
+            rows[:, j] = table.X[:, own.index(name)]
+    return rows
+
+
 def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepared:
     """Take rows by site as they are: arrays (n_i, d), data frames or paths of files.
 
@@ -124,12 +134,8 @@ def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepar
     return _by_name(experiment, rows)
 
 
-def _alike(tables: Mapping[str, Table], wanted: tuple[str, ...], *, exact: bool) -> dict[str, Rows]:
-    """Return the rows of named tables as arrays with the wanted columns in the same order."""
-    return {site: _only(site, rows, wanted, exact=exact) for site, rows in tables.items()}
-
-
 def _only(site: str, rows: Table, wanted: tuple[str, ...], *, exact: bool) -> FloatArray:
+    """Return the rows of a named table with the wanted columns in this order; `exact` refuses others."""
     names = rows.columns or ()
     odd = sorted(set(wanted) ^ set(names) if exact else set(wanted) - set(names))
     if odd:
@@ -176,7 +182,8 @@ def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
         )
     if tables:
         columns = experiment.columns or next(iter(tables.values())).columns or ()
-        return Prepared(k, _alike(tables, columns, exact=experiment.columns is None), columns=columns)
+        exact = experiment.columns is None
+        return Prepared(k, {s: _only(s, rows, columns, exact=exact) for s, rows in tables.items()}, columns=columns)
     if experiment.columns is not None:
         return Prepared(k, sites, columns=experiment.columns)
     return Prepared(k, sites, columns=common_columns(sites), agreement="exact")

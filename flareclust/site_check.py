@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flareclust.columns import OUTWEIGHS, outweighing
 from flareclust.engines.workspace import PREFIX
 from flareclust.errors import Refusal, UserError
 from flareclust.sites import CONFIG_FILE, SiteData, write_site
@@ -18,8 +19,6 @@ from flareclust.typing import FloatArray
 
 #: With fewer rows than this, whole numbers that all differ are no sign of a row's number.
 _ENOUGH = 20
-#: Columns that vary so many times as much as half of them are in another unit.
-_OUTWEIGHS = 100
 
 
 @dataclass(frozen=True)
@@ -136,11 +135,9 @@ def _odd(table: Table, names: Sequence[str], columns: Sequence[Column]) -> list[
         hints.append(
             f"{_named(ids)}: whole numbers that all differ, as the number of a patient; leave such columns out"
         )
-    spread = X.std(axis=0)
-    varying = spread[spread > 0]
-    if len(varying) > 1 and spread.max() > _OUTWEIGHS * np.median(varying):
+    if (widest := outweighing(names, np.where(np.ptp(X, axis=0) > 0, X.std(axis=0), 0.0))) is not None:
         hints.append(
-            f"{names[int(spread.argmax())]!r} varies more than {_OUTWEIGHS} times as much as half of the columns and would decide "
+            f"{widest!r} varies more than {OUTWEIGHS} times as much as half of the columns and would decide "
             "the distances: bring columns to comparable units, in the same way at all sites, or take an algorithm with standardize"
         )
     if (copies := len(X) - len(np.unique(X, axis=0))) > len(X) // 2:

@@ -21,7 +21,7 @@ from flareclust.metrics_partial import (
 )
 from flareclust.outcome import Outcome
 from flareclust.partial import columns_of, is_partial
-from flareclust.prepare import Prepared, tables_of
+from flareclust.prepare import Prepared, in_places, tables_of
 from flareclust.seeding import stream
 from flareclust.typing import FloatArray, IntArray, never
 
@@ -74,8 +74,7 @@ def _in_all_columns(prepared: Prepared, outcome: Outcome) -> tuple[dict[str, Flo
     for site, table in tables_of(prepared, skip_unreadable=True).items():
         if site in outcome.refused or site not in columns.sites or table.columns is None:
             continue
-        wanted = np.array(columns.names)[columns.mask(site)].tolist()
-        rows[site] = columns.spread(site, table.X[:, [table.columns.index(name) for name in wanted]])
+        rows[site] = in_places(table, columns.names)
         classes[site] = prepared.dataset.y[prepared.index[site]]
     return rows, classes
 

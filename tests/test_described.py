@@ -470,11 +470,7 @@ def test_e2_is_the_accuracy_of_the_labels_and_relative_distance_that_of_the_best
     assert dataset_rows.metrics["e2"] == pytest.approx(dataset_rows.metrics["accuracy"])
 
 
-def test_the_paper_s_setups_know_their_k():
-    experiment = make_experiment(algorithm="masked", data="dim032", partition="dim-a1", engine="inprocess")
-    try:
-        prepared = prepare(experiment)
-    except UserError as error:
-        pytest.skip(f"needs the published data: {error}")
+def test_the_paper_s_setups_know_their_k(shared_data):
+    prepared = prepare(make_experiment(algorithm="masked", data="dim032", partition="dim-a1", engine="inprocess"))
     assert prepared.k == 16
     assert len(prepared.sites) == 10

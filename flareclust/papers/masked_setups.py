@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from flareclust.datasets import Dataset, load
 from flareclust.errors import UserError
 from flareclust.flows.config import Experiment
 from flareclust.papers.masked_values import SetUp
 from flareclust.papers.samples import at_most
-from flareclust.prepare import Prepared, names_of, tables_of
+from flareclust.prepare import Prepared, in_places, names_of, tables_of
 from flareclust.trials import Measured, Trial, experiment_trial
 from flareclust.typing import FloatArray, IntArray
 
@@ -99,12 +97,7 @@ def in_all_columns(prepared: Prepared) -> tuple[list[FloatArray], list[IntArray]
     dataset, index = prepared.dataset, prepared.index
     if dataset is None or dataset.y is None or index is None:
         raise UserError("the set-ups of this paper need a data set with classes")
-    names = names_of(dataset)
-    place = {name: j for j, name in enumerate(names)}
-    rows, classes = [], []
-    for site, table in tables_of(prepared).items():
-        own = np.full((len(table), len(names)), np.nan)
-        own[:, [place[name] for name in table.columns or names]] = table.X
-        rows.append(own)
-        classes.append(dataset.y[index[site]])
-    return rows, classes
+    tables = tables_of(prepared)
+    return [in_places(table, names_of(dataset)) for table in tables.values()], [
+        dataset.y[index[site]] for site in tables
+    ]
