@@ -25,12 +25,14 @@ from flareclust.core.assessment import TOTALS, assessment_sums
 from flareclust.core.lloyd import assign
 from flareclust.core.scores import score_sums
 from flareclust.errors import Aborted, BadMessage, Refusal
+from flareclust.labels import keep_labels
 from flareclust.message import LARGEST, SECONDS, Schema, counts, real
 from flareclust.seeding import stream
-from flareclust.sites import SiteData, write_labels
+from flareclust.sites import SiteData
 from flareclust.tables import Table
 from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.validation import check_int
+from flareclust.version import __version__, fits
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ log = logging.getLogger(__name__)
 DESCRIBE, CLUSTER, SCORE, ASSESS = "describe", "cluster", "score", "assess"
 
 #: Keys of the meta of a refusal and of a task. A reply's numbers never travel there, where sites' filters do not look.
-REFUSED, ROUND = "refused", "round"
+REFUSED, ROUND, NEEDS = "refused", "round", "needs"
 
 #: Where a site keeps what went wrong in its own words, in the job's folder.
 TRACEBACK_FILE = "flareclust_error.txt"
@@ -101,7 +103,7 @@ class ClusteringExecutor(Executor, ABC):
         self.k = check_int("k", k, least=1)
         self.seed = check_int("seed", seed, least=0)
         self.min_count = check_int("min_count", min_count, least=1)
-        self._table: Table | None = None
+        self._rows: tuple[SiteData, Table] | None = None
 
     @abstractmethod
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
@@ -182,9 +184,10 @@ class ClusteringExecutor(Executor, ABC):
     def _check_rows(self, task: Task, data: FloatArray) -> None:
         if len(data) == 0:
             raise Refusal("has no rows")
-        if not np.isfinite(data).all():
+        least, largest = data.min(), data.max()  # NaN where a cell is; and no copy of the rows
+        if not (np.isfinite(least) and np.isfinite(largest)):
             raise Refusal("has rows with NaN or infinite values; remove or impute them at the site")
-        if np.abs(data).max() > LARGEST:
+        if max(-least, largest) > LARGEST:
             raise Refusal(f"has values beyond {LARGEST:g}, whose squares cannot be added up; rescale them at the site")
         if task.step == ASSESS and len(data) < self.min_count:
             raise Refusal(f"has fewer rows than min_count={self.min_count}, so sums over them would tell the rows")
@@ -210,12 +213,15 @@ class ClusteringExecutor(Executor, ABC):
         site = fl_ctx.get_identity_name()
         try:
             dxo = from_shareable(shareable)
+            _check_version(dxo.meta.get(NEEDS))
             task = Task(task_name, int(dxo.meta[ROUND]), dict(dxo.data), site)
-            if self._table is None:
-                self._table = SiteData.of(fl_ctx.get_workspace().get_site_config_dir(), site).table()
-            answer = self.answer(task, self._table, lambda: bool(abort_signal.triggered))
+            if self._rows is None:
+                said = SiteData.of(fl_ctx.get_workspace().get_site_config_dir(), site)
+                self._rows = said, said.table(scratch=_run_dir(fl_ctx))
+            said, table = self._rows
+            answer = self.answer(task, table, lambda: bool(abort_signal.triggered))
             if answer.labels is not None:
-                write_labels(_run_dir(fl_ctx), answer.labels)
+                keep_labels(_run_dir(fl_ctx), said.labels, answer.labels, table.ids, said.id)
         except Aborted:
             return make_reply(ReturnCode.TASK_ABORTED)
         except (Refusal, BadMessage) as reason:
@@ -226,6 +232,12 @@ class ClusteringExecutor(Executor, ABC):
             log.warning("the task %s raised %s; traceback in %s", task_name, type(error).__name__, TRACEBACK_FILE)
             return _refuse(f"raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}")
         return DXO(DataKind.WEIGHTS, data=answer.arrays).to_shareable()
+
+
+def _check_version(needs: str | None) -> None:
+    """Raise Refusal where the job states a version of flareclust that the site does not have."""
+    if needs is not None and not fits(needs, __version__):
+        raise Refusal(f"has flareclust {__version__} where the job needs {needs}; install that version at the site")
 
 
 def _refuse(reason: str) -> Shareable:

@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from flareclust.core.disclosure import along_one_column, may_leave
-from flareclust.core.lloyd import cluster_statistics, kmeans, settle
+from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, settle
 from flareclust.errors import Refusal
 from flareclust.executors.base import ClusteringExecutor, Task
 from flareclust.message import Schema, real
@@ -93,8 +93,7 @@ class FeCAExecutor(ClusteringExecutor):
         sendable = may_leave(data, labels, kept.centroids, self.min_count)
         centroids, labels = kept.centroids[sendable], relabel(labels, [(int(r),) for r in np.flatnonzero(sendable)])
 
-        member = labels >= 0
-        reach = cluster_statistics(data[member], labels[member], centroids).max_distance
+        reach = member_statistics(data, labels, centroids).max_distance
         tell_tale = along_one_column(data, labels, len(centroids))
         reach = np.where(tell_tale, coarse(reach), reach)
         return {"centroids": centroids, "radii": RADIUS_ASSIGN[self.radius](centroids, reach)}

@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from flareclust.core.lloyd import cluster_statistics
+from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import Seeds, check_seeds, lloyd_update, seed_cells
 from flareclust.executors.base import ClusteringExecutor, Task
 from flareclust.message import Schema, counts, index, real
@@ -72,6 +72,6 @@ def update(data: FloatArray, centroids: FloatArray, min_count: int) -> Message:
     Raises Refusal where the site has fewer than `min_count` rows (n, d).
     """
     moved = lloyd_update(data, centroids, min_count)
-    member = moved.labels >= 0
-    sse = cluster_statistics(data[member], moved.source[moved.labels[member]], centroids).sse
+    sent = np.append(moved.source, -1)[moved.labels]
+    sse = member_statistics(data, sent, centroids).sse
     return {"centroids": moved.centroids, "counts": moved.counts, "cluster": moved.source, "inertia": sse.sum()}

@@ -75,7 +75,8 @@ def sample_means(data: FloatArray, times: IntArray, centroids: FloatArray, min_c
     size = np.bincount(labels, weights=times, minlength=len(centroids))
     present = np.flatnonzero(size)
     # About the centroid, so that nothing is lost where the data lie far from zero.
-    sums = np.column_stack([sums_by_label(labels, times * x, len(centroids)) for x in (data - centroids[labels]).T])
+    moves = (x - own[labels] for x, own in zip(data.T, centroids.T, strict=True))
+    sums = np.column_stack([sums_by_label(labels, times * x, len(centroids)) for x in moves])
     means = centroids.copy()
     means[present] += sums[present] / size[present, None]
     drawn = np.where(times > 0, labels, -1)

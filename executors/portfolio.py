@@ -17,7 +17,7 @@ from types import MappingProxyType
 import numpy as np
 
 from flareclust.core.disclosure import along_one_column
-from flareclust.core.lloyd import cluster_statistics
+from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, local_clusters
 from flareclust.executors.base import SCORE, ClusteringExecutor, Task
 from flareclust.executors.feca import coarse
@@ -57,8 +57,7 @@ class PortfolioExecutor(ClusteringExecutor):
             moved = lloyd_update(data, task.arrays["centroids"], self.min_count)
             return {"centroids": moved.centroids, "counts": moved.counts, "cluster": moved.source}
         found = local_clusters(data, self.k, rng, n_init=self.n_init, min_count=self.min_count, aborted=aborted)
-        member = found.labels >= 0
-        statistics = cluster_statistics(data[member], found.labels[member], found.centroids)
+        statistics = member_statistics(data, found.labels, found.centroids)
         tell_tale = along_one_column(data, found.labels, len(found.counts))
         return {
             "centroids": found.centroids,

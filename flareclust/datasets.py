@@ -20,7 +20,7 @@ from flareclust import datasets_official as official
 from flareclust.core.blas import one_thread
 from flareclust.errors import UserError
 from flareclust.tables import SUFFIXES, check_rows, read_table
-from flareclust.tables_formats import npz_arrays
+from flareclust.tables_numpy import npz_arrays
 from flareclust.typing import Array, FloatArray, IntArray
 from flareclust.validation import did_you_mean
 

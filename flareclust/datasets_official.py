@@ -12,7 +12,8 @@ import numpy as np
 
 from flareclust import datasets_formats as formats
 from flareclust.errors import UserError
-from flareclust.tables_formats import listed, npz_arrays
+from flareclust.tables_formats import listed
+from flareclust.tables_numpy import npz_arrays
 from flareclust.typing import Array
 
 _SIPU = "http://cs.uef.fi/sipu/datasets/"

@@ -1,35 +1,31 @@
-"""What an operator asks at a site before the first job: are the rows named, can they be used, are our classes allowed?
+"""What an operator asks at a site before the first job: are the rows named, can they be used, what may jobs do?
 
 Everything here is for the site's own eyes. Texts and tables name columns and show values.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from flareclust import site_policy
+from flareclust.certificates import certificate_problem, ends_soon
+from flareclust.column_summary import Column, columns_of
 from flareclust.columns import OUTWEIGHS, outweighing
-from flareclust.engines.workspace import PREFIX
+from flareclust.core.pieces import is_mapped
 from flareclust.errors import Refusal, UserError
-from flareclust.sites import CONFIG_FILE, SiteData, write_site
+from flareclust.ids import Ids
+from flareclust.site_config import write_site
+from flareclust.sites import SiteData
 from flareclust.tables import Table
 from flareclust.typing import FloatArray
 
 #: With fewer rows than this, whole numbers that all differ are no sign of a row's number.
 _ENOUGH = 20
 
-
-@dataclass(frozen=True)
-class Column:
-    """One column of a site's rows: its name, how many different values it has, the least, the mean, the largest."""
-
-    name: str
-    different: int
-    least: float
-    mean: float
-    largest: float
+#: Bytes of rows among which repeated ones are looked for.
+_LOOKED_AT = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -38,9 +34,10 @@ class Checked:
 
     Attributes:
         site: its name.
-        file: where its rows are.
+        file: where its rows are; a pattern where there are several files.
         rows: how many.
         columns: a line each.
+        facts: what else is to be known, by subject.
         hints: what the operator may want to change, a sentence each; none of it keeps the site from taking part.
     """
 
@@ -48,6 +45,7 @@ class Checked:
     file: Path
     rows: int
     columns: Sequence[Column]
+    facts: Mapping[str, str]
     hints: Sequence[str]
 
 
@@ -64,21 +62,30 @@ def local_of(kit: Path) -> Path:
     return kit / "local"
 
 
-def init(kit: Path, rows: str, columns: Sequence[str] | None = None) -> Path:
-    """Write the site's `local/flareclust.yaml` and return it.
+def init(
+    kit: Path,
+    rows: str,
+    columns: Sequence[str] | None = None,
+    *,
+    id_name: str | None = None,
+    root: str | None = None,
+    format: str | None = None,
+) -> Path:
+    """Write the site's `local/flareclust.yaml`, for its own account only, and return it.
 
     Args:
         kit: the site's.
-        rows: the file with its rows, absolute or relative to the folder `local`; `{site}` stands for the site's name.
+        rows: the file with its rows or a pattern, absolute or relative to `root`, else to the folder `local`; `{site}`
+            stands for the site's name.
         columns: names of the columns to use; None for all.
+        id_name: the column with the rows' ids.
+        root: folder under which the files must lie; None for the one that `rows` names.
+        format: of the files; None for that of their names.
 
     Raises:
-        UserError: the folder is no kit, or has such a file already.
+        UserError: the folder is no kit, or has such a file already; or the format is unknown.
     """
-    file = local_of(kit) / CONFIG_FILE
-    if file.exists():
-        raise UserError(f"{file} is there already; edit it, or remove it first")
-    return write_site(file, rows, columns)
+    return write_site(local_of(kit), rows, columns, id_name=id_name, root=root, format=format)
 
 
 def check(kit: Path, site: str | None = None) -> Checked:
@@ -94,59 +101,64 @@ def check(kit: Path, site: str | None = None) -> Checked:
     local, name = local_of(kit), site or kit.absolute().name
     try:
         data = SiteData.of(local, name)
-        table = data.table(reader_owns_them=True)
+        table = data.table(reader_owns_them=True, scratch=kit)
+        files = len(data.files())
     except Refusal as reason:
         raise UserError(f"{name} {reason}") from None
-    X = table.X
-    names = table.columns or tuple(f"column {j + 1}" for j in range(X.shape[1]))
-    different = [len(np.unique(column)) for column in X.T]
-    columns = [
-        Column(name, values, float(x.min()), float(x.mean()), float(x.max()))
-        for name, values, x in zip(names, different, X.T, strict=True)
-    ]
-    return Checked(name, data.path, len(X), columns, [*_permission(local), *_odd(table, names, columns)])
+    columns = columns_of(table.X, table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1])))
+    facts = _facts(data, table, files) | site_policy.policies(local) | {"versions": site_policy.versions()}
+    certificates = [f"the kit {told}" for told in [certificate_problem(kit)] if told]
+    certificates += [told for told in [ends_soon(kit)] if told and not certificates]
+    hints = [*certificates, *site_policy.hints(local), *_odd_ids(table.ids), *_odd(table, columns)]
+    return Checked(name, data.path, len(table), columns, facts, hints)
 
 
-def _permission(local: Path) -> list[str]:
-    """Return the hint that jobs of ours are not allowed, where NVFlare's list does not name us."""
-    own = local / "resources.json"
-    file = own if own.exists() else local / "resources.json.default"
-    try:
-        allowed = json.loads(file.read_text(encoding="utf-8")).get("class_allow_list", [])
-    except (OSError, ValueError, AttributeError):
-        allowed = []
-    return (
-        []
-        if PREFIX in allowed
-        else [f"{PREFIX!r} is not among the classes allowed in {file.name}: flareclust site allow"]
-    )
+def _facts(data: SiteData, table: Table, files: int) -> dict[str, str]:
+    limits = f"at least {data.min_rows}" + ("" if data.max_rows is None else f", at most {data.max_rows}")
+    place = "on disk" if is_mapped(table.X) else "in memory"
+    return {
+        "files": str(files),
+        "rows asked for": limits,
+        "kept": f"{place}, {table.X.nbytes / 1e6:,.1f} MB ({(data.memory or 0) / 1e6:,.0f} MB of memory allowed)",
+        "ids": "none" if data.id is None else f"in {data.id!r}",
+        "labels": "in the folder of each job" if data.labels is None else f"in {data.labels}",
+    }
 
 
-def _odd(table: Table, names: Sequence[str], columns: Sequence[Column]) -> list[str]:
+def _odd_ids(ids: Ids | None) -> list[str]:
+    again = 0 if ids is None else ids.repeated()
+    return [f"{again} rows have the id of an earlier row"] if again else []
+
+
+def _odd(table: Table, columns: Sequence[Column]) -> list[str]:
     """Return what is odd about the columns, a sentence each."""
-    X, hints = table.X, []
+    hints = []
     if table.columns is None:
         hints.append("the columns have no names, so they are matched with those of other sites by place")
     if constant := [column.name for column in columns if column.different == 1]:
         hints.append(f"one value only in {_named(constant)}")
-    if len(X) >= _ENOUGH and (
-        ids := [c.name for c, x in zip(columns, X.T, strict=True) if _numbers_rows(x, c.different)]
-    ):
+    if len(table) >= _ENOUGH and (ids := [column.name for column in columns if column.numbers_rows]):
         hints.append(
-            f"{_named(ids)}: whole numbers that all differ, as the number of a patient; leave such columns out"
+            f"{_named(ids)}: whole numbers that all differ, as the number of a patient; leave such columns out, or name "
+            "one as `id`"
         )
-    if (widest := outweighing(names, np.where(np.ptp(X, axis=0) > 0, X.std(axis=0), 0.0))) is not None:
+    names, deviations = [column.name for column in columns], np.array([column.deviation for column in columns])
+    if (widest := outweighing(names, deviations)) is not None:
         hints.append(
             f"{widest!r} varies more than {OUTWEIGHS} times as much as half of the columns and would decide "
             "the distances: bring columns to comparable units, in the same way at all sites, or take an algorithm with standardize"
         )
-    if (copies := len(X) - len(np.unique(X, axis=0))) > len(X) // 2:
-        hints.append(f"{copies} of {len(X)} rows repeat another one; clusters of one row repeated are never sent")
-    return hints
+    return [*hints, *_repeats(table.X)]
 
 
-def _numbers_rows(x: FloatArray, different: int) -> bool:
-    return different == len(x) and bool((x == np.floor(x)).all())
+def _repeats(X: FloatArray) -> list[str]:
+    n, d = X.shape
+    rows = X[: max(1, _LOOKED_AT // (8 * d))]
+    copies = len(rows) - len(np.unique(rows, axis=0))
+    if copies <= len(rows) // 2:
+        return []
+    number = f"{n}" if len(rows) == n else f"the first {len(rows)}"
+    return [f"{copies} of {number} rows repeat another one; clusters of one row repeated are never sent"]
 
 
 def _named(names: Sequence[str]) -> str:

@@ -428,7 +428,7 @@ def test_published_files_have_the_stated_shape_and_content(name: str) -> None:
 @needs_files
 @pytest.mark.parametrize("name", [name for name, entry in official.OFFICIAL.items() if entry.content])
 def test_the_content_hashes_are_those_of_the_published_files(name: str) -> None:
-    from flareclust.tables_formats import npz_arrays
+    from flareclust.tables_numpy import npz_arrays
 
     entry = official.OFFICIAL[name]
     assert content_sha256(npz_arrays(Path(STORED) / entry.file, entry.keys)) == entry.content

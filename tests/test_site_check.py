@@ -1,6 +1,8 @@
 """`flareclust site`: an operator learns before the first job what a job would say, and what it would not."""
 
 import json
+import os
+import stat
 
 import numpy as np
 import pytest
@@ -122,3 +124,108 @@ def test_what_is_no_kit_or_has_no_rows_says_what_to_do(kit, tmp_path, capsys):
         init(kit, "other.csv")
     assert call("site", "check", tmp_path) == 2
     assert "is no kit" in capsys.readouterr().err
+
+
+# --- the configuration that is written, and what is told beside the rows ---
+
+
+def test_init_takes_patterns_ids_roots_and_formats_and_keeps_the_file_private(kit, monkeypatch):
+    for part in (1, 2):
+        (kit.parent / f"part-{part}.txt").write_text("patient,crp,iron\n" + f"p{part},{part}.5,{part}\n" * 3)
+    monkeypatch.chdir(kit.parent)
+    options = ("--id", "patient", "--root", ".", "--format", "csv", "--columns", "iron,crp")
+    mask = os.umask(0)
+    try:
+        assert call("site", "init", kit, "--rows", "part-?.txt", *options) == 0
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((kit / "local" / "flareclust.yaml").stat().st_mode) == 0o600
+    data = SiteData.of(kit / "local", "north")
+    assert data.root == kit.parent
+    table = data.table()
+    assert table.columns == ("iron", "crp")
+    assert list(table.ids) == ["p1"] * 3 + ["p2"] * 3
+
+
+def test_init_refuses_a_format_that_it_does_not_know(kit, capsys):
+    assert call("site", "init", kit, "--rows", "x.dat", "--format", "cvs") == 2
+    assert "unknown format 'cvs' (did you mean 'csv'" in capsys.readouterr().err
+
+
+def test_check_tells_files_ids_limits_policies_and_versions(kit, capsys):
+    rng = np.random.default_rng(0)
+    for part in (1, 2):
+        lines = [f"p{i % 9}-{part},{x:.3f},{y:.3f}" for i, (x, y) in enumerate(rng.normal(size=(10, 2)))]
+        (kit.parent / f"part-{part}.csv").write_text("\n".join(["patient,crp,iron", *lines]) + "\n")
+    local = kit / "local"
+    (local / "flareclust.yaml").write_text(
+        f"path: {kit.parent}/part-*.csv\nid: patient\nmin_rows: 5\nmax_rows: 50\nmemory: 1MB\nlabels: /secure/labels\n"
+    )
+    (local / "flareclust.yaml").chmod(0o644)
+    (kit / "startup" / "client.key").write_text("")
+    (kit / "startup" / "client.key").chmod(0o640)
+    rights = {"project_admin": "any", "lead": {"submit_job": "any", "byoc": "o:site"}, "member": {"view": "any"}}
+    (local / "authorization.json.default").write_text(json.dumps({"permissions": rights}))
+    checked = check(kit)
+    assert checked.rows == 20
+    assert [column.name for column in checked.columns] == ["crp", "iron"]
+    assert checked.facts["files"] == "2"
+    assert checked.facts["rows asked for"] == "at least 5, at most 50"
+    assert checked.facts["kept"] == "in memory, 0.0 MB (1 MB of memory allowed)"
+    assert checked.facts["ids"] == "in 'patient'"
+    assert checked.facts["labels"] == "in /secure/labels"
+    assert checked.facts["classes"] == "flareclust not allowed"
+    assert checked.facts["error texts"] == "may go to the server"
+    assert checked.facts["code in jobs"] == "from project_admin (any), lead (o:site)"
+    assert checked.facts["filters"] == "none (no local/privacy.json)"
+    assert checked.facts["versions"].startswith("flareclust ")
+    assert "2 rows have the id of an earlier row" in checked.hints
+    assert (
+        "other accounts of this machine can read local/flareclust.yaml, startup/client.key: chmod 600" in checked.hints
+    )
+    assert call("site", "check", kit) == 0
+    assert "code in jobs: from project_admin (any), lead (o:site)" in capsys.readouterr().out
+
+
+def test_a_kit_that_is_closed_is_told_as_such(kit):
+    init(kit, str(rows(kit, crp=[1.5, 2.5, 3.5], iron=[1.0, 2.5, 2.0])))
+    (kit / "local" / "authorization.json").write_text(json.dumps({"permissions": {"lead": {"byoc": "none"}}}))
+    (kit / "local" / "privacy.json").write_text("{}")
+    (kit / "local" / "resources.json").write_text(
+        json.dumps({"class_allow_list": [PREFIX], "allow_log_streaming": False})
+    )
+    (kit / "startup" / "client.key").write_text("")
+    (kit / "startup" / "client.key").chmod(0o600)
+    checked = check(kit)
+    assert checked.hints == []
+    policies = [checked.facts[key] for key in ("classes", "error texts", "code in jobs", "filters")]
+    assert policies == ["flareclust allowed", "stay here", "from nobody", "in local/privacy.json"]
+
+
+def test_rows_beyond_the_memory_are_described_alike_and_counted_up_to_a_bound(kit, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=500), np.arange(500), rng.integers(0, 3, 500), np.full(500, 7.0)])
+    np.save(kit / "local" / "rows.npy", X)
+    init(kit, "rows.npy")
+    whole = check(kit)
+    assert [column.different for column in whole.columns] == [500, 500, 3, 1]
+    assert not any(column.more for column in whole.columns)
+    monkeypatch.setattr("flareclust.core.pieces.PIECE", 50 * 32)
+    monkeypatch.setattr("flareclust.column_summary.MOST_DIFFERENT", 100)
+    with (kit / "local" / "flareclust.yaml").open("a") as file:
+        file.write("memory: 1000\n")
+    bounded = check(kit)
+    assert bounded.facts["kept"].startswith("on disk, ")
+    assert [(column.different, column.more) for column in bounded.columns] == [
+        (150, True),
+        (150, True),
+        (3, False),
+        (1, False),
+    ]
+    for one, other in zip(whole.columns, bounded.columns, strict=True):
+        assert (one.least, one.mean, one.largest, one.deviation) == (
+            other.least, other.mean, other.largest, other.deviation
+        )  # fmt: skip
+        assert one.numbers_rows is other.numbers_rows
+    assert [hint for hint in bounded.hints if "whole numbers that all differ" in hint] != []
+    assert list((kit / "local").glob("tmp*")) == []

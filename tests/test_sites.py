@@ -1,25 +1,14 @@
-"""Where a site's rows come from: the forms of its own file, refusals that give nothing away, labels that stay."""
+"""Where a site's rows come from: the forms of its own file, refusals that give nothing away."""
 
-import os
 import re
-import stat
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import yaml
 
 from flareclust.errors import Refusal
-from flareclust.sites import (
-    CONFIG_FILE,
-    LABELS_FILE,
-    NUMBER,
-    SiteData,
-    is_labels_file,
-    read_labels,
-    write_config,
-    write_labels,
-)
+from flareclust.site_config import CONFIG_FILE, write_config
+from flareclust.sites import NUMBER, SiteData
 
 X = np.array([[1.0, 2.0], [3.0, 4.0]])
 SECRET = "73911"  # a value of a row; no refusal may hold it
@@ -44,7 +33,7 @@ def configure(local, text):
 def test_an_absolute_path_is_taken_as_it_is(local, tmp_path):
     np.save(tmp_path / "rows.npy", X)
     site = configure(local, f"path: {tmp_path}/rows.npy\n")
-    assert site == SiteData(tmp_path / "rows.npy", None)
+    assert (site.path, site.columns) == (tmp_path / "rows.npy", None)
     np.testing.assert_array_equal(site.rows(), X)
 
 
@@ -65,7 +54,7 @@ def test_the_sites_name_is_put_into_the_path(local):
 def test_a_table_gives_every_site_its_path(local):
     for i in (1, 2):
         np.save(local / f"rows{i}.npy", X * i)
-    write_config(local, {"site-1": "rows1.npy", "site-2": "rows2.npy"})
+    configure(local, "path: {site-1: rows1.npy, site-2: rows2.npy}")
     for i in (1, 2):
         np.testing.assert_array_equal(SiteData.of(local, f"site-{i}").rows(), X * i)
     with pytest.raises(Refusal, match="without a path to its rows"):
@@ -86,7 +75,7 @@ def test_without_columns_all_are_read(local):
 
 
 @pytest.mark.parametrize("columns", [None, ["b", "a"]])
-@pytest.mark.parametrize("path", ["/data/{site}.csv", {"site-1": "/data/one.csv"}, "with: colon # and ünicode.csv"])
+@pytest.mark.parametrize("path", ["/data/{site}.csv", {"site-1": "/data/one.csv"}, "/with: colon # and ünicode.csv"])
 def test_what_write_config_writes_is_read_back(tmp_path, path, columns):
     local = tmp_path / "new" / "local"
     write_config(local, path, (tuple(columns), "may-lack") if columns else None)
@@ -175,7 +164,7 @@ def test_no_refusal_holds_a_folder_or_a_value(local, tmp_path, name):
     make(local.parent / name)
     for path in (str(local.parent / name), f"../{name}", f"{{site}}/../../{name}"):
         (local / "site-1").mkdir(exist_ok=True)
-        write_config(local, path)
+        configure(local, yaml.safe_dump({"path": path}))
         with pytest.raises(Refusal, match=re.escape(reason)):
             SiteData.of(local, "site-1").rows(reader_owns_them=True)
         with pytest.raises(Refusal) as refused:
@@ -198,51 +187,8 @@ def test_columns_that_are_not_there_are_refused_without_the_folder(local, name):
         np.savez(local / name, X=X, columns=np.array(["age", "crp"]))
     else:
         np.save(local / name, X)
-    write_config(local, name, (("lactate",), "has"))
+    configure(local, f"path: {name}\ncolumns: [lactate]")
     with pytest.raises(Refusal) as refused:
         SiteData.of(local, "site-1").rows()
     assert f"cannot use its rows: {name} has no column" in str(refused.value)
     assert "clinic-of-dr-x" not in str(refused.value)
-
-
-# --- labels: they stay at the site ---
-
-
-@given(st.lists(st.integers(-1, 2**40), min_size=1))
-def test_labels_are_read_back_as_they_were_written(tmp_path_factory, labels):
-    folder = tmp_path_factory.getbasetemp()
-    write_labels(folder, np.array(labels, dtype=np.int64))
-    found = read_labels(folder)
-    assert found.dtype == np.int64
-    assert found.tolist() == labels
-
-
-def test_labels_are_a_plain_table_in_the_order_of_the_rows(tmp_path):
-    write_labels(tmp_path, np.array([2, 0, 1]))
-    assert (tmp_path / LABELS_FILE).read_text() == "row,label\n0,2\n1,0\n2,1\n"
-
-
-@pytest.mark.skipif(os.name != "posix", reason="Windows has no modes of files")
-@pytest.mark.parametrize("older", [False, True])
-def test_labels_are_for_the_sites_own_account_only(tmp_path, older):
-    path = tmp_path / LABELS_FILE
-    if older:
-        path.write_text("row,label\n" * 50)
-        path.chmod(0o644)
-    mask = os.umask(0)
-    try:
-        write_labels(tmp_path, np.array([1, 2]))
-    finally:
-        os.umask(mask)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert read_labels(tmp_path).tolist() == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("text", "ours"), [(None, True), ("row,label\n0,1\n", True), ("id,truth\n1,2\n", False), ("", False)]
-)
-def test_only_our_own_labels_are_written_over(tmp_path, text, ours):
-    path = tmp_path / "labels.csv"
-    if text is not None:
-        path.write_text(text)
-    assert is_labels_file(path) is ours

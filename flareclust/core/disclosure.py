@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from flareclust.core.pieces import pieces
 from flareclust.errors import Refusal
 from flareclust.typing import BoolArray, FloatArray, IntArray
 
@@ -28,11 +29,13 @@ def describable(data: FloatArray, labels: IntArray, centroids: FloatArray, min_c
     first = np.zeros(k, dtype=np.int64)
     present, where = np.unique(labels[used], return_index=True)
     first[present] = np.flatnonzero(used)[where]
-    differs = np.zeros(len(data), dtype=bool)
-    differs[used] = (data[used] != data[first[labels[used]]]).any(axis=1)
-    varied = np.bincount(labels[differs], minlength=k) > 0
-    is_row = np.zeros(k, dtype=bool)
-    is_row[labels[used][(np.abs(data[used] - centroids[labels[used]]) <= _rounding(data)).all(axis=1)]] = True
+    varied, is_row = np.zeros(k, dtype=bool), np.zeros(k, dtype=bool)
+    rounding, examples = _rounding(data), data[first]
+    for part in pieces(*data.shape):
+        own = labels[part][used[part]]
+        rows = data[part][used[part]]
+        varied[own[(rows != examples[own]).any(axis=1)]] = True
+        is_row[own[(np.abs(rows - centroids[own]) <= rounding).all(axis=1)]] = True
     mask: BoolArray = (counts >= min_count) & varied & ~is_row
     return mask
 
@@ -55,10 +58,20 @@ def along_one_column(data: FloatArray, labels: IntArray, k: int) -> BoolArray:
 
     Of such a cluster the centroid and the distance of a row are the row: there are two places that far away.
     """
-    return np.array([int((np.ptp(data[labels == r], axis=0) > 0).sum()) <= 1 for r in range(k)])
+    d = data.shape[1]
+    least, largest = np.full((k, d), np.inf), np.full((k, d), -np.inf)
+    for part in pieces(*data.shape):
+        for r in np.unique(labels[part][labels[part] >= 0]):
+            rows = data[part][labels[part] == r]
+            least[r] = np.minimum(least[r], rows.min(axis=0))
+            largest[r] = np.maximum(largest[r], rows.max(axis=0))
+    few: BoolArray = (largest > least).sum(axis=1) <= 1
+    return few
 
 
 def _rounding(data: FloatArray) -> FloatArray:
     """Return by how much the mean of some of the rows (n, d) can be wrong through rounding, per column (d,)."""
-    rounding: FloatArray = 1e-12 * np.ptp(data, axis=0) + 8 * np.finfo(np.float64).eps * np.abs(data).max(axis=0)
+    least, largest = data.min(axis=0), data.max(axis=0)
+    size = np.maximum(np.abs(least), np.abs(largest))
+    rounding: FloatArray = 1e-12 * (largest - least) + 8 * np.finfo(np.float64).eps * size
     return rounding

@@ -3,7 +3,8 @@
 Every kernel is serial, releases the GIL, writes into arrays it was given and adds in a fixed order, so a result
 depends on nothing but the input: not on threads, not on how often it was called. Arrays are C-contiguous, aligned,
 writeable float64 or int64. `as_matrix`, `as_weights` and `as_labels` bring a caller's arrays into this form, because
-numba compiles a kernel again for every other form (a read-only array is one). Kernels do not check their input.
+numba compiles a kernel again for every other form (a read-only array is one). Rows in a mapped file stay where they are,
+and a kernel is compiled again for them: a copy might not fit in memory. Kernels do not check their input.
 
 Rows are taken in tiles, stored feature by feature: distances of a whole tile to one point are then independent
 sums over the features, which the compiler vectorises without reordering any of them.
@@ -15,6 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike
 
+from flareclust.core.pieces import all_finite, is_mapped
 from flareclust.errors import UserError
 from flareclust.typing import FloatArray, IntArray
 
@@ -39,9 +41,8 @@ def as_matrix(values: ArrayLike, name: str = "X") -> FloatArray:
         )
     if matrix.shape[1] == 0:
         raise UserError(f"{name} must have at least one feature, got shape {matrix.shape}")
-    finite = np.isfinite(matrix)
-    if not finite.all():
-        bad = int((~finite).any(axis=1).sum())
+    if not all_finite(matrix):
+        bad = int((~np.isfinite(matrix)).any(axis=1).sum())
         raise UserError(f"{name} must be finite, got NaN or infinity in {bad} of {len(matrix)} rows; drop or fill them")
     return matrix
 
@@ -97,7 +98,8 @@ def as_count(value: int, name: str, most: int | None = None) -> int:
 
 def _as_form(values: ArrayLike, name: str) -> FloatArray:
     try:
-        return np.require(values, np.float64, ["C", "A", "W", "E"])
+        mapped = isinstance(values, np.ndarray) and is_mapped(values)
+        return np.require(values, np.float64, ["C", "A", "E"] if mapped else ["C", "A", "W", "E"])
     except (TypeError, ValueError) as error:
         raise UserError(f"{name} must be an array of numbers, got {type(values).__name__}: {error}") from None
 

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from flareclust.core import kernels
 from flareclust.core.kernels import as_centroids, as_count, as_labels, as_matrix, as_weights
+from flareclust.core.pieces import pieces, variances
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.errors import Aborted, UserError
 from flareclust.typing import AbortCheck, FloatArray, IntArray, never
@@ -156,10 +157,21 @@ def cluster_statistics(X: ArrayLike, labels: ArrayLike, centroids: ArrayLike) ->
     """
     X = as_matrix(X)
     centroids = as_centroids(centroids, X.shape[1])
-    k = len(centroids)
-    labels = as_labels(labels, len(X), k)
+    labels = as_labels(labels, len(X), len(centroids))
     squared = np.empty(len(X))
     kernels.own_distances(X, centroids, labels, squared)
+    return _statistics(labels, squared, len(centroids))
+
+
+def member_statistics(X: FloatArray, labels: IntArray, centroids: FloatArray) -> Statistics:
+    """Return `cluster_statistics` of the rows (n, d) whose label is not -1, without a copy of them."""
+    member = labels >= 0
+    squared = np.empty(len(X))
+    kernels.own_distances(as_matrix(X), as_centroids(centroids, X.shape[1]), np.maximum(labels, 0), squared)
+    return _statistics(labels[member], squared[member], len(centroids))
+
+
+def _statistics(labels: IntArray, squared: FloatArray, k: int) -> Statistics:
     distances = np.sqrt(squared)
     largest = np.zeros(k)
     np.maximum.at(largest, labels, distances)
@@ -184,9 +196,10 @@ def settle(X: FloatArray, found: Clustering) -> Clustering:
     a centroid can describe fewer rows than its cluster has, down to a single one, and must not be sent as it is.
     """
     origin = X.mean(axis=0)
-    means = np.column_stack([sums_by_label(found.labels, x, len(found.counts)) for x in (X - origin).T])
-    centroids = origin + means / found.counts[:, None]
-    return found._replace(centroids=centroids, inertia=float(((X - centroids[found.labels]) ** 2).sum()))
+    sums = [sums_by_label(found.labels, x - o, len(found.counts)) for x, o in zip(X.T, origin, strict=True)]
+    centroids = origin + np.column_stack(sums) / found.counts[:, None]
+    squares = (float(((X[part] - centroids[found.labels[part]]) ** 2).sum()) for part in pieces(*X.shape))
+    return found._replace(centroids=centroids, inertia=sum(squares))
 
 
 def _lloyd(
@@ -198,7 +211,7 @@ def _lloyd(
     centroids = start.copy()
     labels, squared = np.full(n, -1, np.int64), np.empty(n)  # -1: every row's label changes in the first iteration
     origin = X.mean(axis=0)
-    threshold = tol * float(X.var(axis=0).mean())
+    threshold = tol * float(variances(X).mean())
     per_call = max(1, _WORK_PER_CALL // (n * k * d))
     n_iter, status = 0, kernels.MOVING
     while n_iter < max_iter and status in (kernels.MOVING, kernels.RELOCATED):

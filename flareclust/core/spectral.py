@@ -19,6 +19,7 @@ import numpy as np
 
 from flareclust.core.blas import one_thread
 from flareclust.core.lloyd import Clustering, kmeans, lloyd, settle
+from flareclust.core.pieces import means_of, pieces
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.typing import AbortCheck, BoolArray, FloatArray, never
 
@@ -53,7 +54,10 @@ def project(data: FloatArray, k: int) -> FloatArray:
 
 def trusted_rows(projected: FloatArray, seeds: FloatArray) -> list[BoolArray]:
     """Return the rows of each S_r (n,): those at most a third as far from seed r as from any other (step 3)."""
-    distances = np.column_stack([np.sqrt(((projected - seed) ** 2).sum(axis=1)) for seed in seeds])
+    distances = np.empty((len(projected), len(seeds)))
+    for part in pieces(*projected.shape):
+        for r, seed in enumerate(seeds):
+            distances[part, r] = np.sqrt(((projected[part] - seed) ** 2).sum(axis=1))
     nearest = distances.argmin(axis=1)
     two = np.partition(distances, 1, axis=1)[:, :2] if len(seeds) > 1 else np.full((len(distances), 2), np.inf)
     members = []
@@ -66,5 +70,5 @@ def trusted_rows(projected: FloatArray, seeds: FloatArray) -> list[BoolArray]:
 
 def _from_centers(data: FloatArray, projected: FloatArray, centers: FloatArray, aborted: AbortCheck) -> Clustering:
     """Run steps 3 and 4 from centers nu of the projected rows."""
-    starts = np.stack([data[row].mean(axis=0) for row in trusted_rows(projected, centers)])
+    starts = np.stack([means_of(data, row) for row in trusted_rows(projected, centers)])
     return settle(data, lloyd(data, starts, tol=0.0, aborted=aborted))

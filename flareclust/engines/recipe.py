@@ -15,7 +15,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.engines.workspace import allow_classes
 from flareclust.errors import UserError
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.sites import write_config
+from flareclust.site_config import write_config
 
 
 class ClusteringRecipe(Recipe):

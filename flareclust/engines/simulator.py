@@ -26,9 +26,10 @@ from flareclust.engines.workspace import allow_classes
 from flareclust.errors import JobFailed, UserError
 from flareclust.executors.base import TRACEBACK_FILE
 from flareclust.federation import OnRound, quorum
+from flareclust.labels import LABELS_FILE, read_labels
 from flareclust.outcome import SUMMARY, Outcome, read, read_rounds
 from flareclust.registry import Algorithm
-from flareclust.sites import LABELS_FILE, read_labels, write_config
+from flareclust.site_config import write_config
 from flareclust.tables import Rows, Table
 from flareclust.typing import Reading
 

@@ -1,0 +1,55 @@
+"""How long the certificates of a kit hold. NVFlare does not say why a participant with an expired one, or with a clock
+before its beginning, cannot connect: it waits without a word.
+"""
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from cryptography import x509
+
+#: A kit that ends within so many days is worth a hint.
+SOON = timedelta(days=30)
+
+
+def certificate_problem(kit: Path, now: datetime | None = None) -> str | None:
+    """Return why a kit's certificates cannot be used now, in words that follow the kit's name; None if they can.
+
+    Args:
+        kit: the folder with startup/.
+        now: with a time zone; the machine's clock by default.
+    """
+    now = now or datetime.now(timezone.utc)
+    for file in _certificates(kit):
+        begins, ends = _validity(file)
+        if now < begins:
+            return (
+                f"has a certificate ({file.name}) that begins {_said(begins)}, and the clock here says {_said(now)}: set the "
+                "clock (NTP); until then it connects to nobody, and NVFlare does not say why"
+            )
+        if now > ends:
+            return f"has a certificate ({file.name}) that ended {_said(ends)}; provision anew and hand out the new kits"
+    return None
+
+
+def ends_soon(kit: Path, now: datetime | None = None) -> str | None:
+    """Return a hint where a certificate of the kit ends within `SOON`."""
+    now = now or datetime.now(timezone.utc)
+    ends = [(_validity(file)[1], file.name) for file in _certificates(kit)]
+    if not ends or min(ends)[0] - now > SOON:
+        return None
+    when, name = min(ends)
+    return f"the certificate {name} ends {_said(when)}; ask for a new kit before that"
+
+
+def _certificates(kit: Path) -> list[Path]:
+    startup = kit / "startup"
+    return sorted([*startup.glob("*.crt"), *startup.glob("rootCA.pem")])
+
+
+def _validity(file: Path) -> tuple[datetime, datetime]:
+    certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+
+
+def _said(when: datetime) -> str:
+    return when.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,71 @@
+"""What the files of a site's kit allow: which classes and whose code jobs may bring, what is streamed, who can read what."""
+
+import json
+import platform
+import stat
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from flareclust.engines.workspace import PREFIX, resources_of
+from flareclust.site_config import CONFIG_FILE
+from flareclust.version import __version__
+
+_RIGHTS = "authorization.json"
+
+
+def versions() -> str:
+    """Return the versions that must be the same everywhere, or nearly so, in a line."""
+    packages = ", ".join(f"{name} {version(name)}" for name in ("nvflare", "numpy"))
+    return f"flareclust {__version__}, {packages}, Python {platform.python_version()}"
+
+
+def policies(local: Path) -> dict[str, str]:
+    """Return what a site's folder `local` says jobs may do, a line for each subject."""
+    resources = _json(resources_of(local))
+    classes = [str(prefix) for prefix in resources.get("class_allow_list", [])]
+    return {
+        "classes": "flareclust allowed" if PREFIX in classes else "flareclust not allowed",
+        "error texts": "stay here" if resources.get("allow_log_streaming", True) is False else "may go to the server",
+        "code in jobs": _byoc(local),
+        "filters": "in local/privacy.json" if (local / "privacy.json").exists() else "none (no local/privacy.json)",
+    }
+
+
+def hints(local: Path) -> list[str]:
+    """Return what somebody at the site may want to change in the kit with this folder `local`, a sentence each."""
+    found = []
+    file = resources_of(local)
+    if PREFIX not in _json(file).get("class_allow_list", []):
+        found.append(f"{PREFIX!r} is not among the classes allowed in {file.name}: flareclust site allow")
+    own = [local / CONFIG_FILE, *sorted((local.parent / "startup").glob("*.key"))]
+    if open_ := [path for path in own if path.exists() and _others_read(path)]:
+        names = ", ".join(str(path.relative_to(local.parent)) for path in open_)
+        found.append(f"other accounts of this machine can read {names}: chmod 600")
+    return found
+
+
+def _byoc(local: Path) -> str:
+    """Return which roles may submit jobs that bring code of their own."""
+    own = local / _RIGHTS
+    roles = _json(own if own.exists() else local / f"{_RIGHTS}.default").get("permissions")
+    if not isinstance(roles, Mapping):
+        return f"unknown (no local/{_RIGHTS})"
+    granted = {
+        role: rights.get("byoc", "none") if isinstance(rights, Mapping) else rights for role, rights in roles.items()
+    }
+    told = [f"{role} ({right})" for role, right in granted.items() if right != "none"]
+    return f"from {', '.join(told)}" if told else "from nobody"
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _others_read(path: Path) -> bool:
+    return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))

@@ -1,0 +1,174 @@
+"""npy and npz: a 2-D array, and from npz the names of its columns and the ids of its rows."""
+
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from flareclust.core.pieces import pieces
+from flareclust.errors import UserError
+from flareclust.tables_formats import Names, Piece, Size, Source, listed, no_id
+from flareclust.typing import Array
+
+_ZIP = b"PK"
+
+
+def npz_arrays(file: Path, keys: Sequence[str], *, where: str = "") -> dict[str, Array]:
+    """Return those arrays of an npz file that are named in `keys`; what is not there is left out.
+
+    Raises:
+        UserError: the file is no npz file, is damaged, or holds objects.
+    """
+    with _numpy_errors(where or str(file)), np.load(file, allow_pickle=False) as stored:
+        return {key: stored[key] for key in keys if key in stored.files}
+
+
+@contextmanager
+def _numpy_errors(place: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError:  # a ValueError, too, but one that already says what is wrong
+        raise
+    except (ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
+        raise UserError(
+            f"{place} is not a NumPy file of plain numbers, or it is damaged; arrays of objects and pickles are not "
+            "read. Write it again with np.save or np.savez and X.astype(float)"
+        ) from None
+
+
+@contextmanager
+def open_numpy(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
+    """Open an npy or npz file; what is in it says which."""
+    with file.open("rb") as stream:
+        zipped = stream.read(2) == _ZIP
+    if zipped:
+        with _numpy_errors(place), zipfile.ZipFile(file) as stored:
+            yield _npz_source(stored, id_name, place)
+        return
+    with _numpy_errors(place):
+        if id_name is not None:
+            raise no_id(place)
+        rows = _mapped(file)
+
+        def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
+            del positions  # there are no names to choose by
+            if rows.ndim != 2 or size.whole is None or 8 * rows.size <= size.whole:
+                yield Piece(np.load(file, allow_pickle=False))
+            else:
+                for part in pieces(len(rows), rows.shape[1], size.piece):
+                    yield Piece(np.array(rows[part]))
+
+        plain = rows.dtype == np.float64 and rows.flags.c_contiguous and rows.flags.aligned and rows.ndim == 2
+        yield Source(None, read, rows if plain else None)
+
+
+def _mapped(file: Path) -> Array:
+    """Return an npy file's array, mapped where that can be: not where it is empty."""
+    with file.open("rb") as stream:
+        shape, _, dtype = _header(stream)
+    if 0 in shape or dtype.itemsize == 0:
+        return np.asarray(np.load(file, allow_pickle=False))
+    mapped: Array = np.load(file, mmap_mode="r", allow_pickle=False)
+    return mapped
+
+
+class _Member:
+    """An array inside an npz file, read from its beginning to its end."""
+
+    def __init__(self, stored: zipfile.ZipFile, key: str) -> None:
+        self._stored, self._name = stored, f"{key}.npy"
+        with stored.open(self._name) as stream:
+            self.shape, self.fortran, self.dtype = _header(stream)
+
+    def whole(self) -> Array:
+        """Return all of it."""
+        with self._stored.open(self._name) as stream:
+            return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
+
+    def parts(self, step: int) -> Iterator[Array]:
+        """Give `step` entries of the first axis at a time."""
+        if self.fortran and len(self.shape) > 1:  # a row of it lies all over the file
+            yield self.whole()
+            return
+        row = int(np.prod(self.shape[1:], dtype=np.int64))
+        with self._stored.open(self._name) as stream:
+            _header(stream)
+            for start in range(0, self.shape[0], step):
+                count = min(step, self.shape[0] - start)
+                wanted = count * row * self.dtype.itemsize
+                if len(data := stream.read(wanted)) != wanted:
+                    raise EOFError
+                yield np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
+            stream.read(1)  # the checksum is compared at the end of the member
+
+
+def _header(stream: IO[bytes] | zipfile.ZipExtFile) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read an array's shape, whether its columns lie together, and its dtype; ValueError for objects."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("objects")
+    return shape, fortran, dtype
+
+
+def _npz_source(stored: zipfile.ZipFile, id_name: str | None, place: str) -> Source:
+    keys = [name.removesuffix(".npy") for name in stored.namelist()]
+    rows = _npz_rows(stored, keys, id_name, place)
+    names: Names | None = None
+    if "columns" in keys:
+        labels = _Member(stored, "columns")
+        if len(rows.shape) != 2 or labels.dtype.kind != "U" or labels.shape != rows.shape[1:]:
+            raise UserError(
+                f"{place}: `columns` must be one string per column of X {rows.shape}, got {labels.dtype} {labels.shape}"
+            )
+        names = tuple(map(str, labels.whole()))
+    ids, own = _ids_of(stored, keys, names, rows, id_name, place)
+    others = None if names is None else [j for j in range(len(names)) if j != own]
+
+    def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
+        taken = others if positions is None else [(others or [])[j] for j in positions]
+        every = names is None or taken == list(range(len(names)))
+        if len(rows.shape) != 2:  # of the right shape and without memory, for the checks to refuse
+            yield Piece(np.broadcast_to(np.zeros((), rows.dtype), rows.shape))
+            return
+        n, d = rows.shape
+        whole = n == 0 or size.whole is None or 8 * n * d <= size.whole
+        step = max(1, n if whole else size.piece // (8 * max(1, d)))
+        texts = None if ids is None else ids.parts(step)
+        for X in [rows.whole()] if whole else rows.parts(step):
+            found = X[:, own] if own is not None else None
+            if texts is not None:
+                found = ids.whole() if ids is not None and len(X) == n else next(texts)
+            yield Piece(X if every else X[:, taken], found)
+
+    return Source(None if names is None else tuple(names[j] for j in others or []), read)
+
+
+def _npz_rows(stored: zipfile.ZipFile, keys: list[str], id_name: str | None, place: str) -> _Member:
+    if "X" in keys:
+        return _Member(stored, "X")
+    flat = [member for key in keys if key != id_name and len((member := _Member(stored, key)).shape) == 2]
+    if len(flat) != 1:
+        raise UserError(f"{place}: expected an array `X` or exactly one 2-D array, got {listed(keys)}; name one `X`")
+    return flat[0]
+
+
+def _ids_of(
+    stored: zipfile.ZipFile, keys: list[str], names: Names | None, rows: _Member, id_name: str | None, place: str
+) -> tuple[_Member | None, int | None]:
+    """Return the array of the ids, or which column they are."""
+    if id_name is None:
+        return None, None
+    if id_name in keys and id_name not in ("X", "columns"):
+        ids = _Member(stored, id_name)
+        if ids.shape != rows.shape[:1]:
+            raise UserError(f"{place}: the array of the ids must have one entry per row of X")
+        return ids, None
+    if names is None or id_name not in names:
+        raise no_id(place)
+    return None, names.index(id_name)

@@ -1,0 +1,330 @@
+"""What a site's configuration may name: files under its root, by name or pattern, with limits; and nothing else."""
+
+import os
+
+import numpy as np
+import psutil
+import pytest
+import yaml
+
+from flareclust.core.pieces import is_mapped
+from flareclust.errors import Refusal, UserError
+from flareclust.site_config import CONFIG_FILE, write_config, write_site
+from flareclust.site_files import folder_of
+from flareclust.sites import SiteData
+
+X = np.arange(12.0).reshape(6, 2)
+
+
+@pytest.fixture
+def local(tmp_path):
+    """The folder `local` of a site, inside one whose name nobody else may learn."""
+    folder = tmp_path / "clinic-of-dr-x" / "local"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def site(local, name="site-1", **keys):
+    (local / CONFIG_FILE).write_text(yaml.safe_dump(keys))
+    return SiteData.of(local, name)
+
+
+def refusal(data, *, owner=False):
+    with pytest.raises(Refusal) as refused:
+        data.table(reader_owns_them=owner)
+    text = str(refused.value)
+    assert "dr-x" not in text
+    assert "/" not in text
+    return text
+
+
+# --- the root ---
+
+
+def test_a_link_out_of_the_folder_that_the_path_names_is_refused(local, tmp_path):
+    np.save(tmp_path / "others.npy", X)
+    (local / "rows.npy").symlink_to(tmp_path / "others.npy")
+    text = refusal(site(local, path="rows.npy"))
+    assert text.startswith("cannot use its rows: rows.npy is not under the root")
+    assert "others" not in text
+
+
+def test_a_folder_linked_out_is_refused_and_a_wider_root_allows_it(local, tmp_path):
+    (tmp_path / "others").mkdir()
+    np.save(tmp_path / "others" / "a.npy", X)
+    (local / "data").symlink_to(tmp_path / "others")
+    assert "root" in refusal(site(local, path="data/a.npy", root="."))
+    assert "root" in refusal(site(local, path="*/a.npy"))
+    wide = site(local, path=str(local / "data" / "a.npy"), root=str(tmp_path))
+    np.testing.assert_array_equal(wide.rows(), X)
+
+
+def test_links_within_the_root_are_followed_also_where_the_root_is_a_link(local, tmp_path):
+    (tmp_path / "store" / "v2").mkdir(parents=True)
+    np.save(tmp_path / "store" / "v2" / "a.npy", X)
+    (tmp_path / "store" / "current.npy").symlink_to("v2/a.npy")
+    (local / "data").symlink_to(tmp_path / "store")
+    np.testing.assert_array_equal(site(local, path="data/current.npy").rows(), X)
+    np.testing.assert_array_equal(site(local, path="current.npy", root="data").rows(), X)
+
+
+@pytest.mark.parametrize("path", ["../outside.npy", "inner/../../outside.npy", "inner/../../*.npy", "{outside}"])
+def test_with_a_root_no_path_leads_out_of_it(local, path):
+    (local / "data" / "inner").mkdir(parents=True)
+    np.save(local / "data" / "rows.npy", X)
+    np.save(local / "outside.npy", X)
+    assert site(local, path="rows.npy", root="data").rows().shape == X.shape
+    path = path.format(outside=local / "outside.npy")
+    assert "outside.npy is not under the root" in refusal(site(local, path=path, root="data"))
+
+
+def test_a_root_is_no_prefix_of_a_name(local):
+    for folder in ("data", "data-of-others"):
+        (local / folder).mkdir()
+        np.save(local / folder / "rows.npy", X)
+    path = str(local / "data-of-others" / "rows.npy")
+    assert "root" in refusal(site(local, path=path, root="data"))
+
+
+def test_a_ring_of_links_and_a_broken_link_are_refused(local):
+    (local / "a.npy").symlink_to("b.npy")
+    (local / "b.npy").symlink_to("a.npy")
+    (local / "broken.npy").symlink_to("absent.npy")
+    assert "a.npy" in refusal(site(local, path="a.npy"))
+    assert "broken.npy: no such file" in refusal(site(local, path="broken.npy"))
+
+
+def test_the_link_is_not_read_again_after_it_was_checked(local, tmp_path):
+    """What is opened is the file that was found to lie under the root."""
+    np.save(local / "rows.npy", X)
+    (local / "link.npy").symlink_to("rows.npy")
+    (file,) = site(local, path="link.npy").files()
+    assert file.path == (local / "rows.npy").resolve()
+    assert file.place == "link.npy"
+
+
+def test_simulated_sites_may_link_to_anything(local, tmp_path):
+    np.save(tmp_path / "mine.npy", X)
+    (local / "link.npy").symlink_to(tmp_path / "mine.npy")
+    write_config(local, str(local / "link.npy"))
+    np.testing.assert_array_equal(SiteData.of(local, "site-1").rows(), X)
+    np.testing.assert_array_equal(SiteData(local / "link.npy").rows(), X)
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("/data/rows.csv", "/data"),
+        ("/data/*.csv", "/data"),
+        ("/data/20??/[ab]/*.csv", "/data"),
+        ("/data/**/x.csv", "/data"),
+        ("*.csv", "."),
+    ],
+)
+def test_the_folder_that_a_path_names_ends_where_the_pattern_begins(tmp_path, path, folder):
+    assert str(folder_of(type(tmp_path)(path))) == folder
+
+
+# --- patterns ---
+
+
+def test_files_are_joined_in_the_order_of_their_names(local):
+    for name in ("b.csv", "a.csv", "c.csv"):
+        (local / name).write_text(f"x,y\n{ord(name[0])},1\n")
+    (local / "d.txt").write_text("no table")
+    np.testing.assert_array_equal(site(local, path="*.csv").rows()[:, 0], [97, 98, 99])
+    np.testing.assert_array_equal(site(local, path="[ac].csv").rows()[:, 0], [97, 99])
+    (local / "2024").mkdir()
+    (local / "2024" / "z.csv").write_text("x,y\n5,1\n")
+    np.testing.assert_array_equal(site(local, path="**/*.csv").rows()[:, 0], [5, 97, 98, 99])
+
+
+def test_columns_in_another_order_are_read_by_name(local):
+    (local / "1.csv").write_text("x,y\n1,2\n")
+    (local / "2.csv").write_text("y,x\n4,3\n")
+    table = site(local, path="?.csv").table()
+    assert table.columns == ("x", "y")
+    np.testing.assert_array_equal(table.X, [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(site(local, path="?.csv", columns=["y"]).rows(), [[2], [4]])
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ("x,z\n3,4\n", "2.csv has other columns than 1.csv; on one side only: 'y', 'z'"),
+        ("x\n3\n", "2.csv has other columns than 1.csv; on one side only: 'y'"),
+        ("3,4\n5,6\n", "2.csv and 1.csv must both have names of columns, or neither"),
+        ("x,y\n3,\n", "2.csv: # cell is missing, NaN or infinite, first in row #, column 'y'"),
+        ("x,y\n", "2.csv has no rows below its header"),
+        ("", "2.csv is empty"),
+    ],
+)
+def test_the_file_that_differs_is_named(local, other, reason):
+    (local / "1.csv").write_text("x,y\n1,2\n")
+    (local / "2.csv").write_text(other)
+    assert reason in refusal(site(local, path="?.csv"))
+
+
+def test_arrays_without_names_must_be_as_wide(local):
+    np.save(local / "1.npy", X)
+    np.save(local / "2.npy", X[:, :1])
+    assert "2.npy has # columns where 1.npy has #" in refusal(site(local, path="?.npy"))
+    np.save(local / "2.npy", X + 1)
+    np.testing.assert_array_equal(site(local, path="?.npy").rows(), np.concatenate([X, X + 1]))
+
+
+def test_with_may_lack_all_files_must_lack_the_same_columns(local):
+    (local / "1.csv").write_text("x,y\n1,2\n")
+    (local / "2.csv").write_text("x\n3\n")
+    keys = {"path": "?.csv", "columns": ["x", "y", "z"], "agreement": "may-lack"}
+    assert "2.csv has other columns than 1.csv; on one side only: 'y'" in refusal(site(local, **keys))
+
+
+def test_exact_agreement_looks_at_every_file(local):
+    (local / "1.csv").write_text("x,y\n1,2\n")
+    (local / "2.csv").write_text("x,y,z\n1,2,3\n")
+    keys = {"path": "?.csv", "columns": ["x", "y"], "agreement": "exact"}
+    assert "on one side only: z" in refusal(site(local, **keys))
+    (local / "2.csv").write_text("y,x\n4,3\n")
+    np.testing.assert_array_equal(site(local, **keys).rows(), [[1, 2], [3, 4]])
+
+
+def test_a_pattern_without_files_and_one_with_a_folder_are_refused(local):
+    assert "*.csv: no file matches" in refusal(site(local, path="*.csv"))
+    (local / "a.csv").mkdir()
+    assert "a.csv is a folder" in refusal(site(local, path="*.csv"))
+
+
+def test_a_file_called_like_a_pattern_is_that_file(local):
+    np.save(local / "rows[1].npy", X)
+    np.save(local / "rows1.npy", X + 1)
+    np.testing.assert_array_equal(site(local, path="rows[1].npy").rows(), X)
+
+
+def test_the_sites_name_stands_in_patterns(local):
+    (local / "site-1").mkdir()
+    np.save(local / "site-1" / "a.npy", X)
+    np.testing.assert_array_equal(site(local, path="{site}/*.npy").rows(), X)
+
+
+@pytest.mark.parametrize("name", ["*", "site?", "[a]", "..", ".", "", "a/b", "a\\b", "a\0b"])
+def test_a_sites_name_chooses_no_other_file(local, name):
+    with pytest.raises(Refusal, match="name cannot stand in a path"):
+        site(local, name, path="{site}/rows.npy")
+    assert site(local, name, path="rows.npy").path == local / "rows.npy"
+
+
+# --- what else the configuration says ---
+
+
+def test_the_format_is_said_where_the_name_does_not_tell(local):
+    (local / "rows.dat").write_text("x,y\n1,2\n")
+    assert "unknown suffix '.dat'" in refusal(site(local, path="rows.dat"))
+    np.testing.assert_array_equal(site(local, path="rows.dat", format="csv").rows(), [[1, 2]])
+    (local / "rows").write_text("x,y\n1,2\n")
+    np.testing.assert_array_equal(site(local, path="rows", format="csv").rows(), [[1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("limits", "owner", "others"),
+    [
+        (
+            {"min_rows": 7},
+            "there are 6 rows, fewer than the min_rows of 7",
+            "there are # rows, fewer than the min_rows",
+        ),
+        ({"max_rows": 5}, "there are 6 rows, more than the max_rows of 5", "there are # rows, more than the max_rows"),
+    ],
+)
+def test_outside_its_limits_a_site_refuses_and_tells_no_number(local, limits, owner, others):
+    np.save(local / "rows.npy", X)
+    data = site(local, path="rows.npy", **limits)
+    assert owner in refusal(data, owner=True)
+    assert others in refusal(data)
+    assert "6" not in refusal(data)
+    assert "7" not in refusal(data)
+
+
+def test_within_its_limits_a_site_takes_part(local):
+    np.save(local / "rows.npy", X)
+    assert len(site(local, path="rows.npy", min_rows=6, max_rows=6).rows()) == 6
+
+
+@pytest.mark.parametrize(
+    ("said", "size"), [("4GB", 4 * 10**9), ("1.5 MiB", 3 * 2**19), ("64k", 64_000), (4096, 4096), ("1TB", 10**12)]
+)
+def test_memory_is_a_number_of_bytes_or_a_size(local, said, size):
+    assert site(local, path="rows.npy", memory=said).memory == size
+
+
+def test_by_default_rows_take_at_most_half_of_the_memory(local):
+    assert site(local, path="rows.npy").memory == psutil.virtual_memory().total // 2
+
+
+def test_more_rows_than_memory_are_mapped_and_the_same(local):
+    np.save(local / "rows.npy", X)
+    for memory, mapped in ((96, False), (95, True)):
+        rows = site(local, path="rows.npy", memory=memory).rows()
+        assert is_mapped(rows) is mapped
+        np.testing.assert_array_equal(rows, X)
+
+
+def test_the_scratch_folder_of_the_site_comes_before_that_of_the_job(local, tmp_path):
+    (local / "rows.csv").write_text("x\n" + "1\n" * 9)
+    keys = {"path": "rows.csv", "memory": 8}
+    assert is_mapped(site(local, **keys).table(scratch=local).X)
+    assert "scratch folder cannot take them (No such file" in refusal(site(local, scratch="gone", **keys))
+    with pytest.raises(Refusal, match="scratch folder cannot take them"):
+        site(local, **keys).table(scratch=tmp_path / "gone")
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"format": "xlsx"}, "format is none of npy, npz, csv"),
+        ({"format": 3}, "format is no text"),
+        ({"root": ["a"]}, "root is no text"),
+        ({"root": ""}, "root is no text"),
+        ({"id": 7}, "id is no text"),
+        ({"id": "age", "columns": ["age", "crp"]}, "id is among its columns"),
+        ({"min_rows": 0}, "min_rows is no whole number"),
+        ({"min_rows": True}, "min_rows is no whole number"),
+        ({"max_rows": "many"}, "max_rows is no whole number"),
+        ({"min_rows": 9, "max_rows": 8}, "max_rows is less than its min_rows"),
+        ({"memory": "much"}, 'memory is no size such as "4GB"'),
+        ({"memory": "4 XB"}, "memory is no size"),
+        ({"memory": -1}, "memory is no size"),
+        ({"memory": 0}, "memory is no size"),
+        ({"memory": True}, "memory is no size"),
+        ({"scratch": 1}, "scratch is no text"),
+        ({"labels": {}}, "labels is no text"),
+        ({"lables": "x"}, "unknown keys in local/flareclust.yaml: lables (did you mean 'labels'"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_key(local, keys, reason):
+    with pytest.raises(Refusal) as refused:
+        site(local, path="rows.npy", **keys)
+    assert reason in str(refused.value)
+    assert "dr-x" not in str(refused.value)
+
+
+def test_folders_are_relative_to_local_and_the_path_to_the_root(local):
+    data = site(local, path="rows.npy", root="../data", scratch="s", labels="/labels")
+    assert data.path == local / "../data" / "rows.npy"
+    assert (data.root, data.scratch, str(data.labels)) == (local / "../data", local / "s", "/labels")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no modes of files")
+def test_a_written_configuration_is_for_the_sites_account_and_read_back(local):
+    np.savez(local / "ä b.npz", X=X, columns=["x", "y"], pid=np.arange(6))
+    mask = os.umask(0)
+    try:
+        file = write_site(local, "ä b.npz", ["y"], id_name="pid", root=str(local), format="npz")
+    finally:
+        os.umask(mask)
+    assert file.stat().st_mode & 0o777 == 0o600
+    table = SiteData.of(local, "site-1").table()
+    assert table.columns == ("y",)
+    assert list(table.ids) == list("012345")
+    with pytest.raises(UserError, match="is there already"):
+        write_site(local, "other.npz")

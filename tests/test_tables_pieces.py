@@ -1,0 +1,281 @@
+"""Tables read piece by piece: the same rows, ids and messages as at once, and nothing left of the scratch file."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from flareclust import rows_on_disk
+from flareclust.core.pieces import is_mapped
+from flareclust.errors import UserError
+from flareclust.tables import File, Table, read_files
+
+NAMES = ("age", "height", "weight")
+SECRET = 271828.1828
+SUFFIXES = ("npy", "npz", "csv", "parquet", "feather", "arrow")
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    """A few rows at a time, so that small tables have many pieces."""
+    monkeypatch.setattr(rows_on_disk, "PIECE", 200)
+
+
+def write(folder: Path, suffix: str, frame: pd.DataFrame, name: str = "t") -> File:
+    path = folder / f"{name}.{suffix}"
+    match suffix:
+        case "npy":
+            np.save(path, frame.to_numpy())
+        case "npz":
+            np.savez_compressed(path, X=frame.to_numpy(), columns=np.array(list(frame.columns)))
+        case "csv":
+            frame.to_csv(path, index=False, float_format="%.17g")
+        case "parquet":
+            frame.to_parquet(path, row_group_size=17)
+        case "feather":
+            frame.to_feather(path, chunksize=17)
+        case "arrow":
+            table = pa.table(frame)
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table, max_chunksize=17)
+    return File(path, path.name)
+
+
+def frame(n: int = 100) -> pd.DataFrame:
+    X = np.random.default_rng(0).normal(size=(n, 3)) * 10.0 ** np.arange(-8, 10, 6)
+    return pd.DataFrame(X, columns=list(NAMES))
+
+
+def read(file: File | list[File], folder: Path, memory: int | None = 100, **how: object) -> Table:
+    return read_files(file if isinstance(file, list) else [file], memory=memory, scratch=folder, **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_rows_on_disk_are_those_in_memory_bit_for_bit(tmp_path, suffix):
+    file = write(tmp_path, suffix, frame())
+    there, here = read(file, tmp_path), read(file, tmp_path, None)
+    assert is_mapped(there.X)
+    assert not there.X.flags.writeable
+    assert there.X.flags.c_contiguous
+    assert not is_mapped(here.X)
+    np.testing.assert_array_equal(frame().to_numpy(), there.X)
+    np.testing.assert_array_equal(here.X, there.X)
+    assert there.columns == here.columns == (None if suffix == "npy" else NAMES)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES[1:])
+def test_columns_are_chosen_in_pieces_too(tmp_path, suffix):
+    table = read(write(tmp_path, suffix, frame()), tmp_path, columns=["weight", "age"])
+    assert is_mapped(table.X)
+    np.testing.assert_array_equal(frame().to_numpy()[:, [2, 0]], table.X)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "float32", ">f8", "bool"])
+def test_other_dtypes_and_orders_are_converted_on_the_way(tmp_path, dtype):
+    X = (np.arange(300).reshape(100, 3) % 7).astype(dtype)
+    for name, array in (("c", X), ("f", np.asfortranarray(X))):
+        np.save(tmp_path / f"{name}.npy", array)
+        np.savez(tmp_path / f"{name}.npz", X=array)
+        for suffix in ("npy", "npz"):
+            table = read(File(tmp_path / f"{name}.{suffix}", suffix, suffix), tmp_path)
+            assert table.X.dtype == np.float64
+            np.testing.assert_array_equal(X.astype(float), table.X)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize(
+    "holes",
+    [[(37, 1)], [(0, 0), (99, 2)], [(i, 1) for i in range(100)], [(i, j) for i in range(50, 100) for j in range(3)]],
+)
+def test_what_is_missing_is_told_in_the_same_words(tmp_path, suffix, holes):
+    data = frame()
+    for i, j in holes:
+        data.iloc[i, j] = np.nan
+    file = write(tmp_path, suffix, data)
+    texts = []
+    for memory in (None, 100):
+        with pytest.raises(UserError) as caught:
+            read(file, tmp_path, memory)
+        texts.append(str(caught.value))
+    first = min(holes)
+    assert texts[0] == texts[1]
+    assert f"{len(holes)} cell" in texts[0]
+    assert (
+        f"first in row {first[0] + 1}, column {first[1] + 1 if suffix == 'npy' else repr(NAMES[first[1]])};" in texts[0]
+    )
+    assert ("without any value" in texts[0]) is (len(holes) == 100)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather", "arrow", "csv"])
+def test_text_far_down_is_told_with_its_row(tmp_path, suffix):
+    data = frame().astype(object)
+    data["height"] = [None] * 60 + ["secret"] * 40
+    with pytest.raises(UserError, match=r"column 'height' is not numeric.*first in row 61;") as caught:
+        read(write(tmp_path, suffix, data), tmp_path)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_several_files_become_one_table(tmp_path, suffix):
+    parts = [write(tmp_path, suffix, frame().iloc[at : at + 30], f"part-{at:03}") for at in range(0, 100, 30)]
+    for memory in (None, 100, 1500):
+        table = read(parts, tmp_path, memory)
+        assert is_mapped(table.X) is (memory is not None)
+        np.testing.assert_array_equal(frame().to_numpy(), table.X)
+
+
+def test_a_damaged_member_is_noticed_in_pieces(tmp_path):
+    path = write(tmp_path, "npz", frame(1000)).path
+    stored = bytearray(path.read_bytes())
+    stored[len(stored) // 2] ^= 255
+    path.write_bytes(bytes(stored))
+    with pytest.raises(UserError, match=r"t\.npz is not a NumPy file of plain numbers, or it is damaged"):
+        read(File(path, "t.npz"), tmp_path)
+
+
+# --- the scratch file ---
+
+
+def scratch_files(folder: Path) -> list[os.stat_result]:
+    """Return what this process has open in a folder without a name."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            if os.readlink(link).startswith(str(folder)):
+                found.append(os.stat(link))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are looked up in Linux's /proc")
+def test_the_scratch_file_has_no_name_and_is_for_the_own_account(tmp_path, monkeypatch):
+    seen = []
+    write_rows = rows_on_disk.RowStore._write
+
+    def watched(store):
+        write_rows(store)
+        seen.extend(scratch_files(tmp_path / "scratch"))
+        assert list((tmp_path / "scratch").iterdir()) == []
+
+    monkeypatch.setattr(rows_on_disk.RowStore, "_write", watched)
+    (tmp_path / "scratch").mkdir()
+    table = read(write(tmp_path, "parquet", frame()), tmp_path / "scratch")
+    assert seen
+    assert {status.st_mode & 0o777 for status in seen} == {0o600}
+    assert {status.st_nlink for status in seen} == {0}
+    np.testing.assert_array_equal(frame().to_numpy(), table.X)
+    assert len(scratch_files(tmp_path / "scratch")) == 1, "the map keeps it"
+    del table
+    assert scratch_files(tmp_path / "scratch") == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are looked up in Linux's /proc")
+def test_nothing_is_left_of_the_scratch_file_after_an_error(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    data = frame()
+    data.iloc[99, 0] = np.nan
+    with pytest.raises(UserError, match="1 cell is missing"):
+        read(write(tmp_path, "parquet", data), tmp_path / "scratch")
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert scratch_files(tmp_path / "scratch") == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is played by Linux's /dev/full")
+def test_a_full_disk_is_told_in_plain_words(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", "r+b", buffering=0))  # noqa: SIM115
+    with pytest.raises(UserError, match=r"scratch folder cannot take them \(No space left on device\); see `memory`"):
+        read(write(tmp_path, "parquet", frame()), tmp_path)
+
+
+# --- ids ---
+
+
+def with_ids(values: list) -> pd.DataFrame:
+    data = frame(len(values))
+    data.insert(1, "pid", values)
+    return data
+
+
+@pytest.mark.parametrize("memory", [None, 100])
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather", "arrow"])
+@pytest.mark.parametrize("values", [[f"p,{i}" for i in range(100)], list(range(7000, 7100))])
+def test_ids_are_text_beside_the_rows(tmp_path, suffix, memory, values):
+    table = read(write(tmp_path, suffix, with_ids(values)), tmp_path, memory, id_name="pid")
+    assert table.columns == NAMES
+    assert list(table.ids) == list(map(str, values))
+    np.testing.assert_array_equal(frame().to_numpy(), table.X)
+    chosen = read(write(tmp_path, suffix, with_ids(values)), tmp_path, memory, id_name="pid", columns=["weight"])
+    np.testing.assert_array_equal(frame().to_numpy()[:, [2]], chosen.X)
+    assert list(chosen.ids) == list(map(str, values))
+
+
+@pytest.mark.parametrize("memory", [None, 100])
+def test_ids_in_npz_are_an_array_or_a_column(tmp_path, memory):
+    X, ids = frame().to_numpy(), np.arange(7000, 7100)
+    columns = np.array(["age", "pid", "height", "weight"])
+    np.savez(tmp_path / "array.npz", X=X, columns=np.array(NAMES), pid=np.array([f"p{i}" for i in ids]))
+    np.savez(tmp_path / "column.npz", X=np.insert(X, 1, ids, axis=1), columns=columns)
+    np.savez(tmp_path / "bare.npz", X=X, pid=ids)
+    for name, prefix, names in (("array", "p", NAMES), ("column", "", NAMES), ("bare", "", None)):
+        table = read(File(tmp_path / f"{name}.npz", f"{name}.npz"), tmp_path, memory, id_name="pid")
+        assert list(table.ids) == [f"{prefix}{i}" for i in ids]
+        assert table.columns == names
+        np.testing.assert_array_equal(X, table.X)
+
+
+def test_ids_of_several_files_follow_one_another(tmp_path):
+    files = [write(tmp_path, "csv", with_ids([f"{name}{i}" for i in range(40)]), name) for name in "ab"]
+    assert list(read(files, tmp_path, id_name="pid").ids) == [f"{name}{i}" for name in "ab" for i in range(40)]
+
+
+def test_a_stored_pandas_index_can_be_the_id(tmp_path):
+    with_ids([(7 * i) % 50 for i in range(50)]).set_index("pid").to_parquet(tmp_path / "t.parquet")
+    table = read(File(tmp_path / "t.parquet", "t.parquet"), tmp_path, id_name="pid")
+    assert table.columns == NAMES
+    assert list(table.ids) == [str((7 * i) % 50) for i in range(50)]
+
+
+def test_categories_and_text_with_line_ends_are_ids(tmp_path):
+    values = [f"p\n{i % 5}" for i in range(50)]
+    file = write(tmp_path, "parquet", with_ids(values).astype({"pid": "category"}))
+    assert list(read(file, tmp_path, id_name="pid").ids) == values
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_table_without_the_id_column_does_not_tell_its_name(tmp_path, suffix):
+    file = write(tmp_path, suffix, frame())
+    with pytest.raises(UserError, match="has no column of the name that `id`") as caught:
+        read(file, tmp_path, id_name="insurance_number")
+    assert "insurance" not in str(caught.value)
+
+
+def test_the_id_is_not_among_the_columns_that_a_message_lists(tmp_path):
+    file = write(tmp_path, "csv", with_ids([f"{SECRET}" for _ in range(50)]))
+    with pytest.raises(UserError, match=r"no column 'wight'.*it has 'age', 'height', 'weight'$") as caught:
+        read(file, tmp_path, id_name="pid", columns=["wight"])
+    assert "pid" not in str(caught.value)
+    assert "271828" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather"])
+def test_a_missing_id_is_refused_with_its_row(tmp_path, suffix):
+    values = [f"{SECRET}-{i}" for i in range(100)]
+    values[70] = None
+    with pytest.raises(UserError, match=rf"t.{suffix}: an id is missing, first in row 71;") as caught:
+        read(write(tmp_path, suffix, with_ids(values)), tmp_path, id_name="pid")
+    assert "271828" not in str(caught.value)
+
+
+def test_ids_are_not_in_what_a_table_shows_of_itself(tmp_path):
+    table = read(write(tmp_path, "csv", with_ids([f"patient {i}" for i in range(50)])), tmp_path, id_name="pid")
+    assert "patient" not in repr(table)
+
+
+def test_an_array_of_ids_must_be_as_long_as_the_rows(tmp_path):
+    np.savez(tmp_path / "t.npz", X=frame().to_numpy(), pid=np.arange(99))
+    with pytest.raises(UserError, match="one entry per row"):
+        read(File(tmp_path / "t.npz", "t.npz"), tmp_path, id_name="pid")
