@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -67,6 +68,9 @@ class ClusteringAggregator(Aggregator, ABC):
     def begin(self) -> Round:
         """Return what the first exchange sends: nothing, unless overridden."""
         return Round()
+
+    def read(self, folder: Path) -> None:
+        """Read the files that came with the job, before it begins; there are none, unless overridden."""
 
     @abstractmethod
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:

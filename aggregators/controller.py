@@ -12,20 +12,32 @@ from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask
 from nvflare.apis.controller_spec import Task as NVFlareTask
 from nvflare.apis.dxo import DXO, DataKind
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
+from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from flareclust import partial
 from flareclust.aggregators.base import ClusteringAggregator, unpack
 from flareclust.errors import FlareclustError
-from flareclust.executors.base import ROUND
+from flareclust.executors.base import NEEDS, ROUND
 from flareclust.federation import run_federation
 from flareclust.outcome import append_round, write
 from flareclust.replies import SiteReply
 from flareclust.typing import Message
-from flareclust.version import __version__
+from flareclust.version import __version__, fits
+
+#: Name and keys of what the controller tells whoever asks NVFlare for the statistics of a running job.
+LIVE, EXCHANGES, RECORDS, WAITING = "flareclust", "exchanges", "records", "waiting_for"
+
+#: Why a site is missing that NVFlare has lost.
+LOST = "was lost: its process, its machine or its network is gone"
+
+#: So many of the last records are told; who asks less often than that sees gaps until result.json.
+_TOLD = 50
 
 
 class ClusteringController(Controller):
@@ -39,6 +51,7 @@ class ClusteringController(Controller):
         task_timeout: seconds a site has for one task.
         assess: whether the final centroids go out for metrics and labels.
         task_check_period: seconds between two looks at the state of a task.
+        needs: the version of flareclust that server and sites must have, as `flareclust.version.fits` compares them; None for any.
     """
 
     def __init__(
@@ -50,6 +63,7 @@ class ClusteringController(Controller):
         task_timeout: int = 600,
         assess: bool = True,
         task_check_period: float = 0.05,
+        needs: str | None = None,
     ) -> None:
         super().__init__(task_check_period=task_check_period)
         self.algorithm = algorithm
@@ -59,6 +73,10 @@ class ClusteringController(Controller):
         self.task_timeout = task_timeout
         self.assess = assess
         self.task_check_period = task_check_period
+        self.needs = needs
+        self._records: list[Mapping[str, object]] = []
+        self._waiting: list[str] = []
+        self._lost: set[str] = set()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Find the aggregator."""
@@ -68,10 +86,28 @@ class ClusteringController(Controller):
                 f"component {self.aggregator_id!r} must be a ClusteringAggregator, got {type(aggregator).__name__}",
                 fl_ctx,
             )
+            return
+        aggregator.read(Path(fl_ctx.get_workspace().get_app_config_dir(fl_ctx.get_job_id())))
         self._aggregator = aggregator
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Tell who asks how far the job is, and note which sites NVFlare has lost."""
+        super().handle_event(event_type, fl_ctx)
+        if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
+            collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
+            if isinstance(collector, GroupInfoCollector):
+                told = {EXCHANGES: len(self._records), RECORDS: self._records[-_TOLD:], WAITING: sorted(self._waiting)}
+                collector.set_info(LIVE, told)
+        elif event_type == EventType.CLIENT_DISCONNECTED:
+            self._lost.add(str(fl_ctx.get_prop(FLContextKey.DISCONNECTED_CLIENT_NAME)))
+        elif event_type == EventType.CLIENT_RECONNECTED:
+            self._lost.discard(str(fl_ctx.get_prop(FLContextKey.RECONNECTED_CLIENT_NAME)))
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run the job; a failure that was foreseen stops it with its reason."""
+        if self.needs is not None and not fits(self.needs, __version__):
+            self.system_panic(f"the server has flareclust {__version__} where the job needs {self.needs}", fl_ctx)
+            return
         folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
         sites = [client.name for client in fl_ctx.get_engine().get_clients()]
 
@@ -80,6 +116,7 @@ class ClusteringController(Controller):
 
         def on_round(record: Mapping[str, object]) -> None:
             append_round(record, folder)
+            self._records.append(record)
             self.log_info(fl_ctx, f"{record['step']} {record['round']}: {len(record['sites'])} sites")  # type: ignore[arg-type]
 
         try:
@@ -127,18 +164,21 @@ class ClusteringController(Controller):
         def receive(client_task: ClientTask, fl_ctx: FLContext) -> None:
             message, problem = unpack(client_task.result)
             replies[client_task.client.name] = SiteReply(message, problem)
+            self._waiting = [site for site in self._waiting if site != client_task.client.name]
             client_task.result = None  # NVFlare keeps the task until the round ends; the arrays need not stay as long
 
+        self._waiting = list(sites)
         task = NVFlareTask(
             name=step,
-            data=DXO(DataKind.WEIGHTS, data=dict(arrays), meta={ROUND: round_}).to_shareable(),
+            data=DXO(DataKind.WEIGHTS, data=dict(arrays), meta={ROUND: round_, NEEDS: self.needs}).to_shareable(),
             timeout=self.task_timeout,
             result_received_cb=receive,
         )
         self.broadcast_and_wait(task, fl_ctx, targets=list(sites), min_responses=len(sites), abort_signal=abort_signal)
         if abort_signal.triggered:
             raise _Stopped
-        return replies
+        gone = {site: SiteReply(problem=LOST, lost=True) for site in set(sites) - set(replies) if site in self._lost}
+        return replies | gone
 
 
 class _Stopped(Exception):

@@ -20,16 +20,26 @@ from flareclust.tables import check_rows
 from flareclust.typing import FloatArray
 
 
+class _Default(str):
+    """A default that can be told from the same word given by the caller."""
+
+    __slots__ = ()
+
+
+DEFAULT_DATA = _Default("digits")
+
+
 def run(
     algorithm: str,
-    data: str | Path | FloatArray | Mapping[str, Any] = "digits",
+    data: str | Path | FloatArray | Mapping[str, Any] = DEFAULT_DATA,
     k: int | str | None = None,
     *,
-    partition: str = "iid",
-    clients: int = 10,
+    partition: str | None = None,
+    clients: int | None = None,
     seed: int = 0,
     choose_by: str = "silhouette",
     engine: str = "inprocess",
+    kit: str | Path | None = None,
     track: bool = False,
     out: str | Path | None = None,
     columns: Sequence[str] | None = None,
@@ -43,14 +53,15 @@ def run(
     Args:
         algorithm: a name from `flareclust.algorithms()`, e.g. "feca".
         data: a data set's name, a table file, an array (n, d), or a mapping from site names to arrays (n_i, d) or
-            files; a mapping is not partitioned.
+            files; a mapping is not partitioned. By default "digits", and what the sites have where there are real ones.
         k: number of clusters, or a range such as "5..25" to choose from; may be left out for data sets whose number
             is known.
-        partition: how the rows are dealt to sites: "iid", "dirichlet:0.3", ...; see `flareclust.partition`.
-        clients: number of sites.
+        partition: how the rows are dealt to sites: "iid", "dirichlet:0.3", ...; see `flareclust.partition`. By default "iid".
+        clients: number of sites, by default 10.
         seed: of the partition and of the job.
         choose_by: how one k of a range is chosen: "silhouette", "davies-bouldin", "elbow" or "separation".
-        engine: "inprocess" or "simulator".
+        engine: "inprocess", "simulator", "poc" or "production"; the last two run on sites that are there already.
+        kit: for "production" the kit of the admin who submits the job, for "poc" its folder.
         track: whether to log an MLflow run; NVFlare engines then go through the Prefect flow.
         out: folder for the result's files; None for none (tracked runs then use `flareclust-runs/...`).
         columns: names of the columns to use, of data in files; None for all. Files of sites are read by name, whatever
@@ -75,11 +86,12 @@ def run(
     name = str(data) if isinstance(data, str | Path) else "own data"
     experiment = make_experiment(
         algorithm=algorithm,
-        data=name,
+        data=None if data is DEFAULT_DATA else name,
         k=k,
         partition="none" if isinstance(data, Mapping) else partition,
         clients=len(data) if isinstance(data, Mapping) else clients,
         seed=seed,
+        kit=None if kit is None else str(kit),
         choose_by=choose_by,
         engine=engine,
         columns=None if columns is None else tuple(columns),
@@ -92,7 +104,15 @@ def run(
 
 
 def make_experiment(**settings: Any) -> Experiment:
-    """Return the Experiment, or raise UserError with what is wrong in plain words; k may be a range "5..25"."""
+    """Return the Experiment, or raise UserError with what is wrong in plain words.
+
+    k may be a range "5..25"; None for data, partition, clients, columns or kit leaves them out.
+    """
+    for name in ("data", "partition", "clients", "columns", "kit"):
+        if settings.get(name, "") is None:
+            del settings[name]
+    if settings.get("engine") == "poc":
+        settings |= _of_poc(settings)
     if isinstance(settings.get("k"), str | tuple | list | range):
         settings["k"], settings["k_range"] = parse_k(settings["k"])
     try:
@@ -159,10 +179,27 @@ def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, o
 def _in_memory(experiment: Experiment, data: Any) -> Prepared | None:
     if isinstance(data, str | Path):
         return None
+    if experiment.engine in ("poc", "production"):
+        raise UserError(f"the sites of the engine {experiment.engine} have rows of their own; leave out data")
     if isinstance(data, Mapping):
         return prepare_sites(experiment, data)
     X = check_rows(data, where="data")
     return prepare(experiment, Dataset(name="own data", X=X))
+
+
+def _of_poc(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the running POC's sites have; raise UserError where something else was asked for."""
+    from flareclust import poc
+
+    federation = poc.find(Path(settings.get("kit") or poc.DEFAULT))
+    own = {"data": federation.data, "partition": federation.partition, "clients": federation.clients}
+    for name, value in own.items():
+        if settings.get(name, value) != value:
+            raise UserError(
+                f"the POC's sites have {name} {value}, not {settings[name]}; leave it out, or start another POC "
+                "(flareclust poc down, flareclust poc up)"
+            )
+    return own
 
 
 def _plain_words(problem: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from flareclust.cli_papers import papers
+from flareclust.cli_poc import poc_app
 from flareclust.cli_site import site_app
 from flareclust.cli_sweep import Interrupted, sweep
 from flareclust.errors import FlareclustError, UserError
@@ -32,6 +33,7 @@ jobs_app = typer.Typer(no_args_is_help=True, help="NVFlare jobs to deploy.")
 app.add_typer(data_app, name="data")
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(site_app, name="site")
+app.add_typer(poc_app, name="poc")
 
 #: Values that Python spells otherwise than JSON.
 PYTHON_WORDS = {"True": True, "False": False, "None": None}
@@ -48,11 +50,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 def run(
     algorithm: Annotated[str, typer.Argument(help="See `flareclust list`.")],
     data: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="A name from `flareclust data list` (with :pca10 its principal components), a file, a folder."
+            help="A name from `flareclust data list` (with :pca10 its principal components), a file, a folder; by default digits. Not for sites that have their own."
         ),
-    ] = "digits",
+    ] = None,
     k: Annotated[
         str | None,
         typer.Option("--k", help="Number of clusters, or a range 5..25 to choose from; known for the named data sets."),
@@ -61,17 +63,23 @@ def run(
         str, typer.Option(help="What chooses from a range of k: silhouette, davies-bouldin, elbow or separation.")
     ] = "silhouette",
     partition: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="iid, dirichlet:0.3, dirichlet-class:0.3, clusters:4, power:1.2, beta:0.1, owners (a site per known owner; --clients is not looked at); for different columns features-overlap:0.3, features-shared:0.1, har-a1 ...; or none: --data is a folder with a file per site."
+            help="iid (the default), dirichlet:0.3, dirichlet-class:0.3, clusters:4, power:1.2, beta:0.1, owners (a site per known owner; --clients is not looked at); for different columns features-overlap:0.3, features-shared:0.1, har-a1 ...; or none: --data is a folder with a file per site."
         ),
-    ] = "iid",
-    clients: Annotated[int, typer.Option(help="Number of sites.")] = 10,
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of sites; 10 by default.")] = None,
     columns: Annotated[
         str | None, typer.Option(help="Columns of the files to use, with commas; all by default.")
     ] = None,
     seed: Seed = 0,
-    engine: Annotated[str, typer.Option(help="simulator (NVFlare) or inprocess.")] = "",
+    engine: Annotated[
+        str,
+        typer.Option(help="simulator (NVFlare; the default), inprocess, poc (see `flareclust poc`), or production."),
+    ] = "",
+    kit: Annotated[
+        str | None, typer.Option(help="For production: the kit of the admin who submits the job. For poc: its folder.")
+    ] = None,
     settings: Settings = [],  # noqa: B006 - typer reads the default, nothing changes it
     min_sites: Annotated[int | None, typer.Option(help="Sites a round needs; more than half by default.")] = None,
     task_timeout: Annotated[int, typer.Option(help="Seconds a site has for one task.")] = 600,
@@ -96,6 +104,7 @@ def run(
         clients=clients,
         seed=seed,
         engine=chosen,
+        kit=kit,
         columns=split_names(columns),
         params=parse_settings(settings),
         min_sites=min_sites,
@@ -171,8 +180,14 @@ def jobs_export(
 @app.command()
 def assign(
     result: Annotated[Path, typer.Argument(help="Folder with result.npz and result.json.")],
-    data: Annotated[Path, typer.Option(help="The late site's file.")],
-    site: Annotated[str, typer.Option(help="The late site's name.")] = "late-site",
+    data: Annotated[Path | None, typer.Option(help="The late site's file, if it is here.")] = None,
+    kit: Annotated[
+        Path | None,
+        typer.Option(help="Where the rows are at the site: the kit of an admin who submits a job for it."),
+    ] = None,
+    site: Annotated[
+        str, typer.Option(help="The late site's name; with --kit, as it is connected, and several with commas.")
+    ] = "late-site",
     columns: Annotated[
         str | None, typer.Option(help="Columns to use, with commas; those of the result by default.")
     ] = None,
@@ -187,8 +202,17 @@ def assign(
 ) -> None:
     """Place a late site's rows in the clusters of a finished federation, without asking the other sites."""
     from flareclust import report
+
+    if (data is None) == (kit is None):
+        raise UserError("say either --data FILE, for a file that is here, or --kit KIT, for a site of the federation")
+    if kit is not None:
+        from flareclust.engines.placing import place_at
+
+        report.print_placed(place_at(result, kit, split_names(site) or ()))
+        return
+    assert data is not None
+    from flareclust.labels import LABELS_FILE, is_labels_file, write_labels
     from flareclust.late import place_file
-    from flareclust.sites import LABELS_FILE, is_labels_file, write_labels
 
     labels = place_file(result, data, site, split_names(columns), salt)
     try:

@@ -15,15 +15,30 @@ def site_init(
     kit: Kit,
     rows: Annotated[
         str,
-        typer.Option("--rows", help="The file with the rows, as seen from here; {site} stands for the site's name."),
+        typer.Option(
+            "--rows",
+            help="The file with the rows, or a pattern in quotes, as seen from here; {site} stands for the site's name.",
+        ),
     ],
     columns: Annotated[str | None, typer.Option(help="Columns to use, with commas; all by default.")] = None,
+    id_name: Annotated[
+        str | None, typer.Option("--id", help="The column with ids: no feature, but in the labels file.")
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(help="Folder under which the files must lie, links followed; by default the one --rows names."),
+    ] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="Of the files, where their names do not tell: csv, parquet, ...")
+    ] = None,
 ) -> None:
     """Write local/flareclust.yaml, which says where the site's rows are."""
     from flareclust.cli import split_names
     from flareclust.site_check import init
 
-    typer.echo(init(kit, str(Path(rows).absolute()), split_names(columns)))
+    within = None if root is None else str(root.absolute())
+    path = str(Path(rows).absolute())
+    typer.echo(init(kit, path, split_names(columns), id_name=id_name, root=within, format=form))
 
 
 @site_app.command("check")
@@ -38,9 +53,17 @@ def site_check(
 
 
 @site_app.command("allow")
-def site_allow(kit: Kit) -> None:
-    """Add flareclust to the classes that jobs may load at the site."""
-    from flareclust.engines.workspace import allow_classes
+def site_allow(
+    kit: Kit,
+    log_streaming: Annotated[
+        bool, typer.Option("--log-streaming", help="Let the site's error texts go to the server.")
+    ] = False,
+) -> None:
+    """Allow flareclust's classes in a kit of a site or a server, and set what makes its jobs end well."""
+    from flareclust.engines.workspace import Settings, prepare_site
     from flareclust.site_check import local_of
 
-    typer.echo(allow_classes(local_of(kit)))
+    file, changes = prepare_site(local_of(kit), Settings(allow_log_streaming=log_streaming))
+    typer.echo(file)
+    for change in changes or ["nothing to change"]:
+        typer.echo(f"  {change}")

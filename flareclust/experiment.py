@@ -18,12 +18,12 @@ from flareclust.engines.pooled import run_pooled
 from flareclust.errors import JobFailed, UserError
 from flareclust.federation import IN_ASSESSMENT, OnRound
 from flareclust.flows.config import Experiment
+from flareclust.labels import LABELS_FILE, read_labels
 from flareclust.metrics import sigma, truth_metrics
 from flareclust.outcome import Outcome
 from flareclust.prepare import Prepared, arrays_of, names_of, tables_of
 from flareclust.result import Result
 from flareclust.round_metrics import with_round_metrics
-from flareclust.sites import LABELS_FILE
 from flareclust.truth_partial import partial_truth
 from flareclust.typing import FloatArray, IntArray
 from flareclust.version import __version__
@@ -43,16 +43,24 @@ FILES = (
 )
 
 
-def submit(experiment: Experiment, prepared: Prepared, on_round: OnRound = lambda record: None) -> Outcome:
+def submit(
+    experiment: Experiment, prepared: Prepared, on_round: OnRound = lambda record: None, token: str | None = None
+) -> Outcome:
     """Run the federation in the experiment's engine; with a range of k, first the one that chooses.
+
+    Args:
+        experiment: what was asked.
+        prepared: what it runs on.
+        on_round: gets a record per exchange.
+        token: of this experiment, the same when it is tried again; a provisioned federation then finds its job.
 
     Raises:
         JobFailed: it started and did not reach a result.
         UserError: a setting is wrong.
     """
-    if experiment.min_sites is not None and experiment.min_sites > len(prepared.sites):
+    if prepared.sites and experiment.min_sites is not None and experiment.min_sites > len(prepared.sites):
         raise UserError(f"min_sites={experiment.min_sites} is more than the {len(prepared.sites)} sites that there are")
-    outcome = _chosen_and_run(experiment, prepared, on_round)
+    outcome = _chosen_and_run(experiment, prepared, on_round, token)
     _check_enough_rows(prepared)
     return outcome
 
@@ -60,36 +68,30 @@ def submit(experiment: Experiment, prepared: Prepared, on_round: OnRound = lambd
 def _check_enough_rows(prepared: Prepared) -> None:
     """Raise JobFailed where k was more than all rows there are, and the sites did not mind; files are left to them."""
     sizes = [len(rows) for rows in prepared.sites.values() if not isinstance(rows, Path)]
-    if len(sizes) == len(prepared.sites) and prepared.k > sum(sizes):
+    if sizes and len(sizes) == len(prepared.sites) and prepared.k > sum(sizes):
         raise JobFailed(f"k={prepared.k} is more than the {sum(sizes)} rows of all sites together; give a smaller k")
 
 
-def _chosen_and_run(experiment: Experiment, prepared: Prepared, on_round: OnRound) -> Outcome:
+def _chosen_and_run(experiment: Experiment, prepared: Prepared, on_round: OnRound, token: str | None) -> Outcome:
     """Run the algorithm with its k, or with the one that is chosen first."""
     params, k = experiment.params, prepared.k
+
+    def run(name: str, params: Mapping[str, Any], k: int, *, assess: bool = True) -> Outcome:
+        own = None if token is None else f"{token}-{name}-{k}"
+        return _run(experiment, prepared, name, params, _options(experiment, k, assess=assess), on_round, own)
+
     if experiment.k_range is None:
-        return with_round_metrics(_run(experiment, prepared, experiment.algorithm, params, k, on_round), prepared)
+        return with_round_metrics(run(experiment.algorithm, params, k), prepared)
     choosing = choice.settings(experiment.k_range, experiment.choose_by, params)
     if experiment.algorithm == choice.CHOOSER:
-        return _run(experiment, prepared, choice.CHOOSER, {**params, **choosing}, k, on_round)
-    chosen = _run(experiment, prepared, choice.CHOOSER, choosing, k, on_round, assess=False)
+        return run(choice.CHOOSER, {**params, **choosing}, k)
+    chosen = run(choice.CHOOSER, choosing, k, assess=False)
     k = choice.chosen_k(chosen.arrays) or k
-    run = _run(experiment, prepared, experiment.algorithm, params, k, on_round)
-    return choice.joined(chosen, with_round_metrics(run, prepared))
+    return choice.joined(chosen, with_round_metrics(run(experiment.algorithm, params, k), prepared))
 
 
-def _run(
-    experiment: Experiment,
-    prepared: Prepared,
-    name: str,
-    params: Mapping[str, Any],
-    k: int,
-    on_round: OnRound,
-    *,
-    assess: bool = True,
-) -> Outcome:
-    algorithm = registry.get(name)
-    options = JobOptions(
+def _options(experiment: Experiment, k: int, *, assess: bool) -> JobOptions:
+    return JobOptions(
         k=k,
         assess=assess,
         seed=experiment.seed,
@@ -97,15 +99,52 @@ def _run(
         task_timeout=experiment.task_timeout,
         deadline=max(JobOptions.deadline, 3 * experiment.task_timeout),
     )
+
+
+def _run(
+    experiment: Experiment,
+    prepared: Prepared,
+    name: str,
+    params: Mapping[str, Any],
+    options: JobOptions,
+    on_round: OnRound,
+    token: str | None,
+) -> Outcome:
+    algorithm = registry.get(name)
     if not algorithm.federated:
         return run_pooled(algorithm, params, tables_of(prepared), options, prepared.index)
     if experiment.engine == "inprocess":
         return run_inprocess(algorithm, params, prepared.sites, options, on_round, prepared.reading)
+    if experiment.engine in ("poc", "production"):
+        return _run_remote(experiment, algorithm, params, options, on_round, token)
     # Imported here: psutil and NVFlare's job classes are not needed in-process.
     from flareclust.engines.simulator import run_simulator, temporary_folder
 
     with temporary_folder() as scratch:
         return run_simulator(algorithm, params, prepared.sites, options, Path(scratch), on_round, prepared.reading)
+
+
+def _run_remote(
+    experiment: Experiment,
+    algorithm: registry.Algorithm,
+    params: Mapping[str, Any],
+    options: JobOptions,
+    on_round: OnRound,
+    token: str | None,
+) -> Outcome:
+    """Run the job on sites that are there already; those of a POC are ours, and their labels may be read."""
+    from flareclust.engines.production import run_production
+
+    if experiment.engine == "production":
+        return run_production(algorithm, params, options, Path(experiment.kit or ""), on_round, token=token)
+    from flareclust import poc
+
+    federation = poc.find(Path(experiment.kit or poc.DEFAULT))
+    outcome = run_production(algorithm, params, options, federation.admin_kit, on_round, token=token)
+    for site, own in federation.kits.items():
+        if (own / outcome.job / LABELS_FILE).exists():
+            outcome.labels[site] = read_labels(own / outcome.job)
+    return outcome
 
 
 def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, seconds: float) -> Result:
@@ -134,7 +173,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         engine=experiment.engine,
         seed=experiment.seed,
         k=choice.chosen_k(outcome.arrays) or prepared.k,
-        clients=len(prepared.sites),
+        clients=len(prepared.sites) or len(outcome.sites),
         params=algorithm.parameters() | experiment.params | _choosing(experiment),
         rounds=outcome.n_rounds,
         seconds={"total": seconds, "local_max": outcome.seconds_local, "merge": outcome.seconds_merge},
@@ -263,7 +302,7 @@ def _pooled_labels(prepared: Prepared, outcome: Outcome) -> IntArray:
             outcome.labels.get(site, np.full(0 if isinstance(rows, Path) else len(rows), -1, dtype=np.int64))
             for site, rows in sorted(prepared.sites.items())
         ]
-        return np.concatenate(parts)
+        return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
     assert prepared.dataset is not None
     labels = np.full(len(prepared.dataset.X), -1, dtype=np.int64)
     for site, found in outcome.labels.items():

@@ -8,6 +8,7 @@ Rules:
 - A round needs the quorum `min_sites`; unless set, more than half of all sites. Below it the job fails with every
   reason in one message.
 - Where sites disagree about the number of columns, the number that most of them have counts.
+- A site that was lost, with its process, its machine or its network, is not waited for; what it misses it does not get later.
 - The assessment asks every site that could still answer, and never makes a job fail.
 """
 
@@ -135,7 +136,7 @@ class _Course:
         self.bytes_up, self.bytes_down, self._round_bytes = self.bytes_up + up, self.bytes_down + down, (up, down)
         replies, problems, slowest = accept(schema, answers, sites, sizes, own_sizes)
         self.seconds_local += slowest
-        self.silent |= set(sites) - set(answers)
+        self.silent |= {site for site in sites if site not in answers or answers[site].lost}
         for site, problem in problems.items():
             self.refused.setdefault(site, f"{problem} {IN_ASSESSMENT}" if step == ASSESS else problem)
         return replies

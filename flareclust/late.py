@@ -38,7 +38,7 @@ def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | Non
     Raises:
         UserError: as `place`, or the file cannot be used or lacks a column.
     """
-    about = _read(folder)[1]
+    about = read_finished(folder)[1]
     names = about.get("columns")
     partial = registry.get(about["algorithm"]).partial
     hidden = partial and any(name.startswith(HIDDEN) for name in names or ())
@@ -63,10 +63,9 @@ def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
     Raises:
         UserError: the folder holds no result, or the rows do not fit it.
     """
-    finished, about = _read(folder)
+    finished, about = read_finished(folder)
     algorithm = registry.get(about["algorithm"])
-    if site in finished.sites and site not in finished.refused:
-        raise UserError(f"{site} took part and has its labels; give a late site a name of its own (--site)")
+    check_late(finished, site)
     if not algorithm.federated and not algorithm.partial:
         return assign(rows.X if isinstance(rows, Table) else rows, finished.centroids)[0]
     if not algorithm.federated:
@@ -95,7 +94,14 @@ def _has_names(file: Path) -> bool:
         return True  # a column that cannot be used may be none of those wanted
 
 
-def _read(folder: Path) -> tuple[Outcome, dict[str, Any]]:
+def check_late(finished: Outcome, site: str) -> None:
+    """Raise UserError where a site is none that came late."""
+    if site in finished.sites and site not in finished.refused:
+        raise UserError(f"{site} took part and has its labels; give a late site a name of its own (--site)")
+
+
+def read_finished(folder: Path) -> tuple[Outcome, dict[str, Any]]:
+    """Return what `flareclust.outcome.read` does; raise UserError where there is no result."""
     try:
         return outcome_files.read(folder)
     except JobFailed as error:

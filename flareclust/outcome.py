@@ -30,7 +30,8 @@ class Outcome:
         bytes_down: bytes of arrays sent to all sites.
         seconds_local: longest local computation of each exchange, added up.
         seconds_merge: time in the aggregator.
-        labels: final cluster of each row by site; only where the engine may see them (in-process, simulator).
+        labels: final cluster of each row by site; only where the engine may see them (in-process, simulator, POC).
+        job: id of the NVFlare job at its server; empty where there was none.
     """
 
     arrays: Message
@@ -43,6 +44,7 @@ class Outcome:
     seconds_local: float
     seconds_merge: float
     labels: dict[str, IntArray] = field(default_factory=dict)
+    job: str = ""
 
     @property
     def centroids(self) -> FloatArray:

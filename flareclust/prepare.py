@@ -39,7 +39,7 @@ class Prepared:
 
     Attributes:
         k: number of clusters; of a range, the largest.
-        sites: rows (n_i, d), or the file with them, by site.
+        sites: rows (n_i, d), or the file with them, by site; empty where they are the sites' own.
         index: which rows of the data set each site has, in all of them or some; None where the sites brought their own.
         dataset: the data set that was split, None where there is none.
         columns: names of the columns (d), where they have any; files of sites are read by them.
@@ -70,6 +70,12 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
     Raises:
         UserError: the data cannot be loaded or split as asked, or k is not known.
     """
+    if experiment.engine == "production":
+        return Prepared(_known_k(experiment, None), {})
+    if experiment.engine == "poc":
+        from flareclust import poc  # which deals rows with the functions below
+
+        return poc.prepared_for(poc.find(Path(experiment.kit or poc.DEFAULT)), experiment)
     if dataset is None:
         if parse(experiment.partition).name == "none":
             sites = site_files(Path(experiment.data))

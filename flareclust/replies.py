@@ -13,10 +13,17 @@ from flareclust.typing import IntArray, Message
 
 @dataclass(frozen=True)
 class SiteReply:
-    """What came back from one site: arrays, or a problem in words that follow the site's name."""
+    """What came back from one site: arrays, or a problem in words that follow the site's name.
+
+    Attributes:
+        arrays: what it sent.
+        problem: what is wrong.
+        lost: whether there is nobody left to ask for anything more.
+    """
 
     arrays: Message = field(default_factory=dict)
     problem: str | None = None
+    lost: bool = False
 
 
 def accept(

@@ -16,11 +16,12 @@ from rich.table import Table
 from flareclust import choice, partial
 from flareclust.federation import OnRound
 from flareclust.flows.config import Experiment, folder_name
+from flareclust.labels import LABELS_FILE
 from flareclust.message import Schema
+from flareclust.outcome import Outcome
 from flareclust.registry import Algorithm
 from flareclust.result import Result
 from flareclust.site_check import Checked
-from flareclust.sites import LABELS_FILE
 from flareclust.typing import IntArray
 
 
@@ -143,9 +144,11 @@ def print_checked(checked: Checked) -> None:
         table.add_column(heading, justify="left" if heading == "column" else "right")
     for column in checked.columns:
         numbers = (f"{value:,.6g}" for value in (column.least, column.mean, column.largest))
-        table.add_row(escape(column.name), f"{column.different:,}", *numbers)
+        table.add_row(escape(column.name), f"{column.different:,}{'+' if column.more else ''}", *numbers)
     console = Console()
     console.print(table)
+    for subject, words in checked.facts.items():
+        console.print(f"{subject}: {escape(words)}", highlight=False, soft_wrap=True)
     for hint in checked.hints:
         console.print(f"[yellow]hint:[/] {escape(hint)}", highlight=False, soft_wrap=True)
     if not checked.hints:
@@ -157,3 +160,13 @@ def print_placement(labels: IntArray, folder: Path) -> None:
     clusters, counts = np.unique(labels, return_counts=True)
     print_pairs("cluster", {str(c): f"{n} rows" for c, n in zip(clusters, counts, strict=True)})
     Console().print(f"labels: {escape(str(folder / LABELS_FILE))}", highlight=False, soft_wrap=True)
+
+
+def print_placed(outcome: Outcome) -> None:
+    """Print what late sites of a federation told about the rows that they have placed."""
+    metrics = {name: "undefined" if value is None else f"{value:,.6g}" for name, value in outcome.metrics.items()}
+    print_pairs(f"placed at {', '.join(sorted(set(outcome.sites) - set(outcome.refused)))}", metrics)
+    console = Console()
+    for site, reason in sorted(outcome.refused.items()):
+        console.print(f"[yellow]left out:[/] {escape(site)} {escape(reason)}", highlight=False, soft_wrap=True)
+    console.print(f"labels: at the sites, for the job {outcome.job}", highlight=False, soft_wrap=True)

@@ -15,7 +15,10 @@ from flareclust.core.choice import RULES
 from flareclust.partition import parse
 from flareclust.validation import check_choice
 
-Engine = Literal["inprocess", "simulator"]
+Engine = Literal["inprocess", "simulator", "poc", "production"]
+
+#: What stands for the data of sites that have their own.
+OWN_ROWS = "sites"
 
 
 class Experiment(BaseModel):
@@ -30,7 +33,9 @@ class Experiment(BaseModel):
         partition: how the rows are dealt to sites, see `flareclust.partition`.
         clients: number of sites.
         seed: of the partition and of the job.
-        engine: "inprocess" or "simulator".
+        engine: "inprocess", "simulator", "poc" (the sites that `flareclust poc up` has started) or "production" (provisioned
+            sites with rows of their own, which `data`, `partition`, `clients` and `columns` say nothing about).
+        kit: for "production" the kit of the admin who submits; for "poc" its folder, None for the usual one.
         columns: names of the columns to use, in this order, of data in files; None for all.
         params: the algorithm's own settings.
         min_sites: quorum of a round; None for more than half of the sites.
@@ -52,6 +57,7 @@ class Experiment(BaseModel):
     clients: int = Field(default=10, ge=1)
     seed: int = Field(default=0, ge=0, lt=2**32)
     engine: Engine = "simulator"
+    kit: str | None = None
     columns: tuple[str, ...] | None = Field(default=None, min_length=1)
     params: dict[str, Any] = Field(default_factory=dict)
     min_sites: int | None = Field(default=None, ge=1)
@@ -60,6 +66,24 @@ class Experiment(BaseModel):
     tracking_uri: str | None = None
     mlflow_experiment: str = "flareclust"
     register_as: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_rows(cls, values: Any) -> Any:
+        """Fill in what provisioned sites leave no choice about, and refuse what they decide themselves."""
+        if not isinstance(values, dict) or values.get("engine") != "production":
+            return values
+        for name, only in (("data", OWN_ROWS), ("partition", "none"), ("columns", None)):
+            if values.get(name, only) != only:
+                raise ValueError(
+                    f"the sites of a provisioned federation say themselves which rows they bring; leave out {name}"
+                )
+        if not values.get("kit"):
+            raise ValueError(
+                "the engine production needs the kit of the admin who submits the job, such as "
+                "kits/clinics/prod_00/lead@hub.org (--kit, or kit=)"
+            )
+        return values | {"data": OWN_ROWS, "partition": "none"}
 
     @field_validator("k", mode="before")
     @classmethod

@@ -19,7 +19,7 @@ from flareclust.cli import main, parse_settings
 from flareclust.datasets import names
 from flareclust.errors import UserError
 from flareclust.registry import algorithms
-from flareclust.sites import read_labels
+from flareclust.labels import read_labels
 
 FAST = ("--engine", "inprocess", "--no-track", "--json")
 IRIS = ("run", "feca", "--data", "iris", "--clients", "3")
@@ -463,7 +463,7 @@ BAD = {
     "parameter": ((*IRIS, "--set", "n_initt=3"), 2, ["'n_initt'", "did you mean 'n_init'"]),
     "parameter of the job": ((*IRIS, "--set", "seed=3"), 2, ["no parameter 'seed'"]),
     "data": (("run", "feca", "--data", "irris"), 2, ["'irris'", "did you mean 'iris'"]),
-    "engine": ((*IRIS, "--engine", "inproces"), 2, ["'inprocess' or 'simulator'", "'inproces'"]),
+    "engine": ((*IRIS, "--engine", "inproces"), 2, ["'inprocess', 'simulator', 'poc' or 'production'", "'inproces'"]),
     "k is 0": ((*IRIS, "--k", "0"), 2, ["k:", "greater than or equal to 1", "got 0"]),
     "k is -1": ((*IRIS, "--k", "-1"), 2, ["k:", "got -1"]),
     "k above all rows": ((*IRIS, "--k", "1000"), 1, [f"site-{i} has fewer rows than k=1000" for i in (1, 2, 3)]),

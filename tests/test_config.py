@@ -11,7 +11,7 @@ def test_the_experiments_schema_is_json():
     """Prefect shows it in its pages and checks deployments' parameters with it."""
     schema = Experiment.model_json_schema()
     assert schema["required"] == ["algorithm"]
-    assert schema["properties"]["engine"]["enum"] == ["inprocess", "simulator"]
+    assert schema["properties"]["engine"]["enum"] == ["inprocess", "simulator", "poc", "production"]
 
 
 def test_run_keys_are_equal_for_a_retry_only():
@@ -28,3 +28,23 @@ def test_an_experiment_knows_its_errors():
         make_experiment(algorithm="central", engine="simulator")
     with pytest.raises(UserError, match="clients"):
         make_experiment(algorithm="feca", clients=0)
+
+
+def test_provisioned_sites_decide_about_their_rows():
+    """They say so in local/flareclust.yaml; what the experiment would add could only contradict it."""
+    kit = {"engine": "production", "kit": "kits/clinics/prod_00/lead@hub.org"}
+    experiment = make_experiment(algorithm="feca", k=3, **kit)
+    assert (experiment.data, experiment.partition) == ("sites", "none")
+    assert Experiment(**experiment.model_dump()) == experiment, "as Prefect reads it back"
+    for name, value in (("data", "iris"), ("partition", "iid"), ("columns", ("age",))):
+        with pytest.raises(UserError, match=f"leave out {name}"):
+            make_experiment(algorithm="feca", k=3, **kit, **{name: value})
+    with pytest.raises(UserError, match="needs the kit of the admin"):
+        make_experiment(algorithm="feca", k=3, engine="production")
+    with pytest.raises(UserError, match="use the engine inprocess"):
+        make_experiment(algorithm="central", k=3, **kit)
+
+
+def test_without_a_poc_the_engine_poc_says_how_to_start_one(tmp_path):
+    with pytest.raises(UserError, match="flareclust poc up"):
+        make_experiment(algorithm="feca", k=3, engine="poc", kit=str(tmp_path / "poc"))

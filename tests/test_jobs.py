@@ -14,6 +14,7 @@ from flareclust.engines.workspace import allow_classes
 from flareclust.errors import UserError
 from flareclust.nvflare_jobs import K, write_all
 from flareclust.registry import BUILT_IN, get
+from flareclust.version import __version__, fits
 
 FEDERATED = [algorithm for algorithm in BUILT_IN if algorithm.federated]
 KEPT = Path(flareclust.nvflare_jobs.__file__).resolve().parent
@@ -56,7 +57,12 @@ def test_settings_reach_the_side_that_knows_them(tmp_path):
     server = json.loads((folder / "app/config/config_fed_server.json").read_text())
     assert client == {"k": 7, "seed": 5, "n_init": 3, "radius": "theoretical"}
     assert server["components"][0]["args"] == {"k": 7, "seed": 5}
-    assert server["workflows"][0]["args"] == {"algorithm": "feca", "params": params, "min_sites": 2}
+    assert server["workflows"][0]["args"] == {
+        "algorithm": "feca",
+        "params": params,
+        "min_sites": 2,
+        "needs": __version__,
+    }
     assert json.loads((folder / "meta.json").read_text())["min_clients"] == 2
 
 
@@ -119,3 +125,17 @@ def test_a_job_lists_every_step_of_its_algorithm(tmp_path):
     job = build_job(get("portfolio"), {}, JobOptions(k=3))
     config = json.loads((export_job(job, tmp_path / "job") / "app" / "config" / "config_fed_client.json").read_text())
     assert config["executors"][0]["tasks"] == ["cluster", "score", "update", "assess"]
+
+
+@pytest.mark.parametrize(
+    ("needed", "installed", "runs"),
+    [
+        ("0.1.0", "0.1.0", True),
+        ("0.1.0", "0.1.7", True),
+        ("0.1.0", "0.2.0", False),
+        ("0.1.0", "0.10.0", False),
+        ("1.2.3", "2.2.3", False),
+    ],
+)
+def test_a_job_runs_with_versions_that_share_two_numbers(needed, installed, runs):
+    assert fits(needed, installed) is runs

@@ -7,13 +7,17 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import make_reply
 from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
+from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from flareclust.aggregators.base import unpack
+from flareclust.aggregators.controller import EXCHANGES, LIVE, RECORDS, WAITING, ClusteringController
+from flareclust.core.pieces import is_mapped
 from flareclust.core.scores import stack
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
@@ -22,10 +26,12 @@ from flareclust.executors.base import ASSESS, CLUSTER, REFUSED, ROUND, SCORE, TR
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.portfolio import PortfolioExecutor
+from flareclust.labels import LABELS_FILE, read_labels
 from flareclust.message import SECONDS
 from flareclust.registry import get
-from flareclust.sites import LABELS_FILE, read_labels, write_config
+from flareclust.site_config import write_config
 from flareclust.typing import FloatArray, never
+from flareclust.version import __version__
 
 
 @pytest.fixture
@@ -44,8 +50,8 @@ def context(tmp_path, sites) -> FLContext:
     return fl_ctx
 
 
-def ask(executor, step, arrays, fl_ctx, signal=None):
-    shareable = DXO(DataKind.WEIGHTS, data=arrays, meta={ROUND: 0}).to_shareable()
+def ask(executor, step, arrays, fl_ctx, signal=None, **meta):
+    shareable = DXO(DataKind.WEIGHTS, data=arrays, meta={ROUND: 0, **meta}).to_shareable()
     return executor.execute(step, shareable, fl_ctx, signal or Signal())
 
 
@@ -63,6 +69,40 @@ def test_assess_writes_labels_for_the_site_only(context, tmp_path, sites):
     path = tmp_path / "job" / LABELS_FILE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     np.testing.assert_array_equal(np.bincount(read_labels(tmp_path / "job")), dxo.data["counts"])
+
+
+def test_labels_go_by_job_into_the_sites_own_folder_with_ids_that_do_not_leave(context, tmp_path, sites):
+    X = sites["site-1"]
+    ids = np.array([f"patient-{i}" for i in range(len(X))])
+    np.savez(tmp_path / "rows.npz", X=X, columns=np.array(["a", "b", "c"]), patient=ids)
+    (tmp_path / "local" / "flareclust.yaml").write_text("path: ../rows.npz\nid: patient\nlabels: ../kept\n")
+    reply = ask(FeCAExecutor(4), ASSESS, {"centroids": X[:2].copy()}, context)
+    assert "patient" not in str(dict(reply))
+    path = tmp_path / "kept" / "job.csv"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    lines = path.read_text().splitlines()
+    assert lines[0] == "row,patient,label"
+    assert [line.split(",")[1] for line in lines[1:]] == ids.tolist()
+    np.testing.assert_array_equal(
+        np.bincount(read_labels(tmp_path / "kept", "job.csv")), from_shareable(reply).data["counts"]
+    )
+    assert not (tmp_path / "job" / LABELS_FILE).exists()
+
+
+def test_rows_beyond_the_memory_are_kept_in_the_jobs_folder(context, tmp_path, sites):
+    expected = from_shareable(ask(FeCAExecutor(4), CLUSTER, {}, context)).data["centroids"]
+    np.savez(tmp_path / "rows.npz", X=sites["site-1"])
+    text = "path: ../rows.npz\nmemory: 100\n"
+    (tmp_path / "local" / "flareclust.yaml").write_text(text)
+    executor = FeCAExecutor(4)
+    found = from_shareable(ask(executor, CLUSTER, {}, context)).data["centroids"]
+    np.testing.assert_array_equal(found, expected)
+    assert executor._rows is not None
+    assert is_mapped(executor._rows[1].X)
+    (tmp_path / "job").rmdir()
+    _, problem = unpack(ask(FeCAExecutor(4), CLUSTER, {}, context))
+    assert problem is not None
+    assert "scratch folder cannot take them" in problem
 
 
 def test_rows_are_read_once(context, tmp_path):
@@ -197,3 +237,52 @@ def test_candidates_that_make_no_sense_are_refused(context, task):
     dxo = from_shareable(ask(PortfolioExecutor(4), SCORE, task, context))
     assert dxo.data == {}
     assert dxo.meta[REFUSED]
+
+
+def test_a_site_with_another_version_refuses_before_it_reads_its_rows(context, tmp_path):
+    (tmp_path / "rows.npy").unlink()
+    dxo = from_shareable(ask(FeCAExecutor(4), CLUSTER, {}, context, needs="99.1.0"))
+    assert dxo.data == {}
+    assert dxo.meta[REFUSED] == (
+        f"has flareclust {__version__} where the job needs 99.1.0; install that version at the site"
+    )
+
+
+def test_the_controller_tells_how_far_a_job_is():
+    controller = ClusteringController("feca")
+    controller._records = [{"step": "cluster", "round": r} for r in range(60)]
+    controller._waiting = ["site-2", "site-1"]
+    collector, fl_ctx = GroupInfoCollector(), FLContext()
+    fl_ctx.set_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR, collector, private=True, sticky=False)
+    controller.handle_event(InfoCollector.EVENT_TYPE_GET_STATS, fl_ctx)
+    told = collector.info[LIVE]
+    assert told[EXCHANGES] == 60
+    assert told[RECORDS][-1] == {"step": "cluster", "round": 59}
+    assert len(told[RECORDS]) < 60
+    assert told[WAITING] == ["site-1", "site-2"]
+
+
+def test_sites_that_nvflare_has_lost_are_told_from_slow_ones(monkeypatch):
+    controller = ClusteringController("feca")
+    monkeypatch.setattr(controller, "broadcast_and_wait", lambda *_, **__: None)
+
+    def say(event, prop, site):
+        fl_ctx = FLContext()
+        fl_ctx.set_prop(prop, site, private=True, sticky=False)
+        controller.handle_event(event, fl_ctx)
+
+    say(EventType.CLIENT_DISCONNECTED, FLContextKey.DISCONNECTED_CLIENT_NAME, "site-1")
+    say(EventType.CLIENT_DISCONNECTED, FLContextKey.DISCONNECTED_CLIENT_NAME, "site-2")
+    say(EventType.CLIENT_RECONNECTED, FLContextKey.RECONNECTED_CLIENT_NAME, "site-2")
+    replies = controller._ask(CLUSTER, 0, {}, ["site-1", "site-2", "site-3"], FLContext(), Signal())
+    assert set(replies) == {"site-1"}
+    assert replies["site-1"].lost
+    assert "was lost" in str(replies["site-1"].problem)
+
+
+def test_a_server_with_another_version_ends_the_job(monkeypatch):
+    controller = ClusteringController("feca", needs="99.1.0")
+    reasons = []
+    monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
+    controller.control_flow(Signal(), FLContext())
+    assert reasons == [f"the server has flareclust {__version__} where the job needs 99.1.0"]

@@ -11,9 +11,14 @@ from flareclust.engines.options import JobOptions
 from flareclust.errors import UserError
 from flareclust.executors.base import ASSESS, CLUSTER
 from flareclust.registry import Algorithm
+from flareclust.version import __version__
 
 #: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
 TASK_REQUEST_INTERVAL = 0.1
+
+#: Seconds after which a round stops waiting for a site that NVFlare has reported dead, and seconds that every task has
+#: before anybody is taken for dead. NVFlare's defaults are 60 and 30.
+LOST_SITES = {"dead_client_grace_period": 10.0, "dead_client_check_lead_time": 10.0}
 
 #: Sites that must be connected for NVFlare to start a job that does not say how many it needs. A federation of one is
 #: none, and nobody can tell here how many there should be.
@@ -45,13 +50,14 @@ def build_job(
         min_sites=options.min_sites,
         task_timeout=options.task_timeout,
         assess=options.assess,
+        needs=__version__,
     )
     job = FedJob(name=job_name or algorithm.name, min_clients=options.min_sites or MIN_SITES)
     if packaged:
         job.set_app_packages(["flareclust"])
     job.to_server(controller)
     job.to_server(aggregator, id=controller.aggregator_id)
-    job.to_server({"server": {"task_request_interval": TASK_REQUEST_INTERVAL}})
+    job.to_server({"server": {"task_request_interval": TASK_REQUEST_INTERVAL}, **LOST_SITES})
     job.to_clients(executor, tasks=[*executor.first_steps, CLUSTER, *executor.steps, ASSESS])
     return job
 

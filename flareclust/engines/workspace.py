@@ -1,26 +1,166 @@
-"""What a site's NVFlare workspace needs before it runs our jobs: permission for our classes."""
+"""What a kit's `local/resources.json` needs before NVFlare runs our jobs well: permission for our classes, and settings.
+
+What an operator chose is kept: only the values that NVFlare's provisioning puts there are replaced. NVFlare reads
+`resources.json` and, only where that is absent, `resources.json.default`.
+"""
 
 import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
+from flareclust.errors import UserError
+
 #: The dot at the end makes it a package prefix; without it NVFlare refuses the whole list.
 PREFIX = "flareclust."
 
+RESOURCES = "resources.json"
+
+#: Where NVFlare's provisioning puts the server's jobs, unasked.
+_SHARED = "/tmp/nvflare/"
+_NVFLARE_HEART_BEAT = 600
+_NVFLARE_LAUNCHER = "nvflare.app_common.job_launcher.client_process_launcher.ClientProcessJobLauncher"
+_NVFLARE_STORAGE = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
+_LAUNCHER = "flareclust.launcher.SiteProcessLauncher"
+_STORAGE = "flareclust.engines.server.WorkspaceStorage"
+_OUTCOME_WAIT = {"id": "outcome_wait", "path": "flareclust.engines.server.OutcomeWait"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a kit is set to.
+
+    Attributes:
+        heart_beat_timeout: seconds without a sign of life after which the server counts a site as gone.
+        outcome_wait: seconds that a job whose work is done waits for sites that vanished.
+        allow_log_streaming: whether a site's error texts may go to the server; None leaves it as it is.
+    """
+
+    heart_beat_timeout: float = 60
+    outcome_wait: float = 20.0
+    allow_log_streaming: bool | None = False
+
+
+def resources_of(local: Path) -> Path:
+    """Return the file in a kit's folder `local` that NVFlare reads."""
+    own = local / RESOURCES
+    return own if own.exists() else local / f"{RESOURCES}.default"
+
 
 def allow_classes(local: Path) -> Path:
-    """Add `flareclust.` to the list of classes that jobs may load at the site with the folder `local`; return the file.
-
-    NVFlare reads `resources.json` and, only where that is absent, `resources.json.default`.
-    """
+    """Add `flareclust.` to the list of classes that jobs may load at the site with the folder `local`; return the file."""
     local.mkdir(parents=True, exist_ok=True)
-    own = local / "resources.json"
-    path = own if own.exists() else local / "resources.json.default"
-    resources: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"format_version": 2}
+    file = resources_of(local)
+    resources = _read(file) if file.exists() else {"format_version": 2}
+    for _ in _allow(resources, file):
+        _write(file, resources)
+    return file
+
+
+def prepare_site(local: Path, settings: Settings | None = None) -> tuple[Path, list[str]]:
+    """Set up a server's or site's kit for our jobs; return its file and what was changed in it, a line each.
+
+    Args:
+        local: the kit's folder `local`.
+        settings: what to set; None for the defaults.
+
+    Raises:
+        UserError: there is no such file, or it is not what NVFlare's provisioning makes.
+    """
+    settings = settings or Settings()
+    file = resources_of(local)
+    if not file.exists():
+        raise UserError(f"{local} has neither {RESOURCES} nor {RESOURCES}.default; is it the local/ of a kit?")
+    resources = _read(file)
+    changes = [*_allow(resources, file)]
+    changes += _at_server(resources, settings, file) if "servers" in resources else _at_site(resources, settings, file)
+    if changes:
+        _write(file, resources)
+    return file, changes
+
+
+def _allow(resources: dict[str, Any], file: Path) -> Iterator[str]:
     allowed = resources.setdefault("class_allow_list", list(DEFAULT_CLASS_ALLOW_LIST))
+    if not isinstance(allowed, list):
+        raise UserError(f"{file}: expected a list of names as class_allow_list, got {type(allowed).__name__}")
     if PREFIX not in allowed:
         allowed.append(PREFIX)
-    path.write_text(json.dumps(resources, indent=2) + "\n")
-    return path
+        yield f"class_allow_list: added {PREFIX!r}"
+
+
+def _at_site(resources: dict[str, Any], settings: Settings, file: Path) -> Iterator[str]:
+    wanted = settings.allow_log_streaming
+    if wanted is not None and resources.get("allow_log_streaming", True) is not wanted:
+        resources["allow_log_streaming"] = wanted
+        yield f"allow_log_streaming: {json.dumps(wanted)}" + ("" if wanted else ", the site's error texts stay there")
+    for component in _components(resources, file):
+        if component.get("path") == _NVFLARE_LAUNCHER:
+            component["path"] = _LAUNCHER
+            yield "process_launcher: a job's process that is killed does not end the job of all sites"
+
+
+def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Iterator[str]:
+    for server in _objects(resources["servers"], "servers", file):
+        if server.get("heart_beat_timeout", _NVFLARE_HEART_BEAT) == _NVFLARE_HEART_BEAT != settings.heart_beat_timeout:
+            server["heart_beat_timeout"] = settings.heart_beat_timeout
+            yield f"heart_beat_timeout: {settings.heart_beat_timeout:g} s instead of {_NVFLARE_HEART_BEAT}"
+    yield from _store_inside(resources, file)
+    if not any(component.get("path") == _OUTCOME_WAIT["path"] for component in _components(resources, file)):
+        resources.setdefault("components", []).append({**_OUTCOME_WAIT, "args": {"seconds": settings.outcome_wait}})
+        yield f"outcome_wait: {settings.outcome_wait:g} s for sites that vanished from a finished job, instead of 900"
+
+
+def _store_inside(resources: dict[str, Any], file: Path) -> Iterator[str]:
+    """Move jobs and snapshots into the server's own workspace, where they are in NVFlare's shared folder."""
+    by_id = {component.get("id"): component for component in _components(resources, file)}
+    manager, store = by_id.get("job_manager", {}).get("args", {}), by_id.get("job_store", {})
+    jobs = str(manager.get("uri_root", ""))
+    if jobs.startswith(_SHARED) and store.get("path") == _NVFLARE_STORAGE and not store.get("args"):
+        manager["uri_root"] = "jobs-storage"
+        store["path"] = _STORAGE
+        yield f"job_store: jobs-storage/ in the server's workspace; jobs that are in {jobs} stay there"
+    storage = resources.get("snapshot_persistor", {}).get("args", {}).get("storage", {})
+    if str(storage.get("args", {}).get("root_dir", "")).startswith(_SHARED) and storage.get("path") == _NVFLARE_STORAGE:
+        storage["path"] = _STORAGE
+        storage["args"]["root_dir"] = "snapshot-storage"
+        yield "snapshot_persistor: snapshot-storage/ in the server's workspace"
+
+
+def _components(resources: dict[str, Any], file: Path) -> list[dict[str, Any]]:
+    return _objects(resources.get("components", []), "components", file)
+
+
+def _objects(value: object, name: str, file: Path) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise UserError(f"{file}: expected a list of objects as {name}, as NVFlare's provisioning makes it")
+    return value
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        resources = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"{file} is not JSON ({error}); mend it, or take the kit's own file again") from None
+    if not isinstance(resources, dict):
+        raise UserError(f"{file}: expected a JSON object, got {type(resources).__name__}")
+    return resources
+
+
+def _write(file: Path, resources: dict[str, Any]) -> None:
+    """Replace the file as a whole, so that a site that starts meanwhile reads the old one or the new one."""
+    mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
+    try:
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(json.dumps(resources, indent=2) + "\n")
+        os.chmod(temporary, mode)
+        os.replace(temporary, file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from None

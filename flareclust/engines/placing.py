@@ -1,0 +1,76 @@
+"""Late sites of a provisioned federation: a small job of their own places their rows in the clusters found before."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from nvflare.job_config.api import FedJob
+
+from flareclust import registry
+from flareclust.aggregators.controller import ClusteringController
+from flareclust.aggregators.placed import FILE, PlacedAggregator
+from flareclust.engines.production import run_job
+from flareclust.errors import JobFailed, UserError
+from flareclust.executors.base import ASSESS
+from flareclust.late import check_late, read_finished
+from flareclust.outcome import Outcome
+from flareclust.version import __version__
+
+#: Where NVFlare's job has the server's configuration; what lies beside it travels to the server only.
+SERVER_APP = "app_server"
+
+
+def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int = 600) -> Outcome:
+    """Let late sites of a federation place their own rows; each keeps its labels.
+
+    Args:
+        folder: holds a result.npz and result.json.
+        kit: of the admin who submits the job.
+        sites: the late sites, all connected.
+        task_timeout: seconds they have.
+
+    Returns:
+        an outcome whose `metrics` are those of the late sites' rows, `rows` among them, and whose `refused` says which
+        site could not take part. The centroids are those of the finished federation.
+
+    Raises:
+        UserError: the folder holds no result, or a site is not connected or took part.
+        JobFailed: no site could be placed, or the job failed.
+    """
+    finished, about = read_finished(folder)
+    if not sites:
+        raise UserError("name the late site (--site)")
+    for site in sites:
+        check_late(finished, site)
+    algorithm = registry.get(about["algorithm"])
+    if not algorithm.federated:
+        raise UserError(f"{algorithm.name} is not federated; place the late site's file with --data")
+    executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
+    job = FedJob(name=f"place-{algorithm.name}", min_clients=len(sites), mandatory_clients=list(sites))
+    job.set_app_packages(["flareclust"])
+    controller = ClusteringController(
+        algorithm.name, about["params"] or None, min_sites=1, task_timeout=task_timeout, needs=__version__
+    )
+    job.to_server(controller)
+    placed = PlacedAggregator(about["k"], about["seed"], algorithm.name, about["params"] or None)
+    job.to_server(placed, id=controller.aggregator_id)
+    for site in sites:
+        job.to(executor, site, tasks=[ASSESS])
+
+    def add_arrays(exported: Path) -> None:
+        np.savez(exported / SERVER_APP / "config" / FILE, allow_pickle=False, **executor.placing(finished.arrays))
+
+    outcome = run_job(job, kit, 3 * task_timeout, check=lambda known: _check_connected(known, sites), amend=add_arrays)
+    if not outcome.metrics:
+        raise JobFailed(
+            "; ".join(f"{site} {why}" for site, why in sorted(outcome.refused.items())) or "no site answered"
+        )
+    return outcome
+
+
+def _check_connected(connected: Sequence[str], sites: Sequence[str]) -> None:
+    if missing := sorted(set(sites) - set(connected)):
+        raise UserError(
+            f"{', '.join(missing)}: not connected to the server, which has {', '.join(connected) or 'no site'}; start it "
+            "(startup/start.sh in its kit), or correct the name"
+        )

@@ -1,0 +1,31 @@
+"""How a site starts the processes of its jobs: as NVFlare does, but one that is killed does not end everybody's job.
+
+NVFlare fails a job as soon as one site reports that its process failed. A process that was killed from outside, by an
+operator or for want of memory, has no failure to report: its site is gone from the job, and the quorum decides. NVFlare
+notices by the site's heartbeats (docs/adr/0010-lost-sites.md). A process that ends by itself with an error still fails the job.
+"""
+
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_launcher_spec import JobReturnCode
+from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
+from nvflare.app_common.job_launcher.process_launcher import ProcessHandle
+
+#: What shells add to the number of the signal that ended a program.
+_SIGNALLED = 128
+
+
+class SiteProcessLauncher(ClientProcessJobLauncher):
+    """The process launcher of a site's `local/resources.json`."""
+
+    def launch_job(self, job_meta: dict, fl_ctx: FLContext) -> ProcessHandle:  # type: ignore[type-arg]
+        """Start the job's process."""
+        return _Handle(process_adapter=super().launch_job(job_meta, fl_ctx).adapter)
+
+
+class _Handle(ProcessHandle):
+    def poll(self) -> int:
+        """Return how the process ended; unknown, which nobody reports, while it runs and if a signal ended it."""
+        code = self.adapter.poll()
+        if code is None or code < 0 or code > _SIGNALLED:
+            return int(JobReturnCode.UNKNOWN)
+        return int(super().poll())

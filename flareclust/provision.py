@@ -1,0 +1,55 @@
+"""NVFlare's provisioning with our defaults: kits that run flareclust's jobs as they come.
+
+In the project file, after StaticFileBuilder, which makes what is changed here, and before CertBuilder and SignatureBuilder:
+
+    builders:
+      ...
+      - path: nvflare.lighter.impl.static_file.StaticFileBuilder
+      - path: flareclust.provision.SiteDefaults
+      - path: nvflare.lighter.impl.cert.CertBuilder
+      - path: nvflare.lighter.impl.signature.SignatureBuilder
+"""
+
+from pathlib import Path
+
+from nvflare.lighter.constants import PropKey, ProvFileName
+from nvflare.lighter.ctx import ProvisionContext
+from nvflare.lighter.entity import Project
+from nvflare.lighter.spec import Builder
+
+from flareclust.engines.workspace import Settings, prepare_site
+
+
+class SiteDefaults(Builder):
+    """Allows flareclust's classes at the server and all sites, and sets what makes its jobs end well.
+
+    Args:
+        heart_beat_timeout: seconds without a sign of life after which the server counts a site as gone.
+        outcome_wait: seconds that a job whose work is done waits for sites that vanished.
+        allow_log_streaming: whether sites send their error texts to the server. A participant's own property of this
+            name in the project file goes first.
+    """
+
+    def __init__(
+        self, heart_beat_timeout: float = 60, outcome_wait: float = 20.0, allow_log_streaming: bool = False
+    ) -> None:
+        for name, value in (("heart_beat_timeout", heart_beat_timeout), ("outcome_wait", outcome_wait)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+                raise ValueError(f"SiteDefaults: expected a number of seconds above 0 as {name}, got {value!r}")
+        if allow_log_streaming not in (True, False):
+            raise ValueError(
+                f"SiteDefaults: expected true or false as allow_log_streaming, got {allow_log_streaming!r}"
+            )
+        self.settings = Settings(heart_beat_timeout, outcome_wait, allow_log_streaming)
+
+    def build(self, project: Project, ctx: ProvisionContext) -> None:
+        """Change the kits of the server and the sites while they are made."""
+        for participant in [project.get_server(), *project.get_clients()]:
+            local = Path(ctx.get_local_dir(participant))
+            if not (local / ProvFileName.RESOURCES_JSON_DEFAULT).exists():
+                raise ValueError("builders: SiteDefaults must come after StaticFileBuilder")
+            if (local / ProvFileName.SIGNATURE_JSON).exists():
+                raise ValueError("builders: SiteDefaults must come before SignatureBuilder")
+            asked = participant.get_prop_fb(PropKey.ALLOW_LOG_STREAMING)
+            streaming = self.settings.allow_log_streaming if asked is None else None
+            prepare_site(local, Settings(self.settings.heart_beat_timeout, self.settings.outcome_wait, streaming))

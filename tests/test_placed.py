@@ -1,0 +1,84 @@
+"""Late sites through the federation: the server's side of a job that only places rows."""
+
+import numpy as np
+import pytest
+
+from flareclust import outcome as outcome_files
+from flareclust.aggregators.placed import FILE, ROWS, PlacedAggregator
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.engines.placing import place_at
+from flareclust.errors import Refusal, UserError
+from flareclust.executors.base import Task
+from flareclust.federation import run_federation
+from flareclust.late import place
+from flareclust.registry import algorithms, get
+from flareclust.replies import SiteReply
+from flareclust.typing import never
+
+FEDERATED = [name for name, algorithm in algorithms().items() if algorithm.federated and not algorithm.partial]
+
+
+def placed_by_job(folder, late):
+    """Run the job of `place_at` in this process; return its outcome and the late site's labels."""
+    finished, about = outcome_files.read(folder)
+    executor, _ = get(about["algorithm"]).build(about["k"], about["seed"], about["params"])
+    np.savez(folder / FILE, allow_pickle=False, **executor.placing(finished.arrays))
+    aggregator = PlacedAggregator(about["k"], about["seed"], about["algorithm"], about["params"])
+    aggregator.read(folder)
+    labels = {}
+
+    def ask(step, round_, arrays, asked):
+        replies = {}
+        for site in asked:
+            try:
+                answer = executor.answer(Task(step, round_, dict(arrays), site), late[site], never)
+            except Refusal as reason:
+                replies[site] = SiteReply(problem=str(reason))
+                continue
+            labels[site] = answer.labels
+            replies[site] = SiteReply(answer.arrays)
+        return replies
+
+    return run_federation(aggregator, ask, list(late), min_sites=1), labels
+
+
+@pytest.fixture
+def finished(tmp_path, sites):
+    """Return a function that leaves the result of an algorithm in a folder; site-4 comes late."""
+
+    def run(name):
+        early = {site: rows for site, rows in sites.items() if site != "site-4"}
+        outcome = run_inprocess(get(name), {}, early, JobOptions(k=4, seed=3))
+        outcome_files.write(outcome, tmp_path, {"algorithm": name, "k": 4, "seed": 3, "params": {}})
+        return tmp_path, outcome
+
+    return run
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_a_job_places_rows_as_the_offline_command_does(finished, sites, name):
+    folder, outcome = finished(name)
+    placed, labels = placed_by_job(folder, {"site-4": sites["site-4"]})
+    np.testing.assert_array_equal(labels["site-4"], place(folder, sites["site-4"], "site-4"))
+    np.testing.assert_array_equal(placed.centroids, outcome.centroids)
+    assert placed.metrics[ROWS] == len(sites["site-4"])
+    assert placed.metrics["inertia"] > 0
+    assert placed.n_rounds == 0
+
+
+def test_a_late_site_below_min_count_is_left_out(finished, sites):
+    folder, _ = finished("feca")
+    placed, _ = placed_by_job(folder, {"site-4": sites["site-4"], "tiny": sites["site-4"][:1]})
+    assert "fewer rows than min_count=2" in placed.refused["tiny"]
+    assert placed.metrics[ROWS] == len(sites["site-4"])
+
+
+def test_sites_that_took_part_are_not_placed_again(finished, tmp_path):
+    folder, _ = finished("feca")
+    with pytest.raises(UserError, match="site-1 took part"):
+        place_at(folder, tmp_path, ["site-1"])
+    with pytest.raises(UserError, match="name the late site"):
+        place_at(folder, tmp_path, [])
+    with pytest.raises(UserError, match="expected a folder with"):
+        place_at(tmp_path / "nothing", tmp_path, ["site-4"])

@@ -1,0 +1,458 @@
+"""A POC is a whole federation on this machine: it comes up by one command, deals rows as any run does, and goes without a trace."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from flareclust import poc, poc_kits, poc_processes
+from flareclust.cli import main
+from flareclust.errors import JobFailed, UserError
+from flareclust.flows.config import Experiment
+from flareclust.poc import Poc
+from flareclust.poc_state import KITS
+from flareclust.prepare import prepare, tables_of
+from flareclust.sites import SiteData
+
+COMMAND = [sys.executable, "-m", "flareclust.cli", "poc"]
+PARTITION, SEED = "dirichlet:0.5", 5
+
+
+# Without processes: what is refused before anything starts, and which rows the sites get.
+
+
+def call(*words):
+    with pytest.raises(SystemExit) as ended:
+        main(["poc", *map(str, words)])
+    return ended.value.code
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--data", "irisses"), "irisses"),
+        (("--data", "iris", "--sites", "0"), "at least 1 site"),
+        (("--data", "iris", "--seed", "-1"), "seed"),
+        (("--data", "iris", "--partition", "dirichlet"), "dirichlet"),
+        (("--data", "iris", "--partition", "none"), "no folder"),
+        (("--data", "iris", "--port", "80"), "between 1024 and 65535"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys, words, reason):
+    monkeypatch.chdir(tmp_path)
+    assert call("up", *words) == 2
+    assert reason in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_taken_port_is_refused(tmp_path, capsys):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        assert call("up", "--data", "iris", "--port", other.getsockname()[1], "--dir", tmp_path / "poc") == 2
+    assert "is taken" in capsys.readouterr().err
+
+
+def test_a_folder_with_something_else_is_not_touched(tmp_path, capsys):
+    (tmp_path / "thesis.txt").write_text("")
+    assert call("up", "--data", "iris", "--dir", tmp_path) == 2
+    assert "other things than a POC" in capsys.readouterr().err
+    assert call("down", "--remove", "--dir", tmp_path) == 2
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_a_path_with_a_space_is_refused_as_nvflare_would_not_start_jobs_there(tmp_path, capsys):
+    assert call("up", "--data", "iris", "--dir", tmp_path / "my poc") == 2
+    assert "space" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["status", "down"])
+def test_where_no_poc_is_the_commands_say_so(tmp_path, monkeypatch, capsys, word):
+    monkeypatch.chdir(tmp_path)
+    assert call(word) == 2
+    assert f"no POC in {tmp_path / 'poc_workspace' / 'poc'}" in capsys.readouterr().err
+    with pytest.raises(UserError, match="flareclust poc up"):
+        poc.find()
+
+
+def placed(folder, data, partition, clients=3, seed=0):
+    """Return a POC that has its rows and no processes."""
+    dealt = poc_kits.deal(data, partition, clients, seed)
+    for site, rows in dealt.sites.items():
+        kit = folder / KITS / site
+        (kit / "local").mkdir(parents=True)
+        poc_kits.place(kit, rows, None if dealt.index is None else dealt.index[site].tolist())
+    return Poc(folder, data, partition, clients, seed, 20000, dict.fromkeys(dealt.sites))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "data", "partition"),
+    [
+        ("feca", "iris", "dirichlet:0.3"),
+        ("kfed", "blobs", "clusters:2"),
+        ("masked", "iris", "iid"),
+        ("masked", "wine", "features-overlap:0.3"),
+        ("proxy", "wine", "features-shared:0.2"),
+    ],
+)
+def test_the_sites_have_the_rows_that_a_run_in_another_engine_deals(tmp_path, algorithm, data, partition):
+    there = placed(tmp_path, data, partition, seed=7)
+    expected = prepare(
+        Experiment(algorithm=algorithm, data=data, partition=partition, clients=3, seed=7, engine="inprocess")
+    )
+    # The experiment's own seed, data and partition do not matter: the POC has its rows already.
+    found = poc.prepared_for(there, Experiment(algorithm=algorithm, seed=1, engine="inprocess"))
+    assert (found.k, tuple(found.sites)) == (expected.k, there.sites)
+    for site in there.sites:
+        np.testing.assert_array_equal(found.index[site], expected.index[site])
+    np.testing.assert_array_equal(found.dataset.X, expected.dataset.X)
+    theirs = tables_of(found)
+    for site, table in tables_of(expected).items():
+        assert theirs[site].columns == (table.columns or found.columns)
+        assert theirs[site].X.tobytes() == table.X.tobytes()
+        own = SiteData.of(there.kits[site] / "local", site).table()
+        assert own.columns == theirs[site].columns
+        assert own.X.tobytes() == table.X.tobytes()
+
+
+def test_the_sites_know_which_row_of_the_data_each_of_theirs_is(tmp_path):
+    there = placed(tmp_path, "iris", "iid")
+    index = poc.prepared_for(there, Experiment(algorithm="feca", engine="inprocess")).index
+    for site, kit in there.kits.items():
+        table = SiteData.of(kit / "local", site).table()
+        assert list(table.ids) == [str(row) for row in index[site]]
+        assert "data_row" not in table.columns
+
+
+def test_sites_that_own_files_get_copies_in_their_kits(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "files").mkdir()
+    for site in ("north", "south"):
+        np.savetxt(
+            tmp_path / "files" / f"{site}.csv", rng.normal(size=(9, 2)), delimiter=",", header="a,b", comments=""
+        )
+    there = placed(tmp_path / "poc", str(tmp_path / "files"), "none")
+    assert there.sites == ("north", "south")
+    found = poc.prepared_for(there, Experiment(algorithm="feca", k=2, engine="inprocess"))
+    assert found.index is None
+    assert found.columns == ("a", "b")
+    for site, kit in there.kits.items():
+        assert found.sites[site] == kit / "data" / "rows.csv"
+        assert found.sites[site].read_text() == (tmp_path / "files" / f"{site}.csv").read_text()
+        assert len(SiteData.of(kit / "local", site).table()) == 9
+
+
+def test_columns_are_the_sites_business(tmp_path):
+    there = placed(tmp_path, "iris", "iid")
+    with pytest.raises(UserError, match="leave out --columns"):
+        poc.prepared_for(there, Experiment(algorithm="feca", columns=("a",), engine="inprocess"))
+
+
+def test_a_site_called_as_the_server_is_refused(tmp_path):
+    np.save(tmp_path / "localhost.npy", np.zeros((2, 2)))
+    with pytest.raises(UserError, match="rename its file"):
+        poc_kits.deal(str(tmp_path), "none", 1, 0)
+
+
+# With processes.
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """An empty folder to call from, an empty home and an empty folder for temporary files."""
+    folder = tmp_path_factory.mktemp("machine").resolve()
+    for name in ("work", "home", "temporary"):
+        (folder / name).mkdir()
+    return folder
+
+
+def environment(place):
+    return os.environ | {"HOME": str(place / "home"), "TMPDIR": str(place / "temporary")}
+
+
+def command(place, *words):
+    """Call `flareclust poc` as a person does and return exit code, stdout and stderr."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, words)],
+        check=False,
+        cwd=place / "work",
+        env=environment(place),
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def processes(folder):
+    """Return all living processes that name the folder, in their command lines or environments."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = [*process.cmdline(), *process.environ().values()]
+            alive = process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            continue
+        if alive and process.pid != os.getpid() and any(str(folder) in word for word in words):
+            found.append(process)
+    return found
+
+
+def nvflare(kit):
+    """Return the process of NVFlare, not its daemon, that runs from a kit."""
+    for process in processes(kit):
+        if "-m" in process.cmdline() and str(kit) in process.cmdline():
+            return process
+    return None
+
+
+def until(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not so within {seconds} s"
+        time.sleep(0.2)
+
+
+def shared():
+    """Return what lies in NVFlare's shared folder."""
+    root = Path("/tmp/nvflare")
+    return {name for name in ("jobs-storage", "snapshot-storage", "datums", "poc") if (root / name).exists()}
+
+
+@pytest.fixture(scope="module")
+def up(place):
+    """A POC with three sites in the usual place below the current folder."""
+    before = shared()
+    folder = place / "work" / "poc_workspace" / "poc"
+    try:
+        code, out, err = command(place, "up", "--sites", 3, "--data", "iris", "--partition", PARTITION, "--seed", SEED)
+        assert code == 0, err
+        yield folder, out
+    finally:
+        for process in processes(folder):
+            process.kill()
+    assert shared() == before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_up_says_what_is_there_and_what_to_do_next(up):
+    folder, out = up
+    assert "3 sites are connected" in out
+    assert "flareclust run feca --engine poc" in out
+    assert "flareclust poc down" in out
+    assert (folder.stat().st_mode & 0o077) == 0, "the kits hold private keys"
+    ignored = subprocess.run(
+        ["git", "-C", str(folder), "status", "--porcelain", "-uall"], check=False, capture_output=True
+    )
+    assert b"key" not in ignored.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_status_names_everybody_with_rows_and_logs(up, place):
+    code, out, _ = command(place, "status", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert list(found) == ["localhost", "site-1", "site-2", "site-3"]
+    assert all(one["running"] and one["connected"] for one in found.values())
+    split = poc_kits.deal("iris", PARTITION, 3, SEED)
+    assert {name: found[name]["rows"] for name in split.sites} == {
+        name: len(rows) for name, rows in split.sites.items()
+    }
+    assert all(Path(one["log"]).is_file() for one in found.values())
+    code, out, _ = command(place, "status")
+    assert code == 0
+    assert "site-3" in out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_it_can_be_found_with_its_kits(up):
+    folder, _ = up
+    there = poc.find(folder)
+    assert there.sites == ("site-1", "site-2", "site-3")
+    assert (there.data, there.partition, there.clients, there.seed) == ("iris", PARTITION, 3, SEED)
+    assert (there.admin_kit / "startup" / "fed_admin.json").is_file()
+    assert (there.project_admin_kit / "startup" / "fed_admin.json").is_file()
+    assert all((kit / "startup" / "fed_client.json").is_file() for kit in there.kits.values())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_the_server_took_its_settings_from_the_kit(up):
+    folder, _ = up
+    kit = poc.find(folder).server_kit
+    assert "server heartbeat timeout set to 60" in (kit / "log.txt").read_text()
+    assert (kit / "jobs-storage").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_second_one_in_the_same_folder_is_refused(up, place):
+    folder, _ = up
+    before = (folder / "poc.json").read_text()
+    code, _, err = command(place, "up", "--data", "iris")
+    assert code == 2
+    assert "flareclust poc down" in err
+    assert (folder / "poc.json").read_text() == before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_killed_site_is_shown_and_started_again(up, place):
+    folder, _ = up
+    kit = folder / KITS / "site-2"
+    killed = nvflare(kit)
+    killed.kill()
+    until(lambda: nvflare(kit) is None, 10)
+    code, out, _ = command(place, "status", "--json")
+    if nvflare(kit) is None:  # its daemon looks every five seconds and may have been as quick
+        assert (code, json.loads(out)["site-2"]["connected"]) == (1, False)
+    until(lambda: (found := nvflare(kit)) is not None and found.pid != killed.pid, 30)
+    until(lambda: command(place, "status")[0] == 0, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_in_two_folders_do_not_disturb_each_other_and_down_ends_what_hangs_or_is_half_dead(up, place):
+    folder, _ = up
+    other = place / "work" / "other"
+    try:
+        code, _, err = command(place, "up", "--sites", 2, "--data", "wine", "--dir", other)
+        assert code == 0, err
+        assert poc.find(other).port != poc.find(folder).port
+        nvflare(other / KITS / "localhost").send_signal(signal.SIGSTOP)
+        for process in processes(other / KITS / "site-1"):
+            process.kill()
+        (other / "poc.json").write_text('{"data":')
+        with pytest.raises(UserError, match="damaged"):
+            poc.find(other)
+        looking = subprocess.Popen(["tail", "-f", str(other / KITS / "site-2" / "log.txt")])
+        try:
+            code, _, err = command(place, "down", "--dir", other)
+            assert code == 0, err
+            assert [process.pid for process in processes(other)] == [looking.pid], (
+                "somebody who reads a log is left alone"
+            )
+        finally:
+            looking.kill()
+            looking.wait()
+        assert command(place, "down", "--remove", "--dir", other)[0] == 0
+        assert not other.exists()
+    finally:
+        for process in processes(other):
+            process.kill()
+    assert command(place, "status")[0] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_down_leaves_no_process_frees_the_port_and_keeps_the_logs(up, place):
+    folder, _ = up
+    there = poc.find(folder)
+    code, out, err = command(place, "down")
+    assert code == 0, err
+    assert "ended" in out
+    assert processes(folder) == []
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", there.port))
+    assert (there.server_kit / "log.txt").is_file()
+    code, out, _ = command(place, "status", "--json")
+    assert code == 1
+    assert not any(one["running"] or one["connected"] for one in json.loads(out).values())
+    with pytest.raises(UserError, match="is down"):
+        poc.find(folder)
+    assert command(place, "down")[:2] == (0, "nothing was running\n")
+    assert list((place / "home").iterdir()) == []
+    assert list((place / "temporary").iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_older_one_that_is_down_is_replaced_and_down_works_after_everything_was_killed(up, place):
+    folder, _ = up
+    command(place, "down")
+    code, _, err = command(place, "up", "--sites", 1, "--data", "wine", "--dir", folder)
+    assert code == 0, err
+    assert poc.find(folder).sites == ("site-1",)
+    for _ in range(3):  # a daemon may have been about to start its process again
+        for process in processes(folder):
+            process.kill()
+    code, _, err = command(place, "down", "--remove")
+    assert code == 0, err
+    assert processes(folder) == []
+    assert not folder.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_site_that_does_not_connect_is_named_with_its_last_words_and_all_is_stopped(tmp_path, monkeypatch):
+    def broken(kit, rows, numbers, place=poc_kits.place):
+        if kit.name == "site-2":
+            (kit / "local" / "resources.json").write_text("{")
+        return place(kit, rows, numbers)
+
+    monkeypatch.setattr(poc_kits, "place", broken)
+    folder = tmp_path.resolve() / "poc"
+    with pytest.raises(JobFailed, match=r"^site-2 did not start; [\s\S]*site-2: .*JSONDecodeError") as failed:
+        poc.up(folder, "iris", clients=2)
+    assert "site-1:" not in str(failed.value)
+    assert processes(folder) == []
+    assert (folder / KITS / "site-2" / "console.txt").is_file()
+    poc.down(folder, remove=True)
+    assert not folder.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_ctrl_c_while_it_comes_up_leaves_nothing(place, tmp_path):
+    folder = tmp_path.resolve() / "poc"
+    coming = subprocess.Popen(
+        [*COMMAND, "up", "--data", "iris", "--dir", str(folder)],
+        cwd=tmp_path,
+        env=environment(place),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        until(lambda: nvflare(folder / KITS / "localhost") is not None, 60)
+        with pytest.raises(UserError, match="a POC is up"):
+            poc.up(folder, "iris")
+        coming.send_signal(signal.SIGINT)
+        _, err = coming.communicate(timeout=60)
+    finally:
+        coming.kill()
+        coming.wait()
+        left = processes(folder)
+        for process in left:
+            process.kill()
+    assert left == []
+    assert coming.returncode == 130
+    assert "interrupted" in err
+    assert not folder.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_process_that_got_the_number_of_an_older_one_is_left_alone(tmp_path):
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        created = psutil.Process(other.pid).create_time()
+        assert poc_processes.end(tmp_path, {"site-1": {"pid": other.pid, "created": created - 1000}}) == 0
+        assert other.poll() is None
+        assert poc_processes.end(tmp_path, {"site-1": {"pid": other.pid, "created": created}}) == 1
+        assert not psutil.pid_exists(other.pid)
+    finally:
+        other.kill()
+        other.wait()
