@@ -9,6 +9,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.app_common.job_launcher.process_launcher import ProcessHandle
+from nvflare.fuel.common.exit_codes import PROCESS_EXIT_REASON
 
 #: What shells add to the number of the signal that ended a program.
 _SIGNALLED = 128
@@ -24,8 +25,12 @@ class SiteProcessLauncher(ClientProcessJobLauncher):
 
 class _Handle(ProcessHandle):
     def poll(self) -> int:
-        """Return how the process ended; unknown, which nobody reports, while it runs and if a signal ended it."""
-        code = self.adapter.poll()
+        """Return how the process ended; unknown, which nobody reports, while it runs and if a signal ended it.
+
+        NVFlare's own codes stay as they are, where it makes one of them all, so that a class that is not allowed can be
+        told from other failures.
+        """
+        code: int | None = self.adapter.poll()
         if code is None or code < 0 or code > _SIGNALLED:
             return int(JobReturnCode.UNKNOWN)
-        return int(super().poll())
+        return code if code in PROCESS_EXIT_REASON else int(super().poll())

@@ -37,6 +37,7 @@ class FakeServer:
         self.on_look: Callable[[int], None] = lambda number: None
         self.looks = 0
         self.refuse: Exception | None = None
+        self.deployed: list[str] = []
 
     @contextmanager
     def session(self, kit: Path, timeout: float = 10.0):
@@ -64,7 +65,7 @@ class FakeServer:
             return self.tokens[token]
         return f"job-{len(self.submitted)}"
 
-    def get_job_meta(self, job: str) -> dict[str, str]:
+    def get_job_meta(self, job: str) -> dict[str, object]:
         if job in self.known:
             return {"status": self.known[job]}
         self.looks += 1
@@ -72,7 +73,7 @@ class FakeServer:
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
         if isinstance(status, Exception):
             raise status
-        return {"status": status}
+        return {"status": status, "job_deploy_detail": self.deployed}
 
     def show_stats(self, job: str, target_type: str) -> dict[str, object]:
         if not self.records:

@@ -27,7 +27,10 @@ def test_of_a_killed_process_nothing_is_known(monkeypatch, number):
     assert handle.poll() == JobReturnCode.UNKNOWN
 
 
-@pytest.mark.parametrize(("code", "told"), [(0, JobReturnCode.SUCCESS), (1, JobReturnCode.EXECUTION_ERROR)])
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [(0, JobReturnCode.SUCCESS), (1, JobReturnCode.EXECUTION_ERROR), (102, JobReturnCode.UNSAFE_COMPONENT)],
+)
 def test_a_process_that_ended_by_itself_is_told(monkeypatch, code, told):
     handle = launched(monkeypatch, f"raise SystemExit({code})")
     handle.wait()

@@ -1,6 +1,7 @@
 """The engine for provisioned federations against a server that misbehaves on demand; real ones are in tests/federation."""
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,11 @@ def test_the_controllers_own_words_reach_the_user(serve):
         (
             "Aborting job J due to reported failure from site-2: unsafe component",
             "site-2 does not allow the classes",
+            False,
+        ),
+        (
+            "Failing job J due to reported failure from site-2.J: infrastructure error",
+            "most likely it does not allow",
             False,
         ),
         ("Failing job J due to reported failure from site-2.J: exception", "process at site-2 ended", True),
@@ -226,3 +232,21 @@ def test_one_session_is_enough_for_a_job(serve, outcome):
     server = FakeServer(["SUBMITTED", "RUNNING", "RUNNING", COMPLETED], outcome)
     serve(server)
     assert server.opened == 1
+
+
+def test_sites_that_are_about_to_connect_are_waited_for(serve, outcome, monkeypatch):
+    """As after a restart of the server, when a flow submits the lost job again at once."""
+    server = FakeServer([COMPLETED], outcome)
+    server.start_time = time.time()
+    answers = [["site-1"], ["site-1"], ["site-1", "site-2"]]
+    monkeypatch.setattr(production, "connected_sites", lambda session: answers.pop(0))
+    assert serve(server).job == "job-1"
+    assert answers == []
+
+
+def test_a_job_that_is_not_deployed_says_who_did_not_take_it(serve):
+    server = FakeServer(["FINISHED:FAILED_TO_RUN"])
+    server.deployed = ["site-1: OK", "server: app app does not pass signature verification"]
+    with pytest.raises(JobFailed, match="did not start the job: server: app app does not pass signature") as failure:
+        serve(server)
+    assert "site-1" not in str(failure.value)

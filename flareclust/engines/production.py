@@ -35,7 +35,7 @@ from flareclust.engines.job import MIN_SITES, build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.engines.reasons import reason_of
 from flareclust.engines.session import admin_of, connected_sites, open_session, quiet
-from flareclust.errors import JobFailed, UserError
+from flareclust.errors import FlareclustError, JobFailed, UserError
 from flareclust.federation import OnRound
 from flareclust.outcome import Outcome
 from flareclust.registry import Algorithm
@@ -47,6 +47,9 @@ POLL_SECONDS, ROUNDS_SECONDS = 0.5, 1.0
 #: A server that does not answer for so long is taken for lost, with the job that it ran. Its own starter brings it
 #: back within seconds; longer interruptions of the network are survived up to this.
 UNREACHABLE_SECONDS = 90
+
+#: Seconds after its start in which a server's sites may still be on their way: they connect again within 5 to 15.
+CONNECT_SECONDS = 45
 
 #: So many times a failed job is submitted anew with the same token.
 MOST_ATTEMPTS = 20
@@ -119,7 +122,7 @@ def run_job(
         with quiet():
             folder = export_job(job, Path(scratch) / str(job.name))
         amend(folder)
-        check(connected_sites(server.session))
+        _wait_for_sites(server.session, check)
         watched = _Watched(server, on_round, deadline)
         try:
             watched.submit(folder, token)
@@ -127,6 +130,18 @@ def run_job(
             return watched.fetch(Path(scratch) / "fetched")
         finally:
             watched.abort_unless_ended()
+
+
+def _wait_for_sites(session: Session, check: Callable[[list[str]], None]) -> None:
+    """Check the connected sites; those of a server that was just started are given the time to connect."""
+    started = _start_time(session)
+    while True:
+        try:
+            return check(connected_sites(session))
+        except FlareclustError:
+            if not 0 <= time.time() - started < CONNECT_SECONDS:
+                raise
+        time.sleep(POLL_SECONDS)
 
 
 def _check_enough(sites: list[str], needed: int, kit: Path) -> None:

@@ -8,6 +8,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from nvflare.apis.job_def import JobMetaKey
 from nvflare.fuel.flare_api.flare_api import Session
 
 from flareclust.errors import JobFailed
@@ -22,8 +23,8 @@ _DISCONNECTED = re.compile(r"Client (?P<site>\S+) is deemed disconnected")
 #: What the server's log says when a site has reported that its process failed.
 _REPORTED = re.compile(r"due to reported failure from (?P<site>[^\s:.]+)\S*: (?P<reason>.*)")
 
-#: What a site reports if its list of classes does not have ours.
-_NOT_ALLOWED = "unsafe component"
+#: What a site reports if its list of classes does not have ours: the second where NVFlare's own launcher starts its jobs.
+_NOT_ALLOWED = ("unsafe component", "infrastructure error")
 
 
 def reason_of(session: Session, job: str, status: str, folder: Path) -> JobFailed:
@@ -41,21 +42,30 @@ def reason_of(session: Session, job: str, status: str, folder: Path) -> JobFaile
     if fatal is not None:
         lost = ", ".join(sorted(set(_DISCONNECTED.findall(text))))
         return JobFailed(f"fewer sites are left than the job needs; lost: {lost or 'unknown'}", transient=True)
-    if status.endswith("ABORTED"):
-        return JobFailed("the job was aborted by somebody")
+    if refusals := _undeployed(session, job):
+        return JobFailed(f"NVFlare did not start the job: {'; '.join(refusals)}")
     return _reported(_server_log(session, job), job, status)
+
+
+def _undeployed(session: Session, job: str) -> list[str]:
+    """Return who did not take the job's files, and why: a signature that does not fit, an unsigned job, no answer."""
+    details = session.get_job_meta(job).get(JobMetaKey.JOB_DEPLOY_DETAIL.value) or []
+    return [str(line) for line in details if not str(line).endswith(": OK")]
 
 
 def _reported(server_log: str, job: str, status: str) -> JobFailed:
     for site, reason in _REPORTED.findall(server_log):
-        if reason.strip() == _NOT_ALLOWED:
+        if reason.strip() in _NOT_ALLOWED:
+            sure = "does" if reason.strip() == _NOT_ALLOWED[0] else "could not start the job; most likely it does"
             return JobFailed(
-                f"{site} does not allow the classes of flareclust; at the site: flareclust site allow KIT. Its log.txt names the class"
+                f"{site} {sure} not allow the classes of flareclust; at the site: flareclust site allow KIT. Its log.txt names the class"
             )
         return JobFailed(
             f"the job's process at {site} ended ({reason.strip()}); the reason is in error_log.txt of that job at {site}",
             transient=True,
         )
+    if status.endswith("ABORTED"):
+        return JobFailed("the job was aborted by somebody")
     return JobFailed(
         f"NVFlare ended the job {job} with {status} and no reason that this kit may read; see log.txt at the server and at "
         "the sites",
