@@ -161,7 +161,7 @@ def _run_untracked(experiment: Experiment, prepared: Prepared | None, out: Path 
 
 
 def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound) -> Result:
-    from flareclust.record import fail_run, log_run, start_run
+    from flareclust.record import fail_run, log_run, start_run, was_stopped
 
     started = time.time()
     prepared = prepared or prepare(experiment)
@@ -172,7 +172,7 @@ def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, o
         result = save(evaluate(experiment, prepared, outcome, time.time() - started), outcome, experiment, out)
         return log_run(result, outcome, experiment, run_id, started)
     except BaseException as error:
-        fail_run(experiment, run_id, str(error) or type(error).__name__)
+        fail_run(experiment, run_id, str(error) or type(error).__name__, stopped=was_stopped(error))
         raise
 
 

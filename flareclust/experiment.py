@@ -192,6 +192,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         sites=_shown(prepared, outcome),
         true_centroids=None if dataset is None else _comparable(dataset, outcome),
         columns=_names(prepared, outcome),
+        job=outcome.job or None,
         left_out={site: why for site, why in outcome.refused.items() if not why.endswith(IN_ASSESSMENT)},
     )
 
@@ -261,7 +262,8 @@ def _saved(result: Result, outcome: Outcome, experiment: Experiment, folder: Pat
         }
         about["columns"] = None if result.columns is None else list(result.columns)
         outcome_files.write(outcome, new, about)
-        _write_labels(result, new)
+        if result.site_labels:
+            _write_labels(result, new)
         if result.sites or partial.is_partial(result.arrays):
             plots.save(result.plot(), new / PICTURE)
         if "tree_left" in result.arrays:

@@ -5,11 +5,18 @@ operator or for want of memory, has no failure to report: its site is gone from 
 notices by the site's heartbeats (docs/adr/0010-lost-sites.md). A process that ends by itself with an error still fails the job.
 """
 
+import time
+
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.app_common.job_launcher.process_launcher import ProcessHandle
 from nvflare.fuel.common.exit_codes import PROCESS_EXIT_REASON
+from nvflare.utils.process_utils import ProcessAdapter
+
+#: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
+#: was killed is kept in the list for so long after its start.
+NAMED_SECONDS = 12.0
 
 #: What shells add to the number of the signal that ended a program.
 _SIGNALLED = 128
@@ -24,6 +31,21 @@ class SiteProcessLauncher(ClientProcessJobLauncher):
 
 
 class _Handle(ProcessHandle):
+    def __init__(self, process_adapter: ProcessAdapter) -> None:
+        super().__init__(process_adapter=process_adapter)
+        self._started, self._ended_by_us = time.monotonic(), False
+
+    def terminate(self) -> None:
+        """End the process, as NVFlare asks for when the job is over or aborted."""
+        self._ended_by_us = True
+        super().terminate()
+
+    def wait(self) -> None:
+        """Wait for the end; of a process that was killed, until the server will miss it."""
+        super().wait()
+        if not self._ended_by_us and self.poll() == JobReturnCode.UNKNOWN:
+            time.sleep(max(0.0, self._started + NAMED_SECONDS - time.monotonic()))
+
     def poll(self) -> int:
         """Return how the process ended; unknown, which nobody reports, while it runs and if a signal ended it.
 

@@ -5,13 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from flareclust import partial, registry
+from flareclust.champion import METRIC
 from flareclust.errors import UserError
 from flareclust.flows.config import Experiment
+from flareclust.labels import LABELS_FILE
 from flareclust.outcome import Outcome, is_round
 from flareclust.result import Result
-from flareclust.sites import LABELS_FILE
 from flareclust.tracking import Tracker
 from flareclust.version import __version__
+
+#: The tag with the job's id at its NVFlare server.
+JOB_TAG = "nvflare.job_id"
 
 
 def log_run(result: Result, outcome: Outcome, experiment: Experiment, run_id: str, started: float) -> Result:
@@ -38,6 +42,8 @@ def log_run(result: Result, outcome: Outcome, experiment: Experiment, run_id: st
     )
     if experiment.register_as:
         tracker.register(run_id, experiment.register_as)
+    if outcome.job:
+        tracker.tag(run_id, JOB_TAG, outcome.job)
     tracker.finish(run_id)
     return replace(result, run_id=run_id)
 
@@ -55,9 +61,31 @@ def start_run(experiment: Experiment, run_key: str, tags: Mapping[str, object]) 
     return tracker.start(run_key, experiment.name, params, {**own, **tags})
 
 
-def fail_run(experiment: Experiment, run_id: str, reason: str) -> None:
-    """Mark an MLflow run as failed, with the reason."""
-    Tracker(experiment.tracking_uri, experiment.mlflow_experiment).fail(run_id, reason)
+def offer_alias(experiment: Experiment, run_id: str, alias: str, metric: str = METRIC) -> str:
+    """Register the run's model and offer it the alias; return what came of it, in a sentence."""
+    if experiment.register_as is None:
+        raise UserError(
+            "an alias needs a registered model: give the experiment register_as, the model's name in MLflow"
+        )
+    tracker = Tracker(experiment.tracking_uri, experiment.mlflow_experiment)
+    version = tracker.register(run_id, experiment.register_as)
+    decision = tracker.offer_alias(experiment.register_as, version, alias, metric)
+    verb = "has" if decision.takes_over else "does not have"
+    return f"version {version} of {experiment.register_as} {verb} the alias {alias}: it {decision.reason}"
+
+
+def fail_run(experiment: Experiment, run_id: str, reason: str, *, stopped: bool = False) -> None:
+    """Mark an MLflow run as failed, or as killed if it was stopped, with the reason."""
+    Tracker(experiment.tracking_uri, experiment.mlflow_experiment).fail(run_id, reason, stopped=stopped)
+
+
+def was_stopped(error: BaseException) -> bool:
+    """Return whether somebody wanted the end: Ctrl-C, a cancelled flow run, a service told to stop.
+
+    Python, asyncio and Prefect raise for these what is no Exception: KeyboardInterrupt, SystemExit, CancelledError,
+    TerminationSignal.
+    """
+    return not isinstance(error, Exception)
 
 
 def _numbers(record: Mapping[str, object]) -> dict[str, float]:

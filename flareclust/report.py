@@ -80,6 +80,8 @@ def print_result(result: Result) -> None:
         console.print(f"[yellow]{kind}:[/] {escape(warning)}", highlight=False, soft_wrap=True)
     if result.centroids_file:
         console.print(f"files: {escape(str(Path(result.centroids_file).parent))}", highlight=False, soft_wrap=True)
+    if result.job:
+        console.print(f"NVFlare job {result.job}; the sites' labels are named by it", highlight=False, soft_wrap=True)
     if result.run_id:
         console.print(f"MLflow run {result.run_id}; see it with: flareclust ui", highlight=False, soft_wrap=True)
 

@@ -46,6 +46,7 @@ class Result:
         true_centroids: (k*, d) where they are known.
         columns: names of the columns (d), where they have any.
         run_id: the MLflow run, None if not tracked.
+        job: the id of the job at its NVFlare server, by which sites find their labels; None where there was none.
     """
 
     algorithm: str
@@ -70,6 +71,7 @@ class Result:
     columns: tuple[str, ...] | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
     run_id: str | None = None
+    job: str | None = None
 
     @property
     def mask(self) -> BoolArray:
@@ -126,10 +128,10 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as the command line prints them with `--json`.
 
-        Also `choice` if k was chosen, and `features` if the algorithm is one for sites with different columns.
+        Also `job` on provisioned sites, `choice` if k was chosen, and `features` if the algorithm is one for sites with different columns.
         """
         values = {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
-        more = {"choice": choice.summary(self.arrays), "features": partial.summary(self.arrays)}
+        more = {"job": self.job, "choice": choice.summary(self.arrays), "features": partial.summary(self.arrays)}
         return values | {name: value for name, value in more.items() if value is not None}
 
 

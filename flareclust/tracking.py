@@ -8,7 +8,6 @@ MLflow is imported on first use, because that takes about a second.
 """
 
 import csv
-import json
 import math
 import tempfile
 import time
@@ -20,6 +19,8 @@ from urllib.parse import quote
 
 import numpy as np
 
+from flareclust import tracking_registry
+from flareclust.champion import METRIC, Decision, check_alias, decide
 from flareclust.errors import UserError
 from flareclust.tracking_model import MODEL_NAME, column_names, save_model
 from flareclust.tracking_store import connect, resolve_uri, sqlite_file
@@ -215,41 +216,42 @@ class Tracker:
         Raises:
             UserError: The run has no model.
         """
-        from mlflow.exceptions import MlflowException
-        from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
-
         _check_quotable("model name", model_name)
         if (model := self._find_model(run_id)) is None:
             raise UserError(f"run {run_id} has no model to register; call log_model first")
-        try:
-            self._client.create_registered_model(model_name)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                raise
-        known = self._client.search_model_versions(f"name = '{model_name}' and run_id = '{run_id}'")
-        if known:
-            entry = known[0]
-        else:
-            # Not models:/<id> as the source: the SQL registry looks that up in MLflow's global store, whichever it is.
-            entry = self._client.create_model_version(
-                model_name, model.artifact_location, run_id=run_id, model_id=model.model_id
-            )
-            # Links the logged model's page to the registry; MLflow's fluent interface does the same.
-            links = json.loads(model.tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
-            links.append({"name": model_name, "version": entry.version})
-            self._client.set_logged_model_tags(model.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(links)})
+        version = tracking_registry.register(self._client, run_id, model, model_name)
         if alias is not None:
-            self._client.set_registered_model_alias(model_name, alias, entry.version)
-        return int(entry.version)
+            self._client.set_registered_model_alias(model_name, alias, str(version))
+        return version
+
+    def offer_alias(self, model_name: str, version: int, alias: str, metric: str = METRIC) -> Decision:
+        """Move the alias to this version if it is at least as good as the one that has it, see `champion.decide`.
+
+        What was decided, and why, is written to the version as the tag `flareclust.<alias>`.
+
+        Raises:
+            UserError: There is no such version, versions cannot be compared by this metric, or the alias is no name.
+        """
+        check_alias(alias)
+        new = tracking_registry.version(self._client, model_name, version)
+        decision = decide(new, tracking_registry.holder(self._client, model_name, alias), metric)
+        if decision.takes_over:
+            self._client.set_registered_model_alias(model_name, alias, str(version))
+        self._client.set_model_version_tag(model_name, str(version), f"flareclust.{alias}", decision.reason)
+        return decision
+
+    def tag(self, run_id: str, key: str, value: object) -> None:
+        """Set a tag of a run, as text."""
+        self._client.set_tag(run_id, key, str(value)[:_TAG_LENGTH])
 
     def finish(self, run_id: str) -> None:
         """Close the run as FINISHED."""
         self._client.set_terminated(run_id, "FINISHED")
 
-    def fail(self, run_id: str, reason: str) -> None:
-        """Close the run as FAILED, with the reason in the tag `flareclust.error`."""
+    def fail(self, run_id: str, reason: str, *, stopped: bool = False) -> None:
+        """Close the run as FAILED, or as KILLED if somebody stopped it; the tag `flareclust.error` has the reason."""
         self._client.set_tag(run_id, ERROR_TAG, reason[:_TAG_LENGTH])
-        self._client.set_terminated(run_id, "FAILED")
+        self._client.set_terminated(run_id, "KILLED" if stopped else "FAILED")
 
     def _open_experiment(self, name: str) -> str:
         from mlflow.exceptions import MlflowException

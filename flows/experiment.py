@@ -1,4 +1,4 @@
-"""The flow of one experiment: prepare, start the MLflow run, submit, evaluate, log.
+"""The flow of one experiment: prepare, start the MLflow run, submit, evaluate, log; and the same for other flows.
 
 Tasks are thin; the work is in `flareclust.prepare`, `flareclust.experiment` and `flareclust.record`.
 """
@@ -33,7 +33,7 @@ from flareclust.federation import OnRound
 from flareclust.flows.config import Experiment, folder_name
 from flareclust.outcome import Outcome
 from flareclust.prepare import Prepared, prepare
-from flareclust.record import fail_run, log_run, start_run
+from flareclust.record import fail_run, log_run, offer_alias, start_run, was_stopped
 from flareclust.result import Result
 
 
@@ -66,9 +66,9 @@ def _worth_another_try(task: Any, run: Any, state: Any) -> bool:
 
 
 @task(name="submit", cache_policy=NO_CACHE, retry_delay_seconds=1, retry_condition_fn=_worth_another_try)
-def submit_task(experiment: Experiment, prepared: Prepared) -> Outcome:
-    """Run the NVFlare job."""
-    return submit(experiment, prepared, _local.get(_Local()).on_round)
+def submit_task(experiment: Experiment, prepared: Prepared, run_key: str) -> Outcome:
+    """Run the NVFlare job, or take it up again where this run has submitted it before."""
+    return submit(experiment, prepared, _local.get(_Local()).on_round, run_key)
 
 
 @task(name="evaluate", cache_policy=NO_CACHE)
@@ -83,6 +83,12 @@ def log_task(result: Result, outcome: Outcome, experiment: Experiment, run_id: s
     return log_run(result, outcome, experiment, run_id, started)
 
 
+@task(name="offer the alias", cache_policy=NO_CACHE)
+def alias_task(experiment: Experiment, run_id: str, alias: str, metric: str) -> str:
+    """Give the registered model's alias to the new version if it is at least as good; return what came of it."""
+    return offer_alias(experiment, run_id, alias, metric)
+
+
 @flow(name="flareclust-experiment", flow_run_name="{experiment.name}", persist_result=False)
 def experiment_flow(experiment: Experiment, out: str | None = None) -> Result:
     """Run one federated clustering and log it; a retry of the flow resumes its MLflow run.
@@ -91,23 +97,46 @@ def experiment_flow(experiment: Experiment, out: str | None = None) -> Result:
         experiment: what to run.
         out: folder for the result's files; a new one under flareclust-runs/ by default.
     """
+    return run_logged(experiment, out)
+
+
+def run_logged(experiment: Experiment, out: str | None, alias: tuple[str, str] | None = None) -> Result:
+    """Do the work of a flow run, in whose function this is called: all tasks, and the MLflow run closed in any case.
+
+    Args:
+        experiment: what to run.
+        out: folder for the result's files; a new one under flareclust-runs/ by default.
+        alias: of the registered model, to be offered to the new version, and the metric that decides.
+    """
     started = time.time()
     folder = Path(out) if out else folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
     flow_run_id = str(flow_run.id)
     prepared = prepare_task(experiment)
     experiment = experiment.model_copy(update={"k": prepared.k})
-    run_id = start_run_task(experiment, experiment.key(flow_run_id), {"prefect.flow_run_id": flow_run_id})
+    run_key = experiment.key(flow_run_id)
+    run_id = start_run_task(experiment, run_key, {"prefect.flow_run_id": flow_run_id})
     try:
-        outcome = submit_task.with_options(retries=experiment.retries)(experiment, prepared)
+        outcome = submit_task.with_options(retries=experiment.retries)(experiment, prepared, run_key)
         result = evaluate_task(experiment, prepared, outcome, started, folder)
         result = log_task(result, outcome, experiment, run_id, started)
+        decision = alias_task(experiment, run_id, *alias) if alias else ""
     except BaseException as error:
-        reason = str(error) or type(error).__name__
-        get_run_logger().error("%s failed: %s", experiment.name, reason)
-        fail_run(experiment, run_id, reason)
+        _close(experiment, run_id, error)
         raise
-    create_markdown_artifact(_summary(result, folder), key="flareclust-result", description=experiment.name)
+    summary = _summary(result, folder) + (f"\n\n{decision}" if decision else "")
+    create_markdown_artifact(summary, key="flareclust-result", description=experiment.name)
     return result
+
+
+def _close(experiment: Experiment, run_id: str, error: BaseException) -> None:
+    """Close the MLflow run of a job that ended with this error; what goes wrong here must not hide the error."""
+    log = get_run_logger()
+    reason, stopped = str(error) or type(error).__name__, was_stopped(error)
+    log.error("%s %s: %s", experiment.name, "was stopped" if stopped else "failed", reason)
+    try:
+        fail_run(experiment, run_id, reason, stopped=stopped)
+    except Exception:  # MLflow's, of many kinds
+        log.warning("the MLflow run %s could not be closed", run_id, exc_info=True)
 
 
 def run_flow(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound) -> Result:

@@ -67,7 +67,7 @@ class FakeServer:
 
     def get_job_meta(self, job: str) -> dict[str, object]:
         if job in self.known:
-            return {"status": self.known[job]}
+            return {"status": self.known[job], "job_deploy_detail": self.deployed}
         self.looks += 1
         self.on_look(self.looks)
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]

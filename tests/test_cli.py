@@ -18,8 +18,8 @@ import flareclust
 from flareclust.cli import main, parse_settings
 from flareclust.datasets import names
 from flareclust.errors import UserError
-from flareclust.registry import algorithms
 from flareclust.labels import read_labels
+from flareclust.registry import algorithms
 
 FAST = ("--engine", "inprocess", "--no-track", "--json")
 IRIS = ("run", "feca", "--data", "iris", "--clients", "3")

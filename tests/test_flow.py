@@ -74,9 +74,9 @@ def test_arrays_in_memory_go_through_the_flow_too(server, folder, sites, monkeyp
 
     seen = {}
 
-    def submit(experiment, prepared, on_round):
+    def submit(experiment, prepared, on_round, token=None):
         seen.update(prepared.sites)
-        return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round)
+        return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round, token)
 
     monkeypatch.setattr(flows, "submit", submit)
     flareclust.run("kfed", data=sites, k=4, engine="simulator", track=True, out="out")
@@ -104,11 +104,11 @@ def test_a_retry_resumes_the_same_mlflow_run(server, folder, monkeypatch, transi
 
     calls = []
 
-    def submit(experiment, prepared, on_round):
+    def submit(experiment, prepared, on_round, token=None):
         calls.append(1)
         if len(calls) == 1:
             raise JobFailed("the simulator lost site-2", transient=transient)
-        return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round)
+        return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round, token)
 
     monkeypatch.setattr(flows, "submit", submit)
 
@@ -132,8 +132,8 @@ def test_the_flow_takes_its_experiment_as_plain_values(server, folder, monkeypat
     from flareclust import experiment as steps
     from flareclust.flows import experiment as flows
 
-    def inprocess(experiment, prepared, on_round):
-        return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round)
+    def inprocess(experiment, prepared, on_round, token=None):
+        return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round, token)
 
     monkeypatch.setattr(flows, "submit", inprocess)
     result = flows.experiment_flow({"algorithm": "kfed", "data": "iris", "clients": 3})

@@ -1,12 +1,16 @@
 """Deployable jobs: equal to what the registry generates, loadable class by class, allowed at the sites."""
 
 import json
+import os
+import subprocess
+import sys
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 
 import pytest
 
+import flareclust
 import flareclust.nvflare_jobs
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
@@ -78,7 +82,15 @@ def test_a_packaged_job_carries_configuration_only_and_byoc_the_code(tmp_path):
     byoc = export_job(build_job(get("feca"), {}, JobOptions(k=3), packaged=False), tmp_path / "byoc")
     assert not list(packaged.rglob("*.py"))
     copied = {str(p.relative_to(byoc / "app" / "custom")) for p in byoc.rglob("*.py")}
-    assert {"flareclust/executors/feca.py", "flareclust/aggregators/feca.py", "flareclust/message.py"} <= copied
+    package = Path(flareclust.__file__).parent
+    ours = {str(Path(folder, name)) for folder, _, names in os.walk(package, followlinks=True) for name in names}
+    assert copied == {os.path.relpath(name, package.parent) for name in ours if name.endswith(".py")}
+    code = "import flareclust.executors.feca, flareclust.aggregators.controller as c; print(c.__file__)"
+    environment = os.environ | {"PYTHONPATH": str(byoc / "app" / "custom")}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.startswith(str(byoc)), "what travels must do without the installed package"
 
 
 def test_export_replaces_a_job_and_nothing_else(tmp_path):

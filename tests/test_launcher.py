@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,8 @@ from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.utils.process_utils import ProcessAdapter, spawn_process
 
-from flareclust.launcher import SiteProcessLauncher
+from flareclust import launcher
+from flareclust.launcher import SiteProcessLauncher, _Handle
 
 
 def launched(monkeypatch, *code: str):
@@ -22,6 +24,7 @@ def launched(monkeypatch, *code: str):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
 def test_of_a_killed_process_nothing_is_known(monkeypatch, number):
+    monkeypatch.setattr(launcher, "NAMED_SECONDS", 0.0)
     handle = launched(monkeypatch, f"import os; os.kill(os.getpid(), {int(number)})")
     handle.wait()
     assert handle.poll() == JobReturnCode.UNKNOWN
@@ -40,6 +43,25 @@ def test_a_process_that_ended_by_itself_is_told(monkeypatch, code, told):
 def test_a_shell_tells_of_a_killed_process_by_a_number_above_128():
     process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(137)"])
     process.wait()
-    from flareclust.launcher import _Handle
-
     assert _Handle(process_adapter=ProcessAdapter(process=process)).poll() == JobReturnCode.UNKNOWN
+
+
+def test_a_killed_process_stays_in_the_sites_list_until_a_heartbeat_has_named_it(monkeypatch):
+    """The server misses only jobs that it has heard of."""
+    monkeypatch.setattr(launcher, "NAMED_SECONDS", 0.6)
+    began = time.monotonic()
+    handle = launched(monkeypatch, "import os; os.kill(os.getpid(), 9)")
+    handle.wait()
+    assert time.monotonic() - began >= 0.6
+
+
+def test_a_process_that_nvflare_ends_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(launcher, "NAMED_SECONDS", 60.0)
+    adapter = ProcessAdapter(
+        process=subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    )
+    handle = _Handle(process_adapter=adapter)
+    began = time.monotonic()
+    handle.terminate()
+    handle.wait()
+    assert time.monotonic() - began < 30

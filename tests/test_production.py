@@ -250,3 +250,12 @@ def test_a_job_that_is_not_deployed_says_who_did_not_take_it(serve):
     with pytest.raises(JobFailed, match="did not start the job: server: app app does not pass signature") as failure:
         serve(server)
     assert "site-1" not in str(failure.value)
+
+
+def test_a_site_that_did_not_take_a_completed_job_is_left_out(serve, outcome):
+    """A right that the site does not grant, say; NVFlare completes the job with the others and says so in its meta only."""
+    server = FakeServer([COMPLETED], outcome)
+    server.deployed = ["server: OK", "site-1: OK", "site-9: user 'lead@hub.org' is not authorized for 'submit_job'"]
+    found = serve(server)
+    assert "site-9" in found.sites
+    assert found.refused == {"site-9": "did not take the job: user 'lead@hub.org' is not authorized for 'submit_job'"}

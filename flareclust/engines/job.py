@@ -1,11 +1,13 @@
 """From an algorithm and its settings to an NVFlare job: folder, FedJob or Recipe."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nvflare.job_config.api import FedJob
 
+import flareclust
 from flareclust.aggregators.controller import ClusteringController
 from flareclust.engines.options import JobOptions
 from flareclust.errors import UserError
@@ -15,6 +17,9 @@ from flareclust.version import __version__
 
 #: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
 TASK_REQUEST_INTERVAL = 0.1
+
+#: All of our code, for jobs that bring it along.
+PACKAGE = Path(flareclust.__file__).parent
 
 #: Seconds after which a round stops waiting for a site that NVFlare has reported dead, and seconds that every task has
 #: before anybody is taken for dead. NVFlare's defaults are 60 and 30.
@@ -53,13 +58,24 @@ def build_job(
         needs=__version__,
     )
     job = FedJob(name=job_name or algorithm.name, min_clients=options.min_sites or MIN_SITES)
-    if packaged:
-        job.set_app_packages(["flareclust"])
+    job.set_app_packages(["flareclust"])  # else NVFlare would copy the modules that it finds by their imports: not all
     job.to_server(controller)
     job.to_server(aggregator, id=controller.aggregator_id)
     job.to_server({"server": {"task_request_interval": TASK_REQUEST_INTERVAL}, **LOST_SITES})
     job.to_clients(executor, tasks=[*executor.first_steps, CLUSTER, *executor.steps, ASSESS])
+    if not packaged:
+        for file, folder in _sources():
+            job.add_file_to_server(file, folder)
+            job.add_file_to_clients(file, folder)
     return job
+
+
+def _sources() -> Iterator[tuple[str, str]]:
+    """Yield every module of the package with the folder that it has in a job."""
+    for folder, _, names in os.walk(PACKAGE, followlinks=True):  # in a checkout some folders are links
+        for name in sorted(names):
+            if name.endswith(".py"):
+                yield os.path.join(folder, name), os.path.relpath(folder, PACKAGE.parent)
 
 
 def export_job(job: FedJob, folder: Path) -> Path:

@@ -8,9 +8,10 @@ result was complete (docs/adr/0010-lost-sites.md).
 """
 
 import logging
+import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,7 +34,7 @@ from flareclust import outcome as outcome_files
 from flareclust.aggregators.controller import EXCHANGES, LIVE, RECORDS
 from flareclust.engines.job import MIN_SITES, build_job, export_job
 from flareclust.engines.options import JobOptions
-from flareclust.engines.reasons import reason_of
+from flareclust.engines.reasons import reason_of, undeployed
 from flareclust.engines.session import admin_of, connected_sites, open_session, quiet
 from flareclust.errors import FlareclustError, JobFailed, UserError
 from flareclust.federation import OnRound
@@ -254,16 +255,28 @@ class _Watched:
             folder = Path(session.download_job_result(self.id, str(scratch))) / "workspace"
         if self.status.endswith(ABORTED) or not (folder / outcome_files.SUMMARY).exists():
             raise reason_of(session, self.id, self.status, folder)
-        outcome = replace(outcome_files.read(folder)[0], job=self.id)
+        outcome = outcome_files.read(folder)[0]
         self._pass_on(outcome.rounds[self.seen :], len(outcome.rounds))
-        return outcome
+        missing = {site: f"did not take the job: {why}" for site, why in undeployed(session, self.id).items()}
+        sites = sorted({*outcome.sites, *missing})
+        return replace(outcome, job=self.id, sites=sites, refused=missing | dict(outcome.refused))
 
     def abort_unless_ended(self) -> None:
         """Abort the job if it still runs, so that an interrupted or failed caller leaves nothing behind at the sites."""
         if self.id and not self.ended and not self.lost:
-            with suppress(Exception):  # the reason why we are here must not be hidden
+            with suppress(Exception), _undisturbed():  # the reason why we are here must not be hidden
                 self.server.reopen()
                 self.server.session.abort_job(self.id)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keep back the signals that end a program: an impatient second one must not break off the abort."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _start_time(session: Session) -> float:

@@ -42,15 +42,17 @@ def reason_of(session: Session, job: str, status: str, folder: Path) -> JobFaile
     if fatal is not None:
         lost = ", ".join(sorted(set(_DISCONNECTED.findall(text))))
         return JobFailed(f"fewer sites are left than the job needs; lost: {lost or 'unknown'}", transient=True)
-    if refusals := _undeployed(session, job):
-        return JobFailed(f"NVFlare did not start the job: {'; '.join(refusals)}")
+    if refusals := undeployed(session, job):
+        told = "; ".join(f"{name}: {why}" for name, why in refusals.items())
+        return JobFailed(f"NVFlare did not start the job: {told}")
     return _reported(_server_log(session, job), job, status)
 
 
-def _undeployed(session: Session, job: str) -> list[str]:
-    """Return who did not take the job's files, and why: a signature that does not fit, an unsigned job, no answer."""
+def undeployed(session: Session, job: str) -> dict[str, str]:
+    """Return who did not take the job's files, and why: a right it does not grant, a signature that does not fit."""
     details = session.get_job_meta(job).get(JobMetaKey.JOB_DEPLOY_DETAIL.value) or []
-    return [str(line) for line in details if not str(line).endswith(": OK")]
+    told = [str(line).partition(": ") for line in details]
+    return {name: why for name, _, why in told if why != "OK"}
 
 
 def _reported(server_log: str, job: str, status: str) -> JobFailed:

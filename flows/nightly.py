@@ -1,0 +1,55 @@
+"""The flow of a federation that runs by a schedule: as any experiment, and the new model takes an alias if it is no worse.
+
+Schedules, workers and servers are Prefect's; docs/schedules.md sets them up.
+"""
+
+# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
+
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+# First, because it sets Prefect's switches before that is imported.
+from flareclust.flows.experiment import run_logged  # isort: split
+
+from prefect import flow
+
+from flareclust.champion import ALIAS, METRIC, check_alias, check_metric
+from flareclust.flows.config import Experiment
+from flareclust.result import Result
+
+#: Seconds until a flow run that failed is tried again: enough for a site or a server to start anew.
+RETRY_DELAY = 300
+
+
+def _registered(experiment: Experiment) -> Experiment:
+    if experiment.register_as is None:
+        raise ValueError("register_as: expected the name in MLflow under which the model of every run is registered")
+    return experiment
+
+
+@flow(
+    name="flareclust-nightly",
+    flow_run_name="{experiment.name}",
+    persist_result=False,
+    retries=1,
+    retry_delay_seconds=RETRY_DELAY,
+)
+def nightly_flow(
+    experiment: Annotated[Experiment, AfterValidator(_registered)],
+    alias: Annotated[str, AfterValidator(check_alias)] = ALIAS,
+    metric: Annotated[str, AfterValidator(check_metric)] = METRIC,
+    out: str | None = None,
+) -> Result:
+    """Run one federated clustering, log it, register its model, and give that the alias if it is at least as good.
+
+    A run that fails is tried once more and goes on with the same MLflow run. Whatever goes wrong, the alias stays where
+    it was.
+
+    Args:
+        experiment: what to run; its `register_as` is the model's name.
+        alias: models:/<register_as>@<alias> is the version that has it.
+        metric: what the new version and the one that has the alias are compared by, see `flareclust.champion.decide`.
+        out: folder for the result's files; a new one under flareclust-runs/ by default.
+    """
+    return run_logged(experiment, out, (alias, metric))

@@ -1,0 +1,57 @@
+"""A host whose clock is wrong: a small library, preloaded, that shifts the wall clock of every process of the host.
+
+Only CLOCK_REALTIME is shifted, as on a machine with a wrong date; what waits for so and so long goes by another clock.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+
+static long shift(void) {
+    const char *seconds = getenv("CLOCK_SHIFT");
+    return seconds ? atol(seconds) : 0;
+}
+
+int clock_gettime(clockid_t id, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = real(id, now);
+    if (!failed && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) now->tv_sec += shift();
+    return failed;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    struct timespec exact;
+    int failed = clock_gettime(CLOCK_REALTIME, &exact);
+    now->tv_sec = exact.tv_sec;
+    now->tv_usec = exact.tv_nsec / 1000;
+    return failed;
+}
+
+time_t time(time_t *out) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    if (out) *out = exact.tv_sec;
+    return exact.tv_sec;
+}
+"""
+
+
+def shifted(folder: Path, seconds: int) -> dict[str, str] | None:
+    """Return the environment of a host whose clock is wrong by so many seconds; None where there is no compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    source, library = folder / "clock.c", folder / "clock.so"
+    if not library.exists():
+        source.write_text(SOURCE)
+        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+        subprocess.run(command, check=True, capture_output=True)
+    return {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(seconds)}

@@ -1,0 +1,90 @@
+"""One provisioned federation for all tests of this folder, put right again before each of them."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # the helpers, by their plain names; pytest's import mode adds no folder
+
+from harness import SERVER, Federation, wait_until
+
+from flareclust.checks import iid_sites
+from flareclust.registry import Algorithm
+
+SITES, LATE, LATER = ("north", "south", "west"), "east", "far"
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[Federation]:
+    """A server and three sites with a file each, and kits for two more."""
+    federation = Federation(SITES, late=[LATE, LATER])
+    try:
+        parts = iid_sites(m=5, k=5)[0].values()
+        for site, rows in zip((*SITES, LATE, LATER), parts, strict=True):
+            folder = federation.kit(site) / "data"
+            folder.mkdir()
+            np.save(folder / "rows.npy", rows)
+        federation.start(SERVER, *SITES)
+        federation.wait_connected()
+        yield federation
+        federation.stop()
+        wait_until(lambda: not federation.leftovers(), "every process is gone", 20)
+    finally:
+        federation.close()
+
+
+@pytest.fixture
+def federation(running: Federation) -> Federation:
+    """The federation with all its sites connected, each with its own plain configuration."""
+    running.heal()
+    for site in (*SITES, LATE, LATER):
+        running.configure(site, path=str(rows_of(running, site)))
+    return running
+
+
+@pytest.fixture
+def files(federation: Federation) -> dict[str, Path]:
+    """The sites' files."""
+    return {site: rows_of(federation, site) for site in SITES}
+
+
+def rows_of(federation: Federation, site: str) -> Path:
+    return federation.kit(site) / "data" / "rows.npy"
+
+
+@pytest.fixture
+def misbehaving() -> Algorithm:
+    """The algorithm of misbehaving.py, whose faults are told to it as settings."""
+    return Algorithm(
+        "misbehaving", "does as told", "misbehaving.MisbehavingExecutor", "misbehaving.MisbehavingAggregator"
+    )
+
+
+Record = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file for what was seen; RELIABILITY_RECORDS names another, where records of other faults are kept."""
+    named = os.environ.get("RELIABILITY_RECORDS")
+    return Path(named) if named else tmp_path_factory.getbasetemp() / "reliability.json"
+
+
+@pytest.fixture
+def record(records: Path, running: Federation) -> Record:
+    """Write down a fault, as `docs/reliability.py` reads it; an older record of the same fault goes."""
+
+    def write(fault: str, done: str, happened: str, told: str, seconds: float) -> None:
+        kept = json.loads(records.read_text()) if records.exists() else []
+        new = {"fault": fault, "done": done, "happened": happened, "told": told}
+        new |= {"seconds": round(seconds, 1), "network": running.network.name}
+        at = next((i for i, old in enumerate(kept) if old["fault"] == fault), len(kept))
+        kept[at : at + 1] = [new]
+        records.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+
+    return write

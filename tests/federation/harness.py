@@ -1,0 +1,278 @@
+"""A provisioned federation with mTLS on this machine: a server, sites, a lead, an admin and a member without rights.
+
+Server and sites are started by their kits' own scripts, each in its own network namespace where the machine permits
+that. The test is the lead. Faults are made with signals and links; nothing in here is a mock.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import network
+import owner
+import processes
+import psutil
+import yaml
+from nvflare.fuel.flare_api.api_spec import NoConnection
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+
+PROJECT = "fct"
+SERVER = "server"
+LEAD, ADMIN, MEMBER = "lead@hub.org", "admin@hub.org", "member@hub.org"
+FOLDERS = "fcf-"
+
+#: Longest that starting, connecting and the like may take on a busy machine with two cores.
+PATIENCE = 120.0
+
+
+class Federation:
+    """Kits of a server, sites and users, and the processes that were started from them.
+
+    Args:
+        sites: names of the sites that take part; further ones get a kit and wait.
+        late: names of these.
+        defaults: arguments of our provisioning Builder.
+    """
+
+    def __init__(self, sites: Sequence[str], late: Sequence[str] = (), **defaults: object) -> None:
+        remove_stale()
+        self.sites = tuple(sites)
+        self.hosts = (SERVER, *sites, *late)
+        self.folder = Path(tempfile.mkdtemp(prefix=FOLDERS, dir="/tmp"))  # short: sockets have paths, too
+        (self.folder / "owner").write_text(owner.me())
+        self.network = network.make_network()
+        try:
+            for host in self.hosts:
+                self.network.add(host)
+            self.defaults = defaults
+            self.kits = self.provision(self.folder / "kits")
+        except BaseException:
+            self.close()
+            raise
+
+    # ---- kits ----
+
+    def kit(self, name: str) -> Path:
+        """Return the folder of a server's, site's or user's kit."""
+        return self.kits / name
+
+    def configure(self, site: str, **config: object) -> None:
+        """Write the site's own `local/flareclust.yaml`; it is read anew by every job."""
+        text = yaml.safe_dump(config, sort_keys=False)
+        (self.kit(site) / "local" / "flareclust.yaml").write_text(text, encoding="utf-8")
+
+    def provision(self, workspace: Path) -> Path:
+        """Make all kits anew in a new folder, with a root certificate of their own; return the folder of the kits."""
+        project = self.folder / "project.yml"
+        project.write_text(yaml.safe_dump(_project(self.network, self.hosts, self.defaults)))
+        command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(project), "-w", str(workspace)]
+        environment = self._environment(SERVER)
+        done = subprocess.run(
+            command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        kits = workspace / PROJECT / "prod_00"
+        if not kits.is_dir():
+            raise RuntimeError(f"nvflare provision failed: {done.stdout} {done.stderr}")
+        return kits
+
+    # ---- processes ----
+
+    def start(self, *hosts: str, env: Mapping[str, str] | None = None) -> None:
+        """Start server or sites by their kits' `start.sh`, whose daemon starts a dead process again."""
+        for host in hosts:
+            self.network.mend(host)
+            for name in ("daemon_pid.fl", "pid.fl"):  # of a killed host, where the script would not start
+                (self.kit(host) / name).unlink(missing_ok=True)
+            with (self.folder / f"{host}.txt").open("ab") as console:
+                subprocess.Popen(
+                    self.network.command(host, ["bash", str(self.kit(host) / "startup" / "start.sh")]),
+                    env=self._environment(host) | dict(env or {}),
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=console,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                ).wait(PATIENCE)  # it leaves the daemon behind
+
+    def processes(self, *hosts: str) -> list[psutil.Process]:
+        """Return daemon, parent and job of the hosts; of all of them unless some are named."""
+        return processes.of_kits([self.kit(host) for host in hosts or self.hosts])
+
+    def kill_process(self, host: str) -> None:
+        """SIGKILL the process of the running job, as the kernel does when memory is short; the host goes on."""
+        found = processes.job_of_kit(self.kit(host))
+        if not found:
+            raise RuntimeError(f"{host} runs no job")
+        processes.kill(found)
+
+    def kill_host(self, host: str) -> None:
+        """End a host as a power cut does: its link goes down, and daemon, parent and job are gone at once."""
+        if isinstance(self.network, network.Namespaces):
+            self.network.cut(host)  # first, so that no last word gets out
+        self.stop(host)
+
+    def crash_server(self) -> None:
+        """SIGKILL the server's parent and job; its daemon starts the parent again."""
+        processes.kill(processes.without_daemon(self.kit(SERVER)))
+
+    def pause(self, host: str) -> None:
+        """Stop all processes of a host in their tracks."""
+        for process in self.processes(host):
+            process.suspend()
+
+    def resume(self, host: str) -> None:
+        """Let the processes of a paused host go on."""
+        for process in self.processes(host):
+            process.resume()
+
+    def cut(self, host: str) -> None:
+        """Take a host's link down, and leave its processes alone."""
+        self.network.cut(host)
+
+    def mend(self, host: str) -> None:
+        """Take a host's link up again."""
+        self.network.mend(host)
+
+    def restart(self, *hosts: str, env: Mapping[str, str] | None = None) -> None:
+        """Kill hosts and start them again."""
+        self.stop(*hosts)
+        self.start(*hosts, env=env)
+
+    def stop(self, *hosts: str) -> None:
+        """Kill all processes of these hosts, of all hosts unless some are named."""
+        for _ in range(5):  # a daemon may just be starting a parent, and a parent a job
+            found = self.processes(*hosts)
+            if not found:
+                return
+            processes.kill(found)
+        raise RuntimeError(f"cannot be stopped: {self.processes(*hosts)}")
+
+    def leave(self, *hosts: str) -> None:
+        """Stop sites and have the server forget them, which it else does when it has missed them for a while."""
+        self.stop(*hosts)
+        with self.session() as session:
+            for host in set(hosts) & {client.name for client in session.get_system_info().client_info}:
+                session.remove_client(host)
+
+    def heal(self) -> None:
+        """Bring the federation back to how it started, whatever a test did to it: its sites connected, no others."""
+        for host in self.hosts:
+            self.network.mend(host)
+            self.resume(host)
+        if not processes.without_daemon(self.kit(SERVER)):
+            self.restart(SERVER)
+        processes.kill([process for host in self.hosts for process in processes.job_of_kit(self.kit(host))])
+        gone = [site for site in self.sites if not self.processes(site)]
+        self.start(*gone)
+        late = [host for host in self.hosts[1:] if host not in self.sites and self.processes(host)]
+        if late:
+            self.leave(*late)
+        self.wait_connected()
+
+    def leftovers(self) -> list[str]:
+        """Return the command lines of all processes that name this federation's folder."""
+        lines = (" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
+        return [line for line in lines if str(self.folder) in line]
+
+    def close(self) -> None:
+        """Stop everything and remove network and folder; safe to call again."""
+        try:
+            if hasattr(self, "kits"):
+                self.stop()
+        finally:
+            self.network.remove()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _environment(self, host: str) -> dict[str, str]:
+        home, temporary = self.folder / "home" / host, self.folder / "tmp"
+        for folder in (home, temporary):
+            folder.mkdir(parents=True, exist_ok=True)
+        own = {
+            "HOME": str(home),
+            "TMPDIR": str(temporary),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | own
+
+    # ---- as the lead ----
+
+    @contextmanager
+    def session(self, user: str = ADMIN, timeout: float = 10.0) -> Iterator[Session]:
+        """Give a session of NVFlare's own API; it is closed in the end, or its threads would keep the test alive."""
+        session = new_secure_session(user, str(self.kit(user)), timeout=timeout)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    def connected(self) -> list[str]:
+        """Return the names of the connected sites."""
+        with self.session() as session:
+            return sorted(client.name for client in session.get_system_info().client_info)
+
+    def wait_connected(self, sites: Iterable[str] | None = None, patience: float = PATIENCE) -> float:
+        """Wait until exactly these sites are connected, all of `sites` by default; return the seconds that it took."""
+        wanted = sorted(sites if sites is not None else self.sites)
+
+        def reached() -> bool:
+            try:
+                return self.connected() == wanted
+            except NoConnection:
+                return False
+
+        return wait_until(reached, f"{wanted} are connected", patience, every=0.5)
+
+    def run(self, job: Path, user: str = LEAD, patience: float = PATIENCE) -> Path:
+        """Submit a job folder by NVFlare's own API; return the folder with what the server wrote."""
+        with self.session(user) as session:
+            job_id = session.submit_job(str(job))
+            session.wait_for_job(job_id, timeout=patience, poll_interval=0.25)
+            return Path(session.download_job_result(job_id, str(self.folder / "fetched"))) / "workspace"
+
+
+def wait_until(reached: Callable[[], Any], what: str, patience: float = PATIENCE, every: float = 0.1) -> float:
+    """Poll until `reached()` is true and return the seconds that it took.
+
+    Raises:
+        TimeoutError: it did not become true in time.
+    """
+    started = time.monotonic()
+    while not reached():
+        if time.monotonic() - started > patience:
+            raise TimeoutError(f"waited {patience} s in vain until {what}")
+        time.sleep(every)
+    return time.monotonic() - started
+
+
+def remove_stale() -> None:
+    """End and remove what tests left that were killed before they could do it."""
+    for folder in Path("/tmp").glob(f"{FOLDERS}*"):
+        note = folder / "owner"
+        if note.is_file() and note.read_text() and not owner.alive(note.read_text()):
+            kits = folder / "kits" / PROJECT / "prod_00"
+            processes.kill(processes.of_kits(kits.iterdir() if kits.is_dir() else ()))
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _project(net: network.Network, hosts: Sequence[str], defaults: Mapping[str, object]) -> dict[str, object]:
+    users = ((LEAD, "lead"), (ADMIN, "project_admin"), (MEMBER, "member"))
+    server = {"name": SERVER, "type": "server", "org": "hub", "fed_learn_port": net.port}
+    server["default_host"] = net.server_address
+    sites = [{"name": host, "type": "client", "org": host} for host in hosts if host != SERVER]
+    admins = [{"name": name, "type": "admin", "org": "hub", "role": role} for name, role in users]
+    builders = [
+        {"path": "nvflare.lighter.impl.workspace.WorkspaceBuilder", "args": {"template_file": ["master_template.yml"]}},
+        {"path": "nvflare.lighter.impl.static_file.StaticFileBuilder", "args": {"config_folder": "config"}},
+        {"path": "flareclust.provision.SiteDefaults", "args": dict(defaults)},
+        {"path": "nvflare.lighter.impl.cert.CertBuilder"},
+        {"path": "nvflare.lighter.impl.signature.SignatureBuilder"},
+    ]
+    about = {"api_version": 3, "name": PROJECT, "description": "a federation that meets faults"}
+    return {**about, "participants": [server, *sites, *admins], "builders": builders}

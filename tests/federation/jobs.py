@@ -1,0 +1,88 @@
+"""A job in the background, as a user follows it: the rounds as they come, and how it ended."""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import LEAD, SERVER, Federation, wait_until
+
+from flareclust.engines.options import JobOptions
+from flareclust.engines.production import run_production
+from flareclust.outcome import Outcome
+from flareclust.registry import Algorithm
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the user reads about a fault, and when: `at` is of time.monotonic()."""
+
+    text: str
+    at: float
+
+
+class Job:
+    """A job that the lead has submitted; what the engine tells is kept with its time."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        algorithm: Algorithm,
+        options: JobOptions,
+        params: Mapping[str, object] | None = None,
+        user: str = LEAD,
+    ) -> None:
+        self.rounds: list[tuple[float, Mapping[str, Any]]] = []
+        self._outcome: Outcome | None = None
+        self._error: Exception | None = None
+        self.started, self.ended = time.monotonic(), 0.0
+
+        def run() -> None:
+            try:
+                self._outcome = run_production(algorithm, dict(params or {}), options, federation.kit(user), self._hear)
+            except Exception as error:  # noqa: BLE001 - it is raised again where the test asks for the outcome
+                self._error = error
+            self.ended = time.monotonic()
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def _hear(self, record: Mapping[str, object]) -> None:
+        self.rounds.append((time.monotonic(), record))
+
+    def wait_round(self, number: int, patience: float = 90.0) -> None:
+        """Wait until the user has seen the round with this number."""
+        wait_until(
+            lambda: self.ended or any(record["round"] >= number for _, record in self.rounds),
+            f"round {number}",
+            patience,
+        )
+        if self.ended:
+            raise AssertionError(f"the job ended before round {number} was seen: {self._error or self._outcome}")
+
+    def outcome(self, patience: float = 240.0) -> Outcome:
+        """Wait for the job and return its outcome, or raise what the engine raised."""
+        self._thread.join(patience)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the job did not end within {patience} s")
+        if self._error is not None:
+            raise self._error
+        assert self._outcome is not None
+        return self._outcome
+
+    def told(self, site: str) -> Told:
+        """Return when and in which words a round said why a site is left out."""
+        for at, record in self.rounds:
+            if site in record["refused"]:
+                return Told(f"{site} {record['refused'][site]}", at)
+        if self._outcome is not None and site in self._outcome.refused:
+            return Told(f"{site} {self._outcome.refused[site]}", self.ended)
+        raise AssertionError(f"nothing was told about {site}: {self.rounds}")
+
+
+def jobs_in_store(federation: Federation) -> set[Path]:
+    """Return the server's folders of all jobs that were submitted."""
+    store = federation.kit(SERVER) / "jobs-storage"
+    return set(store.iterdir()) if store.exists() else set()

@@ -1,0 +1,62 @@
+"""Sites whose clock is wrong by a day."""
+
+import time
+
+import clock
+import numpy as np
+import processes
+import pytest
+from conftest import LATE, LATER, SITES, rows_of
+from harness import wait_until
+from jobs import Job
+
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.errors import JobFailed
+from flareclust.registry import get
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+DAY = 24 * 3600
+
+#: Others connect within about five seconds of their parent's start.
+LONG_ENOUGH = 15
+
+
+def test_a_clock_ahead_changes_nothing_and_one_behind_its_certificate_keeps_its_site_out(federation, files, record):
+    """A certificate that was made a minute ago is, by a clock of yesterday, not valid yet."""
+    ahead, behind = (clock.shifted(federation.folder, seconds) for seconds in (DAY, -DAY))
+    if ahead is None or behind is None:
+        pytest.skip("no C compiler (cc) for the library that shifts a process's clock")
+    federation.start(LATE, env=ahead)
+    federation.start(LATER, env=behind)
+    federation.wait_connected([*SITES, LATE])
+    wait_until(lambda: processes.without_daemon(federation.kit(LATER)), "the other site's parent has started")
+
+    options = JobOptions(k=5, seed=3, min_sites=4)
+    job = Job(federation, get("feca"), options)
+    outcome = job.outcome()
+    here = run_inprocess(get("feca"), {}, {**files, LATE: rows_of(federation, LATE)}, options)
+    np.testing.assert_array_equal(outcome.centroids, here.centroids)
+    assert outcome.refused == {}
+    record(
+        "clock a day ahead",
+        "the clock of one of four sites is a day ahead",
+        "nothing: the result is the same, bit for bit",
+        "nothing",
+        job.ended - job.started,
+    )
+
+    (parent,) = processes.without_daemon(federation.kit(LATER))
+    wait_until(lambda: time.time() - parent.create_time() > LONG_ENOUGH, "the site had time to connect")
+    assert federation.connected() == sorted([*SITES, LATE])
+    job = Job(federation, get("feca"), JobOptions(k=5, min_sites=5))
+    with pytest.raises(JobFailed, match="only east, north, south, west of at least 5 sites") as caught:
+        job.outcome()
+    record(
+        "clock a day behind",
+        "the clock of a fifth site is a day behind, and the certificates are younger than that; quorum 5",
+        "the site's own certificate is not valid yet to it, so it does not connect; the job is not submitted",
+        str(caught.value).replace(federation.network.server_address, "SERVER"),
+        job.ended - job.started,
+    )

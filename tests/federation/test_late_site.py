@@ -1,0 +1,58 @@
+"""A site that comes when the job is over: placed by a job of its own, or from its file, with the same labels."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import LATE, SITES
+from harness import LEAD
+
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.labels import LABELS_FILE, read_labels
+from flareclust.registry import get
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+def flareclust(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "flareclust.cli", *arguments],
+        cwd=folder,
+        env=os.environ | {"TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_late_site_gets_the_same_labels_through_the_federation_and_offline(federation, files, tmp_path):
+    kit, result = str(federation.kit(LEAD)), str(tmp_path / "result")
+    job = ["run", "kfed", "--k", "5", "--seed", "3", "--engine", "production", "--kit", kit, "--min-sites", "3"]
+    flareclust(tmp_path, *job, "--no-track", "--out", result)
+    federation.start(LATE)
+    federation.wait_connected([*SITES, LATE])
+
+    before = {path.name for path in federation.kit(LATE).iterdir()}
+    told = flareclust(tmp_path, "assign", result, "--kit", kit, "--site", LATE)
+    assert LATE in told
+    (run,) = [path for path in federation.kit(LATE).iterdir() if path.name not in before and path.is_dir()]
+    through = read_labels(run)
+
+    rows = federation.kit(LATE) / "data" / "rows.npy"
+    flareclust(tmp_path, "assign", result, "--data", str(rows), "--site", LATE, "--out", str(tmp_path / "offline"))
+    offline = read_labels(tmp_path / "offline")
+    np.testing.assert_array_equal(through, offline)
+    assert len(through) == len(np.load(rows))
+    assert len(set(through.tolist())) > 1
+
+    here = run_inprocess(get("kfed"), {}, files, JobOptions(k=5, seed=3))
+    with np.load(tmp_path / "result" / "result.npz") as arrays:
+        np.testing.assert_array_equal(arrays["centroids"], here.centroids)
+    assert not list(federation.kit("server").rglob(LABELS_FILE))

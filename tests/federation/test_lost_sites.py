@@ -1,0 +1,146 @@
+"""Sites that are lost while a job runs: the quorum goes on, with the result that one process finds without them."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import processes
+import pytest
+from conftest import LATE, SITES, rows_of
+from harness import Federation, wait_until
+from jobs import Job
+from network import Loopback
+from twins import lost_in, twin
+
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.errors import JobFailed
+from flareclust.outcome import Outcome
+from flareclust.registry import get
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+ROUNDS = 40
+
+#: Seconds without a network that nobody is to notice.
+SHORT = 8
+
+#: The task timeout of a job whose site is killed before anybody would miss it.
+SOON = 20
+PARAMS = {"rounds": ROUNDS, "tol": 0.0}
+
+
+def start(federation: Federation, min_sites: int) -> Job:
+    """Start a job of many rounds."""
+    return Job(federation, get("fkm"), options(min_sites), PARAMS)
+
+
+def options(min_sites: int) -> JobOptions:
+    return JobOptions(k=5, seed=3, min_sites=min_sites, task_timeout=600, deadline=280)
+
+
+def check_went_on_without(lost: Sequence[str], outcome: Outcome, files: Mapping[str, Path]) -> None:
+    """Check the result against the federation in one process whose sites fall silent in the same rounds."""
+    rounds = {site: lost_in(outcome, site) for site in lost}
+    assert all(2 < at < ROUNDS for at in rounds.values()), f"not lost in the middle of the job: {rounds}"
+    same = twin(get("fkm"), PARAMS, files, options(2), rounds)
+    for name, value in same.arrays.items():
+        np.testing.assert_array_equal(outcome.arrays[name], value, err_msg=name)
+    assert set(outcome.refused) == set(lost)
+
+
+def test_a_killed_process_costs_its_site_and_only_a_job_that_needs_all(federation, files, record):
+    """Three jobs run side by side: with a quorum of two, with one of all three, and one that is just starting."""
+    jobs = {quorum: start(federation, quorum) for quorum in (2, 3)}
+    for job in jobs.values():
+        job.wait_round(2)
+    options = JobOptions(k=5, seed=3, min_sites=2, task_timeout=SOON)
+    starting = Job(federation, get("feca"), options)
+    wait_until(lambda: len(processes.job_of_kit(federation.kit("west"))) == 3, "the third job starts at the site")
+    at = time.monotonic()
+    federation.kill_process("west")
+
+    check_went_on_without(["west"], jobs[2].outcome(), files)
+    told = jobs[2].told("west")
+    done = "SIGKILL of the job's process at one of three sites, as when memory runs out; quorum"
+    record(
+        "killed process",
+        f"{done} 2",
+        "the round waits until NVFlare misses the process, then the others go on; the result is that without the site",
+        told.text,
+        told.at - at,
+    )
+    with pytest.raises(JobFailed, match="west") as caught:
+        jobs[3].outcome()
+    record("killed process, all needed", f"{done} 3", "the job fails", str(caught.value), jobs[3].ended - at)
+
+    others = {site: file for site, file in files.items() if site != "west"}
+    np.testing.assert_array_equal(
+        starting.outcome().centroids, run_inprocess(get("feca"), {}, others, options).centroids
+    )
+    told = starting.told("west")
+    record(
+        "killed process, at the start",
+        f"the same before the process has reported for the first time; quorum 2, task_timeout {SOON} s",
+        "NVFlare misses nobody of whom it has not heard: the round waits for task_timeout, then the others go on",
+        told.text,
+        told.at - at,
+    )
+
+
+def test_a_killed_host_and_a_cut_network_cost_their_sites_and_not_the_job(federation, files, record):
+    """Of four sites one loses its power and another its network, at the same time."""
+    federation.start(LATE)
+    federation.wait_connected([*SITES, LATE])
+    job = start(federation, 2)
+    job.wait_round(2)
+    cut = not isinstance(federation.network, Loopback)
+    at = time.monotonic()
+    federation.kill_host("west")
+    if cut:
+        federation.cut(LATE)
+    outcome = job.outcome()
+    check_went_on_without(["west", LATE] if cut else ["west"], outcome, {**files, LATE: rows_of(federation, LATE)})
+    told = job.told("west")
+    record(
+        "killed host",
+        "link down, daemon, parent and job killed at once at one of four sites; quorum 2",
+        "the round waits until the server counts the site as gone (`heart_beat_timeout`, 60 s), then the others go on",
+        told.text,
+        told.at - at,
+    )
+    if cut:
+        told = job.told(LATE)
+        record(
+            "cut network",
+            "link down at one of four sites; quorum 2",
+            "as for a killed host; when the link is up again, the site connects by itself",
+            told.text,
+            told.at - at,
+        )
+        federation.mend(LATE)
+        federation.wait_connected(["north", "south", LATE])
+
+
+def test_a_short_interruption_costs_nothing(federation, files, record):
+    if isinstance(federation.network, Loopback):
+        pytest.skip("a link can be cut in network namespaces only, which this machine does not permit")
+    job = start(federation, 3)
+    job.wait_round(2)
+    at = time.monotonic()
+    federation.cut("west")
+    time.sleep(SHORT)
+    federation.mend("west")
+    outcome = job.outcome()
+    here = run_inprocess(get("fkm"), PARAMS, files, options(3))
+    np.testing.assert_array_equal(outcome.centroids, here.centroids)
+    assert outcome.refused == {}
+    assert outcome.metrics == here.metrics
+    record(
+        "short interruption",
+        f"link down for {SHORT} seconds at one of three sites; quorum 3",
+        "the round waits, and the job goes on with all sites",
+        "nothing: the job took longer",
+        next(when for when, _ in job.rounds if when > at + SHORT) - at,
+    )

@@ -1,0 +1,144 @@
+"""Sites that do not take part as they should: they are named with their reason, and the quorum decides."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import LATE, SITES
+from harness import Federation
+from jobs import Job
+from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
+
+import flareclust
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.engines.workspace import PREFIX
+from flareclust.errors import JobFailed
+from flareclust.registry import get
+from flareclust.version import __version__
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+TIMEOUT = 6
+
+
+def options(min_sites: int | None, **others: int) -> JobOptions:
+    return JobOptions(k=1, min_sites=min_sites, task_timeout=TIMEOUT, assess=False, deadline=120, **others)
+
+
+def mean_of(files: dict[str, Path], sites: tuple[str, ...]) -> np.ndarray:
+    return np.mean([np.load(files[site]).mean(axis=0, keepdims=True) for site in sites], axis=0)
+
+
+def test_raising_silent_and_slow_sites_are_named_and_the_quorum_goes_on(federation, files, misbehaving, record):
+    """Three faults in three jobs at once, which the server runs side by side."""
+    faults = {"raises": "raises", "silent": "silent", "slow": TIMEOUT + 4}
+    jobs = {
+        name: Job(federation, misbehaving, options(2), {"faults": {"west": fault}}) for name, fault in faults.items()
+    }
+    outcomes = {name: job.outcome() for name, job in jobs.items()}
+    for outcome in outcomes.values():
+        assert set(outcome.refused) == {"west"}
+        np.testing.assert_array_equal(outcome.centroids, mean_of(files, ("north", "south")))
+    assert "raised ZeroDivisionError" in outcomes["raises"].refused["west"]
+    assert "in time" in outcomes["silent"].refused["west"]
+    assert "in time" in outcomes["slow"].refused["west"]
+
+    secret = repr(float(np.load(files["west"])[0, 0])).encode()
+    kept = federation.kit("west") / outcomes["raises"].job / "flareclust_error.txt"
+    assert secret in kept.read_bytes(), "the site's own file does not tell its operator what was raised"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    for file in federation.kit("server").rglob("*"):
+        assert not file.is_file() or secret not in file.read_bytes(), f"the text of an exception reached {file}"
+
+    done = {
+        "raises": ("site raises", "the algorithm raises an exception at one of three sites; quorum 2"),
+        "silent": ("silent site", f"one of three sites never answers; task_timeout {TIMEOUT} s; quorum 2"),
+        "slow": ("slow site", f"one of three sites needs longer than task_timeout, {TIMEOUT} s; quorum 2"),
+    }
+    for name, job in jobs.items():
+        happened = "the others go on; the text of the exception stays at the site"
+        if name != "raises":
+            happened = "the round ends at task_timeout with the others' replies; what comes later is not used"
+        record(*done[name], happened, job.told("west").text, job.told("west").at - job.started)
+
+
+def test_below_the_quorum_all_reasons_are_in_one_message(federation, misbehaving, record):
+    """With no quorum set, more than half of the sites are needed."""
+    job = Job(federation, misbehaving, options(None), {"faults": {"north": "raises", "west": "silent"}})
+    with pytest.raises(JobFailed) as caught:
+        job.outcome()
+    text = str(caught.value)
+    assert "1 of 3 sites took part where at least 2 are needed" in text
+    assert "north raised ZeroDivisionError" in text
+    assert "west" in text
+    record(
+        "below the quorum",
+        "one of three sites raises, another is silent; the default quorum, more than half",
+        "the job fails with all reasons in one message",
+        text,
+        job.ended - job.started,
+    )
+
+
+def test_a_site_with_another_version_refuses_in_plain_words(federation, files, tmp_path, record):
+    federation.start(LATE, env={"PYTHONPATH": str(another_version(tmp_path, "9.8.7"))})
+    federation.wait_connected([*SITES, LATE])
+    job = Job(federation, get("feca"), JobOptions(k=5, seed=3, min_sites=3))
+    outcome = job.outcome()
+    assert set(outcome.refused) == {LATE}
+    assert "9.8.7" in outcome.refused[LATE]
+    assert __version__ in outcome.refused[LATE]
+    np.testing.assert_array_equal(
+        outcome.centroids, run_inprocess(get("feca"), {}, files, JobOptions(k=5, seed=3)).centroids
+    )
+    record(
+        "wrong version",
+        "a fourth site has flareclust 9.8.7; quorum 3",
+        "the site refuses before it computes anything; the others go on",
+        job.told(LATE).text,
+        job.told(LATE).at - job.started,
+    )
+
+
+def another_version(folder: Path, version: str) -> Path:
+    """Copy the package that is installed, with another version; the folder goes into a site's PYTHONPATH."""
+    source = Path(flareclust.__file__).parent
+    copy = folder / "other" / "flareclust"
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    file = copy / "version.py"
+    assert f'"{__version__}"' in file.read_text()
+    file.write_text(file.read_text().replace(f'"{__version__}"', f'"{version}"'))
+    return copy.parent
+
+
+def test_a_site_that_does_not_allow_the_classes_is_named(federation, record):
+    """As NVFlare's own provisioning leaves a site: without our classes on its list, and with NVFlare's launcher."""
+    file = resources(federation, "west")
+    before = file.read_text()
+    config = json.loads(before)
+    config["class_allow_list"].remove(PREFIX)
+    (launcher,) = [part for part in config["components"] if part["id"] == "process_launcher"]
+    launcher["path"] = f"{ClientProcessJobLauncher.__module__}.{ClientProcessJobLauncher.__name__}"
+    file.write_text(json.dumps(config))
+    try:
+        job = Job(federation, get("feca"), JobOptions(k=5, min_sites=2, deadline=120))
+        with pytest.raises(JobFailed, match="west does not allow") as caught:
+            job.outcome()
+    finally:
+        file.write_text(before)
+    record(
+        "not allowed",
+        "one of three sites does not list flareclust's classes; quorum 2",
+        "NVFlare ends the job, whatever the quorum says",
+        str(caught.value),
+        job.ended - job.started,
+    )
+
+
+def resources(federation: Federation, site: str) -> Path:
+    local = federation.kit(site) / "local"
+    own = local / "resources.json"
+    return own if own.exists() else local / "resources.json.default"

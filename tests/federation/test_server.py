@@ -1,0 +1,153 @@
+"""The server crashes: the user is told within seconds, the flow submits once more, and no half result is taken for one."""
+
+import io
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import processes
+import pytest
+from conftest import SITES
+from harness import LEAD, SERVER, Federation, wait_until
+from jobs import Job, jobs_in_store
+
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.errors import JobFailed
+from flareclust.outcome import ARRAYS, SUMMARY, read, read_rounds
+from flareclust.outcome import ROUNDS as ROUNDS_FILE
+from flareclust.registry import get
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+ROUNDS = 25
+PARAMS = {"rounds": ROUNDS, "tol": 0.0}
+
+
+def test_a_crashed_server_is_told_within_the_deadline(federation, record):
+    """Its daemon starts it again at once, so that it answers, but knows nothing of the job."""
+    job = Job(federation, get("fkm"), JobOptions(k=5, seed=3, min_sites=3, deadline=60), PARAMS)
+    job.wait_round(2)
+    at = time.monotonic()
+    federation.crash_server()
+    with pytest.raises(JobFailed) as caught:
+        job.outcome()
+    assert caught.value.transient, "a flow would not try again"
+    assert job.ended - at < 60
+    record(
+        "server crash",
+        "SIGKILL of the server's parent and job in the middle of a job",
+        "the server's daemon starts it again and the sites connect again; the job is lost, and may be submitted anew",
+        str(caught.value),
+        job.ended - at,
+    )
+
+
+def test_a_flow_submits_a_lost_job_once_more_under_the_same_mlflow_run(federation, files, tmp_path, record):
+    tracking = f"sqlite:///{tmp_path}/mlflow.db"
+    arguments = [
+        "run",
+        "fkm",
+        "--k",
+        "5",
+        "--seed",
+        "3",
+        "--min-sites",
+        "3",
+        "--set",
+        f"rounds={ROUNDS}",
+        "--set",
+        "tol=0",
+    ]
+    arguments += ["--engine", "production", "--kit", str(federation.kit(LEAD)), "--out", str(tmp_path / "result")]
+    before, stored = runs_of(federation), jobs_in_store(federation)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flareclust.cli", *arguments],
+        cwd=tmp_path,
+        env=os.environ | {"PREFECT_HOME": str(tmp_path / "prefect"), "MLFLOW_TRACKING_URI": tracking},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: process.poll() is not None or rounds_of(federation, before) >= 3, "the job is under way")
+        assert process.poll() is None, process.stdout.read()
+        at = time.monotonic()
+        federation.crash_server()
+        printed, _ = process.communicate(timeout=200)
+        seconds = time.monotonic() - at
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, printed
+    assert len(jobs_in_store(federation) - stored) == 2, "the job was not submitted exactly once more"
+
+    client = mlflow.MlflowClient(tracking)
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    (run,) = [run for run in client.search_runs(experiments) if "mlflow.parentRunId" not in run.data.tags]
+    assert run.info.status == "FINISHED"
+    outcome, _ = read(tmp_path / "result")
+    here = run_inprocess(get("fkm"), PARAMS, files, JobOptions(k=5, seed=3, min_sites=3))
+    np.testing.assert_array_equal(outcome.centroids, here.centroids)
+    record(
+        "server crash under a flow",
+        "the same in a tracked run, `flareclust run ... --engine production`",
+        "the flow submits the job once more, under the same MLflow run, which ends as FINISHED; the result is the same",
+        "nothing: the run took longer",
+        seconds,
+    )
+
+
+def runs_of(federation: Federation) -> set[Path]:
+    """Return the server's folders of jobs that run or were lost."""
+    return {path for path in federation.kit(SERVER).iterdir() if path.name.count("-") == 4}
+
+
+def rounds_of(federation: Federation, before: set[Path]) -> int:
+    return max((len(read_rounds(folder)) for folder in runs_of(federation) - before), default=0)
+
+
+def test_a_result_that_was_not_written_to_its_end_is_none(federation, record, rng):
+    """The server's job is killed while it writes a large result.npz."""
+    for site in SITES:
+        file = federation.kit(site) / "data" / "wide.npy"
+        np.save(file, rng.normal(size=(60, 30_000)))
+        federation.configure(site, path=str(file))
+    before = runs_of(federation)
+    stored = jobs_in_store(federation)
+    options = JobOptions(k=5, seed=3, min_sites=3, deadline=200)
+    job = Job(federation, get("fkm"), options, {"rounds": 6, "tol": 0.0})
+    wait_until(lambda: job.ended or rounds_of(federation, before), "the job is under way")
+    assert not job.ended, job.outcome()
+    (folder,) = runs_of(federation) - before
+    server = processes.job_of_kit(federation.kit(SERVER))
+    wait_until(lambda: job.ended or list(folder.glob(f"{ARRAYS}*")), "the result is being written", every=0.0005)
+    for process in server:
+        process.kill()
+    at = time.monotonic()
+    assert not (folder / SUMMARY).exists(), "the process was killed too late for this test"
+    with pytest.raises(JobFailed) as caught:
+        job.outcome()
+    (new,) = jobs_in_store(federation) - stored
+    names = kept_of(new)
+    assert any(name.endswith(ROUNDS_FILE) for name in names), names
+    assert not [name for name in names if name.endswith(SUMMARY)], "a killed job left what counts as a result"
+    record(
+        "killed while writing",
+        "SIGKILL of the server's job while it writes result.npz",
+        "there is no result.json, which comes last, so nobody takes what is there for a result",
+        str(caught.value).replace(new.name, "JOB"),
+        job.ended - at,
+    )
+
+
+def kept_of(stored: Path) -> list[str]:
+    """Return the names of what the server keeps of a job's run."""
+    with zipfile.ZipFile(io.BytesIO((stored / "workspace").read_bytes())) as kept:
+        return kept.namelist()

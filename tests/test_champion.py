@@ -1,0 +1,159 @@
+"""Which version of a registered model has the alias: the rule, and the rule in a real MLflow registry."""
+
+import contextlib
+import sqlite3
+import uuid
+
+import numpy as np
+import pytest
+
+from flareclust.champion import METRICS, Version, check_alias, decide
+from flareclust.errors import UserError
+from flareclust.tracking import ERROR_TAG, Tracker
+
+SILHOUETTE, DAVIES_BOULDIN = "final/simplified_silhouette", "final/davies_bouldin"
+
+
+def version(number, silhouette=None):
+    return Version(number, {} if silhouette is None else {SILHOUETTE: silhouette})
+
+
+def test_the_first_version_gets_the_alias_whatever_it_is_worth():
+    assert decide(version(1), None).takes_over
+    assert decide(version(7, -0.9), None).takes_over
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "takes_over"),
+    [
+        (0.7, 0.6, True),
+        (0.6, 0.7, False),
+        (0.6, 0.6, True),
+        (0.6, np.nextafter(0.6, 1), False),
+        (-0.1, -0.2, True),
+        (0.0, None, True),  # 0 is a value, and not a missing one
+        (None, 0.0, False),
+        (None, None, False),
+    ],
+)
+def test_the_alias_moves_to_a_version_that_is_at_least_as_good(new, old, takes_over):
+    decision = decide(version(2, new), version(1, old))
+    assert decision.takes_over is takes_over
+    assert "version 1" in decision.reason
+
+
+def test_of_some_metrics_the_smaller_value_is_the_better_one():
+    small, large = Version(2, {DAVIES_BOULDIN: 0.5}), Version(1, {DAVIES_BOULDIN: 0.6})
+    assert decide(small, large, DAVIES_BOULDIN).takes_over
+    assert not decide(Version(3, large.metrics), small, DAVIES_BOULDIN).takes_over
+
+
+def test_only_the_stated_metric_counts():
+    new = Version(2, {SILHOUETTE: 0.1, DAVIES_BOULDIN: 0.1, "final/ari": 1.0})
+    old = Version(1, {SILHOUETTE: 0.2, DAVIES_BOULDIN: 0.2, "final/ari": 0.5})
+    assert [name for name in METRICS if decide(new, old, name).takes_over] == [DAVIES_BOULDIN, "final/ari"]
+
+
+def test_a_version_keeps_its_alias_when_it_is_offered_again():
+    assert decide(version(1), version(1, 0.5)).takes_over
+
+
+def test_metrics_that_grow_with_the_rows_are_refused():
+    with pytest.raises(UserError, match="cannot be compared by 'final/inertia'; choose one of final/simplified"):
+        decide(version(2), version(1), "final/inertia")
+
+
+@pytest.mark.parametrize("alias", ["", "latest", "Latest", "v1", "V12", "a b", "a/b", "ä", "a" * 256])
+def test_names_that_mlflow_would_refuse_after_the_job_are_refused_before_it(alias):
+    with pytest.raises(UserError, match="cannot be an alias"):
+        check_alias(alias)
+
+
+@pytest.mark.parametrize("alias", ["champion", "v1-final", "the_best", "latest-2"])
+def test_other_names_can_be_aliases(alias):
+    assert check_alias(alias) == alias
+
+
+# --- in a registry ---
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return f"sqlite:///{tmp_path_factory.mktemp('store')}/runs.db"
+
+
+@pytest.fixture
+def tracker(store, request):
+    return Tracker(store, experiment=request.node.name)
+
+
+def night(tracker, model, silhouette):
+    """Log a night's federation, register its model and offer it the alias."""
+    run_id = tracker.start(uuid.uuid4().hex, "feca/iid/s0", {})
+    centroids, final = np.eye(2), {"simplified_silhouette": silhouette}
+    tracker.log_result(run_id, final=final, cost={}, centroids=centroids, columns=None, files=[])
+    tracker.log_model(run_id, centroids)
+    number = tracker.register(run_id, model)
+    return number, tracker.offer_alias(model, number, "champion")
+
+
+def champion_of(tracker, model):
+    aliases = tracker._client.get_registered_model(model).aliases
+    return int(aliases["champion"]) if "champion" in aliases else None
+
+
+def test_the_alias_follows_the_best_night(tracker):
+    aliases = []
+    for silhouette in (0.5, 0.4, None, 0.5, 0.6, 0.55):
+        night(tracker, "nights", silhouette)
+        aliases.append(champion_of(tracker, "nights"))
+    assert aliases == [1, 1, 1, 4, 5, 5]
+    told = [tracker._client.get_model_version("nights", n).tags["flareclust.champion"] for n in "1245"]
+    assert told[0] == "is the first to have it"
+    assert told[1] == "has final/simplified_silhouette 0.4, worse than 0.5; version 1 keeps it"
+    assert told[2] == "has final/simplified_silhouette 0.5, at least as good as 0.5 of version 1"
+
+
+def test_an_alias_that_an_operator_moved_back_is_what_the_next_night_is_compared_with(tracker):
+    night(tracker, "moved", 0.5)
+    night(tracker, "moved", 0.9)
+    tracker._client.set_registered_model_alias("moved", "champion", "1")
+    night(tracker, "moved", 0.6)
+    assert champion_of(tracker, "moved") == 3
+
+
+def test_a_champion_whose_run_is_gone_gives_way(tracker, store):
+    night(tracker, "gone", 0.9)
+    entry = tracker._client.get_model_version("gone", "1")
+    with contextlib.closing(sqlite3.connect(store.removeprefix("sqlite:///"))) as database, database:
+        for table in ("latest_metrics", "metrics", "params", "tags", "runs"):
+            database.execute(f"delete from {table} where run_uuid = ?", (entry.run_id,))
+    assert night(tracker, "gone", 0.1)[1].takes_over
+    assert champion_of(tracker, "gone") == 2
+
+
+def test_what_is_not_in_the_registry_is_refused_and_nothing_changes(tracker):
+    night(tracker, "known", 0.5)
+    for arguments in (("known", 2, "champion"), ("unknown", 1, "champion")):
+        with pytest.raises(UserError, match="has no version"):
+            tracker.offer_alias(*arguments)
+    with pytest.raises(UserError, match="cannot be an alias"):
+        tracker.offer_alias("known", 1, "latest")
+    assert champion_of(tracker, "known") == 1
+
+
+# --- a run that was stopped ---
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt(), "KILLED"), (SystemExit(1), "KILLED"), (ValueError("no"), "FAILED")]
+)
+def test_a_run_that_was_stopped_is_killed_and_one_that_failed_is_failed(store, error, status):
+    from flareclust.flows.config import Experiment
+    from flareclust.record import fail_run, start_run, was_stopped
+
+    experiment = Experiment(algorithm="feca", data="iris", k=3, tracking_uri=store)
+    run_id = start_run(experiment, f"key-{status}-{type(error).__name__}", {})
+    fail_run(experiment, run_id, "the reason", stopped=was_stopped(error))
+    run = Tracker(store)._client.get_run(run_id)
+    assert (run.info.status, run.data.tags[ERROR_TAG]) == (status, "the reason")

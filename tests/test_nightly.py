@@ -1,0 +1,363 @@
+"""Federations by a schedule: a real Prefect server whose scheduler, workers and served flows really run them."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from flareclust.errors import JobFailed
+from tests.scheduler import STOPS, Scheduler, started
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+
+ROOT = Path(__file__).resolve().parent.parent
+NIGHTLY, POOL = "flareclust-nightly", "flareclust"
+TINY = {"algorithm": "feca", "data": "iris", "clients": 3, "engine": "inprocess"}
+#: Goes on for hours unless it is stopped.
+ENDLESS = TINY | {"algorithm": "minibatch", "engine": "simulator", "params": {"rounds": 10**6}}
+
+SERVE = """
+from datetime import timedelta
+
+from prefect.schedules import Interval
+
+from flareclust.flows.nightly import nightly_flow
+
+if __name__ == "__main__":
+    parameters = {"experiment": %r}
+    nightly_flow.serve(name="served", schedule=Interval(timedelta(seconds=5)), limit=1, parameters=parameters)
+"""
+
+
+def deployments() -> dict[str, object]:
+    """Return the project's prefect.yaml with some more deployments, which differ from `nightly` in a few lines."""
+    project = yaml.safe_load((ROOT / "prefect.yaml").read_text())
+    nightly = project["deployments"][0]
+
+    def like(name: str, experiment: dict[str, object], pool: str = POOL, **more: object) -> dict[str, object]:
+        work_pool = nightly["work_pool"] | {"name": pool}
+        parameters = {"experiment": experiment | {"register_as": name}}
+        return nightly | {"name": name, "parameters": parameters, "work_pool": work_pool, "schedules": []} | more
+
+    project["deployments"] += [
+        like("often", TINY, schedules=[{"interval": 20, "slug": "often"}]),
+        like("endless", ENDLESS),
+        like("stopped", ENDLESS, pool="stopped"),
+    ]
+    return project
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[Scheduler]:
+    """A server, the deployments, and a worker of the pool `flareclust`."""
+    import flareclust.flows.experiment  # noqa: F401 - sets Prefect's switches before it is imported
+
+    with started() as scheduler:
+        for pool in (POOL, "stopped"):
+            scheduler.run("work-pool", "create", pool, "--type", "process")
+        (scheduler.folder / "prefect.yaml").write_text(yaml.safe_dump(deployments()))
+        scheduler.run("--no-prompt", "deploy", "--all")
+        with scheduler.worker(POOL, "worker.log"):
+            yield scheduler
+
+
+@pytest.fixture
+def client(scheduler):
+    from mlflow import MlflowClient
+
+    return MlflowClient(scheduler.store)
+
+
+def run_of(client, flow_run_id):
+    """Return the MLflow run of a flow run; None if there is none, or more than one."""
+    experiment = client.get_experiment_by_name("flareclust")
+    tag = f"tags.`prefect.flow_run_id` = '{flow_run_id}'"
+    found = client.search_runs([experiment.experiment_id], filter_string=tag)
+    return found[0] if len(found) == 1 else None
+
+
+def champion(client, model):
+    """Return the version that has the alias; None if there is none."""
+    (found,) = client.search_registered_models(f"name = '{model}'") or [None]
+    return int(found.aliases["champion"]) if found and "champion" in found.aliases else None
+
+
+def ended(scheduler, run_id):
+    """Wait until a flow run is over and return its state."""
+    final = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+    scheduler.wait(lambda: scheduler.state_of(run_id) in final, "the flow run is over")
+    return scheduler.state_of(run_id)
+
+
+def completed(scheduler, deployment):
+    """Return the flow runs of a deployment that reached their end; not those that were left out."""
+    return [run for run in scheduler.runs_of(deployment) if run.state.is_completed()]
+
+
+# Schedules
+
+
+def test_the_projects_deployments_say_what_they_should(scheduler):
+    with scheduler.client() as client:
+        nightly = client.read_deployment_by_name(f"{NIGHTLY}/nightly")
+        manual = client.read_deployment_by_name("flareclust-experiment/manual")
+    (schedule,) = nightly.schedules
+    assert (schedule.schedule.cron, schedule.schedule.timezone, schedule.active) == ("0 2 * * *", "Europe/Berlin", True)
+    assert (nightly.global_concurrency_limit.limit, nightly.work_pool_name) == (1, POOL)
+    assert nightly.concurrency_options.collision_strategy.value == "CANCEL_NEW"
+    assert nightly.parameters["experiment"]["register_as"]
+    assert nightly.entrypoint == "flareclust.flows.nightly.nightly_flow"
+    assert list(manual.schedules) == []
+    (step,) = nightly.pull_steps
+    assert step["prefect.deployments.steps.set_working_directory"]["directory"] == str(scheduler.folder)
+
+
+def test_the_page_shows_the_projects_deployment():
+    (shown,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "schedules.md").read_text(), flags=re.DOTALL)
+    project = yaml.safe_load((ROOT / "prefect.yaml").read_text())
+    assert yaml.safe_load(shown)["deployments"] == [
+        {name: value for name, value in project["deployments"][0].items() if name != "description"}
+    ]
+
+
+def test_a_run_that_the_scheduler_made_is_tracked_and_its_model_is_the_champion(scheduler, client):
+    """Also what shows that Prefect gets on with the installed fastapi and sqlalchemy: with others no run appears."""
+    first = scheduler.wait(lambda: completed(scheduler, f"{NIGHTLY}/often"), "a scheduled run is over")[0]
+    assert first.auto_scheduled
+    run = run_of(client, first.id)
+    assert (run.info.status, run.info.run_name) == ("FINISHED", "feca/iid/s0")
+    assert run.data.metrics["final/simplified_silhouette"] > 0
+    assert run.data.tags["flareclust.run_key"]
+    version = client.get_model_version("often", "1")
+    assert (version.run_id, version.tags["flareclust.champion"]) == (run.info.run_id, "is the first to have it")
+    assert list((scheduler.folder / "flareclust-runs").glob("*/result.json"))
+
+    scheduler.wait(lambda: champion(client, "often") >= 2, "the next run's model, which is the same, has the alias")
+    scheduler.pause(f"{NIGHTLY}/often")
+    assert len({run_of(client, run.id).info.run_id for run in completed(scheduler, f"{NIGHTLY}/often")}) >= 2
+
+
+def test_a_manual_run_takes_its_experiment_from_the_command_line(scheduler, client):
+    experiment = json.dumps(TINY | {"algorithm": "kfed", "seed": 3})
+    said = scheduler.run(
+        "deployment", "run", "flareclust-experiment/manual", "--param", f"experiment={experiment}", "--watch"
+    )
+    assert "Completed" in said
+    (run,) = scheduler.runs_of("flareclust-experiment/manual")
+    assert run.state.is_completed()
+    assert run_of(client, run.id).info.run_name == "kfed/iid/s3"
+
+
+@pytest.mark.parametrize(
+    ("experiment", "reason"), [(TINY | {"algorithm": 3}, "not of type 'string'"), (TINY | {"kk": 3}, "kk")]
+)
+def test_a_wrong_experiment_is_refused_when_the_run_is_asked_for(scheduler, experiment, reason):
+    said = scheduler.run(
+        "deployment", "run", f"{NIGHTLY}/endless", "--param", f"experiment={json.dumps(experiment)}", code=1
+    )
+    assert reason in " ".join(said.split())
+
+
+def test_a_run_whose_model_would_have_no_name_fails_before_its_job_and_is_not_tried_again(scheduler, client):
+    run_id = scheduler.start_run(f"{NIGHTLY}/endless", experiment=ENDLESS)
+    assert ended(scheduler, run_id) == "FAILED"
+    assert "register_as: expected the name in MLflow" in scheduler.text("worker.log")
+    assert run_of(client, run_id) is None
+
+
+def test_a_served_flow_runs_by_its_schedule(scheduler, client):
+    (scheduler.folder / "serve.py").write_text(SERVE % (TINY | {"register_as": "served"}))
+    with scheduler.process([sys.executable, "serve.py"], "serve.log") as process:
+        scheduler.wait(lambda: champion(client, "served"), "the served flow's model has the alias")
+        process.terminate()
+        assert process.wait(STOPS) == 0
+    run = client.get_model_version("served", "1").run_id
+    assert client.get_run(run).info.status == "FINISHED"
+
+
+# Being stopped
+
+
+def under_way(scheduler, deployment):
+    """Start an endless job and wait until its sites' processes are at work; return the flow run's id."""
+    run_id = scheduler.start_run(deployment)
+    scheduler.wait(lambda: len(scheduler.processes("simulator_worker")) >= 3, "the simulator's sites are running")
+    return run_id
+
+
+def test_a_cancelled_run_ends_its_job_and_meanwhile_no_second_one_starts(scheduler, client):
+    run_id = under_way(scheduler, f"{NIGHTLY}/endless")
+    assert run_of(client, run_id).info.status == "RUNNING"
+    second = scheduler.start_run(f"{NIGHTLY}/endless")
+    assert ended(scheduler, second) == "CANCELLED"
+    assert run_of(client, second) is None
+
+    scheduler.run("flow-run", "cancel", str(run_id))
+    assert ended(scheduler, run_id) == "CANCELLED"
+    assert scheduler.processes("nvflare") == []
+    run = run_of(client, run_id)
+    assert (run.info.status, run.data.tags["flareclust.error"]) == ("KILLED", "TerminationSignal")
+    assert champion(client, "endless") is None
+
+
+@pytest.mark.parametrize("told", ["the worker", "all processes"])
+def test_a_worker_that_is_told_to_stop_ends_its_job(scheduler, client, told):
+    """Some tell the worker alone; systemd, by default, all processes of the service."""
+    with scheduler.worker("stopped", "stopped.log") as worker:
+        run_id = under_way(scheduler, f"{NIGHTLY}/stopped")
+        family = psutil.Process(worker.pid).children(recursive=True) if told == "all processes" else []
+        for process in (worker, *(one for one in family if "flareclust.flows.guard" in one.cmdline())):
+            process.terminate()
+        worker.wait(STOPS)
+    assert ended(scheduler, run_id) == "CRASHED"
+    scheduler.wait(lambda: not scheduler.processes("nvflare"), "the simulator's processes are gone")
+    assert run_of(client, run_id).info.status == "KILLED"
+    assert not list(scheduler.folder.glob("fc-*"))
+
+
+# Trying again
+
+
+@pytest.fixture
+def here(scheduler, monkeypatch):
+    """Flows of this process run on the server and track to the store."""
+    monkeypatch.chdir(scheduler.folder)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", scheduler.store)
+    with scheduler.here():
+        yield
+
+
+def nightly(retries=1):
+    from flareclust.flows.nightly import nightly_flow
+
+    return nightly_flow.with_options(retries=retries, retry_delay_seconds=1)
+
+
+def histories(client, run):
+    return {name: len(client.get_metric_history(run.info.run_id, name)) for name in run.data.metrics}
+
+
+def test_a_retried_flow_run_goes_on_with_the_same_mlflow_run(here, scheduler, client, monkeypatch):
+    """The first attempt gets as far as it can without being through: everything is logged but the model."""
+    from flareclust.tracking import Tracker
+
+    seen, log_model = [], Tracker.log_model
+
+    def fails_once(self, run_id, *arguments):
+        seen.append(client.get_run(run_id))
+        if len(seen) == 1:
+            raise OSError("the disk is full")
+        assert client.get_run(run_id).info.status == "RUNNING"
+        assert "flareclust.error" not in client.get_run(run_id).data.tags
+        return log_model(self, run_id, *arguments)
+
+    monkeypatch.setattr(Tracker, "log_model", fails_once)
+    state = nightly()({**TINY, "register_as": "retried"}, return_state=True)
+    assert state.is_completed()
+    first, second = seen
+    assert first.info.run_id == second.info.run_id
+    run = run_of(client, first.data.tags["prefect.flow_run_id"])
+    assert (run.info.run_id, run.info.status) == (first.info.run_id, "FINISHED")
+    assert "flareclust.error" not in run.data.tags
+    once = {name: count for name, count in histories(client, run).items() if not name.startswith("cost/seconds")}
+    assert set(once.values()) == {1}
+    assert {"final/inertia", "round/received", "cost/bytes_up"} <= set(once)
+    assert [version.run_id for version in client.search_model_versions("name = 'retried'")] == [run.info.run_id]
+    assert champion(client, "retried") == 1
+
+
+def test_a_run_that_fails_leaves_the_alias_where_it_was(here, client, monkeypatch):
+    from flareclust.flows import experiment as flows
+
+    flow = nightly(retries=0)
+    good = flow({**TINY, "register_as": "kept"})
+    with pytest.raises(JobFailed, match="fewer rows than k=60"):
+        flow({**TINY, "register_as": "kept", "k": 60})
+    monkeypatch.setattr(flows, "log_run", None)
+    with pytest.raises(TypeError):
+        flow({**TINY, "register_as": "kept"})
+    assert champion(client, "kept") == 1
+    assert client.get_model_version("kept", "1").run_id == good.run_id
+
+
+def test_a_model_that_is_worse_is_registered_and_does_not_get_the_alias(here, client):
+    flow = nightly()
+    good = flow({**TINY, "register_as": "compared"})
+    worse = flow({**TINY, "register_as": "compared", "k": 9, "algorithm": "pooled"})
+    assert worse.metrics["simplified_silhouette"] < good.metrics["simplified_silhouette"]
+    assert champion(client, "compared") == 1
+    assert "worse than" in client.get_model_version("compared", "2").tags["flareclust.champion"]
+    assert champion(client, "compared") == 1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"experiment": TINY}, "register_as: expected the name in MLflow"),
+        ({"experiment": TINY | {"register_as": "x"}, "alias": "latest"}, "'latest' cannot be an alias"),
+        ({"experiment": TINY | {"register_as": "x"}, "metric": "final/inertia"}, "cannot be compared by"),
+    ],
+)
+def test_what_would_fail_after_the_job_is_refused_before_it(parameters, reason):
+    from prefect.exceptions import ParameterTypeError
+
+    from flareclust.flows.nightly import nightly_flow
+
+    with pytest.raises(ParameterTypeError, match=reason):
+        nightly_flow.validate_parameters(parameters)
+
+
+# Between real sites
+
+
+@pytest.fixture
+def kit(scheduler):
+    """The lead's kit of a federation of two sites."""
+    from flareclust.poc import find
+
+    poc, folder = [sys.executable, "-m", "flareclust.cli", "poc"], str(scheduler.folder / "poc")
+    up = [*poc, "up", "--sites", "2", "--data", "iris", "--dir", folder]
+    limits = {"env": scheduler.env, "cwd": scheduler.folder, "timeout": 150}
+    subprocess.run(up, check=True, **limits)
+    try:
+        yield find(Path(folder)).admin_kit
+    finally:
+        subprocess.run([*poc, "down", "--remove", "--dir", folder], check=True, **limits)
+
+
+def jobs(kit):
+    """Return the states of all jobs of a federation, the last one first."""
+    from flareclust.engines.session import open_session
+
+    with open_session(kit) as session:
+        found = session.list_jobs(detailed=True)
+    return [job["status"] for job in sorted(found, key=lambda job: job["submit_time"], reverse=True)]
+
+
+@pytest.mark.timeout(600)
+def test_a_scheduled_run_between_provisioned_sites_is_tracked_and_a_cancelled_one_aborts_its_job(
+    scheduler, client, kit
+):
+    real = {"algorithm": "feca", "engine": "production", "kit": str(kit), "k": 3, "register_as": "real"}
+    run_id = scheduler.start_run(f"{NIGHTLY}/nightly", experiment=real)
+    assert ended(scheduler, run_id) == "COMPLETED"
+    run = run_of(client, run_id)
+    assert (run.info.status, run.data.params["engine"]) == ("FINISHED", "production")
+    assert run.data.metrics["final/centroids_found"] == 3
+    assert champion(client, "real") == 1
+
+    endless = real | {"algorithm": "minibatch", "params": ENDLESS["params"]}
+    run_id = scheduler.start_run(f"{NIGHTLY}/nightly", experiment=endless)
+    scheduler.wait(lambda: jobs(kit)[0] == "RUNNING", "the job is running")
+    scheduler.run("flow-run", "cancel", str(run_id))
+    assert ended(scheduler, run_id) == "CANCELLED"
+    scheduler.wait(lambda: jobs(kit)[0].startswith("FINISHED"), "the job has ended")
+    assert jobs(kit)[0] == "FINISHED:ABORTED"
+    assert run_of(client, run_id).info.status == "KILLED"
+    assert champion(client, "real") == 1
