@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flareclust.checks import ALWAYS, PROMISES
-from flareclust.executors.base import ASSESSMENT, CLUSTER
+from flareclust.executors.base import ASSESSMENT, PLACED, CLUSTER
 from flareclust.message import SECONDS, Schema, real
 from flareclust.partition import SPECS
 from flareclust.registry import BUILT_IN, Algorithm
@@ -45,6 +45,7 @@ def leaves() -> str:
         steps = {CLUSTER: a.executor_class().reply, **a.executor_class().steps}
         rows += [[f"`{a.name}`", f"step `{step}`", _arrays(schema)] for step, schema in steps.items()]
     rows.append(["all of them", "the assessment", _arrays(ASSESSMENT)])
+    rows.append(["all of them", "step `place`, of a late site", _arrays(PLACED)])
     rows.append(["all of them", "every reply", f"`{SECONDS}` {real('')}"])
     rows += [[f"`{a.name}`", "not federated", "the rows themselves"] for a in BUILT_IN if not a.federated]
     return table(["algorithm", "sent in", "arrays"], rows)

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 #: The steps that every algorithm knows; an algorithm may have more of its own. They are the names of the NVFlare tasks.
 #: SCORE is answered here for all algorithms that list it: how well each of several solutions fits the site's rows. DESCRIBE
 #: comes first in algorithms for sites with different columns (`flareclust.executors.described`).
-DESCRIBE, CLUSTER, SCORE, ASSESS = "describe", "cluster", "score", "assess"
+DESCRIBE, CLUSTER, SCORE, ASSESS, PLACE = "describe", "cluster", "score", "assess", "place"
 
 #: Keys of the meta of a refusal and of a task. A reply's numbers never travel there, where sites' filters do not look.
 REFUSED, ROUND, NEEDS = "refused", "round", "needs"
@@ -51,6 +51,10 @@ TRACEBACK_FILE = "flareclust_error.txt"
 #: sum of their distances; over all rows, the sums of squared distances and of simplified silhouettes. The last two are
 #: not sent per centroid, where those of a single row would tell its distance to a second centroid.
 ASSESSMENT = Schema(counts=counts("k"), scatter=real("k", least=0), sse=real("", least=0), silhouette=real(""))
+
+#: What a late site answers to `place`: how many rows it has placed. Who asks chooses the centroids here, and sums by
+#: cluster over clusters of one's own choice would tell the rows.
+PLACED = Schema(rows=counts(""))
 
 _CENTROIDS = Schema(centroids="k d")
 
@@ -136,7 +140,7 @@ class ClusteringExecutor(Executor, ABC):
             Aborted: `aborted()` became true.
         """
         started = perf_counter()
-        schema = ASSESSMENT if task.step == ASSESS else self.schema(task.step)
+        schema = {ASSESS: ASSESSMENT, PLACE: PLACED}.get(task.step) or self.schema(task.step)
         table = data if isinstance(data, Table) else Table(data)
         self._check_rows(task, table.X)
         if aborted():
@@ -149,8 +153,10 @@ class ClusteringExecutor(Executor, ABC):
         """Do what a task asks for: the algorithm's own steps, scores, the assessment."""
         data = table.X
         self._check_task(task, data)
-        if task.step == ASSESS:
+        if task.step in (ASSESS, PLACE):
             labels = self.labels(task, data, stream(self.seed, 0, task.site), aborted)
+            if task.step == PLACE:
+                return Answer({"rows": np.array(len(labels))}, labels)
             sums = self.assess(task, data)
             return Answer(sums | {name: np.sum(sums[name]) for name in TOTALS}, labels)
         if task.step == SCORE:

@@ -206,9 +206,10 @@ def assign(
     if (data is None) == (kit is None):
         raise UserError("say either --data FILE, for a file that is here, or --kit KIT, for a site of the federation")
     if kit is not None:
-        from flareclust.engines.placing import place_at
+        from flareclust.engines.placing import place_at, placed_rows
 
-        report.print_placed(place_at(result, kit, split_names(site) or ()))
+        placed = place_at(result, kit, split_names(site) or ())
+        report.print_placed(placed, placed_rows(placed))
         return
     assert data is not None
     from flareclust.labels import LABELS_FILE, is_labels_file, write_labels

@@ -16,7 +16,7 @@ from flareclust import registry
 from flareclust.core.lloyd import assign
 from flareclust.description import HIDDEN, own_view
 from flareclust.errors import JobFailed, Refusal, UserError
-from flareclust.executors.base import ASSESS, Task
+from flareclust.executors.base import PLACE, Task
 from flareclust.outcome import Outcome
 from flareclust.partial import place_rows
 from flareclust.tables import Table, read_table
@@ -78,7 +78,7 @@ def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
         known[:, has] = own
         return place_rows(algorithm.name, about["params"], finished.arrays, known)
     executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
-    task = Task(ASSESS, finished.n_rounds, executor.placing(finished.arrays), site)
+    task = Task(PLACE, finished.n_rounds, executor.placing(finished.arrays), site)
     try:
         labels = executor.answer(task, rows, never).labels
     except Refusal as reason:

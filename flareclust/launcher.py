@@ -5,6 +5,7 @@ operator or for want of memory, has no failure to report: its site is gone from 
 notices by the site's heartbeats (docs/adr/0010-lost-sites.md). A process that ends by itself with an error still fails the job.
 """
 
+import signal
 import time
 
 from nvflare.apis.fl_context import FLContext
@@ -53,6 +54,6 @@ class _Handle(ProcessHandle):
         told from other failures.
         """
         code: int | None = self.adapter.poll()
-        if code is None or code < 0 or code > _SIGNALLED:
+        if code is None or code < 0 or _SIGNALLED < code <= _SIGNALLED + signal.NSIG:
             return int(JobReturnCode.UNKNOWN)
         return code if code in PROCESS_EXIT_REASON else int(super().poll())

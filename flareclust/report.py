@@ -164,11 +164,11 @@ def print_placement(labels: IntArray, folder: Path) -> None:
     Console().print(f"labels: {escape(str(folder / LABELS_FILE))}", highlight=False, soft_wrap=True)
 
 
-def print_placed(outcome: Outcome) -> None:
-    """Print what late sites of a federation told about the rows that they have placed."""
-    metrics = {name: "undefined" if value is None else f"{value:,.6g}" for name, value in outcome.metrics.items()}
-    print_pairs(f"placed at {', '.join(sorted(set(outcome.sites) - set(outcome.refused)))}", metrics)
+def print_placed(outcome: Outcome, rows: int) -> None:
+    """Print how many rows late sites of a federation have placed."""
     console = Console()
+    sites = ", ".join(sorted(set(outcome.sites) - set(outcome.refused)))
+    console.print(f"{rows:,} rows placed at {escape(sites)}", highlight=False, soft_wrap=True)
     for site, reason in sorted(outcome.refused.items()):
         console.print(f"[yellow]left out:[/] {escape(site)} {escape(reason)}", highlight=False, soft_wrap=True)
-    console.print(f"labels: at the sites, for the job {outcome.job}", highlight=False, soft_wrap=True)
+    console.print(f"labels: at the sites, named by the job {outcome.job}", highlight=False, soft_wrap=True)

@@ -38,6 +38,8 @@ class FakeServer:
         self.looks = 0
         self.refuse: Exception | None = None
         self.deployed: list[str] = []
+        self.stats_refuse: Exception | None = None
+        self.fetch_errors: list[Exception] = []
 
     @contextmanager
     def session(self, kit: Path, timeout: float = 10.0):
@@ -76,6 +78,8 @@ class FakeServer:
         return {"status": status, "job_deploy_detail": self.deployed}
 
     def show_stats(self, job: str, target_type: str) -> dict[str, object]:
+        if self.stats_refuse is not None:
+            raise self.stats_refuse
         if not self.records:
             raise JobNotFound("no such job: job")  # what NVFlare says until the process of the job is there
         return {"server": {LIVE: {EXCHANGES: len(self.records), RECORDS: self.records[-2:]}}}
@@ -88,6 +92,8 @@ class FakeServer:
         return self.server_log
 
     def download_job_result(self, job: str, destination: str) -> str:
+        if self.fetch_errors:
+            raise self.fetch_errors.pop(0)
         folder = Path(destination) / job / "workspace"
         folder.mkdir(parents=True)
         (folder / "error_log.txt").write_text(self.error_log)

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from flareclust import outcome as outcome_files
-from flareclust.aggregators.placed import FILE, ROWS, PlacedAggregator
+from flareclust.aggregators.placed import FILE, PlacedAggregator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.engines.placing import place_at
+from flareclust.engines.placing import place_at, placed_rows
 from flareclust.errors import Refusal, UserError
-from flareclust.executors.base import Task
+from flareclust.executors.base import PLACE, Task
 from flareclust.federation import run_federation
 from flareclust.late import place
+from flareclust.message import SECONDS
 from flareclust.registry import algorithms, get
 from flareclust.replies import SiteReply
 from flareclust.typing import never
@@ -24,7 +25,7 @@ def placed_by_job(folder, late):
     finished, about = outcome_files.read(folder)
     executor, _ = get(about["algorithm"]).build(about["k"], about["seed"], about["params"])
     np.savez(folder / FILE, allow_pickle=False, **executor.placing(finished.arrays))
-    aggregator = PlacedAggregator(about["k"], about["seed"], about["algorithm"], about["params"])
+    aggregator = PlacedAggregator(about["k"], about["seed"])
     aggregator.read(folder)
     labels = {}
 
@@ -40,7 +41,7 @@ def placed_by_job(folder, late):
             replies[site] = SiteReply(answer.arrays)
         return replies
 
-    return run_federation(aggregator, ask, list(late), min_sites=1), labels
+    return run_federation(aggregator, ask, list(late), min_sites=1, assess=False), labels
 
 
 @pytest.fixture
@@ -62,16 +63,33 @@ def test_a_job_places_rows_as_the_offline_command_does(finished, sites, name):
     placed, labels = placed_by_job(folder, {"site-4": sites["site-4"]})
     np.testing.assert_array_equal(labels["site-4"], place(folder, sites["site-4"], "site-4"))
     np.testing.assert_array_equal(placed.centroids, outcome.centroids)
-    assert placed.metrics[ROWS] == len(sites["site-4"])
-    assert placed.metrics["inertia"] > 0
-    assert placed.n_rounds == 0
+    assert placed_rows(placed) == len(sites["site-4"])
+    assert placed.metrics == {}
 
 
-def test_a_late_site_below_min_count_is_left_out(finished, sites):
-    folder, _ = finished("feca")
-    placed, _ = placed_by_job(folder, {"site-4": sites["site-4"], "tiny": sites["site-4"][:1]})
-    assert "fewer rows than min_count=2" in placed.refused["tiny"]
-    assert placed.metrics[ROWS] == len(sites["site-4"])
+def test_nothing_but_the_number_of_rows_leaves_a_late_site(sites):
+    """The lead chooses the centroids of such a job; sums by cluster would tell rows that are alone in one."""
+    executor, _ = get("feca").build(4, 3, {})
+    answer = executor.answer(Task(PLACE, 0, {"centroids": sites["site-4"][:4]}, "site-4"), sites["site-4"], never)
+    assert set(answer.arrays) == {"rows", SECONDS}
+    assert answer.arrays["rows"] == len(sites["site-4"])
+
+
+def test_a_placing_job_that_asks_for_the_assessment_gets_none(finished, sites):
+    """A job is configuration: its sender may switch the assessment on."""
+    folder, outcome = finished("feca")
+    np.savez(folder / FILE, allow_pickle=False, centroids=outcome.centroids)
+    aggregator = PlacedAggregator(4, 3)
+    aggregator.read(folder)
+    asked = []
+
+    def ask(step, round_, arrays, who):
+        asked.append(step)
+        return {site: SiteReply({"rows": np.array(1)}) for site in who}
+
+    with pytest.raises(KeyError):
+        run_federation(aggregator, ask, ["site-4"], min_sites=1, assess=True)
+    assert asked == [PLACE]
 
 
 def test_sites_that_took_part_are_not_placed_again(finished, tmp_path):

@@ -1,14 +1,14 @@
 """The engine for provisioned federations against a server that misbehaves on demand; real ones are in tests/federation."""
 
 import json
-import time
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefinition
 
-from flareclust.engines import production
+from flareclust.engines import production, session, watched
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.session import ADMIN_FILE, admin_of
@@ -37,10 +37,13 @@ def outcome(sites):
 def serve(monkeypatch, kit):
     """Let the engine meet a server; the returned function runs a FeCA job on it."""
     monkeypatch.setattr(production, "POLL_SECONDS", 0.0)
-    monkeypatch.setattr(production, "ROUNDS_SECONDS", 0.0)
+    monkeypatch.setattr(production, "CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(watched, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(watched, "ROUNDS_SECONDS", 0.0)
+    monkeypatch.setattr(watched, "DISPATCH_SECONDS", 0.2)
 
     def run(server: FakeServer, *, token=None, on_round=lambda record: None, **options):
-        monkeypatch.setattr(production, "open_session", server.session)
+        monkeypatch.setattr(watched, "open_session", server.session)
         try:
             return production.run_production(get("feca"), {}, JobOptions(k=4, **options), kit, on_round, token=token)
         finally:
@@ -139,7 +142,7 @@ def test_a_short_interruption_is_survived(serve, outcome):
 
 
 def test_a_server_that_stays_away_ends_the_wait(serve, monkeypatch):
-    monkeypatch.setattr(production, "UNREACHABLE_SECONDS", 0.2)
+    monkeypatch.setattr(watched, "UNREACHABLE_SECONDS", 0.2)
     server = FakeServer(["RUNNING", ConnectionError("gone")])
 
     def vanish(number: int) -> None:
@@ -237,7 +240,7 @@ def test_one_session_is_enough_for_a_job(serve, outcome):
 def test_sites_that_are_about_to_connect_are_waited_for(serve, outcome, monkeypatch):
     """As after a restart of the server, when a flow submits the lost job again at once."""
     server = FakeServer([COMPLETED], outcome)
-    server.start_time = time.time()
+    monkeypatch.setattr(production, "CONNECT_SECONDS", 30)
     answers = [["site-1"], ["site-1"], ["site-1", "site-2"]]
     monkeypatch.setattr(production, "connected_sites", lambda session: answers.pop(0))
     assert serve(server).job == "job-1"
@@ -255,7 +258,122 @@ def test_a_job_that_is_not_deployed_says_who_did_not_take_it(serve):
 def test_a_site_that_did_not_take_a_completed_job_is_left_out(serve, outcome):
     """A right that the site does not grant, say; NVFlare completes the job with the others and says so in its meta only."""
     server = FakeServer([COMPLETED], outcome)
-    server.deployed = ["server: OK", "site-1: OK", "site-9: user 'lead@hub.org' is not authorized for 'submit_job'"]
+    server.deployed = [
+        "server: OK",
+        "site-1: OK",
+        "invalid_clients: x",
+        "site-3: user 'lead@hub.org' is not authorized for 'submit_job'",
+    ]
     found = serve(server)
-    assert "site-9" in found.sites
-    assert found.refused == {"site-9": "did not take the job: user 'lead@hub.org' is not authorized for 'submit_job'"}
+    assert found.sites == ["site-1", "site-2", "site-3", "site-4"]
+    assert found.refused == {"site-3": "did not take the job: user 'lead@hub.org' is not authorized for 'submit_job'"}
+
+
+def test_an_error_of_the_caller_is_the_callers_and_ends_the_job(serve, outcome):
+    server = FakeServer(["RUNNING"], outcome)
+    server.records = outcome.rounds
+
+    def fail(record) -> None:
+        raise ValueError("of the caller")
+
+    with pytest.raises(ValueError, match="of the caller"):
+        serve(server, on_round=fail)
+    assert server.aborted == ["job-1"]
+
+
+def test_without_statistics_a_job_is_followed_all_the_same(serve, outcome):
+    server = FakeServer(["RUNNING", "RUNNING", COMPLETED], outcome)
+    server.stats_refuse = AuthorizationError("no right to view")
+    told = []
+    np.testing.assert_array_equal(serve(server, on_round=told.append).centroids, outcome.centroids)
+    assert told == outcome.rounds, "from the result"
+
+
+def test_a_job_that_may_not_be_followed_is_the_users_matter(serve):
+    with pytest.raises(UserError, match="does not permit this kit to follow"):
+        serve(FakeServer([AuthorizationError("no right to view")]))
+
+
+def test_a_job_caught_by_a_crash_before_it_ran_is_lost(serve):
+    """NVFlare never takes up a dispatched job again."""
+    server = FakeServer(["DISPATCHED"])
+
+    def restart(number: int) -> None:
+        server.start_time = 1.0 if number < 3 else 2.0
+
+    server.on_look = restart
+    with pytest.raises(JobFailed, match="has lost the job") as failure:
+        serve(server)
+    assert failure.value.transient
+
+
+def test_a_job_that_waits_in_the_queue_survives_a_crash(serve, outcome):
+    server = FakeServer(["SUBMITTED", "SUBMITTED", "RUNNING", "RUNNING", COMPLETED], outcome)
+
+    def restart(number: int) -> None:
+        server.start_time = 1.0 if number < 2 else 2.0
+        server.running = {"job-1"} if number > 2 else set()
+
+    server.on_look = restart
+    np.testing.assert_array_equal(serve(server).centroids, outcome.centroids)
+
+
+def test_a_dispatched_job_that_nobody_runs_is_not_taken_up_again(serve, outcome):
+    server = FakeServer([COMPLETED], outcome)
+    server.tokens, server.known = {"key-0": "dead"}, {"dead": "DISPATCHED"}
+    assert serve(server, token="key").job == "job-2"
+
+
+def test_a_result_that_cannot_be_fetched_at_once_is_fetched_later(serve, outcome):
+    server = FakeServer([COMPLETED], outcome)
+    server.fetch_errors = [ConnectionError("gone"), ConnectionError("gone")]
+    np.testing.assert_array_equal(serve(server).centroids, outcome.centroids)
+
+
+def test_a_job_is_aborted_if_the_server_vanishes_right_after_taking_it(serve, monkeypatch):
+    monkeypatch.setattr(watched, "UNREACHABLE_SECONDS", 0.2)
+    server = FakeServer([ConnectionError("gone")])
+    with pytest.raises(JobFailed, match="did not answer") as failure:
+        serve(server)
+    assert failure.value.transient
+    assert server.aborted == ["job-1"]
+
+
+def test_a_second_signal_waits_until_the_job_is_aborted(serve):
+    server = FakeServer(["RUNNING"])
+
+    def interrupt(number: int) -> None:
+        if number == 2:
+            raise KeyboardInterrupt
+
+    def abort(job: str) -> None:
+        for _ in range(3):
+            signal.raise_signal(signal.SIGINT)
+        server.aborted.append(job)
+
+    server.on_look, server.abort_job = interrupt, abort
+    with pytest.raises(KeyboardInterrupt):
+        serve(server)
+    assert server.aborted == ["job-1"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("odd")])
+def test_a_session_that_is_not_reached_is_closed(kit, monkeypatch, error):
+    """Its threads would keep the process for ever."""
+    closed = []
+
+    class Unreachable:
+        def __init__(self, *_):
+            pass
+
+        def try_connect(self, timeout):
+            raise error
+
+        def close(self):
+            closed.append(self)
+
+    monkeypatch.setattr(session, "Session", Unreachable)
+    with pytest.raises(type(error)), session.open_session(kit):
+        pass
+    assert len(closed) == 1

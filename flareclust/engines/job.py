@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from nvflare.job_config.api import FedJob
 
 import flareclust
+from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.aggregators.controller import ClusteringController
 from flareclust.engines.options import JobOptions
 from flareclust.errors import UserError
@@ -59,15 +60,20 @@ def build_job(
     )
     job = FedJob(name=job_name or algorithm.name, min_clients=options.min_sites or MIN_SITES)
     job.set_app_packages(["flareclust"])  # else NVFlare would copy the modules that it finds by their imports: not all
-    job.to_server(controller)
-    job.to_server(aggregator, id=controller.aggregator_id)
-    job.to_server({"server": {"task_request_interval": TASK_REQUEST_INTERVAL}, **LOST_SITES})
+    add_server(job, controller, aggregator)
     job.to_clients(executor, tasks=[*executor.first_steps, CLUSTER, *executor.steps, ASSESS])
     if not packaged:
         for file, folder in _sources():
             job.add_file_to_server(file, folder)
             job.add_file_to_clients(file, folder)
     return job
+
+
+def add_server(job: FedJob, controller: ClusteringController, aggregator: ClusteringAggregator) -> None:
+    """Give a job its server's side."""
+    job.to_server(controller)
+    job.to_server(aggregator, id=controller.aggregator_id)
+    job.to_server({"server": {"task_request_interval": TASK_REQUEST_INTERVAL}, **LOST_SITES})
 
 
 def _sources() -> Iterator[tuple[str, str]]:

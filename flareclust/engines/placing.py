@@ -8,10 +8,11 @@ from nvflare.job_config.api import FedJob
 
 from flareclust import registry
 from flareclust.aggregators.controller import ClusteringController
-from flareclust.aggregators.placed import FILE, PlacedAggregator
+from flareclust.aggregators.placed import FILE, ROWS, PlacedAggregator
+from flareclust.engines.job import add_server
 from flareclust.engines.production import run_job
-from flareclust.errors import JobFailed, UserError
-from flareclust.executors.base import ASSESS
+from flareclust.errors import UserError
+from flareclust.executors.base import PLACE
 from flareclust.late import check_late, read_finished
 from flareclust.outcome import Outcome
 from flareclust.version import __version__
@@ -30,12 +31,12 @@ def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int
         task_timeout: seconds they have.
 
     Returns:
-        an outcome whose `metrics` are those of the late sites' rows, `rows` among them, and whose `refused` says which
-        site could not take part. The centroids are those of the finished federation.
+        an outcome whose only round has the number of rows placed (`placed_rows`), and whose `refused` says which site
+        could not take part. The centroids are those of the finished federation.
 
     Raises:
         UserError: the folder holds no result, or a site is not connected or took part.
-        JobFailed: no site could be placed, or the job failed.
+        JobFailed: no site could place its rows, or the job failed.
     """
     finished, about = read_finished(folder)
     if not sites:
@@ -46,26 +47,27 @@ def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int
     if not algorithm.federated:
         raise UserError(f"{algorithm.name} is not federated; place the late site's file with --data")
     executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
-    job = FedJob(name=f"place-{algorithm.name}", min_clients=len(sites), mandatory_clients=list(sites))
+    job = FedJob(name=f"place-{algorithm.name}", min_clients=1)
     job.set_app_packages(["flareclust"])
+    params = about["params"] or None
     controller = ClusteringController(
-        algorithm.name, about["params"] or None, min_sites=1, task_timeout=task_timeout, needs=__version__
+        algorithm.name, params, min_sites=1, task_timeout=task_timeout, assess=False, needs=__version__
     )
-    job.to_server(controller)
-    placed = PlacedAggregator(about["k"], about["seed"], algorithm.name, about["params"] or None)
-    job.to_server(placed, id=controller.aggregator_id)
+    add_server(job, controller, PlacedAggregator(about["k"], about["seed"]))
     for site in sites:
-        job.to(executor, site, tasks=[ASSESS])
+        job.to(executor, site, tasks=[PLACE])
 
     def add_arrays(exported: Path) -> None:
         np.savez(exported / SERVER_APP / "config" / FILE, allow_pickle=False, **executor.placing(finished.arrays))
 
-    outcome = run_job(job, kit, 3 * task_timeout, check=lambda known: _check_connected(known, sites), amend=add_arrays)
-    if not outcome.metrics:
-        raise JobFailed(
-            "; ".join(f"{site} {why}" for site, why in sorted(outcome.refused.items())) or "no site answered"
-        )
-    return outcome
+    return run_job(job, kit, 3 * task_timeout, check=lambda known: _check_connected(known, sites), amend=add_arrays)
+
+
+def placed_rows(outcome: Outcome) -> int:
+    """Return how many rows the late sites have placed."""
+    diagnostics = outcome.rounds[-1]["diagnostics"]
+    assert isinstance(diagnostics, dict)
+    return int(diagnostics[ROWS])
 
 
 def _check_connected(connected: Sequence[str], sites: Sequence[str]) -> None:

@@ -23,6 +23,9 @@ _DISCONNECTED = re.compile(r"Client (?P<site>\S+) is deemed disconnected")
 #: What the server's log says when a site has reported that its process failed.
 _REPORTED = re.compile(r"due to reported failure from (?P<site>[^\s:.]+)\S*: (?P<reason>.*)")
 
+#: How a line about a deployment ends where all is well.
+_WELL = ": OK"
+
 #: What a site reports if its list of classes does not have ours: the second where NVFlare's own launcher starts its jobs.
 _NOT_ALLOWED = ("unsafe component", "infrastructure error")
 
@@ -42,17 +45,20 @@ def reason_of(session: Session, job: str, status: str, folder: Path) -> JobFaile
     if fatal is not None:
         lost = ", ".join(sorted(set(_DISCONNECTED.findall(text))))
         return JobFailed(f"fewer sites are left than the job needs; lost: {lost or 'unknown'}", transient=True)
-    if refusals := undeployed(session, job):
-        told = "; ".join(f"{name}: {why}" for name, why in refusals.items())
-        return JobFailed(f"NVFlare did not start the job: {told}")
+    if refusals := [line for line in _deployment(session, job) if not line.endswith(_WELL)]:
+        return JobFailed(f"NVFlare did not start the job: {'; '.join(refusals)}")
     return _reported(_server_log(session, job), job, status)
 
 
 def undeployed(session: Session, job: str) -> dict[str, str]:
-    """Return who did not take the job's files, and why: a right it does not grant, a signature that does not fit."""
-    details = session.get_job_meta(job).get(JobMetaKey.JOB_DEPLOY_DETAIL.value) or []
-    told = [str(line).partition(": ") for line in details]
-    return {name: why for name, _, why in told if why != "OK"}
+    """Return why the job was not deployed, by what NVFlare names in front of it: a site, as a rule."""
+    told = [line.partition(": ") for line in _deployment(session, job) if not line.endswith(_WELL)]
+    return {name: why for name, _, why in told}
+
+
+def _deployment(session: Session, job: str) -> list[str]:
+    """Return what the server and the sites said when they were given the job's files, a line each."""
+    return [str(line) for line in session.get_job_meta(job).get(JobMetaKey.JOB_DEPLOY_DETAIL.value) or []]
 
 
 def _reported(server_log: str, job: str, status: str) -> JobFailed:

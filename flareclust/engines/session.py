@@ -10,7 +10,7 @@ from io import StringIO
 from pathlib import Path
 
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, NoConnection, TargetType
-from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+from nvflare.fuel.flare_api.flare_api import Session
 
 from flareclust.certificates import certificate_problem
 from flareclust.errors import JobFailed, UserError
@@ -64,6 +64,17 @@ def connected_sites(session: Session) -> list[str]:
     return sorted(str(client["client_name"]) for client in status.get("clients", []))
 
 
+def _connected(session: Session, timeout: float) -> Session:
+    """Return the session when the server answers; closed again where it does not, or the wait is interrupted."""
+    try:
+        session.try_connect(timeout)
+    except BaseException:
+        with suppress(Exception):
+            session.close()
+        raise
+    return session
+
+
 def quiet() -> redirect_stdout[StringIO]:
     """Keep what NVFlare's API prints, such as greetings, out of the output."""
     return redirect_stdout(StringIO())
@@ -72,7 +83,7 @@ def quiet() -> redirect_stdout[StringIO]:
 def _connect(kit: Path, user: str, server: str, timeout: float) -> Session:
     try:
         with quiet():
-            return new_secure_session(user, str(kit.absolute()), timeout=timeout)
+            return _connected(Session(user, str(kit.absolute())), timeout)
     except NoConnection:
         raise JobFailed(
             f"the server {server} does not answer within {timeout:g} s: is it running, and can it be reached from here?",
