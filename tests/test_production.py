@@ -2,11 +2,12 @@
 
 import json
 import signal
+import socket
 from pathlib import Path
 
 import numpy as np
 import pytest
-from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefinition
+from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefinition, NoConnection
 
 from flareclust.engines import production, session, watched
 from flareclust.engines.inprocess import run_inprocess
@@ -377,3 +378,34 @@ def test_a_session_that_is_not_reached_is_closed(kit, monkeypatch, error):
     with pytest.raises(type(error)), session.open_session(kit):
         pass
     assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    ("there", "error", "words"), [(True, UserError, "does not talk to the kit"), (False, JobFailed, "does not answer")]
+)
+def test_a_server_that_does_not_want_the_kit_is_told_from_one_that_is_away(kit, monkeypatch, there, error, words):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if there:
+            listener.listen()
+        about = {
+            "username": "lead@hub.org",
+            "host": "127.0.0.1",
+            "port": listener.getsockname()[1],
+            "project_name": "x",
+        }
+        (kit / ADMIN_FILE).write_text(json.dumps({"admin": about}))
+
+        class Refused:
+            def __init__(self, *_):
+                pass
+
+            def try_connect(self, timeout):
+                raise NoConnection("cannot connect to server")
+
+            def close(self):
+                pass
+
+        monkeypatch.setattr(session, "Session", Refused)
+        with pytest.raises(error, match=words), session.open_session(kit):
+            pass

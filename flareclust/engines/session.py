@@ -4,6 +4,7 @@ An open session keeps threads that hold the whole process, so nobody gets one ou
 """
 
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
@@ -64,6 +65,16 @@ def connected_sites(session: Session) -> list[str]:
     return sorted(str(client["client_name"]) for client in status.get("clients", []))
 
 
+def _listens(server: str) -> bool:
+    """Return whether somebody takes connections at host:port."""
+    host, _, port = server.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
 def _connected(session: Session, timeout: float) -> Session:
     """Return the session when the server answers; closed again where it does not, or the wait is interrupted."""
     try:
@@ -85,6 +96,11 @@ def _connect(kit: Path, user: str, server: str, timeout: float) -> Session:
         with quiet():
             return _connected(Session(user, str(kit.absolute())), timeout)
     except NoConnection:
+        if _listens(server):
+            raise UserError(
+                f"the server {server} is there but does not talk to the kit of {user}: is it of this federation? Kits of "
+                "another provisioning do not fit"
+            ) from None
         raise JobFailed(
             f"the server {server} does not answer within {timeout:g} s: is it running, and can it be reached from here?",
             transient=True,
