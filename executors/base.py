@@ -142,10 +142,12 @@ class ClusteringExecutor(Executor, ABC):
         started = perf_counter()
         schema = {ASSESS: ASSESSMENT, PLACE: PLACED}.get(task.step) or self.schema(task.step)
         table = data if isinstance(data, Table) else Table(data)
+        table.check_unchanged()
         self._check_rows(task, table.X)
         if aborted():
             raise Aborted(f"stopped before the step {task.step}")
         found = self.compute(task, table, aborted)
+        table.check_unchanged()
         arrays = schema.pack(found.arrays)
         return Answer({**arrays, SECONDS: np.array(perf_counter() - started)}, found.labels)
 

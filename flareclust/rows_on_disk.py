@@ -1,6 +1,8 @@
 """Rows that come in pieces: in memory while they fit, else in a file that has no name and goes with the process."""
 
 import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -23,7 +25,7 @@ class RowStore:
     d: int | None
 
     def __init__(self, memory: int | None = None, scratch: Path | None = None) -> None:
-        self._memory, self._scratch = memory, scratch
+        self._memory, self.scratch = memory, scratch
         self._parts: list[FloatArray] = []
         self._file: IO[bytes] | None = None
         self._bytes = 0
@@ -54,30 +56,25 @@ class RowStore:
             self._write()
 
     def rows(self) -> FloatArray:
-        """Return all rows (n, d): an array, or a read-only map of the file with them."""
+        """Return all rows (n, d): an array, or a read-only map of the file with them; UserError as `add`."""
         if self._file is None or self.d is None:
             return self._joined()
-        self._file.flush()
+        with _scratch_errors():
+            self._file.flush()
         return np.memmap(self._file, np.float64, "r", shape=(self._bytes // (8 * self.d), self.d))
 
     def close(self) -> None:
         """Forget the rows; a map that `rows` returned stays valid."""
         self._parts.clear()
         if self._file is not None:
-            self._file.close()
+            _close(self._file)
 
     def _write(self) -> None:
-        try:
+        with _scratch_errors():
             if self._file is None:
-                # Without a name from the start, so nothing is left of it even where the process is killed; mode 0600.
-                self._file = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115
+                self._file = _nameless(self.scratch)
             for part in self._parts:
                 self._file.write(part.data)
-        except OSError as error:
-            raise UserError(
-                f"the rows need more than `memory` allows, and the scratch folder cannot take them ({error.strerror}); "
-                "see `memory` and `scratch` in the site's configuration"
-            ) from None
         self._parts.clear()
 
     def _joined(self) -> FloatArray:
@@ -90,3 +87,44 @@ class RowStore:
             rows[end - len(part) : end] = part
             end -= len(part)
         return rows
+
+
+@contextmanager
+def on_disk(data: Iterable[bytes], scratch: Path | None) -> Iterator[IO[bytes]]:
+    """Give a file without a name, in a folder as for `RowStore`, with this data; a map of it stays valid.
+
+    Raises:
+        UserError: it does not fit there.
+    """
+    with _scratch_errors():
+        file = _nameless(scratch)
+    try:
+        for part in data:  # what goes wrong with reading it is no matter of the scratch folder
+            with _scratch_errors():
+                file.write(part)
+        with _scratch_errors():
+            file.flush()
+        yield file
+    finally:
+        _close(file)
+
+
+def _nameless(scratch: Path | None) -> IO[bytes]:
+    # Without a name from the start, so nothing is left of it even where the process is killed; mode 0600.
+    return tempfile.TemporaryFile(dir=scratch)
+
+
+def _close(file: IO[bytes]) -> None:
+    with suppress(OSError):  # on a full disk it tries once more to write what it still holds
+        file.close()
+
+
+@contextmanager
+def _scratch_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"the rows need more than `memory` allows, and the scratch folder cannot take them ({error.strerror}); "
+            "see `memory` and `scratch` in the site's configuration"
+        ) from None

@@ -1,7 +1,15 @@
-"""Which files a site's configuration names: one, or those of a pattern, and none outside its root."""
+"""Which files a site's configuration names: one, or those of a pattern, and none outside its root.
 
+The operator chose the pattern, but not the names of the files that it matches, which may be those of patients. These
+are marked in messages, so that `told` can put the pattern in their place before a text leaves the site.
+"""
+
+import fnmatch
 import glob
 import os
+import re
+import string
+from collections.abc import Sequence
 from pathlib import Path
 
 from flareclust.errors import UserError
@@ -9,6 +17,15 @@ from flareclust.tables import File
 
 _SEPARATORS = frozenset("/\\\0")
 _PATTERN = frozenset("*?[")
+
+#: Stands before and after the name of a matched file; no name of a file can hold it.
+_MARK = "\0"
+
+#: The characters that may stand at each place in the name of a job's labels file. NVFlare's job ids are UUIDs.
+_LABELS_FILE = tuple(
+    string.hexdigits.lower() if character == "x" else character
+    for character in "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx.csv"
+)
 
 
 def folder_of(path: Path) -> Path:
@@ -40,27 +57,80 @@ def find(path: Path, root: Path | None, kind: str | None) -> list[File]:
 
     Raises:
         UserError: no file matches, or one lies elsewhere. Folders are not in the text.
+
+    The names of files that a pattern matches are marked in `place` and in the errors' texts; see `told`.
     """
-    found = [path]
-    if not os.path.exists(path) and any(map(_is_pattern, path.parts)):
-        found = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if not name.endswith(os.sep))
-        if not found:
-            raise UserError(f"{path.name}: no file matches")
-    if root is None:
-        return [File(file, file.name, kind) for file in found]
-    within = root.resolve()
-    return [File(_inside(file, within), file.name, kind) for file in found]
+    within = None if root is None else root.resolve()
+    if not _matches_several(path):
+        return [File(_inside(path, path.name, within), path.name, kind)]
+    found = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if not name.endswith(os.sep))
+    if not found:
+        raise UserError(f"{path.name}: no file matches")
+    files = []
+    for file in found:
+        place = f"{_MARK}{file.name}{_MARK}"
+        files.append(File(_inside(file, place, within), place, kind or file.suffix.lower().removeprefix(".")))
+    return files
 
 
-def _inside(file: Path, root: Path) -> Path:
+def told(text: str, pattern: str | None = None) -> str:
+    """Return a text with the names of matched files as they are, or with a pattern in their place."""
+    return re.sub(f"{_MARK}(.*?){_MARK}", lambda name: name[1] if pattern is None else pattern, text, flags=re.DOTALL)
+
+
+def takes_labels(path: Path, labels: Path) -> bool:
+    """Return whether a path is a pattern that matches a job's labels file in the folder `labels`, which may be missing."""
+    if not _matches_several(path):
+        return False
+    fixed = folder_of(path)
+    pattern, folder, start = path.parts[len(fixed.parts) :], labels.resolve(), fixed.resolve()
+    return folder.is_relative_to(start) and _takes(pattern, folder.relative_to(start).parts)
+
+
+def _takes(pattern: Sequence[str], folders: Sequence[str]) -> bool:
+    """Return whether the parts of a pattern match a labels file in a folder within a folder and so on, as `glob` would."""
+    first, *rest = pattern
+    hidden = bool(folders) and folders[0].startswith(".") and not first.startswith(".")
+    if first == "**":
+        here = not rest and not folders
+        return (
+            here
+            or (bool(rest) and _takes(rest, folders))
+            or (bool(folders) and not hidden and _takes(pattern, folders[1:]))
+        )
+    if not rest:
+        return not folders and _names_labels(first)
+    return bool(folders) and not hidden and fnmatch.fnmatch(folders[0], first) and _takes(rest, folders[1:])
+
+
+def _names_labels(part: str) -> bool:
+    """Return whether a pattern of one name matches that of some labels file."""
+    read = {0}  # how many characters of the name the tokens so far may have matched
+    for token in re.findall(r"\[!?\]?[^\]]*\]|.", part, re.DOTALL):
+        if token == "*":
+            read = {end for start in read for end in range(start, len(_LABELS_FILE) + 1)}
+        else:
+            read = {
+                at + 1 for at in read if any(fnmatch.fnmatch(one, token) for one in "".join(_LABELS_FILE[at : at + 1]))
+            }
+    return len(_LABELS_FILE) in read
+
+
+def _matches_several(path: Path) -> bool:
+    return not os.path.exists(path) and any(map(_is_pattern, path.parts))
+
+
+def _inside(file: Path, place: str, root: Path | None) -> Path:
     """Return a file's own path, without links, which is what is then opened."""
+    if root is None:
+        return file
     try:
         real = file.resolve()
     except (OSError, RuntimeError):  # a ring of links
-        raise UserError(f"{file.name} cannot be found; its links lead nowhere") from None
+        raise UserError(f"{place} cannot be found; its links lead nowhere") from None
     if not real.is_relative_to(root):
         raise UserError(
-            f"{file.name} is not under the root of the site's configuration once links are followed; name the file "
+            f"{place} is not under the root of the site's configuration once links are followed; name the file "
             "where it lies, or set `root`"
         )
     return real

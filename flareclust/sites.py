@@ -25,7 +25,7 @@ from typing import Literal
 
 from flareclust import site_config
 from flareclust.errors import Refusal, UserError
-from flareclust.site_files import find, folder_of, for_site
+from flareclust.site_files import find, folder_of, for_site, takes_labels, told
 from flareclust.tables import FORMATS, File, Table, column_names, read_files
 from flareclust.typing import Agreement, FloatArray
 
@@ -100,6 +100,11 @@ class SiteData:
             for key in ("root", "scratch", "labels")
         )
         whole = (root or local) / path
+        if labels is not None and takes_labels(whole, labels):
+            raise site_config.odd(
+                "path is a pattern that matches the files in its labels folder, so the next job would read labels as rows; "
+                "name another folder for the labels"
+            )
         return cls(
             whole,
             site_config.names(config),
@@ -132,8 +137,9 @@ class SiteData:
             scratch: folder for rows that do not fit in memory, where the site has not named one.
 
         Raises:
-            Refusal: they cannot be used; the text may name the file and its columns, but no folder and no number, such
-                as how many rows there are. The site's own log has them.
+            Refusal: they cannot be used; the text may name the file that the site's configuration names, or its pattern,
+                and columns, but no folder, no file that a pattern matches and no number, such as how many rows there
+                are. The site's own log has them.
         """
         try:
             return self._read(self.scratch or scratch)
@@ -143,11 +149,12 @@ class SiteData:
                 raise Refusal(_HIDES) from None
             raise
         except UserError as error:
-            text = str(error)
+            text = told(str(error))
             if reader_owns_them:
                 raise Refusal(f"cannot use its rows: {text}") from None
             log.warning("the rows cannot be used: %s", text)
-            raise Refusal(_HIDES if self.hide else f"cannot use its rows: {_without_numbers(text)}") from None
+            text = _without_numbers(told(str(error), self.path.name))
+            raise Refusal(_HIDES if self.hide else f"cannot use its rows: {text}") from None
 
     def _read(self, scratch: Path | None) -> Table:
         files = self.files()

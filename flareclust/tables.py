@@ -25,6 +25,7 @@ from flareclust.tables_columns import Columns, asked_for, positions_of
 from flareclust.tables_csv import open_csv
 from flareclust.tables_formats import Names, Size, Source
 from flareclust.tables_numpy import open_numpy
+from flareclust.tables_stamp import Stamp
 from flareclust.typing import Array, BoolArray, FloatArray
 
 _Opener = Callable[[Path, Names | None, str | None, str], AbstractContextManager[Source]]
@@ -56,6 +57,7 @@ class Table:
         salt: the secret that several sites hash the names of their columns with, "" for none.
         hidden: names that do not leave the site.
         ids: of the rows, where they have any; for the site's own labels file.
+        stamp: of the file that is mapped, where it is the site's own.
     """
 
     X: FloatArray
@@ -63,10 +65,16 @@ class Table:
     salt: str = field(default="", repr=False)
     hidden: frozenset[str] = frozenset()
     ids: Ids | None = field(default=None, repr=False)
+    stamp: Stamp | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.X)
+
+    def check_unchanged(self) -> None:
+        """Raise Refusal where the rows lie in a file that has changed since it was opened."""
+        if self.stamp is not None:
+            self.stamp.check()
 
 
 #: The rows of one site: an array (n, d), the same with the names of its columns, or the file they are in.
@@ -141,7 +149,7 @@ def read_files(
                     positions = first.places_in(source.names, positions, file.place)
                 mapped = source.mapped if len(files) == 1 and positions is None else None
                 if mapped is not None and memory is not None and mapped.nbytes > memory:
-                    return Table(_checked_map(mapped, file.place))
+                    return Table(_checked_map(mapped, file.place), stamp=source.stamp)
                 _read_into(store, ids, source, positions, first, file.place)
         return Table(store.rows(), None if first is None else first.chosen, ids=ids)
     finally:
@@ -175,14 +183,13 @@ def check_rows(X: ArrayLike, *, where: str, allow_empty: bool = False) -> FloatA
 def _opened(file: File, wanted: Names | None, id_name: str | None) -> Iterator[Source]:
     """Open a file with the reader of its format; what the system says about it becomes a UserError."""
     path, place, kind = file
-    suffix = Path(place).suffix.lower()
     try:
         if path.is_dir():
             raise UserError(f"{place} is a folder; a table is one file with the suffix {', '.join(SUFFIXES)}")
         if not path.is_file():
             raise UserError(f"{place}: no such file")
-        if (opener := FORMATS.get(kind or suffix.removeprefix("."))) is None:
-            raise UserError(f"{place}: unknown suffix {suffix!r}; a table has one of {', '.join(SUFFIXES)}")
+        if (opener := FORMATS.get(kind or Path(place).suffix.lower().removeprefix("."))) is None:
+            raise UserError(f"{place}: unknown suffix; a table has one of {', '.join(SUFFIXES)}")
         if path.stat().st_size == 0:
             raise UserError(f"{place} is empty; a table needs at least one row")
         with opener(path, wanted, id_name, place) as source:
@@ -201,7 +208,7 @@ def _read_into(
     """Check the rows of a file and add them to those read before."""
     names, n = columns.chosen, 0
     check = _Finite(names, place)
-    for rows, texts in source.read(positions, Size(store.room, store.piece)):
+    for rows, texts in source.read(positions, Size(store.room, store.piece, store.scratch)):
         X = _as_numbers(rows, names, place, after=n)
         if store.d not in (None, X.shape[1]):
             raise UserError(f"{place} has {X.shape[1]} columns where {columns.place} has {store.d}")

@@ -1,7 +1,7 @@
 """csv: numbers separated by comma, semicolon or tab, with or without a header."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,34 +9,43 @@ from pathlib import Path
 from flareclust.errors import UserError
 from flareclust.tables_formats import Names, Piece, Size, Source, called, id_place, listed, no_id
 
+#: How many bytes of text Arrow is given at once, and how many times as long as the first rows.
+_BLOCK, _LONGER = 1 << 20, 4
+
+_TOO_LONG = "is too long: more than a mebibyte, and more than four times as long as the first rows"
+
 
 @dataclass(frozen=True)
 class _Layout:
-    """A csv file: its delimiter, how many cells a line has, how many lines come before the rows, names if it has any."""
+    """A csv file: its delimiter, how many cells a line has, how many lines come before the rows, names if it has any.
+
+    `block` is how many bytes are read at once; no row may be longer.
+    """
 
     file: Path
     delimiter: str
     width: int
     skip: int
     names: Names | None
+    block: int
 
 
 @contextmanager
 def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
     """Open a csv file; it has a header where columns are asked for by name, or its first row is no row of numbers."""
-    delimiter, first, second, skip = _csv_head(file, place)
+    delimiter, first, second, skip, longest = _csv_head(file, place)
     names: Names | None = None
     if wanted is None and id_name is None and all(map(_is_number, first)):
         skip = 0
     else:
         names = tuple(cell.strip() for cell in first)
         _refuse_data_as_header(names, second, wanted, id_name, place)
-    layout = _Layout(file, delimiter, len(first), skip, names)
+    layout = _Layout(file, delimiter, len(first), skip, names, max(_BLOCK, _LONGER * longest))
     own = None if names is None else id_place(names, id_name, place)
     others = [j for j in range(len(first)) if j != own]
 
     def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
-        del size  # Arrow gives a block of text at a time, of about a million characters
+        del size  # Arrow gives a block of text at a time
         chosen = others if positions is None else [others[j] for j in positions]
         if names is not None and "" in (kept := [names[j] for j in chosen]):
             raise UserError(
@@ -48,16 +57,17 @@ def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) 
     yield Source(None if names is None else tuple(names[j] for j in others), read)
 
 
-def _csv_head(file: Path, place: str) -> tuple[str, list[str], list[str], int]:
-    """Return the delimiter, the cells of the first two rows, and the number of lines up to the end of the first."""
+def _csv_head(file: Path, place: str) -> tuple[str, list[str], list[str], int, int]:
+    """Return the delimiter, the cells of the first two rows, how many lines end with the first, and the longer's bytes."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             line = next((line for line in stream if line.strip()), "")
             stream.seek(0)
             delimiter = max(",;\t", key=line.count)
-            lines = csv.reader(stream, delimiter=delimiter, strict=True)
+            text = _Counted(stream)
+            lines = csv.reader(text, delimiter=delimiter, strict=True)
             first = next((row for row in lines if any(map(str.strip, row))), [])
-            skip = lines.line_num
+            skip, longest = lines.line_num, text.taken()
             second = next((row for row in lines if any(map(str.strip, row))), [])
     except UnicodeDecodeError:
         raise UserError(f"{place} is not UTF-8 text; save it as UTF-8") from None
@@ -67,7 +77,24 @@ def _csv_head(file: Path, place: str) -> tuple[str, list[str], list[str], int]:
         ) from None
     if not first:
         raise UserError(f"{place} has no rows; a table needs at least one")
-    return delimiter, first, second, skip
+    return delimiter, first, second, skip, max(longest, text.taken())
+
+
+class _Counted:
+    """The lines of a text, with the bytes that they take."""
+
+    def __init__(self, stream: Iterable[str]) -> None:
+        self._lines, self._bytes = iter(stream), 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            self._bytes += len(line.encode(errors="replace"))
+            yield line
+
+    def taken(self) -> int:
+        """Return how many bytes were taken since the last call."""
+        taken, self._bytes = self._bytes, 0
+        return taken
 
 
 def _refuse_data_as_header(
@@ -124,7 +151,7 @@ def _csv_pieces(layout: _Layout, chosen: list[int], own: int | None, place: str)
     types = dict.fromkeys(kept, pa.float64())
     if own is not None:
         types[every[own]] = pa.string()
-    reading = arrow_csv.ReadOptions(column_names=every, skip_rows=layout.skip)
+    reading = arrow_csv.ReadOptions(column_names=every, skip_rows=layout.skip, block_size=layout.block)
     parsing = arrow_csv.ParseOptions(delimiter=layout.delimiter)
     converting = arrow_csv.ConvertOptions(include_columns=list(types), column_types=types)
     try:
@@ -143,16 +170,26 @@ def _csv_pieces(layout: _Layout, chosen: list[int], own: int | None, place: str)
 
 def _csv_fault(layout: _Layout, chosen: list[int]) -> str | tuple[int, int]:
     """Return what is wrong, or the row number and the position in `chosen` of the first cell that is no number."""
+    row = 0
     with layout.file.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
-        lines = csv.reader(stream, delimiter=layout.delimiter)
-        row = 0
-        for cells in lines:
-            if lines.line_num <= layout.skip or not cells:
-                continue
-            row += 1
-            if len(cells) != layout.width:
-                return f"row {row} has {len(cells)} cells, the first has {layout.width}"
-            for at, j in enumerate(chosen):
-                if not _is_number(cells[j]):
-                    return row, at
+        text = _Counted(stream)
+        lines = csv.reader(text, delimiter=layout.delimiter)
+        try:
+            for cells in lines:
+                taken = text.taken()
+                if lines.line_num <= layout.skip or not cells:
+                    continue
+                row += 1
+                if taken > layout.block:
+                    return f"row {row} {_TOO_LONG}"
+                if len(cells) != layout.width:
+                    return f"row {row} has {len(cells)} cells, the first has {layout.width}"
+                for at, j in enumerate(chosen):
+                    if not _is_number(cells[j]):
+                        return row, at
+        except csv.Error:
+            what = (
+                _TOO_LONG if text.taken() > layout.block else "is no text (an open quotation mark, an overlong cell?)"
+            )
+            return f"row {row + 1} {what}"
     return "it is not a plain table of numbers"

@@ -6,9 +6,11 @@ Errors of NumPy and Arrow quote cells; they are replaced, not chained, so that n
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from flareclust.errors import UserError
+from flareclust.tables_stamp import Stamp
 from flareclust.typing import Array, FloatArray
 
 Names = tuple[str, ...]
@@ -22,10 +24,18 @@ class Piece(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How many bytes of rows a reader may give: all at once if they fit in `whole` (None: always), else in pieces."""
+    """How many bytes of rows a reader may give: all at once if they fit in `whole` (None: always), else in pieces.
+
+    It may put a copy of what does not fit into the folder `scratch`; None for the system's temporary folder.
+    """
 
     whole: int | None
     piece: int
+    scratch: Path | None = None
+
+    def takes(self, n: int, d: int, copies: int) -> bool:
+        """Return whether so many copies of rows (n, d) fit."""
+        return self.whole is None or 8 * n * d * copies <= self.whole
 
 
 @dataclass(frozen=True)
@@ -36,11 +46,13 @@ class Source:
         names: of the columns that may be features, the id not among them; None where there are no names.
         read: gives the rows: which of these columns, in this order (None: all), and how much at once.
         mapped: the rows as they lie in the file, where they can be used from there.
+        stamp: of that file.
     """
 
     names: Names | None
     read: Callable[[Sequence[int] | None, Size], Iterator[Piece]]
     mapped: FloatArray | None = None
+    stamp: Stamp | None = None
 
 
 def listed(names: Sequence[str]) -> str:

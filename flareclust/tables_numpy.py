@@ -11,7 +11,9 @@ import numpy as np
 
 from flareclust.core.pieces import pieces
 from flareclust.errors import UserError
+from flareclust.rows_on_disk import on_disk
 from flareclust.tables_formats import Names, Piece, Size, Source, listed, no_id
+from flareclust.tables_stamp import Stamp
 from flareclust.typing import Array
 
 _ZIP = b"PK"
@@ -52,18 +54,19 @@ def open_numpy(file: Path, wanted: Names | None, id_name: str | None, place: str
     with _numpy_errors(place):
         if id_name is not None:
             raise no_id(place)
+        stamp = Stamp.of(file)
         rows = _mapped(file)
+        plain = rows.dtype == np.float64 and rows.flags.c_contiguous and rows.flags.aligned and rows.ndim == 2
 
         def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
             del positions  # there are no names to choose by
-            if rows.ndim != 2 or size.whole is None or 8 * rows.size <= size.whole:
+            if rows.ndim != 2 or size.takes(len(rows), rows.shape[1], 1 if plain else 2):
                 yield Piece(np.load(file, allow_pickle=False))
             else:
                 for part in pieces(len(rows), rows.shape[1], size.piece):
-                    yield Piece(np.array(rows[part]))
+                    yield Piece(np.array(rows[part], order="C"))
 
-        plain = rows.dtype == np.float64 and rows.flags.c_contiguous and rows.flags.aligned and rows.ndim == 2
-        yield Source(None, read, rows if plain else None)
+        yield Source(None, read, *((rows, stamp) if plain else ()))
 
 
 def _mapped(file: Path) -> Array:
@@ -89,20 +92,43 @@ class _Member:
         with self._stored.open(self._name) as stream:
             return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
 
-    def parts(self, step: int) -> Iterator[Array]:
-        """Give `step` entries of the first axis at a time."""
-        if self.fortran and len(self.shape) > 1:  # a row of it lies all over the file
-            yield self.whole()
+    @property
+    def plain(self) -> bool:
+        """Return whether it is as rows are used: 64-bit floats, row after row."""
+        return self.dtype == np.float64 and not self._by_columns
+
+    @property
+    def _by_columns(self) -> bool:
+        return self.fortran and len(self.shape) > 1
+
+    def parts(self, step: int, scratch: Path | None = None) -> Iterator[Array]:
+        """Give `step` entries of the first axis at a time; where columns lie together, by way of a file in `scratch`."""
+        if self._by_columns:  # a row lies all over the member, which can be read from its beginning to its end only
+            yield from self._parts_by_columns(step, scratch)
             return
         row = int(np.prod(self.shape[1:], dtype=np.int64))
+        counts = [min(step, self.shape[0] - start) for start in range(0, self.shape[0], step)]
+        for count, data in zip(
+            counts, self._bytes([count * row * self.dtype.itemsize for count in counts]), strict=True
+        ):
+            yield np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
+
+    def _parts_by_columns(self, step: int, scratch: Path | None) -> Iterator[Array]:
+        whole, most = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize, 1 << 20
+        sizes = [min(most, whole - start) for start in range(0, whole, most)]
+        with on_disk(self._bytes(sizes), scratch) as copy:
+            rows = np.memmap(copy, self.dtype, "r", shape=self.shape, order="F")
+            for start in range(0, self.shape[0], step):
+                yield np.array(rows[start : start + step], order="C")
+
+    def _bytes(self, sizes: Sequence[int]) -> Iterator[bytes]:
+        """Give the numbers as they lie in the file, so many bytes at a time."""
         with self._stored.open(self._name) as stream:
             _header(stream)
-            for start in range(0, self.shape[0], step):
-                count = min(step, self.shape[0] - start)
-                wanted = count * row * self.dtype.itemsize
-                if len(data := stream.read(wanted)) != wanted:
+            for size in sizes:
+                if len(data := stream.read(size)) != size:
                     raise EOFError
-                yield np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
+                yield data
             stream.read(1)  # the checksum is compared at the end of the member
 
 
@@ -137,10 +163,10 @@ def _npz_source(stored: zipfile.ZipFile, id_name: str | None, place: str) -> Sou
             yield Piece(np.broadcast_to(np.zeros((), rows.dtype), rows.shape))
             return
         n, d = rows.shape
-        whole = n == 0 or size.whole is None or 8 * n * d <= size.whole
+        whole = n == 0 or size.takes(n, d, 1 if rows.plain and every else 2)
         step = max(1, n if whole else size.piece // (8 * max(1, d)))
         texts = None if ids is None else ids.parts(step)
-        for X in [rows.whole()] if whole else rows.parts(step):
+        for X in [rows.whole()] if whole else rows.parts(step, size.scratch):
             found = X[:, own] if own is not None else None
             if texts is not None:
                 found = ids.whole() if ids is not None and len(X) == n else next(texts)

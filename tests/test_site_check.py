@@ -112,6 +112,15 @@ def test_what_a_job_would_refuse_is_an_error(kit, text, words):
         check(kit)
 
 
+def test_a_pattern_that_would_read_labels_as_rows_is_an_error(kit):
+    rows(kit, crp=[1.0, 4.0, 4.0], iron=[2.0, 2.0, 8.0])
+    (kit / "local" / "flareclust.yaml").write_text(f"path: {kit.parent}/*.csv\nlabels: {kit.parent}\n")
+    with pytest.raises(
+        UserError, match=r"north has a local/.*labels folder, so the next job would read labels as rows"
+    ):
+        check(kit)
+
+
 def test_what_is_no_kit_or_has_no_rows_says_what_to_do(kit, tmp_path, capsys):
     with pytest.raises(UserError, match=r"is no kit: expected a folder with startup/ and local/"):
         local_of(tmp_path)

@@ -1,6 +1,8 @@
 """What a site's configuration may name: files under its root, by name or pattern, with limits; and nothing else."""
 
+import glob
 import os
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -9,9 +11,13 @@ import yaml
 
 from flareclust.core.pieces import is_mapped
 from flareclust.errors import Refusal, UserError
+from flareclust.executors.base import CLUSTER, Task
+from flareclust.executors.lloyd import LloydExecutor
+from flareclust.labels import keep_labels
 from flareclust.site_config import CONFIG_FILE, write_config, write_site
 from flareclust.site_files import folder_of
 from flareclust.sites import SiteData
+from flareclust.typing import never
 
 X = np.arange(12.0).reshape(6, 2)
 
@@ -74,8 +80,9 @@ def test_with_a_root_no_path_leads_out_of_it(local, path):
     np.save(local / "data" / "rows.npy", X)
     np.save(local / "outside.npy", X)
     assert site(local, path="rows.npy", root="data").rows().shape == X.shape
-    path = path.format(outside=local / "outside.npy")
-    assert "outside.npy is not under the root" in refusal(site(local, path=path, root="data"))
+    data = site(local, path=path.format(outside=local / "outside.npy"), root="data")
+    assert "outside.npy is not under the root" in refusal(data, owner=True)
+    assert f"{'*' if '*' in path else 'outside'}.npy is not under the root" in refusal(data)
 
 
 def test_a_root_is_no_prefix_of_a_name(local):
@@ -154,7 +161,7 @@ def test_columns_in_another_order_are_read_by_name(local):
         ("x,z\n3,4\n", "2.csv has other columns than 1.csv; on one side only: 'y', 'z'"),
         ("x\n3\n", "2.csv has other columns than 1.csv; on one side only: 'y'"),
         ("3,4\n5,6\n", "2.csv and 1.csv must both have names of columns, or neither"),
-        ("x,y\n3,\n", "2.csv: # cell is missing, NaN or infinite, first in row #, column 'y'"),
+        ("x,y\n3,\n", "2.csv: 1 cell is missing, NaN or infinite, first in row 1, column 'y'"),
         ("x,y\n", "2.csv has no rows below its header"),
         ("", "2.csv is empty"),
     ],
@@ -162,13 +169,13 @@ def test_columns_in_another_order_are_read_by_name(local):
 def test_the_file_that_differs_is_named(local, other, reason):
     (local / "1.csv").write_text("x,y\n1,2\n")
     (local / "2.csv").write_text(other)
-    assert reason in refusal(site(local, path="?.csv"))
+    assert reason in refusal(site(local, path="?.csv"), owner=True)
 
 
 def test_arrays_without_names_must_be_as_wide(local):
     np.save(local / "1.npy", X)
     np.save(local / "2.npy", X[:, :1])
-    assert "2.npy has # columns where 1.npy has #" in refusal(site(local, path="?.npy"))
+    assert "2.npy has 1 columns where 1.npy has 2" in refusal(site(local, path="?.npy"), owner=True)
     np.save(local / "2.npy", X + 1)
     np.testing.assert_array_equal(site(local, path="?.npy").rows(), np.concatenate([X, X + 1]))
 
@@ -177,7 +184,7 @@ def test_with_may_lack_all_files_must_lack_the_same_columns(local):
     (local / "1.csv").write_text("x,y\n1,2\n")
     (local / "2.csv").write_text("x\n3\n")
     keys = {"path": "?.csv", "columns": ["x", "y", "z"], "agreement": "may-lack"}
-    assert "2.csv has other columns than 1.csv; on one side only: 'y'" in refusal(site(local, **keys))
+    assert "2.csv has other columns than 1.csv; on one side only: 'y'" in refusal(site(local, **keys), owner=True)
 
 
 def test_exact_agreement_looks_at_every_file(local):
@@ -192,7 +199,172 @@ def test_exact_agreement_looks_at_every_file(local):
 def test_a_pattern_without_files_and_one_with_a_folder_are_refused(local):
     assert "*.csv: no file matches" in refusal(site(local, path="*.csv"))
     (local / "a.csv").mkdir()
-    assert "a.csv is a folder" in refusal(site(local, path="*.csv"))
+    assert "a.csv is a folder" in refusal(site(local, path="*.csv"), owner=True)
+
+
+PATIENT = "smith_john_19610403"  # the name of a file, which the operator's pattern does not hold
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "path", "reason"),
+    [
+        (f"{PATIENT}.csv", "x,y\n1,a\n", "*.csv", "*.csv: column 'y' is not numeric, first in row #"),
+        (f"{PATIENT}.csv", "x,z\n3,4\n", "*.csv", "*.csv has other columns than *.csv; on one side only: 'y', 'z'"),
+        (f"{PATIENT}.csv", "3,4\n5,6\n", "*.csv", "*.csv and *.csv must both have names of columns"),
+        (f"{PATIENT}.csv", "x,y\n3,\n", "*.csv", "*.csv: # cell is missing, NaN or infinite"),
+        (f"{PATIENT}.csv", "", "*.csv", "*.csv is empty"),
+        (f"{PATIENT}.csv", None, "*.csv", "*.csv is a folder"),
+        (f"a b\n{PATIENT}.csv", "", "*.csv", "*.csv is empty"),
+        (f"1.csv {PATIENT}.csv", "", "*.csv", "*.csv is empty"),
+        (f"a.{PATIENT}", "x,y\n3,4\n", "?.*", "?.*: unknown suffix; a table has one of .npy"),
+        (f"{PATIENT}.npz", "damaged", "*.npz", "*.npz is not a NumPy file"),
+        (f"{PATIENT}.parquet", "damaged", "*.parquet", "*.parquet is not a parquet file"),
+        (f"{PATIENT}/2.csv", "x,y\n3,\n", "**/*.csv", "*.csv: # cell is missing"),
+    ],
+)
+def test_names_of_matched_files_stay_at_the_site(local, caplog, name, text, path, reason):
+    """What travels has the pattern in their place; the site's own log and the owner's own texts have them."""
+    (local / "1.csv").write_text("x,y\n1,2\n")
+    (local / name).parent.mkdir(exist_ok=True)
+    if text is None:
+        (local / name).mkdir()
+    else:
+        (local / name).write_text(text)
+    data = site(local, path=path)
+    travels = refusal(data)
+    assert travels.startswith(f"cannot use its rows: {reason}")
+    assert "smith" not in travels
+    own = name.rpartition("/")[2]
+    assert own in caplog.text
+    assert own in refusal(data, owner=True)
+    assert "\0" not in travels + caplog.text + refusal(data, owner=True)
+
+
+def test_the_name_of_a_matched_link_stays_at_the_site(local, tmp_path):
+    np.save(tmp_path / "others.npy", X)
+    (local / f"{PATIENT}.npy").symlink_to(tmp_path / "others.npy")
+    assert "smith" in refusal(site(local, path="*.npy"), owner=True)
+    assert refusal(site(local, path="*.npy")).startswith("cannot use its rows: *.npy is not under the root")
+    (local / f"{PATIENT}.npy").unlink()
+    (local / f"{PATIENT}.npy").symlink_to(f"{PATIENT}.npy")
+    assert "smith" not in refusal(site(local, path="*.npy"))
+
+
+def test_with_exact_agreement_the_name_of_a_matched_file_stays_at_the_site(local):
+    (local / f"{PATIENT}.csv").write_text("x,y,z\n1,2,\n")
+    keys = {"path": "*.csv", "columns": ["x", "y"], "agreement": "exact"}
+    assert refusal(site(local, **keys)).startswith("cannot use its rows: *.csv: # cell is missing")
+
+
+# --- the folder of the labels ---
+
+
+JOB = "0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d"
+
+
+@pytest.mark.parametrize(
+    ("path", "labels", "refused"),
+    [
+        ("../data/*.csv", "../data", True),
+        ("../data/*", "../data", True),
+        ("../data/0?[0-9a-f]*.csv", "../data", True),
+        ("../data/[!g-z]*-????-*.c*", "../data", True),
+        ("../data/**/*.csv", "../data/labels", True),
+        ("../data/**/*.csv", "../data/a/labels", True),
+        ("../data/**", "../data/a/labels", True),
+        ("../data/*/*.csv", "../data/labels", True),
+        ("../dat?/*.csv", "../data", True),
+        ("../data/*.csv", "../data/labels", False),
+        ("../data/*/*.csv", "../data", False),
+        ("../data/**/*.csv", "../data/.labels", False),
+        ("../data/visits-*.csv", "../data", False),
+        ("../data/[!0-9a-f]*.csv", "../data", False),
+        ("../data/????.csv", "../data", False),
+        ("../data/*.parquet", "../data", False),
+        ("../data/rows.csv", "../data", False),
+        ("../data/*.csv", "../labels", False),
+    ],
+)
+@pytest.mark.parametrize("there", [False, True])
+def test_a_pattern_that_would_read_labels_as_rows_is_refused(local, path, labels, refused, there):
+    """Whether or not the folder is there yet; and what is not refused does not match the labels file of a job."""
+    (local / "../data").mkdir()
+    if there:
+        (local / labels).mkdir(parents=True, exist_ok=True)
+    if refused:
+        with pytest.raises(Refusal, match="path is a pattern that matches the files in its labels folder") as caught:
+            site(local, path=path, labels=labels)
+        assert "data" not in str(caught.value)
+        assert site(local, path=path).labels is None
+    else:
+        data = site(local, path=path, labels=labels)
+    if there:
+        kept = keep_labels(local / JOB, local / labels, np.array([1]), None, None)
+        found = glob.glob(str(local / path), recursive=True)
+        assert refused == (kept.resolve() in [Path(file).resolve() for file in found])
+        assert refused or kept.resolve() not in ([] if not found else [file.path for file in data.files()])
+
+
+def test_a_linked_folder_of_labels_is_recognised(local):
+    (local / "data").mkdir()
+    (local / "labels").symlink_to("data")
+    with pytest.raises(Refusal, match="would read labels as rows"):
+        site(local, path="data/*.csv", labels="labels")
+
+
+# --- rows that are used from where they lie ---
+
+
+MANY = np.random.default_rng(0).normal(size=(100, 2))
+
+
+def change(file, how):
+    match how:
+        case "longer":
+            np.save(file, np.vstack([MANY, MANY]))
+        case "other numbers":
+            with file.open("r+b") as stream:
+                stream.seek(-8, os.SEEK_END)
+                stream.write(np.float64(77).tobytes())
+            os.utime(file, ns=(0, file.stat().st_mtime_ns + 10_000_000))
+        case "gone":
+            file.unlink()
+
+
+@pytest.mark.parametrize("how", ["longer", "other numbers", "gone"])
+@pytest.mark.parametrize("path", ["rows.npy", "*.npy"])
+def test_a_site_refuses_where_its_file_changes_under_a_job(local, path, how):
+    np.save(local / "rows.npy", MANY)
+    table = site(local, path=path, memory=1000).table()
+    assert is_mapped(table.X)
+    lloyd = LloydExecutor(k=2, min_count=2)
+    task = Task(CLUSTER, 0, {}, "site-1")
+    assert "centroids" in lloyd.answer(task, table, never).arrays
+    change(local / "rows.npy", how)
+    with pytest.raises(Refusal, match="its file changed while the job ran") as refused:
+        lloyd.answer(task, table, never)
+    assert "npy" not in str(refused.value)
+
+
+def test_nothing_leaves_a_site_whose_file_changes_while_it_computes(local):
+    np.save(local / "rows.npy", MANY)
+    table = site(local, path="rows.npy", memory=1000).table()
+
+    class Slow(LloydExecutor):
+        def local(self, *args):
+            change(local / "rows.npy", "other numbers")
+            return super().local(*args)
+
+    with pytest.raises(Refusal, match="its file changed while the job ran"):
+        Slow(k=2, min_count=2).answer(Task(CLUSTER, 0, {}, "site-1"), table, never)
+
+
+def test_a_file_that_was_read_into_memory_may_change(local):
+    np.save(local / "rows.npy", X)
+    table = site(local, path="rows.npy").table()
+    change(local / "rows.npy", "longer")
+    table.check_unchanged()
+    np.testing.assert_array_equal(table.X, X)
 
 
 def test_a_file_called_like_a_pattern_is_that_file(local):
@@ -219,7 +391,7 @@ def test_a_sites_name_chooses_no_other_file(local, name):
 
 def test_the_format_is_said_where_the_name_does_not_tell(local):
     (local / "rows.dat").write_text("x,y\n1,2\n")
-    assert "unknown suffix '.dat'" in refusal(site(local, path="rows.dat"))
+    assert "rows.dat: unknown suffix; a table" in refusal(site(local, path="rows.dat"))
     np.testing.assert_array_equal(site(local, path="rows.dat", format="csv").rows(), [[1, 2]])
     (local / "rows").write_text("x,y\n1,2\n")
     np.testing.assert_array_equal(site(local, path="rows", format="csv").rows(), [[1, 2]])

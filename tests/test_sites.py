@@ -139,7 +139,7 @@ UNUSABLE = {
     "folder.csv": (lambda path: path.mkdir(), "folder.csv is a folder"),
     "empty.csv": (text(""), "empty.csv is empty"),
     "header.csv": (text("a,b\n"), "header.csv has no rows"),
-    "rows.xlsx": (text(SECRET), "rows.xlsx: unknown suffix '.xlsx'"),
+    "rows.xlsx": (text(SECRET), "rows.xlsx: unknown suffix; a table has one of"),
     "words.csv": (text(f"a,b\n1,{SECRET}\n2,x{SECRET}\n"), "words.csv: column 'b' is not numeric, first in row 2"),
     "names.csv": (text(f"x{SECRET},y\nz,w\n"), "names.csv: column 1 is not numeric"),
     "ragged.csv": (text(f"a,b\n1,2\n{SECRET},2,3\n"), "ragged.csv: row 2 has 3 cells"),

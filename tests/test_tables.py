@@ -167,6 +167,7 @@ def test_arrow_integers_booleans_and_decimals_are_numbers_in_files_and_streams(t
         ("a,b\n1,2\n3,\n,6\n", "2 cells are missing, NaN or infinite, first in row 2, column 'b'"),
         ("1,2\n3,inf\n", "1 cell is missing, NaN or infinite, first in row 2, column 2"),
         ("a,b\nNA,2\n", "1 cell is missing, NaN or infinite, first in row 1, column 'a'"),
+        ("a,b\n1,2\n3,secret" + "secret" * 30_000 + "\n", "row 2 is no text .an open quotation mark, an overlong cell"),
         ("a,b\n2,3\n" + "1,2\n" * 200_000 + "1,secret\n", "column 'b' is not numeric, first in row 200002;"),
     ],
 )
@@ -197,6 +198,26 @@ def test_text_and_missing_cells_in_arrow_formats_are_named(tmp_path: Path, suffi
         read_table(path, columns=["x"])
 
 
+@pytest.mark.parametrize("header", [False, True])
+def test_csv_rows_of_more_than_a_mebibyte_are_read(tmp_path: Path, header: bool) -> None:
+    X = np.random.default_rng(0).normal(size=(5, 60_000))
+    names = ",".join(f"gene{j}" for j in range(60_000)) + "\n"
+    lines = [",".join(map(repr, row)) for row in X.tolist()]
+    assert len(lines[0]) > 1 << 20
+    (tmp_path / "t.csv").write_text(names * header + "\n".join(lines) + "\n")
+    np.testing.assert_array_equal(X, read_table(tmp_path / "t.csv").X)
+
+
+@pytest.mark.parametrize("wide", ["1," + "0" * 2_500_000, "1," * 1_250_000])
+def test_a_csv_row_that_is_too_long_is_named(tmp_path: Path, wide: str) -> None:
+    (tmp_path / "t.csv").write_text(f"a,b\n1,2\n271828,3\n{wide}\n" + "4,5\n" * 300_000)
+    with pytest.raises(
+        UserError, match=r"t.csv: row 3 is too long: more than a mebibyte, and more than four times"
+    ) as it:
+        read_table(tmp_path / "t.csv")
+    assert "271828" not in str(it.value)
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet", ".arrow", ".feather", ".csv"])
 def test_damaged_files_are_a_users_error_in_every_format(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"t{suffix}"
@@ -224,7 +245,7 @@ def test_paths_that_are_no_table_say_what_is_expected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a folder"):
         read_table(tmp_path)
     (tmp_path / "t.xlsx").write_text("x")
-    with pytest.raises(UserError, match=r"unknown suffix '.xlsx'; a table has one of .npy, .npz, .csv"):
+    with pytest.raises(UserError, match=r"t.xlsx: unknown suffix; a table has one of .npy, .npz, .csv"):
         read_table(tmp_path / "t.xlsx")
 
 

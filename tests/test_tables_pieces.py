@@ -1,6 +1,7 @@
 """Tables read piece by piece: the same rows, ids and messages as at once, and nothing left of the scratch file."""
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from flareclust import rows_on_disk
 from flareclust.core.pieces import is_mapped
 from flareclust.errors import UserError
 from flareclust.tables import File, Table, read_files
+from flareclust.tables_formats import Size
+from flareclust.tables_numpy import open_numpy
 
 NAMES = ("age", "height", "weight")
 SECRET = 271828.1828
@@ -189,6 +192,63 @@ def test_a_full_disk_is_told_in_plain_words(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", "r+b", buffering=0))  # noqa: SIM115
     with pytest.raises(UserError, match=r"scratch folder cannot take them \(No space left on device\); see `memory`"):
         read(write(tmp_path, "parquet", frame()), tmp_path)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is played by Linux's /dev/full")
+def test_a_disk_that_is_full_at_the_last_rows_is_told_in_plain_words(tmp_path, monkeypatch):
+    """These few rows are still in the file's buffer when the map is made, and when it is closed."""
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", "wb"))  # noqa: SIM115
+    with pytest.raises(UserError, match=r"scratch folder cannot take them \(No space left on device\); see `memory`"):
+        read(write(tmp_path, "parquet", frame()), tmp_path)
+
+
+# --- Fortran order ---
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+@pytest.mark.parametrize(("dtype", "order"), [("f8", "F"), ("i8", "C"), ("f4", "F")])
+def test_rows_that_must_be_copied_keep_to_the_memory(tmp_path, suffix, dtype, order):
+    """8 MB of rows as 64-bit floats, with 1 MiB and then 9 MiB of memory: one copy fits in these, two do not."""
+    X = np.array(np.random.default_rng(0).integers(1000, size=(20_000, 50)), dtype, order=order)
+    path, keys = (
+        tmp_path / f"t.{suffix}",
+        {} if suffix == "npy" else {"columns": np.array([f"c{j}" for j in range(50)])},
+    )
+    np.save(path, X) if suffix == "npy" else np.savez(path, X=X, **keys)
+    tracemalloc.start()
+    try:
+        table = read(File(path, path.name), tmp_path, 1 << 20)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert is_mapped(table.X)
+    np.testing.assert_array_equal(X.astype(float), table.X)
+    assert peak < 4 << 20
+    for memory, whole in ((9 << 20, False), (17 << 20, True)):
+        with open_numpy(path, None, None, path.name) as source:
+            found = [len(piece.rows) for piece in source.read(None, Size(memory, 1 << 20, tmp_path))]
+        assert sum(found) == len(X)
+        assert (len(found) == 1) is whole
+
+
+def test_the_copy_of_an_array_by_columns_has_no_name_and_needs_room(tmp_path):
+    np.savez(tmp_path / "t.npz", X=np.asfortranarray(frame().to_numpy()), pid=np.arange(100))
+    (tmp_path / "scratch").mkdir()
+    table = read(File(tmp_path / "t.npz", "t.npz"), tmp_path / "scratch", id_name="pid")
+    assert list(table.ids) == [str(i) for i in range(100)]
+    np.testing.assert_array_equal(frame().to_numpy(), table.X)
+    assert list((tmp_path / "scratch").iterdir()) == []
+    with pytest.raises(UserError, match=r"scratch folder cannot take them \(No such file"):
+        read(File(tmp_path / "t.npz", "t.npz"), tmp_path / "gone")
+
+
+def test_damage_to_an_array_by_columns_is_noticed(tmp_path):
+    np.savez(tmp_path / "t.npz", X=np.asfortranarray(frame(1000).to_numpy()))
+    stored = bytearray((tmp_path / "t.npz").read_bytes())
+    stored[len(stored) // 2] ^= 255
+    (tmp_path / "t.npz").write_bytes(bytes(stored))
+    with pytest.raises(UserError, match=r"t\.npz is not a NumPy file of plain numbers, or it is damaged"):
+        read(File(tmp_path / "t.npz", "t.npz"), tmp_path)
 
 
 # --- ids ---
