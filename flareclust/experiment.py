@@ -124,6 +124,10 @@ def _run(
         return run_simulator(algorithm, params, prepared.sites, options, Path(scratch), on_round, prepared.reading)
 
 
+#: Why a site of a POC is missing that had no part in the job at all.
+OFF = "was not connected when the job began; see flareclust poc status"
+
+
 def _run_remote(
     experiment: Experiment,
     algorithm: registry.Algorithm,
@@ -141,6 +145,8 @@ def _run_remote(
 
     federation = poc.find(Path(experiment.kit or poc.DEFAULT))
     outcome = run_production(algorithm, params, options, federation.admin_kit, on_round, token=token)
+    off = {site: OFF for site in federation.sites if site not in outcome.sites}
+    outcome = replace(outcome, sites=sorted({*outcome.sites, *off}), refused=off | dict(outcome.refused))
     for site, own in federation.kits.items():
         if (own / outcome.job / LABELS_FILE).exists():
             outcome.labels[site] = read_labels(own / outcome.job)

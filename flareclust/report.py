@@ -55,7 +55,8 @@ def progress(experiment: Experiment) -> Iterator[OnRound]:
 def print_result(result: Result) -> None:
     """Print a result as a table, with its warnings and where its files are."""
     console = Console()
-    table = Table(title=f"{result.algorithm}, {result.engine}, {result.took_part}, seed {result.seed}", box=None)
+    console.print(f"{result.algorithm}, {result.engine}, {result.took_part}, seed {result.seed}", highlight=False)
+    table = Table(box=None)
     table.add_column("measure")
     table.add_column("value", justify="right")
     table.add_row("centroids found", f"{result.centroids_found} of {result.k}")

@@ -71,6 +71,8 @@ class Experiment(BaseModel):
     @classmethod
     def _own_rows(cls, values: Any) -> Any:
         """Fill in what provisioned sites leave no choice about, and refuse what they decide themselves."""
+        if isinstance(values, dict) and values.get("kit") and values.get("engine") not in ("poc", "production"):
+            raise ValueError("a kit is for the engine production (or poc); say --engine production, or engine=")
         if not isinstance(values, dict) or values.get("engine") != "production":
             return values
         for name, only in (("data", OWN_ROWS), ("partition", "none"), ("columns", None)):

@@ -48,3 +48,9 @@ def test_provisioned_sites_decide_about_their_rows():
 def test_without_a_poc_the_engine_poc_says_how_to_start_one(tmp_path):
     with pytest.raises(UserError, match="flareclust poc up"):
         make_experiment(algorithm="feca", k=3, engine="poc", kit=str(tmp_path / "poc"))
+
+
+@pytest.mark.parametrize("engine", ["simulator", "inprocess"])
+def test_a_kit_is_not_silently_left_unused(engine):
+    with pytest.raises(UserError, match="a kit is for the engine production"):
+        make_experiment(algorithm="feca", k=3, engine=engine, kit="kits/clinics/prod_00/lead@hub.org")

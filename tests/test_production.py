@@ -178,12 +178,12 @@ def test_an_interrupted_caller_aborts_its_job(serve):
 def test_too_few_connected_sites_submit_nothing(serve):
     server = FakeServer([COMPLETED])
     server.sites = ["site-2"]
-    with pytest.raises(JobFailed, match="only site-2 of at least 2 sites is connected") as failure:
+    with pytest.raises(JobFailed, match="at least 2 sites are needed, and only site-2 is connected") as failure:
         serve(server)
     assert failure.value.transient
     assert server.submitted == []
     server.sites = []
-    with pytest.raises(JobFailed, match="no site of at least 3"):
+    with pytest.raises(JobFailed, match="at least 3 sites are needed, and none is connected"):
         serve(server, min_sites=3)
 
 

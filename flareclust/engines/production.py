@@ -116,9 +116,9 @@ def _wait_for_sites(session: Session, check: Callable[[list[str]], None]) -> Non
 
 def _check_enough(sites: list[str], needed: int, kit: Path) -> None:
     if len(sites) < needed:
-        found = f"only {', '.join(sites)}" if sites else "no site"
+        found = f"only {', '.join(sites)} {'is' if len(sites) == 1 else 'are'}" if sites else "none is"
         raise JobFailed(
-            f"{found} of at least {needed} sites is connected to the server {admin_of(kit)['host']}; start the others "
+            f"at least {needed} sites are needed, and {found} connected to the server {admin_of(kit)['host']}; start the others "
             "(startup/start.sh in their kits), and see their log.txt if they do not connect",
             transient=True,
         )

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ SITES, LATE, LATER = ("north", "south", "west"), "east", "far"
 @pytest.fixture(scope="session")
 def running() -> Iterator[Federation]:
     """A server and three sites with a file each, and kits for two more."""
-    federation = Federation(SITES, late=[LATE, LATER])
+    federation = Federation(SITES, late=[LATE, LATER], byoc=True)  # misbehaving.py travels with its jobs
     try:
         parts = iid_sites(m=5, k=5)[0].values()
         for site, rows in zip((*SITES, LATE, LATER), parts, strict=True):
@@ -45,6 +45,19 @@ def federation(running: Federation) -> Federation:
     for site in (*SITES, LATE, LATER):
         running.configure(site, path=str(rows_of(running, site)))
     return running
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show, beside a failure, what server and sites said last."""
+    report = yield
+    federation = getattr(item, "funcargs", {}).get("running")
+    if report.failed and federation is not None:
+        for host in federation.hosts:
+            console = federation.folder / f"{host}.txt"
+            if console.exists():
+                report.sections.append((f"console of {host}", console.read_text(errors="replace")[-4000:]))
+    return report
 
 
 @pytest.fixture
