@@ -24,6 +24,8 @@ def log_run(result: Result, outcome: Outcome, experiment: Experiment, run_id: st
         raise UserError("save the result before logging it")
     folder = Path(result.centroids_file).parent
     tracker = Tracker(experiment.tracking_uri, experiment.mlflow_experiment)
+    took_part = result.clients - len(outcome.refused)
+    counts = {"centroids_found": float(result.centroids_found), "sites_took_part": float(took_part)}
     chosen = {} if experiment.k_range is None else {"chosen_k": float(result.k)}
     rounds = [_numbers(record) for record in outcome.rounds if is_round(record)]
     tracker.log_rounds(run_id, rounds, int(started * 1000))
@@ -31,7 +33,7 @@ def log_run(result: Result, outcome: Outcome, experiment: Experiment, run_id: st
     cost |= {f"bytes_{name}": float(value) for name, value in result.bytes.items()}
     tracker.log_result(
         run_id,
-        final={**result.metrics, "centroids_found": float(result.centroids_found), **chosen},
+        final={**result.metrics, **counts, **chosen},
         cost=cost,
         centroids=result.centroids,
         columns=result.columns,

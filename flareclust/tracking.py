@@ -225,7 +225,7 @@ class Tracker:
         return version
 
     def offer_alias(self, model_name: str, version: int, alias: str, metric: str = METRIC) -> Decision:
-        """Move the alias to this version if it is at least as good as the one that has it, see `champion.decide`.
+        """Move the alias to this version if the rule gives it that, see `champion.decide`.
 
         What was decided, and why, is written to the version as the tag `flareclust.<alias>`.
 

@@ -37,7 +37,7 @@ def register(client: Any, run_id: str, model: Any, model_name: str) -> int:
 
 
 def version(client: Any, model_name: str, number: int) -> Version:
-    """Return a version with the metrics of its run; with none where the run is gone.
+    """Return a version with what its run says of it; with nothing where the run is gone.
 
     Raises:
         UserError: there is no such version.
@@ -50,7 +50,7 @@ def version(client: Any, model_name: str, number: int) -> Version:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         raise UserError(f"MLflow has no version {number} of the model {model_name!r}") from error
-    return _with_metrics(client, entry)
+    return _with_run(client, entry)
 
 
 def holder(client: Any, model_name: str, alias: str) -> Version | None:
@@ -67,13 +67,18 @@ def holder(client: Any, model_name: str, alias: str) -> Version | None:
     return version(client, model_name, int(aliases[alias])) if alias in aliases else None
 
 
-def _with_metrics(client: Any, entry: Any) -> Version:
+def _with_run(client: Any, entry: Any) -> Version:
     from mlflow.exceptions import MlflowException
 
     try:
-        metrics = dict(client.get_run(entry.run_id).data.metrics) if entry.run_id else {}
+        data = client.get_run(entry.run_id).data if entry.run_id else None
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
-        metrics = {}
-    return Version(int(entry.version), metrics)
+        data = None
+    if data is None:
+        return Version(int(entry.version))
+    k = data.params.get("k", "")
+    return Version(
+        int(entry.version), dict(data.metrics), data.params.get("algorithm"), int(k) if k.isdecimal() else None
+    )

@@ -16,6 +16,10 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 _SQLITE = "sqlite:///"
 
 
+class NoAnswer(UserError):
+    """The MLflow server does not answer now; it may do so later."""
+
+
 def resolve_uri(uri: str | None = None) -> str:
     """Return the address of the store: the argument, else MLFLOW_TRACKING_URI, else `DEFAULT_URI`.
 
@@ -150,6 +154,6 @@ def _check_reachable(uri: str) -> None:
     try:
         socket.create_connection((parts.hostname, port), timeout=5).close()
     except OSError as error:
-        raise UserError(
+        raise NoAnswer(
             f"no MLflow server answers at {parts.hostname}:{port} ({error}); start it, or correct MLFLOW_TRACKING_URI"
         ) from error

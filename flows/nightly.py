@@ -6,6 +6,7 @@ Schedules, workers and servers are Prefect's; docs/schedules.md sets them up.
 # No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
 
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import AfterValidator
 
@@ -13,10 +14,14 @@ from pydantic import AfterValidator
 from flareclust.flows.experiment import run_logged  # isort: split
 
 from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.runtime import flow_run
 
 from flareclust.champion import ALIAS, METRIC, check_alias, check_metric
+from flareclust.errors import FlareclustError, JobFailed
 from flareclust.flows.config import Experiment
 from flareclust.result import Result
+from flareclust.tracking_store import NoAnswer
 
 #: Seconds until a flow run that failed is tried again: enough for a site or a server to start anew.
 RETRY_DELAY = 300
@@ -43,8 +48,8 @@ def nightly_flow(
 ) -> Result:
     """Run one federated clustering, log it, register its model, and give that the alias if it is at least as good.
 
-    A run that fails is tried once more and goes on with the same MLflow run. Whatever goes wrong, the alias stays where
-    it was.
+    A run that fails for a reason that may pass is tried once more and goes on with the same MLflow run. Whatever goes
+    wrong, the alias stays where it was.
 
     Args:
         experiment: what to run; its `register_as` is the model's name.
@@ -52,4 +57,30 @@ def nightly_flow(
         metric: what the new version and the one that has the alias are compared by, see `flareclust.champion.decide`.
         out: folder for the result's files; a new one under flareclust-runs/ by default.
     """
-    return run_logged(experiment, out, (alias, metric))
+    try:
+        return run_logged(experiment, out, (alias, metric))
+    except Exception as error:
+        if not _may_pass(error):
+            _give_up_retries()
+        raise
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether another try may succeed: not where the request is wrong, or the job failed for its own reasons.
+
+    Of errors that are not ours nobody knows; among them are a full disk and a store that is busy.
+    """
+    if isinstance(error, JobFailed):
+        return error.transient
+    return isinstance(error, NoAnswer) or not isinstance(error, FlareclustError)
+
+
+def _give_up_retries() -> None:
+    """Let the flow run that this is part of end with its first failure.
+
+    Prefect has a condition for the retries of tasks and none for those of flows. Its server decides by the number that
+    the flow run has, for a Failed state that a flow returns just as for an error, so that number is set to 0.
+    """
+    with get_client(sync_client=True) as client:
+        run = client.read_flow_run(UUID(str(flow_run.id)))
+        client.update_flow_run(run.id, empirical_policy=run.empirical_policy.model_copy(update={"retries": 0}))

@@ -44,6 +44,7 @@ class Scheduler:
             "PREFECT_API_URL": self.url,
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "PREFECT_WORKER_QUERY_SECONDS": "1",
+            "PREFECT_RUNNER_POLL_FREQUENCY": "1",
             "MLFLOW_TRACKING_URI": self.store,
             "TMPDIR": str(folder),
             "PWD": str(folder),

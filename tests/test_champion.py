@@ -7,9 +7,10 @@ import uuid
 import numpy as np
 import pytest
 
-from flareclust.champion import METRICS, Version, check_alias, decide
+from flareclust.champion import CENTROIDS, METRICS, SITES, Version, check_alias, decide
 from flareclust.errors import UserError
 from flareclust.tracking import ERROR_TAG, Tracker
+from flareclust.tracking_store import NoAnswer
 
 SILHOUETTE, DAVIES_BOULDIN = "final/simplified_silhouette", "final/davies_bouldin"
 
@@ -58,6 +59,52 @@ def test_a_version_keeps_its_alias_when_it_is_offered_again():
     assert decide(version(1), version(1, 0.5)).takes_over
 
 
+@pytest.mark.parametrize(
+    ("silhouette", "sites", "takes_over"),
+    [
+        (0.9, 2, False),  # what is easy to cluster is not the better model
+        (0.9, 3, True),
+        (0.5, 3, True),
+        (0.9, 4, True),
+        (0.4, 4, False),
+        (0.9, None, False),
+    ],
+)
+def test_a_version_of_fewer_sites_does_not_take_over_however_good_it_is(silhouette, sites, takes_over):
+    holder = Version(1, {SILHOUETTE: 0.5, SITES: 3})
+    new = Version(2, {SILHOUETTE: silhouette} | ({} if sites is None else {SITES: sites}))
+    decision = decide(new, holder)
+    assert decision.takes_over is takes_over
+    assert "version 1" in decision.reason
+
+
+def test_the_number_of_sites_counts_where_the_holder_has_no_metric_too():
+    assert not decide(Version(2, {SILHOUETTE: 0.5, SITES: 2}), Version(1, {SITES: 3})).takes_over
+    assert decide(Version(2, {SILHOUETTE: 0.5, SITES: 2}), version(1, 0.4)).takes_over
+
+
+LIKE = {"algorithm": "feca", "k": 3}
+
+
+@pytest.mark.parametrize(
+    ("new", "found", "said"),
+    [
+        (LIKE | {"k": 2}, 3, "is of k=2, and version 1 is of k=3"),
+        (LIKE | {"algorithm": "fkm"}, 3, "is of fkm, and version 1 is of feca"),
+        (LIKE, 2, "has 2 centroids, and version 1 has 3"),
+    ],
+)
+def test_versions_that_are_unlike_are_not_compared_and_the_reason_says_how_to_move_the_alias(new, found, said):
+    holder = Version(1, {SILHOUETTE: 0.5, CENTROIDS: 3}, **LIKE)
+    assert decide(Version(2, {SILHOUETTE: 0.9, CENTROIDS: 3}, **LIKE), holder).takes_over
+    decision = decide(Version(2, {SILHOUETTE: 0.9, CENTROIDS: found}, **new), holder)
+    assert not decision.takes_over
+    assert decision.reason == (
+        f"{said}, so the two are not compared; version 1 keeps it until somebody moves it by hand, "
+        "on the model's page in MLflow"
+    )
+
+
 def test_metrics_that_grow_with_the_rows_are_refused():
     with pytest.raises(UserError, match="cannot be compared by 'final/inertia'; choose one of final/simplified"):
         decide(version(2), version(1), "final/inertia")
@@ -87,10 +134,10 @@ def tracker(store, request):
     return Tracker(store, experiment=request.node.name)
 
 
-def night(tracker, model, silhouette):
+def night(tracker, model, silhouette, params=None, **final):
     """Log a night's federation, register its model and offer it the alias."""
-    run_id = tracker.start(uuid.uuid4().hex, "feca/iid/s0", {})
-    centroids, final = np.eye(2), {"simplified_silhouette": silhouette}
+    run_id = tracker.start(uuid.uuid4().hex, "feca/iid/s0", params or {})
+    centroids, final = np.eye(2), {"simplified_silhouette": silhouette} | final
     tracker.log_result(run_id, final=final, cost={}, centroids=centroids, columns=None, files=[])
     tracker.log_model(run_id, centroids)
     number = tracker.register(run_id, model)
@@ -112,6 +159,38 @@ def test_the_alias_follows_the_best_night(tracker):
     assert told[0] == "is the first to have it"
     assert told[1] == "has final/simplified_silhouette 0.4, worse than 0.5; version 1 keeps it"
     assert told[2] == "has final/simplified_silhouette 0.5, at least as good as 0.5 of version 1"
+
+
+def test_what_the_rule_looks_at_is_read_from_the_runs(tracker):
+    """A run with another k, one of another algorithm, one of fewer sites, and one that is like the first."""
+    feca = {"algorithm": "feca", "k": 3}
+    offered = [(feca, 3), (feca | {"k": 2}, 3), (feca | {"algorithm": "fkm"}, 3), (feca, 2), (feca, 3)]
+    reasons = [night(tracker, "unlike", 0.5, params, sites_took_part=m)[1].reason for params, m in offered]
+    assert champion_of(tracker, "unlike") == 5
+    assert [reason.partition(";")[0].rpartition(", ")[2] for reason in reasons[1:4]] == [
+        "so the two are not compared",
+        "so the two are not compared",
+        "but comes from 2 sites and that from 3",
+    ]
+
+
+def test_a_tracked_federation_says_how_many_sites_took_part(store, sites, tmp_path):
+    """A site without enough rows is left out, and its night does not count as one of all sites."""
+    import time
+
+    from flareclust.experiment import evaluate, save, submit
+    from flareclust.flows.config import Experiment
+    from flareclust.prepare import Prepared
+    from flareclust.record import log_run, start_run
+
+    few = {**sites, "small": next(iter(sites.values()))[:2]}
+    experiment = Experiment(algorithm="feca", k=4, min_sites=2, engine="inprocess", tracking_uri=store, register_as="m")
+    prepared, started = Prepared(4, few), time.time()
+    outcome = submit(experiment, prepared)
+    result = save(evaluate(experiment, prepared, outcome, 1.0), outcome, experiment, tmp_path / "out")
+    run_id = start_run(experiment, "few", {})
+    log_run(result, outcome, experiment, run_id, started)
+    assert Tracker(store)._client.get_run(run_id).data.metrics[SITES] == len(sites) == len(few) - 1
 
 
 def test_an_alias_that_an_operator_moved_back_is_what_the_next_night_is_compared_with(tracker):
@@ -157,3 +236,13 @@ def test_a_run_that_was_stopped_is_killed_and_one_that_failed_is_failed(store, e
     fail_run(experiment, run_id, "the reason", stopped=was_stopped(error))
     run = Tracker(store)._client.get_run(run_id)
     assert (run.info.status, run.data.tags[ERROR_TAG]) == (status, "the reason")
+
+
+def test_a_store_that_does_not_answer_now_is_told_from_one_that_is_wrong(monkeypatch):
+    """Only the first is worth another try."""
+    monkeypatch.setattr("flareclust.tracking_store.getproxies", dict)
+    with pytest.raises(NoAnswer, match="start it"):
+        Tracker("http://127.0.0.1:9")
+    with pytest.raises(UserError) as wrong:
+        Tracker("./runs")
+    assert not isinstance(wrong.value, NoAnswer)

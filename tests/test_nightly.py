@@ -1,5 +1,9 @@
-"""Federations by a schedule: a real Prefect server whose scheduler, workers and served flows really run them."""
+"""Federations by a schedule: a real Prefect server whose scheduler, workers and served flows really run them.
 
+One server, one worker and one federation of two provisioned sites serve all tests.
+"""
+
+import contextlib
 import json
 import re
 import subprocess
@@ -11,16 +15,20 @@ import psutil
 import pytest
 import yaml
 
-from flareclust.errors import JobFailed
+from flareclust.errors import JobFailed, UserError
+from flareclust.tracking_store import NoAnswer
 from tests.scheduler import STOPS, Scheduler, started
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).resolve().parent.parent
 NIGHTLY, POOL = "flareclust-nightly", "flareclust"
 TINY = {"algorithm": "feca", "data": "iris", "clients": 3, "engine": "inprocess"}
 #: Goes on for hours unless it is stopped.
-ENDLESS = TINY | {"algorithm": "minibatch", "engine": "simulator", "params": {"rounds": 10**6}}
+ENDLESS = {"algorithm": "minibatch", "k": 3, "params": {"rounds": 10**6}}
+#: What a site's process of a job has in its command line.
+SITE = "nvflare.private.fed.app.client.worker_process"
+SIMULATED = TINY | ENDLESS | {"engine": "simulator"}
 
 SERVE = """
 from datetime import timedelta
@@ -35,10 +43,12 @@ if __name__ == "__main__":
 """
 
 
-def deployments() -> dict[str, object]:
+def deployments(kit: Path) -> dict[str, object]:
     """Return the project's prefect.yaml with some more deployments, which differ from `nightly` in a few lines."""
     project = yaml.safe_load((ROOT / "prefect.yaml").read_text())
     nightly = project["deployments"][0]
+    # What `nightly` has, with a kit that there is.
+    real = nightly["parameters"]["experiment"] | {"kit": str(kit)}
 
     def like(name: str, experiment: dict[str, object], pool: str = POOL, **more: object) -> dict[str, object]:
         work_pool = nightly["work_pool"] | {"name": pool}
@@ -46,22 +56,38 @@ def deployments() -> dict[str, object]:
         return nightly | {"name": name, "parameters": parameters, "work_pool": work_pool, "schedules": []} | more
 
     project["deployments"] += [
-        like("often", TINY, schedules=[{"interval": 20, "slug": "often"}]),
-        like("endless", ENDLESS),
-        like("stopped", ENDLESS, pool="stopped"),
+        like("often", real, schedules=[{"interval": 20, "slug": "often"}]),
+        like("endless", real | ENDLESS),
+        like("stopped-real", real | ENDLESS, pool="stopped"),
+        like("stopped-simulated", SIMULATED, pool="stopped"),
     ]
     return project
 
 
+@contextlib.contextmanager
+def federation(scheduler: Scheduler) -> Iterator[Path]:
+    """Two provisioned sites, each with rows of its own; gives the lead's kit."""
+    from flareclust.poc import find
+
+    folder = scheduler.folder / "poc"
+    poc = [sys.executable, "-m", "flareclust.cli", "poc"]
+    limits = {"env": scheduler.env, "cwd": scheduler.folder, "timeout": 150}
+    subprocess.run([*poc, "up", "--sites", "2", "--data", "iris", "--dir", str(folder)], check=True, **limits)
+    try:
+        yield find(folder).admin_kit
+    finally:
+        subprocess.run([*poc, "down", "--remove", "--dir", str(folder)], check=True, **limits)
+
+
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[Scheduler]:
-    """A server, the deployments, and a worker of the pool `flareclust`."""
+    """A server, a federation, the deployments, and a worker of the pool `flareclust`."""
     import flareclust.flows.experiment  # noqa: F401 - sets Prefect's switches before it is imported
 
-    with started() as scheduler:
+    with started() as scheduler, federation(scheduler) as lead:
         for pool in (POOL, "stopped"):
             scheduler.run("work-pool", "create", pool, "--type", "process")
-        (scheduler.folder / "prefect.yaml").write_text(yaml.safe_dump(deployments()))
+        (scheduler.folder / "prefect.yaml").write_text(yaml.safe_dump(deployments(lead)))
         scheduler.run("--no-prompt", "deploy", "--all")
         with scheduler.worker(POOL, "worker.log"):
             yield scheduler
@@ -126,21 +152,24 @@ def test_the_page_shows_the_projects_deployment():
     ]
 
 
-def test_a_run_that_the_scheduler_made_is_tracked_and_its_model_is_the_champion(scheduler, client):
+def test_the_scheduler_runs_a_federation_of_provisioned_sites_whose_model_is_tracked_and_the_champion(
+    scheduler, client
+):
     """Also what shows that Prefect gets on with the installed fastapi and sqlalchemy: with others no run appears."""
     first = scheduler.wait(lambda: completed(scheduler, f"{NIGHTLY}/often"), "a scheduled run is over")[0]
+    scheduler.pause(f"{NIGHTLY}/often")
     assert first.auto_scheduled
     run = run_of(client, first.id)
-    assert (run.info.status, run.info.run_name) == ("FINISHED", "feca/iid/s0")
+    assert (run.info.status, run.info.run_name) == ("FINISHED", "feca/none/s0")
+    assert run.data.params["engine"] == "production"
     assert run.data.metrics["final/simplified_silhouette"] > 0
-    assert run.data.tags["flareclust.run_key"]
+    assert [run.data.metrics[f"final/{name}"] for name in ("centroids_found", "sites_took_part")] == [3, 2]
+    assert {"flareclust.run_key", "nvflare.job_id"} <= set(run.data.tags)
     version = client.get_model_version("often", "1")
     assert (version.run_id, version.tags["flareclust.champion"]) == (run.info.run_id, "is the first to have it")
+    assert champion(client, "often") >= 1
     assert list((scheduler.folder / "flareclust-runs").glob("*/result.json"))
-
-    scheduler.wait(lambda: champion(client, "often") >= 2, "the next run's model, which is the same, has the alias")
-    scheduler.pause(f"{NIGHTLY}/often")
-    assert len({run_of(client, run.id).info.run_id for run in completed(scheduler, f"{NIGHTLY}/often")}) >= 2
+    scheduler.wait(lambda: not scheduler.processes("flareclust.flows.guard"), "no further run is under way")
 
 
 def test_a_manual_run_takes_its_experiment_from_the_command_line(scheduler, client):
@@ -154,27 +183,17 @@ def test_a_manual_run_takes_its_experiment_from_the_command_line(scheduler, clie
     assert run_of(client, run.id).info.run_name == "kfed/iid/s3"
 
 
-@pytest.mark.parametrize(
-    ("experiment", "reason"), [(TINY | {"algorithm": 3}, "not of type 'string'"), (TINY | {"kk": 3}, "kk")]
-)
-def test_a_wrong_experiment_is_refused_when_the_run_is_asked_for(scheduler, experiment, reason):
-    said = scheduler.run(
-        "deployment", "run", f"{NIGHTLY}/endless", "--param", f"experiment={json.dumps(experiment)}", code=1
-    )
-    assert reason in " ".join(said.split())
-
-
-def test_a_run_whose_model_would_have_no_name_fails_before_its_job_and_is_not_tried_again(scheduler, client):
-    run_id = scheduler.start_run(f"{NIGHTLY}/endless", experiment=ENDLESS)
-    assert ended(scheduler, run_id) == "FAILED"
-    assert "register_as: expected the name in MLflow" in scheduler.text("worker.log")
-    assert run_of(client, run_id) is None
+def test_a_wrong_experiment_is_refused_when_the_run_is_asked_for(scheduler):
+    wrong = json.dumps(TINY | {"kk": 3})
+    said = scheduler.run("deployment", "run", f"{NIGHTLY}/endless", "--param", f"experiment={wrong}", code=1)
+    assert "kk" in " ".join(said.split())
 
 
 def test_a_served_flow_runs_by_its_schedule(scheduler, client):
     (scheduler.folder / "serve.py").write_text(SERVE % (TINY | {"register_as": "served"}))
     with scheduler.process([sys.executable, "serve.py"], "serve.log") as process:
         scheduler.wait(lambda: champion(client, "served"), "the served flow's model has the alias")
+        scheduler.pause(f"{NIGHTLY}/served")
         process.terminate()
         assert process.wait(STOPS) == 0
     run = client.get_model_version("served", "1").run_id
@@ -184,15 +203,30 @@ def test_a_served_flow_runs_by_its_schedule(scheduler, client):
 # Being stopped
 
 
-def under_way(scheduler, deployment):
-    """Start an endless job and wait until its sites' processes are at work; return the flow run's id."""
+def under_way(scheduler, deployment, process):
+    """Start an endless job and wait until both its sites, or more, are at work; return the flow run's id."""
     run_id = scheduler.start_run(deployment)
-    scheduler.wait(lambda: len(scheduler.processes("simulator_worker")) >= 3, "the simulator's sites are running")
+    scheduler.wait(lambda: len(scheduler.processes(process)) >= 2, "the sites' processes are running")
     return run_id
 
 
-def test_a_cancelled_run_ends_its_job_and_meanwhile_no_second_one_starts(scheduler, client):
-    run_id = under_way(scheduler, f"{NIGHTLY}/endless")
+def last_state(scheduler):
+    """Wait until no process of a job is left at the provisioned sites; return the state of the last job there."""
+    from flareclust.engines.session import open_session
+    from flareclust.poc import find
+
+    scheduler.wait(lambda: not scheduler.processes("_process "), "the sites' processes are gone")
+    with open_session(find(scheduler.folder / "poc").admin_kit) as session:
+
+        def last() -> str:
+            return str(max(session.list_jobs(detailed=True), key=lambda job: job["submit_time"])["status"])
+
+        scheduler.wait(lambda: last().startswith("FINISHED"), "the job has ended")
+        return last()
+
+
+def test_a_cancelled_run_aborts_its_job_at_the_sites_and_meanwhile_no_second_one_starts(scheduler, client):
+    run_id = under_way(scheduler, f"{NIGHTLY}/endless", SITE)
     assert run_of(client, run_id).info.status == "RUNNING"
     second = scheduler.start_run(f"{NIGHTLY}/endless")
     assert ended(scheduler, second) == "CANCELLED"
@@ -200,23 +234,32 @@ def test_a_cancelled_run_ends_its_job_and_meanwhile_no_second_one_starts(schedul
 
     scheduler.run("flow-run", "cancel", str(run_id))
     assert ended(scheduler, run_id) == "CANCELLED"
-    assert scheduler.processes("nvflare") == []
+    assert last_state(scheduler) == "FINISHED:ABORTED"
     run = run_of(client, run_id)
     assert (run.info.status, run.data.tags["flareclust.error"]) == ("KILLED", "TerminationSignal")
     assert champion(client, "endless") is None
 
 
-@pytest.mark.parametrize("told", ["the worker", "all processes"])
-def test_a_worker_that_is_told_to_stop_ends_its_job(scheduler, client, told):
-    """Some tell the worker alone; systemd, by default, all processes of the service."""
+def test_a_worker_that_is_told_to_stop_aborts_its_job_at_the_sites(scheduler, client):
     with scheduler.worker("stopped", "stopped.log") as worker:
-        run_id = under_way(scheduler, f"{NIGHTLY}/stopped")
-        family = psutil.Process(worker.pid).children(recursive=True) if told == "all processes" else []
+        run_id = under_way(scheduler, f"{NIGHTLY}/stopped-real", SITE)
+        worker.terminate()
+        worker.wait(STOPS)
+    assert ended(scheduler, run_id) == "CRASHED"
+    assert last_state(scheduler) == "FINISHED:ABORTED"
+    assert run_of(client, run_id).info.status == "KILLED"
+
+
+def test_a_worker_that_is_stopped_with_all_its_processes_ends_a_simulated_job(scheduler, client):
+    """As systemd does by default, which tells all processes of the service."""
+    with scheduler.worker("stopped", "stopped.log") as worker:
+        run_id = under_way(scheduler, f"{NIGHTLY}/stopped-simulated", "simulator_worker")
+        family = psutil.Process(worker.pid).children(recursive=True)
         for process in (worker, *(one for one in family if "flareclust.flows.guard" in one.cmdline())):
             process.terminate()
         worker.wait(STOPS)
     assert ended(scheduler, run_id) == "CRASHED"
-    scheduler.wait(lambda: not scheduler.processes("nvflare"), "the simulator's processes are gone")
+    scheduler.wait(lambda: not scheduler.processes("simulator"), "the simulator's processes are gone")
     assert run_of(client, run_id).info.status == "KILLED"
     assert not list(scheduler.folder.glob("fc-*"))
 
@@ -272,6 +315,49 @@ def test_a_retried_flow_run_goes_on_with_the_same_mlflow_run(here, scheduler, cl
     assert champion(client, "retried") == 1
 
 
+@pytest.mark.parametrize(
+    ("error", "attempts", "jobs"),
+    [
+        (UserError("there is no such kit"), 1, 1),
+        (JobFailed("all sites refuse"), 1, 1),
+        (JobFailed("site-2 was lost", transient=True), 2, 4),
+        (NoAnswer("no MLflow server answers"), 2, 2),
+        (OSError("the disk is full"), 2, 2),
+    ],
+    ids=["user", "refused", "lost", "no answer", "disk"],
+)
+def test_a_flow_run_is_tried_again_only_if_its_failure_may_pass(
+    here, scheduler, client, monkeypatch, error, attempts, jobs
+):
+    """A lost job is submitted once more by each attempt, and no more often."""
+    from flareclust.flows import experiment as flows
+
+    submitted = []
+
+    def submit(experiment, prepared, on_round, token):
+        submitted.append(token)
+        raise error
+
+    monkeypatch.setattr(flows, "submit", submit)
+    state = nightly()({**TINY, "register_as": "failing"}, return_state=True)
+    assert state.is_failed()
+    assert str(error) in state.message
+    assert len(submitted) == jobs
+    with scheduler.client() as prefect:
+        flow_run = prefect.read_flow_run(state.state_details.flow_run_id)
+    assert (flow_run.state.type.value, flow_run.run_count) == ("FAILED", attempts)
+    run = run_of(client, flow_run.id)
+    assert (run.info.status, run.data.tags["flareclust.error"]) == ("FAILED", str(error))
+    assert champion(client, "failing") is None
+
+
+def test_an_experiment_whose_model_would_have_no_name_is_not_tried_at_all(here, client):
+    state = nightly()(TINY, return_state=True)
+    assert state.is_failed()
+    assert "register_as: expected the name in MLflow" in state.message
+    assert run_of(client, state.state_details.flow_run_id) is None
+
+
 def test_a_run_that_fails_leaves_the_alias_where_it_was(here, client, monkeypatch):
     from flareclust.flows import experiment as flows
 
@@ -286,14 +372,19 @@ def test_a_run_that_fails_leaves_the_alias_where_it_was(here, client, monkeypatc
     assert client.get_model_version("kept", "1").run_id == good.run_id
 
 
-def test_a_model_that_is_worse_is_registered_and_does_not_get_the_alias(here, client):
-    flow = nightly()
-    good = flow({**TINY, "register_as": "compared"})
-    worse = flow({**TINY, "register_as": "compared", "k": 9, "algorithm": "pooled"})
-    assert worse.metrics["simplified_silhouette"] < good.metrics["simplified_silhouette"]
-    assert champion(client, "compared") == 1
-    assert "worse than" in client.get_model_version("compared", "2").tags["flareclust.champion"]
-    assert champion(client, "compared") == 1
+def test_a_model_that_is_worse_or_not_to_be_compared_is_registered_and_does_not_get_the_alias(here, client):
+    """By the metric alone, the second and the third would have it: of fewer clusters, of fewer sites."""
+    flow, named = nightly(), TINY | {"register_as": "compared", "k": 3}
+    nights = [{}, {"k": 2}, {"clients": 2}, {"seed": 1}, {}]
+    worth, holders = [], []
+    for night in nights:
+        worth.append(flow({**named, **night}).metrics["simplified_silhouette"])
+        holders.append(champion(client, "compared"))
+    assert worth[0] < min(worth[1:4])
+    assert holders == [1, 1, 1, 4, 4]
+    reasons = [client.get_model_version("compared", n).tags["flareclust.champion"] for n in "235"]
+    said = ["is of k=2, and version 1 is of k=3", "but comes from 2 sites and that from 3", "worse than"]
+    assert [text in reason for text, reason in zip(said, reasons, strict=True)] == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -311,53 +402,3 @@ def test_what_would_fail_after_the_job_is_refused_before_it(parameters, reason):
 
     with pytest.raises(ParameterTypeError, match=reason):
         nightly_flow.validate_parameters(parameters)
-
-
-# Between real sites
-
-
-@pytest.fixture
-def kit(scheduler):
-    """The lead's kit of a federation of two sites."""
-    from flareclust.poc import find
-
-    poc, folder = [sys.executable, "-m", "flareclust.cli", "poc"], str(scheduler.folder / "poc")
-    up = [*poc, "up", "--sites", "2", "--data", "iris", "--dir", folder]
-    limits = {"env": scheduler.env, "cwd": scheduler.folder, "timeout": 150}
-    subprocess.run(up, check=True, **limits)
-    try:
-        yield find(Path(folder)).admin_kit
-    finally:
-        subprocess.run([*poc, "down", "--remove", "--dir", folder], check=True, **limits)
-
-
-def jobs(kit):
-    """Return the states of all jobs of a federation, the last one first."""
-    from flareclust.engines.session import open_session
-
-    with open_session(kit) as session:
-        found = session.list_jobs(detailed=True)
-    return [job["status"] for job in sorted(found, key=lambda job: job["submit_time"], reverse=True)]
-
-
-@pytest.mark.timeout(600)
-def test_a_scheduled_run_between_provisioned_sites_is_tracked_and_a_cancelled_one_aborts_its_job(
-    scheduler, client, kit
-):
-    real = {"algorithm": "feca", "engine": "production", "kit": str(kit), "k": 3, "register_as": "real"}
-    run_id = scheduler.start_run(f"{NIGHTLY}/nightly", experiment=real)
-    assert ended(scheduler, run_id) == "COMPLETED"
-    run = run_of(client, run_id)
-    assert (run.info.status, run.data.params["engine"]) == ("FINISHED", "production")
-    assert run.data.metrics["final/centroids_found"] == 3
-    assert champion(client, "real") == 1
-
-    endless = real | {"algorithm": "minibatch", "params": ENDLESS["params"]}
-    run_id = scheduler.start_run(f"{NIGHTLY}/nightly", experiment=endless)
-    scheduler.wait(lambda: jobs(kit)[0] == "RUNNING", "the job is running")
-    scheduler.run("flow-run", "cancel", str(run_id))
-    assert ended(scheduler, run_id) == "CANCELLED"
-    scheduler.wait(lambda: jobs(kit)[0].startswith("FINISHED"), "the job has ended")
-    assert jobs(kit)[0] == "FINISHED:ABORTED"
-    assert run_of(client, run_id).info.status == "KILLED"
-    assert champion(client, "real") == 1
