@@ -17,7 +17,7 @@ Folder = Annotated[Path, typer.Option("--dir", help="The POC's folder.")]
 
 @poc_app.command("up")
 def poc_up(
-    sites: Annotated[int, typer.Option("--sites", help="Number of sites.")] = 3,
+    sites: Annotated[int, typer.Option("--sites", help="Number of sites, at least 2.")] = 3,
     data: Annotated[str, typer.Option(help="As for `flareclust run`: a name, a file, a folder.")] = "digits",
     partition: Annotated[str, typer.Option(help="As for `flareclust run`: how the rows are dealt.")] = "iid",
     seed: Annotated[int, typer.Option(help="Of the partition.")] = 0,
@@ -33,7 +33,8 @@ def poc_up(
     where = "" if folder == DEFAULT else f" --dir {folder}"
     typer.echo(f"{len(found.sites)} sites are connected to the server on port {found.port}: {', '.join(found.sites)}")
     typer.echo(f"kits and logs: {found.server_kit.parent}")
-    typer.echo(f"next: flareclust run feca --engine poc{' --kit ' + str(folder) if where else ''}")
+    k = " --k K" if found.partition == "none" else ""
+    typer.echo(f"next: flareclust run feca --engine poc{k}{' --kit ' + str(folder) if where else ''}")
     typer.echo(f"in the end: flareclust poc down{where}")
 
 

@@ -58,12 +58,19 @@ def site_allow(
     log_streaming: Annotated[
         bool, typer.Option("--log-streaming", help="Let the site's error texts go to the server.")
     ] = False,
+    byoc: Annotated[
+        bool, typer.Option("--byoc", help="Let those who submit jobs bring code in them, whatever classes are allowed.")
+    ] = False,
 ) -> None:
-    """Allow flareclust's classes in a kit of a site or a server, and set what makes its jobs end well."""
+    """Allow flareclust's classes in a kit of a site or a server, no code in jobs, and set what makes jobs end well."""
     from flareclust.engines.workspace import Settings, prepare_site
     from flareclust.site_check import local_of
+    from flareclust.site_policy import chosen
 
-    file, changes = prepare_site(local_of(kit), Settings(allow_log_streaming=log_streaming))
+    local = local_of(kit)
+    file, changes = prepare_site(local, Settings(allow_log_streaming=log_streaming, byoc=byoc))
     typer.echo(file)
     for change in changes or ["nothing to change"]:
         typer.echo(f"  {change}")
+    for choice in chosen(local):
+        typer.echo(f"  kept: {choice}")

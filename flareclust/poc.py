@@ -16,6 +16,7 @@ import psutil
 
 from flareclust import poc_kits, poc_processes, poc_state
 from flareclust.core import kernels
+from flareclust.engines.job import MIN_SITES
 from flareclust.engines.session import connected_sites, open_session
 from flareclust.errors import JobFailed, UserError
 from flareclust.flows.config import Experiment
@@ -81,13 +82,14 @@ def up(
         JobFailed: they did not all connect; everything was stopped, the logs are kept.
     """
     folder = _usable(folder)
-    if clients < 1:
-        raise UserError(f"expected at least 1 site, got {clients}")
+    if clients < MIN_SITES:
+        raise UserError(f"expected at least {MIN_SITES} sites, as a job needs them, got {clients}")
     if parse(partition).name == "none" or Path(data).suffix in SUFFIXES:
         data = str(Path(data).absolute())
     prepared = poc_kits.deal(data, partition, clients, seed)
+    if len(prepared.sites) < MIN_SITES:
+        raise UserError(f"{data} gives the rows of one site only; a job needs at least {MIN_SITES} sites")
     port = free_port(port)
-    poc_state.clear(folder)
     state: dict[str, Any] = {
         "data": data,
         "partition": partition,
@@ -97,8 +99,11 @@ def up(
         "sites": dict.fromkeys(prepared.sites),
         "processes": {"up": record_of(psutil.Process())},
     }
-    try:
+    with poc_state.locked(folder):
+        _ensure_free(folder)  # again: dealing takes a while, in which another one may have begun
+        poc_state.clear(folder)
         poc_state.write(folder, state)
+    try:
         poc_kits.provision(folder, list(prepared.sites), port)
         poc = poc_state.as_poc(folder, state)
         for site, rows in prepared.sites.items():
@@ -235,11 +240,16 @@ def _usable(folder: Path) -> Path:
             raise UserError(f"NVFlare cannot start processes with a space in their paths: {path}")
     if shutil.which("bash") is None:
         raise UserError("NVFlare's kits are started by bash, which is not here")
+    _ensure_free(folder)
+    return folder
+
+
+def _ensure_free(folder: Path) -> None:
+    """Raise unless nothing but an older POC that is down is in the folder."""
     if poc_processes.family(folder) or poc_state.being_set_up(folder):
         raise UserError(f"a POC is up in {folder}; end it first: flareclust poc down --dir {folder}")
     if not poc_state.may_be_used(folder):
         raise UserError(f"{folder} is there and holds other things than a POC; say --dir FOLDER")
-    return folder
 
 
 def _wait(poc: Poc, daemons: Mapping[str, psutil.Process], seconds: float) -> None:

@@ -1,9 +1,10 @@
 """What a POC is, and the file and the folder that say so."""
 
 import json
+import os
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ ADMIN = "admin@poc.org"
 
 #: All that `up` makes in a POC's folder; nothing else in there is ever removed.
 _UNFINISHED = f".{STATE}"
-_ENTRIES = frozenset({STATE, _UNFINISHED, ".gitignore", "bin", "tmp", PROJECT})
+_LOCK = ".lock"
+_ENTRIES = frozenset({STATE, _UNFINISHED, _LOCK, ".gitignore", "bin", "tmp", PROJECT})
 
 
 @dataclass(frozen=True)
@@ -145,25 +147,65 @@ def being_set_up(folder: Path) -> bool:
     return False
 
 
-def clear(folder: Path) -> None:
-    """Make an empty folder that only its owner can read; git ignores it, as the kits hold private keys.
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make the folder and keep every other `up` out of it.
+
+    The lock is the system's: it ends with the process that holds it, however that ends.
 
     Raises:
-        UserError: it cannot be made.
+        UserError: another process holds it, or the folder cannot be made or locked.
+    """
+    import fcntl  # not on Windows, where there is no POC either
+
+    try:
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise _unusable(folder, error) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Else it is that of a POC which was removed meanwhile, and locks nothing.
+        valid = os.path.samestat(os.fstat(handle), os.stat(folder / _LOCK))
+    except (BlockingIOError, FileNotFoundError):
+        valid = False
+    except OSError as error:
+        os.close(handle)
+        raise _unusable(folder, error) from None
+    try:
+        if not valid:
+            raise UserError(f"another process is just using {folder} for a POC; try again, or say --dir FOLDER")
+        yield
+    finally:
+        os.close(handle)
+
+
+def clear(folder: Path) -> None:
+    """Empty a locked folder, which only its owner can read; git ignores it, as the kits hold private keys.
+
+    Raises:
+        UserError: it cannot be emptied.
     """
     try:
-        if folder.exists():
-            remove(folder)
-        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        _delete(folder, _ENTRIES - {_LOCK})
+        folder.chmod(0o700)
         (folder / ".gitignore").write_text("*\n")
     except OSError as error:
-        raise UserError(f"{folder} cannot be used: {error.strerror}; say --dir FOLDER") from None
+        raise _unusable(folder, error) from None
 
 
 def remove(folder: Path) -> None:
     """Delete what `up` made, and the folder if nothing else is in it."""
-    for path in folder.iterdir():
-        if path.name in _ENTRIES:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    _delete(folder, _ENTRIES)
     if not any(folder.iterdir()):
         folder.rmdir()
+
+
+def _delete(folder: Path, names: frozenset[str]) -> None:
+    for path in folder.iterdir():
+        if path.name in names:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _unusable(folder: Path, error: OSError) -> UserError:
+    return UserError(f"{folder} cannot be used: {error.strerror}; say --dir FOLDER")

@@ -10,6 +10,7 @@ In the project file, after StaticFileBuilder, which makes what is changed here, 
       - path: nvflare.lighter.impl.signature.SignatureBuilder
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from nvflare.lighter.constants import PropKey, ProvFileName
@@ -28,19 +29,24 @@ class SiteDefaults(Builder):
         outcome_wait: seconds that a job whose work is done waits for sites that vanished.
         allow_log_streaming: whether sites send their error texts to the server. A participant's own property of this
             name in the project file goes first.
+        byoc: whether jobs may bring code of their own, as NVFlare's kits allow leads to; with it the list of allowed
+            classes keeps nobody out who may submit jobs.
     """
 
     def __init__(
-        self, heart_beat_timeout: float = 60, outcome_wait: float = 20.0, allow_log_streaming: bool = False
+        self,
+        heart_beat_timeout: float = 60,
+        outcome_wait: float = 20.0,
+        allow_log_streaming: bool = False,
+        byoc: bool = False,
     ) -> None:
         for name, value in (("heart_beat_timeout", heart_beat_timeout), ("outcome_wait", outcome_wait)):
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
                 raise ValueError(f"SiteDefaults: expected a number of seconds above 0 as {name}, got {value!r}")
-        if allow_log_streaming not in (True, False):
-            raise ValueError(
-                f"SiteDefaults: expected true or false as allow_log_streaming, got {allow_log_streaming!r}"
-            )
-        self.settings = Settings(heart_beat_timeout, outcome_wait, allow_log_streaming)
+        for name, value in (("allow_log_streaming", allow_log_streaming), ("byoc", byoc)):
+            if value not in (True, False):
+                raise ValueError(f"SiteDefaults: expected true or false as {name}, got {value!r}")
+        self.settings = Settings(heart_beat_timeout, outcome_wait, allow_log_streaming, None if byoc else False)
 
     def build(self, project: Project, ctx: ProvisionContext) -> None:
         """Change the kits of the server and the sites while they are made."""
@@ -51,5 +57,4 @@ class SiteDefaults(Builder):
             if (local / ProvFileName.SIGNATURE_JSON).exists():
                 raise ValueError("builders: SiteDefaults must come before SignatureBuilder")
             asked = participant.get_prop_fb(PropKey.ALLOW_LOG_STREAMING)
-            streaming = self.settings.allow_log_streaming if asked is None else None
-            prepare_site(local, Settings(self.settings.heart_beat_timeout, self.settings.outcome_wait, streaming))
+            prepare_site(local, self.settings if asked is None else replace(self.settings, allow_log_streaming=None))

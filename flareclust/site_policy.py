@@ -8,11 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from flareclust.engines.workspace import PREFIX, resources_of
+from flareclust.engines.rights import RIGHTS, code_from
+from flareclust.engines.workspace import PREFIX, RESOURCES, resources_of, rights_of
 from flareclust.site_config import CONFIG_FILE
 from flareclust.version import __version__
-
-_RIGHTS = "authorization.json"
 
 
 def versions() -> str:
@@ -39,6 +38,10 @@ def hints(local: Path) -> list[str]:
     file = resources_of(local)
     if PREFIX not in _json(file).get("class_allow_list", []):
         found.append(f"{PREFIX!r} is not among the classes allowed in {file.name}: flareclust site allow")
+    if code_from(_permissions(local)):
+        rights = rights_of(local)
+        remedy = '"byoc": "none" there' if rights.name == RIGHTS else "flareclust site allow"
+        found.append(f"jobs may bring code {_byoc(local)} ({rights.name}), whatever classes are allowed: {remedy}")
     own = [local / CONFIG_FILE, *sorted((local.parent / "startup").glob("*.key"))]
     if open_ := [path for path in own if path.exists() and _others_read(path)]:
         names = ", ".join(str(path.relative_to(local.parent)) for path in open_)
@@ -46,17 +49,30 @@ def hints(local: Path) -> list[str]:
     return found
 
 
+def chosen(local: Path) -> list[str]:
+    """Return what an operator's own files say where `site allow` would say something else, a sentence each."""
+    found = []
+    own = resources_of(local)
+    resources = _json(own)
+    if own.name == RESOURCES and resources.get("allow_log_streaming") is True and "servers" not in resources:
+        found.append(f"allow_log_streaming: true in {RESOURCES}, the site's error texts may go to the server")
+    if rights_of(local).name == RIGHTS:
+        found.append(f"byoc in {RIGHTS}: code in jobs {_byoc(local)}")
+    return found
+
+
 def _byoc(local: Path) -> str:
     """Return which roles may submit jobs that bring code of their own."""
-    own = local / _RIGHTS
-    roles = _json(own if own.exists() else local / f"{_RIGHTS}.default").get("permissions")
-    if not isinstance(roles, Mapping):
-        return f"unknown (no local/{_RIGHTS})"
-    granted = {
-        role: rights.get("byoc", "none") if isinstance(rights, Mapping) else rights for role, rights in roles.items()
-    }
-    told = [f"{role} ({right})" for role, right in granted.items() if right != "none"]
+    permissions = _permissions(local)
+    if not permissions:
+        return f"unknown (no local/{RIGHTS})"
+    told = [f"{role} ({right})" for role, right in code_from(permissions).items()]
     return f"from {', '.join(told)}" if told else "from nobody"
+
+
+def _permissions(local: Path) -> Mapping[str, Any]:
+    found = _json(rights_of(local)).get("permissions")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -8,9 +8,12 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import psutil
 import pytest
 
 if sys.version_info >= (3, 11):
@@ -144,6 +147,15 @@ def sdist(built):
     return path
 
 
+def installed(wheel, folder):
+    """Install the wheel, and nothing else, into a folder of its own, and return this."""
+    target = folder / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", target, wheel]
+    done = limited(pip, cwd=folder, seconds=120)
+    assert done.code == 0, done.err
+    return target
+
+
 def wheel_files(path):
     with zipfile.ZipFile(path) as archive:
         return [name for name in archive.namelist() if not name.endswith("/")]
@@ -205,10 +217,8 @@ def test_the_wheel_from_the_sdist_is_the_wheel_from_the_tree(sdist, wheel, tmp_p
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_installed_wheel_runs_the_simulator_without_the_checkout(wheel, tmp_path):
-    target, empty = tmp_path / "site", tmp_path / "empty"
+    target, empty = installed(wheel, tmp_path), tmp_path / "empty"
     empty.mkdir()
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", target, wheel]
-    assert limited(pip, cwd=empty, seconds=120).code == 0
     code = "import flareclust, flareclust.executors.feca as e, flareclust.flows.config as f; print(flareclust.__file__, e.__file__, f.__file__, sep='\\n')"
     where = limited([sys.executable, "-c", code], cwd=empty, seconds=120, PYTHONPATH=str(target))
     assert [Path(line).is_relative_to(target) for line in where.out.splitlines()] == [True] * 3, where
@@ -219,3 +229,55 @@ def test_the_installed_wheel_runs_the_simulator_without_the_checkout(wheel, tmp_
     assert (printed["engine"], printed["clients"], printed["warnings"]) == ("simulator", 3, [])
     assert Path(printed["centroids_file"]).is_relative_to(empty / "flareclust-runs")
     assert [path.name for path in empty.iterdir()] == ["flareclust-runs"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_path):
+    target, empty = installed(wheel, tmp_path), tmp_path.resolve() / "empty"
+    empty.mkdir()
+    code = "import flareclust, flareclust.poc as p, flareclust.executors.kfed as e; print(flareclust.__file__, p.__file__, e.__file__, sep='\\n')"
+    where = limited([sys.executable, "-c", code], cwd=empty, seconds=120, PYTHONPATH=str(target))
+    assert [Path(line).is_relative_to(target) for line in where.out.splitlines()] == [True] * 3, where
+
+    def flareclust(*words, seconds=120):
+        command = [sys.executable, "-m", "flareclust.cli", *words]
+        done = limited(command, cwd=empty, seconds=seconds, PYTHONPATH=str(target))
+        assert done.code == 0, done.out + done.err
+        return done.out
+
+    run = ("run", "kfed", "--k", "3", "--no-track", "--json")
+    try:
+        flareclust("poc", "up", "--sites", "2", "--data", "iris")
+        told = json.loads(flareclust(*run, "--engine", "poc"))
+        paths = {process.environ()["PYTHONPATH"] for process in of_poc(empty)}
+        assert paths, "the federation does not run"
+        assert all(str(target) in path.split(os.pathsep) for path in paths)
+        flareclust("poc", "down", "--remove")
+        assert of_poc(empty) == []
+    finally:
+        while left := of_poc(empty):  # a daemon may just be starting its process again
+            for process in left:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(left, timeout=5)
+    assert (told["engine"], told["clients"], told["warnings"]) == ("poc", 2, [])
+    here = json.loads(flareclust(*run, "--engine", "inprocess", "--data", "iris", "--clients", "2"))
+    with np.load(told["centroids_file"]) as one, np.load(here["centroids_file"]) as other:
+        assert one["centroids"].shape == (3, 4)
+        assert np.array_equal(one["centroids"], other["centroids"])
+    assert not (empty / "poc_workspace" / "poc").exists()
+
+
+def of_poc(folder):
+    """Return all living processes whose command line or environment names the folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = [*process.cmdline(), *process.environ().values()]
+            alive = process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            continue
+        if alive and process.pid != os.getpid() and any(str(folder) in word for word in words):
+            found.append(process)
+    return found

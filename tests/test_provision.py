@@ -10,10 +10,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from nvflare.apis.fl_constant import AdminCommandNames
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.fuel.utils.class_utils import instantiate_class
+from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
 
+from flareclust import site_policy
 from flareclust.cli import main
+from flareclust.engines.rights import code_from, with_code, without_code
 from flareclust.engines.server import OUTCOME_WAIT
 from flareclust.engines.workspace import Settings, prepare_site
 from flareclust.errors import UserError
@@ -78,6 +83,26 @@ def resources(kit, name="resources.json.default"):
     return json.loads((kit / "local" / name).read_text())
 
 
+def rights(kit):
+    return resources(kit, "authorization.json.default")
+
+
+def allowed(policy):
+    """Return whom NVFlare's own evaluator lets do what: (role, right, whose job), at a site of the organisation a."""
+    authorizer = FLAuthorizer("a", policy)
+    names = {name for key, name in vars(AdminCommandNames).items() if key.isupper()} | set(COMMAND_CATEGORIES)
+    names |= {"byoc", "server-predeployed-flwr"}
+    people = [Person(f"{role}@{org}", org, role) for role in policy["permissions"] for org in ("a", "b")]
+    submitters = [Person(f"lead@{org}", org, "lead") for org in ("a", "b")]
+    return {
+        (user.name, right, submitter.name)
+        for user in people
+        for submitter in submitters
+        for right in names
+        if authorizer.authorize(AuthzContext(right, user, submitter))[0]
+    }
+
+
 def component(found, identity):
     return next(one for one in found["components"] if one["id"] == identity)
 
@@ -94,6 +119,15 @@ def test_every_kit_allows_our_classes_beside_those_of_nvflare(kits, name):
     allowed = resources(kits / name)["class_allow_list"]
     assert allowed == [*DEFAULT_CLASS_ALLOW_LIST, "flareclust."]
     assert resources(kits / name)["class_list_enforcement_mode"] == "enforce"
+
+
+@pytest.mark.parametrize("name", ["localhost", *SITES])
+def test_no_role_may_bring_code_and_all_other_rights_are_those_that_nvflare_gives(kits, plain_kits, name):
+    found, given = allowed(rights(kits / name)), allowed(rights(plain_kits / name))
+    code = {one for one in given if one[1] == "byoc"}
+    assert {user for user, _, _ in code} == {"lead@a", "lead@b", "project_admin@a", "project_admin@b"}
+    assert found == given - code
+    assert {right["byoc"] for right in rights(kits / name)["permissions"].values()} == {"none"}
 
 
 @pytest.mark.parametrize("name", SITES)
@@ -188,7 +222,7 @@ def test_jobs_and_snapshots_lie_in_the_folder_in_which_the_server_was_started(ki
 def test_arguments_in_the_project_file_are_used_and_a_participant_may_differ(tmp_path):
     def change(project):
         ours = next(builder for builder in project["builders"] if builder["path"] == OURS)
-        ours["args"] = {"heart_beat_timeout": 240, "outcome_wait": 7, "allow_log_streaming": False}
+        ours["args"] = {"heart_beat_timeout": 240, "outcome_wait": 7, "allow_log_streaming": False, "byoc": True}
         project["participants"][1]["allow_log_streaming"] = True
 
     kits, _ = provisioned(changed(tmp_path, change), tmp_path / "made")
@@ -196,6 +230,8 @@ def test_arguments_in_the_project_file_are_used_and_a_participant_may_differ(tmp
     assert server["servers"][0]["heart_beat_timeout"] == 240
     assert component(server, "outcome_wait")["args"] == {"seconds": 7}
     assert [resources(kits / site)["allow_log_streaming"] for site in SITES] == [True, False, False]
+    for name in ("localhost", *SITES):
+        assert code_from(rights(kits / name)["permissions"]) == {"project_admin": "any", "lead": "any"}
 
 
 #: A Builder that makes NVFlare sign the kits, as it does for those with homomorphic encryption.
@@ -286,7 +322,13 @@ def test_kits_prepared_for_containers_keep_what_the_builder_made(kits, tmp_path,
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"heart_beat_timeout": 0}, {"outcome_wait": "long"}, {"outcome_wait": True}, {"allow_log_streaming": "no"}],
+    [
+        {"heart_beat_timeout": 0},
+        {"outcome_wait": "long"},
+        {"outcome_wait": True},
+        {"allow_log_streaming": "no"},
+        {"byoc": "lead"},
+    ],
 )
 def test_arguments_that_mean_nothing_are_refused(wrong):
     with pytest.raises(ValueError, match=f"SiteDefaults: expected .* as {next(iter(wrong))}"):
@@ -304,10 +346,66 @@ def test_an_existing_kit_is_brought_to_what_the_builder_makes(plain, kits, capsy
         assert resources(plain / name) != resources(kits / name)
         assert allow(plain / name) == 0
         assert resources(plain / name) == resources(kits / name)
+        assert rights(plain / name) == rights(kits / name)
     printed = capsys.readouterr().out
     assert str(plain / "localhost" / "local" / "resources.json.default") in printed
     assert "jobs that are in /tmp/nvflare/jobs-storage stay there" in printed
     assert "allow_log_streaming: false" in printed
+    assert printed.count("byoc: no code in jobs, from project_admin (any), lead (any) until now") == 4
+
+
+def test_code_in_jobs_can_be_asked_for_and_is_then_for_those_who_submit_jobs(kits, tmp_path, capsys):
+    kit = Path(shutil.copytree(kits / "clinic-a", tmp_path / "clinic-a"))
+    assert site_policy.hints(kit / "local") == []
+    before = allowed(rights(kit))
+    assert allow(kit, "--byoc") == 0
+    assert "byoc: code in jobs from project_admin (any), lead (any)" in capsys.readouterr().out
+    added = allowed(rights(kit)) - before
+    assert {(user, right) for user, right, _ in added} == {
+        (f"{role}@{org}", "byoc") for role in ("lead", "project_admin") for org in ("a", "b")
+    }
+    (hint,) = site_policy.hints(kit / "local")
+    assert hint.startswith("jobs may bring code from project_admin (any), lead (any)")
+    assert hint.endswith("flareclust site allow")
+
+
+def test_a_sites_own_rights_are_kept_and_told(plain, capsys):
+    kit = plain / "clinic-a"
+    own = kit / "local" / "authorization.json"
+    own.write_text(json.dumps({"format_version": "1.0", "permissions": {"lead": {"byoc": ["o:site", "n:x"]}}}))
+    before = own.read_bytes(), rights(kit)
+    for words in ((), ("--byoc",)):
+        assert allow(kit, *words) == 0
+        printed = capsys.readouterr().out
+        assert "kept: byoc in authorization.json: code in jobs from lead (o:site, n:x)" in printed
+        assert "until now" not in printed
+    assert (own.read_bytes(), rights(kit)) == before
+    assert any('"byoc": "none" there' in hint for hint in site_policy.hints(kit / "local"))
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "closed"),
+    [
+        ("o:site", "o:site", {"submit_job": "o:site", "byoc": "none"}),
+        (["n:x", "n:y"], "n:x, n:y", {"submit_job": ["n:x", "n:y"], "byoc": "none"}),
+        ({"*": "any", "byoc": "none"}, "any", {"submit_job": "any", "byoc": "none"}),
+        ({"BYOC": "any", "view": "any"}, "any", {"view": "any", "byoc": "none"}),
+    ],
+)
+def test_rights_in_other_words_are_understood_as_nvflare_does(given, code, closed):
+    """One expression for all, beside which NVFlare heeds no exception, and names in other cases."""
+    assert code_from({"lead": given}) == {"lead": code}
+    found = without_code({"lead": given})["lead"]
+    assert code_from({"lead": found}) == {}
+    assert found | closed == found
+    everybody = {"format_version": "1.0", "permissions": {"lead": found}}
+    assert not [one for one in allowed(everybody) if one[1] == "byoc"]
+
+
+def test_code_is_for_nobody_who_may_not_submit_a_job():
+    given = {"lead": {"submit_job": "o:site"}, "member": {"view": "any"}, "guest": "none"}
+    assert with_code(given) == given | {"lead": {"submit_job": "o:site", "byoc": "o:site"}}
+    assert without_code(given)["guest"] == "none"
 
 
 def test_allowing_twice_changes_nothing_and_says_so(plain, capsys):
@@ -358,6 +456,38 @@ def test_log_streaming_can_be_asked_for(plain):
     assert allow(plain / "clinic-a") == 0
     assert allow(plain / "clinic-a", "--log-streaming") == 0
     assert resources(plain / "clinic-a")["allow_log_streaming"] is True
+
+
+def test_log_streaming_in_a_sites_own_file_is_its_choice(plain, capsys):
+    kit = plain / "clinic-a"
+    shutil.copy(kit / "local" / "resources.json.default", kit / "local" / "resources.json")
+    assert resources(kit, "resources.json")["allow_log_streaming"] is True
+    assert allow(kit) == 0
+    assert resources(kit, "resources.json")["allow_log_streaming"] is True
+    assert "kept: allow_log_streaming: true in resources.json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "then"), [(False, (), False), (None, (), False), (False, ("--log-streaming",), True)]
+)
+def test_log_streaming_that_an_own_file_does_not_choose_is_set(plain, said, words, then):
+    kit = plain / "clinic-a"
+    own = resources(kit) | {"allow_log_streaming": said}
+    if said is None:  # NVFlare then streams
+        del own["allow_log_streaming"]
+    (kit / "local" / "resources.json").write_text(json.dumps(own))
+    assert allow(kit, *words) == 0
+    assert resources(kit, "resources.json")["allow_log_streaming"] is then
+
+
+@pytest.mark.parametrize("text", ["{", '{"permissions": []}'])
+def test_broken_rights_are_named_and_nothing_is_changed(plain, text):
+    local = plain / "clinic-a" / "local"
+    (local / "authorization.json.default").write_text(text)
+    before = resources(plain / "clinic-a")
+    with pytest.raises(UserError, match=r"authorization\.json\.default"):
+        prepare_site(local)
+    assert resources(plain / "clinic-a") == before
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
-"""What a kit's `local/resources.json` needs before NVFlare runs our jobs well: permission for our classes, and settings.
+"""What a kit's `local/` needs before NVFlare runs our jobs well: permission for our classes, and settings.
 
 What an operator chose is kept: only the values that NVFlare's provisioning puts there are replaced. NVFlare reads
-`resources.json` and, only where that is absent, `resources.json.default`.
+`resources.json` and, only where that is absent, `resources.json.default`; `authorization.json` likewise. A default of
+NVFlare cannot be told from the same value chosen by an operator, so what stands in a file that ends in `.default` counts
+as NVFlare's. `allow_log_streaming: true` in `resources.json`, and the whole of `authorization.json`, are the operator's.
 """
 
 import json
@@ -14,6 +16,7 @@ from typing import Any
 
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
+from flareclust.engines.rights import RIGHTS, code_from, with_code, without_code
 from flareclust.errors import UserError
 
 #: The dot at the end makes it a package prefix; without it NVFlare refuses the whole list.
@@ -38,18 +41,30 @@ class Settings:
     Attributes:
         heart_beat_timeout: seconds without a sign of life after which the server counts a site as gone.
         outcome_wait: seconds that a job whose work is done waits for sites that vanished.
-        allow_log_streaming: whether a site's error texts may go to the server; None leaves it as it is.
+        allow_log_streaming: whether a site's error texts may go to the server; None leaves it as it is, and False does
+            so, too, where it stands in an operator's own file.
+        byoc: whether those who submit jobs may bring code in them; None leaves it as it is.
     """
 
     heart_beat_timeout: float = 60
     outcome_wait: float = 20.0
     allow_log_streaming: bool | None = False
+    byoc: bool | None = False
 
 
 def resources_of(local: Path) -> Path:
     """Return the file in a kit's folder `local` that NVFlare reads."""
-    own = local / RESOURCES
-    return own if own.exists() else local / f"{RESOURCES}.default"
+    return _read_by_nvflare(local, RESOURCES)
+
+
+def rights_of(local: Path) -> Path:
+    """Return the file in a kit's folder `local` that says who may do what."""
+    return _read_by_nvflare(local, RIGHTS)
+
+
+def _read_by_nvflare(local: Path, name: str) -> Path:
+    own = local / name
+    return own if own.exists() else local / f"{name}.default"
 
 
 def allow_classes(local: Path) -> Path:
@@ -63,14 +78,14 @@ def allow_classes(local: Path) -> Path:
 
 
 def prepare_site(local: Path, settings: Settings | None = None) -> tuple[Path, list[str]]:
-    """Set up a server's or site's kit for our jobs; return its file and what was changed in it, a line each.
+    """Set up a server's or site's kit for our jobs; return its resources file and what was changed, a line each.
 
     Args:
         local: the kit's folder `local`.
         settings: what to set; None for the defaults.
 
     Raises:
-        UserError: there is no such file, or it is not what NVFlare's provisioning makes.
+        UserError: there is no such file, or one is not what NVFlare's provisioning makes; nothing was changed.
     """
     settings = settings or Settings()
     file = resources_of(local)
@@ -79,9 +94,31 @@ def prepare_site(local: Path, settings: Settings | None = None) -> tuple[Path, l
     resources = _read(file)
     changes = [*_allow(resources, file)]
     changes += _at_server(resources, settings, file) if "servers" in resources else _at_site(resources, settings, file)
+    rights, permitted = rights_of(local), [*_permit(local, settings)]
     if changes:
         _write(file, resources)
+    for text, changed in permitted:
+        _write(rights, changed)
+        changes.append(text)
     return file, changes
+
+
+def _permit(local: Path, settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what changes in the kit's rights, where they are not the operator's own, and all of the file after it."""
+    file = rights_of(local)
+    if settings.byoc is None or file.name == RIGHTS or not file.exists():
+        return
+    found = _read(file)
+    permissions = found.get("permissions")
+    if not isinstance(permissions, dict):
+        raise UserError(f"{file}: expected an object as permissions, as NVFlare's provisioning makes it")
+    before = code_from(permissions)
+    wanted = with_code(permissions) if settings.byoc else without_code(permissions) if before else permissions
+    after = code_from(wanted)
+    if after != before:
+        told = ", ".join(f"{role} ({right})" for role, right in (after or before).items())
+        text = f"byoc: code in jobs from {told}" if after else f"byoc: no code in jobs, from {told} until now"
+        yield f"{text} ({file.name})", {**found, "permissions": wanted}
 
 
 def _allow(resources: dict[str, Any], file: Path) -> Iterator[str]:
@@ -94,8 +131,9 @@ def _allow(resources: dict[str, Any], file: Path) -> Iterator[str]:
 
 
 def _at_site(resources: dict[str, Any], settings: Settings, file: Path) -> Iterator[str]:
-    wanted = settings.allow_log_streaming
-    if wanted is not None and resources.get("allow_log_streaming", True) is not wanted:
+    wanted, found = settings.allow_log_streaming, resources.get("allow_log_streaming", True)
+    chosen = wanted is False and file.name == RESOURCES and "allow_log_streaming" in resources
+    if wanted is not None and found is not wanted and not chosen:
         resources["allow_log_streaming"] = wanted
         yield f"allow_log_streaming: {json.dumps(wanted)}" + ("" if wanted else ", the site's error texts stay there")
     for component in _components(resources, file):

@@ -51,7 +51,9 @@ def test_a_clock_ahead_changes_nothing_and_one_behind_its_certificate_keeps_its_
     wait_until(lambda: time.time() - parent.create_time() > LONG_ENOUGH, "the site had time to connect")
     assert federation.connected() == sorted([*SITES, LATE])
     job = Job(federation, get("feca"), JobOptions(k=5, min_sites=5))
-    with pytest.raises(JobFailed, match="at least 5 sites are needed, and only east, north, south, west are connected") as caught:
+    with pytest.raises(
+        JobFailed, match="at least 5 sites are needed, and only east, north, south, west are connected"
+    ) as caught:
         job.outcome()
     record(
         "clock a day behind",
