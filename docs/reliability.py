@@ -49,7 +49,7 @@ How long a lost site is waited for:
 |---|---|---|
 | `--task-timeout` | 600 s | how long a site may compute for one task, and the longest wait for one that is silent |
 | `heart_beat_timeout` of `SiteDefaults` | 60 s | a host that is gone, or its network |
-| none | about 20 s | a job's process that was killed while its host goes on; in the job's first seconds it is the task timeout |
+| none | about 20 s, up to 30 s in a job's first seconds | a job's process that was killed while its host goes on |
 | `outcome_wait` of `SiteDefaults` | 20 s | how long a finished job waits for sites that vanished |
 """
 
