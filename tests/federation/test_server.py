@@ -65,11 +65,12 @@ def test_a_flow_submits_a_lost_job_once_more_under_the_same_mlflow_run(federatio
         "tol=0",
     ]
     arguments += ["--engine", "production", "--kit", str(federation.kit(LEAD)), "--out", str(tmp_path / "result")]
+    own = {"PREFECT_HOME": str(tmp_path / "prefect"), "MLFLOW_TRACKING_URI": tracking, "TMPDIR": str(tmp_path)}
     before, stored = runs_of(federation), jobs_in_store(federation)
     process = subprocess.Popen(
         [sys.executable, "-m", "flareclust.cli", *arguments],
         cwd=tmp_path,
-        env=os.environ | {"PREFECT_HOME": str(tmp_path / "prefect"), "MLFLOW_TRACKING_URI": tracking},
+        env=os.environ | own,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
