@@ -391,7 +391,7 @@ def test_a_killed_site_is_shown_and_started_again(up, place):
     kit = folder / KITS / "site-2"
     killed = nvflare(kit)
     killed.kill()
-    until(lambda: nvflare(kit) is None, 10)
+    until(lambda: (found := nvflare(kit)) is None or found.pid != killed.pid, 10)
     code, out, _ = command(place, "status", "--json")
     if nvflare(kit) is None:  # its daemon looks every five seconds and may have been as quick
         assert (code, json.loads(out)["site-2"]["connected"]) == (1, False)
