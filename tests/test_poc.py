@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -287,8 +288,9 @@ def processes(folder):
 def nvflare(kit):
     """Return the process of NVFlare, not its daemon, that runs from a kit."""
     for process in processes(kit):
-        if "-m" in process.cmdline() and str(kit) in process.cmdline():
-            return process
+        with suppress(psutil.Error):  # it may just have ended
+            if "-m" in process.cmdline() and str(kit) in process.cmdline():
+                return process
     return None
 
 
