@@ -34,11 +34,12 @@ def site_init(
 ) -> None:
     """Write local/flareclust.yaml, which says where the site's rows are."""
     from flareclust.cli import split_names
-    from flareclust.site_check import init
+    from flareclust.site_check import local_of
+    from flareclust.site_config import write_site
 
     within = None if root is None else str(root.absolute())
     path = str(Path(rows).absolute())
-    typer.echo(init(kit, path, split_names(columns), id_name=id_name, root=within, format=form))
+    typer.echo(write_site(local_of(kit), path, split_names(columns), id_name=id_name, root=within, format=form))
 
 
 @site_app.command("check")

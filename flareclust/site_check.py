@@ -16,7 +16,6 @@ from flareclust.columns import OUTWEIGHS, outweighing
 from flareclust.core.pieces import is_mapped
 from flareclust.errors import Refusal, UserError
 from flareclust.ids import Ids
-from flareclust.site_config import write_site
 from flareclust.sites import SiteData
 from flareclust.tables import Table
 from flareclust.typing import FloatArray
@@ -60,32 +59,6 @@ def local_of(kit: Path) -> Path:
             f"{kit} is no kit: expected a folder with startup/ and local/, such as kits/clinics/prod_00/north"
         )
     return kit / "local"
-
-
-def init(
-    kit: Path,
-    rows: str,
-    columns: Sequence[str] | None = None,
-    *,
-    id_name: str | None = None,
-    root: str | None = None,
-    format: str | None = None,
-) -> Path:
-    """Write the site's `local/flareclust.yaml`, for its own account only, and return it.
-
-    Args:
-        kit: the site's.
-        rows: the file with its rows or a pattern, absolute or relative to `root`, else to the folder `local`; `{site}`
-            stands for the site's name.
-        columns: names of the columns to use; None for all.
-        id_name: the column with the rows' ids.
-        root: folder under which the files must lie; None for the one that `rows` names.
-        format: of the files; None for that of their names.
-
-    Raises:
-        UserError: the folder is no kit, or has such a file already; or the format is unknown.
-    """
-    return write_site(local_of(kit), rows, columns, id_name=id_name, root=root, format=format)
 
 
 def check(kit: Path, site: str | None = None) -> Checked:

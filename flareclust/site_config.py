@@ -156,6 +156,15 @@ def write_site(
 ) -> Path:
     """Write a site's own configuration, which only its account can read, and return the new file.
 
+    Args:
+        local: the folder of that name in the site's kit.
+        rows: the file with its rows or a pattern, absolute or relative to `root`, else to the folder `local`; `{site}`
+            stands for the site's name.
+        columns: names of the columns to use; None for all.
+        id_name: the column with the rows' ids.
+        root: folder under which the files must lie; None for the one that `rows` names.
+        format: of the files; None for that of their names.
+
     Raises:
         UserError: there is one already, or the format is unknown.
     """

@@ -1,6 +1,6 @@
 """A federation's server as the FLARE API shows it, for what does not happen on demand: crashes at a moment, odd words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,6 +40,16 @@ class FakeServer:
         self.deployed: list[str] = []
         self.stats_refuse: Exception | None = None
         self.fetch_errors: list[Exception] = []
+
+    def restart_at(self, look: int, takes_up: Collection[str] = ()) -> None:
+        """Start again at a look at the job's status, and then run these jobs."""
+
+        def restart(number: int) -> None:
+            if number == look:
+                self.start_time += 1.0
+            self.running = set(takes_up) if number > look else set()
+
+        self.on_look = restart
 
     @contextmanager
     def session(self, kit: Path, timeout: float = 10.0):

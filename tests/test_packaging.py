@@ -16,6 +16,8 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.living import naming
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -251,15 +253,15 @@ def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_p
         flareclust("poc", "up", "--sites", "2", "--data", "iris")
         told = json.loads(flareclust(*run, "--engine", "poc"))
         paths = set()
-        for process in of_poc(empty):
+        for process in naming(empty):
             with suppress(psutil.Error):  # it may just have ended
                 paths.add(process.environ()["PYTHONPATH"])
         assert paths, "the federation does not run"
         assert all(str(target) in path.split(os.pathsep) for path in paths)
         flareclust("poc", "down", "--remove")
-        assert of_poc(empty) == []
+        assert naming(empty) == []
     finally:
-        while left := of_poc(empty):  # a daemon may just be starting its process again
+        while left := naming(empty):  # a daemon may just be starting its process again
             for process in left:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
@@ -270,17 +272,3 @@ def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_p
         assert one["centroids"].shape == (3, 4)
         assert np.array_equal(one["centroids"], other["centroids"])
     assert not (empty / "poc_workspace" / "poc").exists()
-
-
-def of_poc(folder):
-    """Return all living processes whose command line or environment names the folder."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            words = [*process.cmdline(), *process.environ().values()]
-            alive = process.status() != psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            continue
-        if alive and process.pid != os.getpid() and any(str(folder) in word for word in words):
-            found.append(process)
-    return found

@@ -24,6 +24,7 @@ from flareclust.poc import Poc
 from flareclust.poc_state import KITS
 from flareclust.prepare import prepare, tables_of
 from flareclust.sites import SiteData
+from tests.living import naming
 
 COMMAND = [sys.executable, "-m", "flareclust.cli", "poc"]
 PARTITION, SEED = "dirichlet:0.5", 5
@@ -271,23 +272,9 @@ def command(place, *words):
     return done.returncode, done.stdout, done.stderr
 
 
-def processes(folder):
-    """Return all living processes that name the folder, in their command lines or environments."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            words = [*process.cmdline(), *process.environ().values()]
-            alive = process.status() != psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            continue
-        if alive and process.pid != os.getpid() and any(str(folder) in word for word in words):
-            found.append(process)
-    return found
-
-
 def nvflare(kit):
     """Return the process of NVFlare, not its daemon, that runs from a kit."""
-    for process in processes(kit):
+    for process in naming(kit):
         with suppress(psutil.Error):  # it may just have ended
             if "-m" in process.cmdline() and str(kit) in process.cmdline():
                 return process
@@ -317,7 +304,7 @@ def up(place):
         assert code == 0, err
         yield folder, out
     finally:
-        for process in processes(folder):
+        for process in naming(folder):
             process.kill()
     assert shared() == before
 
@@ -411,7 +398,7 @@ def test_two_in_two_folders_do_not_disturb_each_other_and_down_ends_what_hangs_o
         assert code == 0, err
         assert poc.find(other).port != poc.find(folder).port
         nvflare(other / KITS / "localhost").send_signal(signal.SIGSTOP)
-        for process in processes(other / KITS / "site-1"):
+        for process in naming(other / KITS / "site-1"):
             process.kill()
         (other / "poc.json").write_text('{"data":')
         with pytest.raises(UserError, match="damaged"):
@@ -420,16 +407,14 @@ def test_two_in_two_folders_do_not_disturb_each_other_and_down_ends_what_hangs_o
         try:
             code, _, err = command(place, "down", "--dir", other)
             assert code == 0, err
-            assert [process.pid for process in processes(other)] == [looking.pid], (
-                "somebody who reads a log is left alone"
-            )
+            assert [process.pid for process in naming(other)] == [looking.pid], "somebody who reads a log is left alone"
         finally:
             looking.kill()
             looking.wait()
         assert command(place, "down", "--remove", "--dir", other)[0] == 0
         assert not other.exists()
     finally:
-        for process in processes(other):
+        for process in naming(other):
             process.kill()
     assert command(place, "status")[0] == 0
 
@@ -442,7 +427,7 @@ def test_down_leaves_no_process_frees_the_port_and_keeps_the_logs(up, place):
     code, out, err = command(place, "down")
     assert code == 0, err
     assert "ended" in out
-    assert processes(folder) == []
+    assert naming(folder) == []
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", there.port))
@@ -466,11 +451,11 @@ def test_an_older_one_that_is_down_is_replaced_and_down_works_after_everything_w
     assert code == 0, err
     assert poc.find(folder).sites == ("site-1", "site-2")
     for _ in range(3):  # a daemon may have been about to start its process again
-        for process in processes(folder):
+        for process in naming(folder):
             process.kill()
     code, _, err = command(place, "down", "--remove")
     assert code == 0, err
-    assert processes(folder) == []
+    assert naming(folder) == []
     assert not folder.exists()
 
 
@@ -487,7 +472,7 @@ def test_a_site_that_does_not_connect_is_named_with_its_last_words_and_all_is_st
     with pytest.raises(JobFailed, match=r"^site-2 did not start; [\s\S]*site-2: .*JSONDecodeError") as failed:
         poc.up(folder, "iris", clients=2)
     assert "site-1:" not in str(failed.value)
-    assert processes(folder) == []
+    assert naming(folder) == []
     assert (folder / KITS / "site-2" / "console.txt").is_file()
     poc.down(folder, remove=True)
     assert not folder.exists()
@@ -514,7 +499,7 @@ def test_ctrl_c_while_it_comes_up_leaves_nothing(place, tmp_path):
     finally:
         coming.kill()
         coming.wait()
-        left = processes(folder)
+        left = naming(folder)
         for process in left:
             process.kill()
     assert left == []

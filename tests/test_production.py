@@ -125,11 +125,7 @@ def test_sites_lost_below_the_quorum_are_named(serve):
 
 def test_a_server_that_was_started_again_has_lost_the_job(serve):
     server = FakeServer(["RUNNING"])
-
-    def restart(number: int) -> None:
-        server.start_time = 1.0 if number < 4 else 2.0
-
-    server.on_look = restart
+    server.restart_at(4)
     with pytest.raises(JobFailed, match="started again and has lost the job") as failure:
         serve(server)
     assert failure.value.transient
@@ -298,11 +294,7 @@ def test_a_job_that_may_not_be_followed_is_the_users_matter(serve):
 def test_a_job_caught_by_a_crash_before_it_ran_is_lost(serve):
     """NVFlare never takes up a dispatched job again."""
     server = FakeServer(["DISPATCHED"])
-
-    def restart(number: int) -> None:
-        server.start_time = 1.0 if number < 3 else 2.0
-
-    server.on_look = restart
+    server.restart_at(3)
     with pytest.raises(JobFailed, match="has lost the job") as failure:
         serve(server)
     assert failure.value.transient
@@ -310,12 +302,7 @@ def test_a_job_caught_by_a_crash_before_it_ran_is_lost(serve):
 
 def test_a_job_that_waits_in_the_queue_survives_a_crash(serve, outcome):
     server = FakeServer(["SUBMITTED", "SUBMITTED", "RUNNING", "RUNNING", COMPLETED], outcome)
-
-    def restart(number: int) -> None:
-        server.start_time = 1.0 if number < 2 else 2.0
-        server.running = {"job-1"} if number > 2 else set()
-
-    server.on_look = restart
+    server.restart_at(2, takes_up={"job-1"})
     np.testing.assert_array_equal(serve(server).centroids, outcome.centroids)
 
 

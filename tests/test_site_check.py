@@ -10,7 +10,8 @@ import pytest
 from flareclust.cli import main
 from flareclust.engines.workspace import PREFIX
 from flareclust.errors import UserError
-from flareclust.site_check import check, init, local_of
+from flareclust.site_check import check, local_of
+from flareclust.site_config import write_site
 from flareclust.sites import SiteData
 
 
@@ -56,7 +57,7 @@ def test_a_site_is_prepared_by_three_commands(kit, capsys):
 
 
 def test_columns_are_described_by_hand_worked_numbers(kit):
-    init(kit, str(rows(kit, crp=[1.0, 4.0, 4.0], iron=[2.0, 2.0, 8.0])))
+    write_site(local_of(kit), str(rows(kit, crp=[1.0, 4.0, 4.0], iron=[2.0, 2.0, 8.0])))
     checked = check(kit)
     assert (checked.site, checked.rows) == ("north", 3)
     assert [(c.name, c.different, c.least, c.mean, c.largest) for c in checked.columns] == [
@@ -68,8 +69,8 @@ def test_columns_are_described_by_hand_worked_numbers(kit):
 def test_odd_columns_are_named(kit):
     rng = np.random.default_rng(0)
     n = 40
-    init(
-        kit,
+    write_site(
+        local_of(kit),
         str(
             rows(
                 kit,
@@ -90,7 +91,7 @@ def test_odd_columns_are_named(kit):
 
 def test_repeated_rows_and_columns_without_names_are_hinted_at(kit):
     np.save(kit / "local" / "rows.npy", np.repeat([[1.0, 2.5], [3.0, 4.5]], 10, axis=0))
-    init(kit, "rows.npy")
+    write_site(local_of(kit), "rows.npy")
     hints = " ".join(check(kit).hints)
     assert "the columns have no names" in hints
     assert "18 of 20 rows repeat another one" in hints
@@ -107,7 +108,7 @@ def test_repeated_rows_and_columns_without_names_are_hinted_at(kit):
 def test_what_a_job_would_refuse_is_an_error(kit, text, words):
     file = kit.parent / "north.csv"
     file.write_text(text)
-    init(kit, str(file))
+    write_site(local_of(kit), str(file))
     with pytest.raises(UserError, match=words):
         check(kit)
 
@@ -126,11 +127,11 @@ def test_what_is_no_kit_or_has_no_rows_says_what_to_do(kit, tmp_path, capsys):
         local_of(tmp_path)
     with pytest.raises(UserError, match=r"north has no local/flareclust\.yaml"):
         check(kit)
-    init(kit, "absent.csv")
+    write_site(local_of(kit), "absent.csv")
     with pytest.raises(UserError, match=r"absent\.csv: no such file"):
         check(kit)
     with pytest.raises(UserError, match="is there already"):
-        init(kit, "other.csv")
+        write_site(local_of(kit), "other.csv")
     assert call("site", "check", tmp_path) == 2
     assert "is no kit" in capsys.readouterr().err
 
@@ -197,7 +198,7 @@ def test_check_tells_files_ids_limits_policies_and_versions(kit, capsys):
 
 
 def test_a_kit_that_is_closed_is_told_as_such(kit):
-    init(kit, str(rows(kit, crp=[1.5, 2.5, 3.5], iron=[1.0, 2.5, 2.0])))
+    write_site(local_of(kit), str(rows(kit, crp=[1.5, 2.5, 3.5], iron=[1.0, 2.5, 2.0])))
     (kit / "local" / "authorization.json").write_text(json.dumps({"permissions": {"lead": {"byoc": "none"}}}))
     (kit / "local" / "privacy.json").write_text("{}")
     (kit / "local" / "resources.json").write_text(
@@ -215,7 +216,7 @@ def test_rows_beyond_the_memory_are_described_alike_and_counted_up_to_a_bound(ki
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=500), np.arange(500), rng.integers(0, 3, 500), np.full(500, 7.0)])
     np.save(kit / "local" / "rows.npy", X)
-    init(kit, "rows.npy")
+    write_site(local_of(kit), "rows.npy")
     whole = check(kit)
     assert [column.different for column in whole.columns] == [500, 500, 3, 1]
     assert not any(column.more for column in whole.columns)
