@@ -1,4 +1,4 @@
-"""An algorithm with sites that misbehave, for simulator tests. NVFlare copies this module into the job."""
+"""An algorithm with sites that misbehave, for tests with real processes. NVFlare copies this module into the job."""
 
 import time
 
@@ -16,7 +16,7 @@ SECRET = 123456.789
 
 
 class FaultyExecutor(ClusteringExecutor):
-    """Sends the mean, except that the sites named in `faults` do what is said there."""
+    """Sends the mean, except that the sites named in `faults` do what is said there; a number is seconds to wait first."""
 
     reply = Schema(centroids="k d")
 
@@ -27,11 +27,13 @@ class FaultyExecutor(ClusteringExecutor):
     def local(self, task, data, rng, aborted):
         fault = (self.faults or {}).get(task.site)
         if fault == "raises":
-            raise ZeroDivisionError(f"the patient's value was {SECRET}")
+            raise ZeroDivisionError(f"the patient's value was {SECRET}, and the first one {float(data[0, 0])!r}")
         if fault == "never answers":
             while not aborted():
                 time.sleep(0.05)
             raise Aborted
+        if isinstance(fault, int):
+            time.sleep(fault)  # longer than the task may take, and blind to its end
         if fault == "wrong columns":
             return {"centroids": np.ones((1, data.shape[1] + 1))}
         return {"centroids": data.mean(axis=0, keepdims=True)}

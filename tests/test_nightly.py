@@ -56,7 +56,7 @@ def deployments(kit: Path) -> dict[str, object]:
         return nightly | {"name": name, "parameters": parameters, "work_pool": work_pool, "schedules": []} | more
 
     project["deployments"] += [
-        like("often", real, schedules=[{"interval": 20, "slug": "often"}]),
+        like("often", real, schedules=[{"cron": "* * * * *", "timezone": "Europe/Berlin", "slug": "often"}]),
         like("endless", real | ENDLESS),
         like("stopped-real", real | ENDLESS, pool="stopped"),
         like("stopped-simulated", SIMULATED, pool="stopped"),

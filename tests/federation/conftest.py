@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # the helpers, by their plain names; pytest's import mode adds no folder
+# The helpers, by their plain names, those here first; pytest's import mode adds no folder.
+sys.path[:0] = [str(folder) for folder in Path(__file__).parents[:2]]
 
 from harness import SERVER, Federation, wait_until
 
@@ -22,7 +23,7 @@ SITES, LATE, LATER = ("north", "south", "west"), "east", "far"
 @pytest.fixture(scope="session")
 def running() -> Iterator[Federation]:
     """A server and three sites with a file each, and kits for two more."""
-    federation = Federation(SITES, late=[LATE, LATER], byoc=True)  # misbehaving.py travels with its jobs
+    federation = Federation(SITES, late=[LATE, LATER], byoc=True)  # faulty.py travels with its jobs
     try:
         parts = iid_sites(m=5, k=5)[0].values()
         for site, rows in zip((*SITES, LATE, LATER), parts, strict=True):
@@ -71,11 +72,9 @@ def rows_of(federation: Federation, site: str) -> Path:
 
 
 @pytest.fixture
-def misbehaving() -> Algorithm:
-    """The algorithm of misbehaving.py, whose faults are told to it as settings."""
-    return Algorithm(
-        "misbehaving", "does as told", "misbehaving.MisbehavingExecutor", "misbehaving.MisbehavingAggregator"
-    )
+def faulty() -> Algorithm:
+    """The algorithm of tests/faulty.py, whose faults are told to it as settings."""
+    return Algorithm("faulty", "misbehaves", "faulty.FaultyExecutor", "faulty.FaultyAggregator")
 
 
 Record = Callable[..., None]

@@ -6,9 +6,9 @@ import time
 import zipfile
 
 import pytest
+from faulty import FaultyExecutor
 from harness import LEAD, MEMBER, SERVER, Federation, wait_until
 from jobs import Job, jobs_in_store
-from misbehaving import MisbehavingExecutor
 
 from flareclust.engines.job import build_job
 from flareclust.engines.options import JobOptions
@@ -54,13 +54,13 @@ def test_a_kit_of_another_provisioning_is_not_accepted(federation, tmp_path, rec
 def test_a_class_that_is_not_listed_is_refused_everywhere(federation, record):
     """The job names a class that the sites could import, and that it does not carry."""
     job = build_job(get("feca"), {}, OPTIONS)
-    job.set_app_packages(["flareclust", "misbehaving"])
-    job.to_clients(MisbehavingExecutor(k=5), tasks=["mischief"])
+    job.set_app_packages(["flareclust", "faulty"])
+    job.to_clients(FaultyExecutor(k=5), tasks=["mischief"])
     started = time.monotonic()
     with pytest.raises(JobFailed) as caught:
         run_job(job, federation.kit(LEAD), OPTIONS.deadline)
     seconds = time.monotonic() - started
-    refusing = [site for site in federation.sites if "misbehaving.MisbehavingExecutor" in log_of(federation, site)]
+    refusing = [site for site in federation.sites if "faulty.FaultyExecutor" in log_of(federation, site)]
     assert refusing, "no site's log names the class"
     record(
         "class not listed",

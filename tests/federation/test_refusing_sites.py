@@ -32,12 +32,10 @@ def mean_of(files: dict[str, Path], sites: tuple[str, ...]) -> np.ndarray:
     return np.mean([np.load(files[site]).mean(axis=0, keepdims=True) for site in sites], axis=0)
 
 
-def test_raising_silent_and_slow_sites_are_named_and_the_quorum_goes_on(federation, files, misbehaving, record):
+def test_raising_silent_and_slow_sites_are_named_and_the_quorum_goes_on(federation, files, faulty, record):
     """Three faults in three jobs at once, which the server runs side by side."""
-    faults = {"raises": "raises", "silent": "silent", "slow": TIMEOUT + 4}
-    jobs = {
-        name: Job(federation, misbehaving, options(2), {"faults": {"west": fault}}) for name, fault in faults.items()
-    }
+    faults = {"raises": "raises", "silent": "never answers", "slow": TIMEOUT + 4}
+    jobs = {name: Job(federation, faulty, options(2), {"faults": {"west": fault}}) for name, fault in faults.items()}
     outcomes = {name: job.outcome() for name, job in jobs.items()}
     for outcome in outcomes.values():
         assert set(outcome.refused) == {"west"}
@@ -65,9 +63,9 @@ def test_raising_silent_and_slow_sites_are_named_and_the_quorum_goes_on(federati
         record(*done[name], happened, job.told("west").text, job.told("west").at - job.started)
 
 
-def test_below_the_quorum_all_reasons_are_in_one_message(federation, misbehaving, record):
+def test_below_the_quorum_all_reasons_are_in_one_message(federation, faulty, record):
     """With no quorum set, more than half of the sites are needed."""
-    job = Job(federation, misbehaving, options(None), {"faults": {"north": "raises", "west": "silent"}})
+    job = Job(federation, faulty, options(None), {"faults": {"north": "raises", "west": "never answers"}})
     with pytest.raises(JobFailed) as caught:
         job.outcome()
     text = str(caught.value)
