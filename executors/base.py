@@ -6,11 +6,12 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -27,12 +28,17 @@ from flareclust.core.scores import score_sums
 from flareclust.errors import Aborted, BadMessage, Refusal
 from flareclust.labels import keep_labels
 from flareclust.message import LARGEST, SECONDS, Schema, counts, real
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.site_terms import SiteTerms
 from flareclust.seeding import stream
 from flareclust.sites import SiteData
 from flareclust.tables import Table
 from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.validation import check_int
 from flareclust.version import __version__, fits
+
+if TYPE_CHECKING:
+    from flareclust.privacy.terms import Terms
 
 log = logging.getLogger(__name__)
 
@@ -68,12 +74,14 @@ class Task:
         round: number of the round, from 0.
         arrays: what the server sends along; empty in round 0 unless the algorithm starts otherwise.
         site: the name of the site that is asked.
+        terms: what the site grants the job under differential privacy; None where it has no such terms.
     """
 
     step: str
     round: int
     arrays: Message
     site: str
+    terms: "Terms | None" = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,9 @@ class ClusteringExecutor(Executor, ABC):
     #: Exactly what `local` returns for the step `CLUSTER`, and so what leaves the site.
     reply: ClassVar[Schema]
 
+    #: Whether everything that leaves the site goes through `Task.terms`, and so is differentially private.
+    private: ClassVar[bool] = False
+
     #: What sites are asked before the rounds.
     first_steps: ClassVar[tuple[str, ...]] = ()
 
@@ -107,6 +118,7 @@ class ClusteringExecutor(Executor, ABC):
         self.k = check_int("k", k, least=1)
         self.seed = check_int("seed", seed, least=0)
         self.min_count = check_int("min_count", min_count, least=1)
+        self.policy: Policy | None = None
         self._rows: tuple[SiteData, Table] | None = None
 
     @abstractmethod
@@ -129,10 +141,13 @@ class ClusteringExecutor(Executor, ABC):
 
     # ---- the same for every engine ----
 
-    def answer(self, task: Task, data: FloatArray | Table, aborted: AbortCheck) -> Answer:
+    def answer(
+        self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteTerms | None = None
+    ) -> Answer:
         """Answer `task` from the rows (n, d): the one entry that all engines use.
 
-        The names of columns, where there are any, count for algorithms for sites with different columns only.
+        The names of columns, where there are any, count for algorithms for sites with different columns only. `site` is
+        what the site holds the job to, whatever its settings; None where it has no policy.
 
         Raises:
             Refusal: the site cannot take part, in words that hold no data.
@@ -143,13 +158,32 @@ class ClusteringExecutor(Executor, ABC):
         schema = {ASSESS: ASSESSMENT, PLACE: PLACED}.get(task.step) or self.schema(task.step)
         table = data if isinstance(data, Table) else Table(data)
         table.check_unchanged()
-        self._check_rows(task, table.X)
+        held = self if site is None else self.under(site.policy)
+        held._check_rows(task, table.X)
         if aborted():
             raise Aborted(f"stopped before the step {task.step}")
-        found = self.compute(task, table, aborted)
+        if site is not None and site.policy.dp is not None:
+            task = replace(task, terms=_terms(site, table, task.site))
+        found = held.compute(task, table, aborted)
         table.check_unchanged()
         arrays = schema.pack(found.arrays)
         return Answer({**arrays, SECONDS: np.array(perf_counter() - started)}, found.labels)
+
+    def under(self, policy: Policy) -> "ClusteringExecutor":
+        """Return this executor as a site with a policy lets it answer: clusters below the policy's floor stay.
+
+        Raises:
+            Refusal: the policy asks for differential privacy, which the algorithm does not have.
+        """
+        if policy.dp is not None and not self.private:
+            raise Refusal(
+                f"lets out differentially private numbers only, which {type(self).__name__} does not make; algorithms that "
+                "do have names that begin with dp-"
+            )
+        held = copy(self)
+        held.min_count = max(self.min_count, policy.min_count)
+        held.policy = policy
+        return held
 
     def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
         """Do what a task asks for: the algorithm's own steps, scores, the assessment."""
@@ -240,6 +274,12 @@ class ClusteringExecutor(Executor, ABC):
             log.warning("the task %s raised %s; traceback in %s", task_name, type(error).__name__, TRACEBACK_FILE)
             return _refuse(f"raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}")
         return DXO(DataKind.WEIGHTS, data=answer.arrays).to_shareable()
+
+
+def _terms(site: SiteTerms, table: Table, name: str) -> "Terms":
+    from flareclust.privacy.terms import Terms  # needs an optional package
+
+    return Terms.of(site, table, name)
 
 
 def _check_version(needs: str | None) -> None:

@@ -15,6 +15,7 @@ from flareclust.experiment import check_out, evaluate, save, submit
 from flareclust.federation import OnRound
 from flareclust.flows.config import Experiment, folder_name
 from flareclust.prepare import Prepared, prepare, prepare_sites
+from flareclust.privacy.policy import read_policy
 from flareclust.result import Result
 from flareclust.tables import check_rows
 from flareclust.typing import FloatArray
@@ -45,6 +46,8 @@ def run(
     columns: Sequence[str] | None = None,
     min_sites: int | None = None,
     task_timeout: int = 600,
+    secure_sums: bool = False,
+    policy: str | Path | Mapping[str, Any] | None = None,
     on_round: OnRound = lambda record: None,
     **params: object,
 ) -> Result:
@@ -68,6 +71,8 @@ def run(
             the order of their columns.
         min_sites: quorum of a round; None for more than half of the sites.
         task_timeout: seconds a site has for one task.
+        secure_sums: whether sites send sums masked, so that the server learns their total only.
+        policy: what simulated sites let out, a file or a mapping; see `flareclust.privacy.policy`.
         on_round: called with a record per exchange while the job runs.
         **params: the algorithm's own settings, e.g. n_init=10.
 
@@ -98,6 +103,8 @@ def run(
         params=params,
         min_sites=min_sites,
         task_timeout=task_timeout,
+        secure_sums=secure_sums,
+        policy=None if policy is None else read_policy(policy).to_json(),
     )
     loaded = _in_memory(experiment, data)
     return run_experiment(experiment, loaded, track=track, out=None if out is None else Path(out), on_round=on_round)

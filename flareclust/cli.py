@@ -43,6 +43,7 @@ INTERRUPTED = 130
 
 Seed = Annotated[int, typer.Option(help="Decides the partition and every random choice.")]
 Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting of the algorithm.")]
+SecureSums = Annotated[bool, typer.Option("--secure-sums", help="Sites mask their sums; the server learns the total.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
 
@@ -83,6 +84,11 @@ def run(
     settings: Settings = [],  # noqa: B006 - typer reads the default, nothing changes it
     min_sites: Annotated[int | None, typer.Option(help="Sites a round needs; more than half by default.")] = None,
     task_timeout: Annotated[int, typer.Option(help="Seconds a site has for one task.")] = 600,
+    secure_sums: SecureSums = False,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="What simulated sites let out, a YAML file; real sites: flareclust site policy."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
     track: Annotated[bool, typer.Option(help="Log the run to MLflow.")] = True,
     register: Annotated[str | None, typer.Option(help="Register the model in MLflow under this name.")] = None,
@@ -91,6 +97,7 @@ def run(
     """Cluster data that are spread over sites, and say how well it went."""
     from flareclust import registry, report
     from flareclust.api import make_experiment, run_experiment
+    from flareclust.privacy.policy import read_policy
 
     if register and not track:
         raise UserError("--register needs tracking; leave out --no-track")
@@ -109,6 +116,8 @@ def run(
         params=parse_settings(settings),
         min_sites=min_sites,
         task_timeout=task_timeout,
+        secure_sums=secure_sums,
+        policy=None if policy is None else read_policy(policy).to_json(),
         register_as=register,
     )
     with redirect_stdout(sys.stderr), report.progress(experiment) as on_round:
@@ -163,6 +172,7 @@ def jobs_export(
     settings: Settings = [],  # noqa: B006
     min_sites: Annotated[int | None, typer.Option(help="Sites a round needs; more than half by default.")] = None,
     task_timeout: Annotated[int, typer.Option(help="Seconds a site has for one task.")] = 600,
+    secure_sums: SecureSums = False,
     byoc: Annotated[bool, typer.Option(help="Copy the code into the job, for sites without flareclust.")] = False,
 ) -> None:
     """Write the NVFlare job of an algorithm, to be submitted with `nvflare job submit -j FOLDER`."""
@@ -170,7 +180,7 @@ def jobs_export(
     from flareclust.engines.job import build_job, export_job
     from flareclust.engines.options import JobOptions
 
-    options = JobOptions(k=k, seed=seed, min_sites=min_sites, task_timeout=task_timeout)
+    options = JobOptions(k=k, seed=seed, min_sites=min_sites, task_timeout=task_timeout, secure_sums=secure_sums)
     job = build_job(registry.get(algorithm), parse_settings(settings), options, packaged=not byoc)
     with redirect_stdout(sys.stderr):
         path = export_job(job, folder)

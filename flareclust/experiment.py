@@ -22,6 +22,7 @@ from flareclust.labels import LABELS_FILE, read_labels
 from flareclust.metrics import sigma, truth_metrics
 from flareclust.outcome import Outcome
 from flareclust.prepare import Prepared, arrays_of, names_of, tables_of
+from flareclust.privacy.policy import Policy
 from flareclust.result import Result
 from flareclust.round_metrics import with_round_metrics
 from flareclust.truth_partial import partial_truth
@@ -97,6 +98,7 @@ def _options(experiment: Experiment, k: int, *, assess: bool) -> JobOptions:
         seed=experiment.seed,
         min_sites=experiment.min_sites,
         task_timeout=experiment.task_timeout,
+        secure_sums=experiment.secure_sums,
         deadline=max(JobOptions.deadline, 3 * experiment.task_timeout),
     )
 
@@ -111,17 +113,20 @@ def _run(
     token: str | None,
 ) -> Outcome:
     algorithm = registry.get(name)
+    policy = None if experiment.policy is None else Policy.of(experiment.policy)
     if not algorithm.federated:
         return run_pooled(algorithm, params, tables_of(prepared), options, prepared.index)
     if experiment.engine == "inprocess":
-        return run_inprocess(algorithm, params, prepared.sites, options, on_round, prepared.reading)
+        return run_inprocess(algorithm, params, prepared.sites, options, on_round, prepared.reading, policy)
     if experiment.engine in ("poc", "production"):
         return _run_remote(experiment, algorithm, params, options, on_round, token)
     # Imported here: psutil and NVFlare's job classes are not needed in-process.
     from flareclust.engines.simulator import run_simulator, temporary_folder
 
     with temporary_folder() as scratch:
-        return run_simulator(algorithm, params, prepared.sites, options, Path(scratch), on_round, prepared.reading)
+        return run_simulator(
+            algorithm, params, prepared.sites, options, Path(scratch), on_round, prepared.reading, policy
+        )
 
 
 #: Why a site of a POC is missing that had no part in the job at all.

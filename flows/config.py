@@ -13,6 +13,7 @@ from flareclust import registry
 from flareclust.choice import parse_k
 from flareclust.core.choice import RULES
 from flareclust.partition import parse
+from flareclust.privacy.policy import Policy
 from flareclust.validation import check_choice
 
 Engine = Literal["inprocess", "simulator", "poc", "production"]
@@ -40,6 +41,9 @@ class Experiment(BaseModel):
         params: the algorithm's own settings.
         min_sites: quorum of a round; None for more than half of the sites.
         task_timeout: seconds a site has for one task.
+        secure_sums: whether sites send sums masked, so that the server learns their total only.
+        policy: what simulated sites let out, as in `flareclust.privacy.policy`; None for what the algorithm says. Real sites
+            have policies of their own.
         retries: how often a job is started again that ended for no reason of its own.
         tracking_uri: MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
         mlflow_experiment: name of the MLflow experiment.
@@ -62,6 +66,8 @@ class Experiment(BaseModel):
     params: dict[str, Any] = Field(default_factory=dict)
     min_sites: int | None = Field(default=None, ge=1)
     task_timeout: int = Field(default=600, ge=1)
+    secure_sums: bool = False
+    policy: dict[str, Any] | None = None
     retries: int = Field(default=1, ge=0)
     tracking_uri: str | None = None
     mlflow_experiment: str = "flareclust"
@@ -73,6 +79,10 @@ class Experiment(BaseModel):
         """Fill in what provisioned sites leave no choice about, and refuse what they decide themselves."""
         if isinstance(values, dict) and values.get("kit") and values.get("engine") not in ("poc", "production"):
             raise ValueError("a kit is for the engine production (or poc); say --engine production, or engine=")
+        if isinstance(values, dict) and values.get("policy") and values.get("engine") in ("poc", "production"):
+            raise ValueError(
+                "the sites of a provisioned federation have policies of their own (flareclust site policy KIT); leave out policy"
+            )
         if not isinstance(values, dict) or values.get("engine") != "production":
             return values
         for name, only in (("data", OWN_ROWS), ("partition", "none"), ("columns", None)):
@@ -109,6 +119,11 @@ class Experiment(BaseModel):
     def _plain_values(cls, value: dict[str, Any]) -> dict[str, Any]:
         return {name: _plain(setting) for name, setting in value.items()}
 
+    @field_validator("policy")
+    @classmethod
+    def _checked_policy(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None if value is None else Policy.of(value).to_json()
+
     @field_validator("register_as")
     @classmethod
     def _name_for_mlflow(cls, value: str | None) -> str | None:
@@ -135,6 +150,8 @@ class Experiment(BaseModel):
         algorithm.check_names(self.params)
         if not algorithm.federated and self.engine != "inprocess":
             raise ValueError(f"{self.algorithm} is not federated: use the engine inprocess, not {self.engine}")
+        if not algorithm.federated and (self.policy or self.secure_sums):
+            raise ValueError(f"{self.algorithm} is not federated: there are no sites with a policy or with sums")
         if self.k_range is not None and not algorithm.federated:
             raise ValueError(f"{self.algorithm} is not federated and takes one k, not a range")
         if self.k_range is not None and algorithm.partial:

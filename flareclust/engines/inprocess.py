@@ -8,6 +8,8 @@ from flareclust.errors import BadMessage, Refusal
 from flareclust.executors.base import ASSESS, ClusteringExecutor, Task
 from flareclust.federation import OnRound, run_federation
 from flareclust.outcome import Outcome
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.site_terms import SiteTerms
 from flareclust.registry import Algorithm
 from flareclust.replies import SiteReply
 from flareclust.sites import SiteData
@@ -22,11 +24,12 @@ def run_inprocess(
     options: JobOptions,
     on_round: OnRound = lambda record: None,
     reading: Reading = None,
+    policy: Policy | None = None,
 ) -> Outcome:
     """Run a federation in this process.
 
     The rows of a site are an array (n_i, d) or the path of its file, which is read as the site would read it, by the
-    names in `reading` if there are any.
+    names in `reading` if there are any. A `policy` holds at every site.
 
     An unexpected exception in an algorithm is raised as it is, unlike in the NVFlare engines, where it is the fault of
     one site: here it is what a developer wants to see.
@@ -38,6 +41,7 @@ def run_inprocess(
     executor.check_sites(list(sites))
     aggregator.check_sites(list(sites))
     labels: dict[str, IntArray] = {}
+    terms = {} if policy is None else {site: _terms(policy) for site in sites}
     read = _Reader(sites, reading)
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
@@ -45,7 +49,7 @@ def run_inprocess(
         for site in asked:
             # Each site gets its own copy of the task, as it would over a network.
             task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
-            replies[site] = _answer(executor, task, read, labels)
+            replies[site] = _answer(executor, task, read, labels, terms.get(site))
         return replies
 
     outcome = run_federation(
@@ -68,9 +72,20 @@ class _Reader:
         return rows
 
 
-def _answer(executor: ClusteringExecutor, task: Task, read: _Reader, labels: dict[str, IntArray]) -> SiteReply:
+def _terms(policy: Policy) -> SiteTerms:
+    """Return a simulated site's conditions; what it spends is forgotten with the run."""
+    if policy.dp is None:
+        return SiteTerms(policy, "in-process")
+    from flareclust.privacy.ledger import Ledger
+
+    return SiteTerms(policy, "in-process", Ledger.in_memory())
+
+
+def _answer(
+    executor: ClusteringExecutor, task: Task, read: _Reader, labels: dict[str, IntArray], terms: SiteTerms | None
+) -> SiteReply:
     try:
-        answer = executor.answer(task, read(task.site), never)
+        answer = executor.answer(task, read(task.site), never, terms)
     except (Refusal, BadMessage) as reason:
         return SiteReply(problem=str(reason))
     if task.step == ASSESS and answer.labels is not None:

@@ -16,6 +16,7 @@ class JobOptions:
         task_timeout: seconds a site has for one task.
         assess: whether to compute the label-free metrics and the labels at the end.
         deadline: seconds after which an engine gives up on the whole job.
+        secure_sums: whether sites send sums masked, so that the server learns their total only.
     """
 
     k: int
@@ -24,6 +25,7 @@ class JobOptions:
     task_timeout: int = 600
     assess: bool = True
     deadline: int = 3600
+    secure_sums: bool = False
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -34,3 +36,4 @@ class JobOptions:
         check_int("task_timeout", self.task_timeout, least=1)
         check_bool("assess", self.assess)
         check_int("deadline", self.deadline, least=1)
+        check_bool("secure_sums", self.secure_sums)

@@ -28,6 +28,7 @@ from flareclust.executors.base import TRACEBACK_FILE
 from flareclust.federation import OnRound, quorum
 from flareclust.labels import LABELS_FILE, read_labels
 from flareclust.outcome import SUMMARY, Outcome, read, read_rounds
+from flareclust.privacy.policy import Policy
 from flareclust.registry import Algorithm
 from flareclust.site_config import write_config
 from flareclust.tables import Rows, Table
@@ -69,6 +70,7 @@ def run_simulator(
     folder: Path,
     on_round: OnRound = lambda record: None,
     reading: Reading = None,
+    policy: Policy | None = None,
 ) -> Outcome:
     """Run a federation as an NVFlare simulator job.
 
@@ -80,6 +82,7 @@ def run_simulator(
         folder: an existing folder to work in; everything written there is removed again.
         on_round: gets a record per exchange while the job runs.
         reading: names of the columns that are read from the sites' files; None for all.
+        policy: of every site; None for what the algorithm says.
 
     Raises:
         UserError: a setting is wrong, or there are more sites than the simulator can hold.

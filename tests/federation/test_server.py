@@ -21,6 +21,7 @@ from flareclust.errors import JobFailed
 from flareclust.outcome import ARRAYS, SUMMARY, read, read_rounds
 from flareclust.outcome import ROUNDS as ROUNDS_FILE
 from flareclust.registry import get
+from flareclust.tracking_store import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -88,9 +89,7 @@ def test_a_flow_submits_a_lost_job_once_more_under_the_same_mlflow_run(federatio
     assert process.returncode == 0, printed
     assert len(jobs_in_store(federation) - stored) == 2, "the job was not submitted exactly once more"
 
-    from mlflow import MlflowClient  # after the run, which has told it to be quiet
-
-    client = MlflowClient(tracking)
+    client = connect(tracking)
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     (run,) = [run for run in client.search_runs(experiments) if "mlflow.parentRunId" not in run.data.tags]
     assert run.info.status == "FINISHED"

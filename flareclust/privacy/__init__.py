@@ -1,0 +1,1 @@
+"""What leaves a site: the policies that sites impose, differential privacy, sums that only their total tells."""
