@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test install lint fast slow jobs clean
+.PHONY: demo test install lint fast slow nightly jobs clean
 
 install: $(VENV)/.installed
 
@@ -28,6 +28,10 @@ fast: install
 
 slow: install
 	$(BIN)/python -m pytest -m slow
+
+# The long fuzzing runs of docs/fuzzing.md; those with atheris where it is installed (Linux).
+nightly: install
+	$(BIN)/python -m pytest -m nightly -s
 
 # Writes nvflare_jobs/ anew; tests/test_jobs.py fails while it differs from the registry.
 jobs: install

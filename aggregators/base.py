@@ -16,8 +16,8 @@ from nvflare.app_common.abstract.aggregator import Aggregator
 
 from flareclust.core.assessment import label_free_metrics
 from flareclust.errors import JobFailed
-from flareclust.executors.base import CLUSTER, DESCRIBE, REFUSED, ROUND, SCORE
-from flareclust.message import Schema
+from flareclust.executors.base import ASSESS, BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, SCORE, STEP
+from flareclust.message import MOST_COLUMNS, Schema, plain
 from flareclust.replies import SiteReply, accept
 from flareclust.seeding import SERVER, stream
 from flareclust.typing import Message
@@ -58,6 +58,10 @@ class ClusteringAggregator(Aggregator, ABC):
     reply: ClassVar[Schema]
     steps: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
 
+    #: As the executor's: which steps are sums, and what is only asked for masked.
+    summed: ClassVar[frozenset[str]] = frozenset({ASSESS})
+    masked_only: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
+
     def __init__(self, k: int, seed: int = 0) -> None:
         super().__init__()
         self.k = check_int("k", k, least=1)
@@ -93,9 +97,8 @@ class ClusteringAggregator(Aggregator, ABC):
     def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
         """Keep a site's reply if it has the form of `reply`; return whether it was kept."""
         site = str(shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, None) or "an unnamed site")
-        reply = SiteReply(*unpack(shareable))
-        sizes, own = expected_sizes(self._round), self.own_sizes(self._round)
-        _, problems, _ = accept(self.schema(self._round.step), {site: reply}, [site], sizes, own)
+        reply = SiteReply(*unpack(shareable, (self._round.step, self._round.index)))
+        _, problems = self._accept({site: reply})
         if problems:
             self.log_warning(fl_ctx, f"{site} {problems[site]}")
             return False
@@ -104,8 +107,7 @@ class ClusteringAggregator(Aggregator, ABC):
 
     def aggregate(self, fl_ctx: FLContext) -> Shareable:
         """Merge the replies kept since the last `reset` and return the next task."""
-        sizes, own = expected_sizes(self._round), self.own_sizes(self._round)
-        replies, problems, _ = accept(self.schema(self._round.step), self._replies, list(self._replies), sizes, own)
+        replies, problems = self._accept(self._replies)
         for site, problem in problems.items():
             self.log_warning(fl_ctx, f"{site} {problem}")
         if not replies:
@@ -114,21 +116,42 @@ class ClusteringAggregator(Aggregator, ABC):
         meta = {ROUND: self._round.index}
         return DXO(DataKind.WEIGHTS, data=dict(self._round.task), meta=meta).to_shareable()
 
+    def _accept(self, answers: Mapping[str, SiteReply]) -> tuple[dict[str, Message], dict[str, str]]:
+        now = self._round
+        sizes, own, limits = expected_sizes(now), self.own_sizes(now), self.limits(now)
+        replies, problems, _ = accept(self.schema(now.step), answers, list(answers), sizes, own, limits)
+        return replies, problems
+
     # ---- shared ----
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise UserError where the settings name sites that the federation does not have; nothing unless overridden."""
+
+    def secured(self) -> "ClusteringAggregator":
+        """Return this aggregator as it works where sums arrive as totals only; as it is, unless overridden.
+
+        Raises:
+            UserError: a setting needs the sums of single sites.
+        """
+        return self
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Call `merge` with the replies in the order of the sites' names and count the round."""
         merged = self.merge(
             round_, {site: replies[site] for site in sorted(replies)}, stream(self.seed, round_.index, SERVER)
         )
-        return replace(merged, index=round_.index + (round_.step != DESCRIBE))
+        return replace(merged, index=round_.index + (round_.step not in BEFORE_ROUNDS))
 
     def own_sizes(self, round_: Round) -> dict[str, dict[str, int]]:
         """Return, by site, the sizes that its reply to a round must respect beside `expected_sizes`; none unless overridden."""
         return {}
+
+    def limits(self, round_: Round) -> dict[str, int]:
+        """Return the most entries by axis symbol that an honest site's reply to a round can have, where they are not known.
+
+        Overridden where sites may send more, or have axes of their own.
+        """
+        return {"k": self.k, "d": MOST_COLUMNS}
 
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
         """Return the label-free metrics of the final centroids from the sums of all sites."""
@@ -140,7 +163,7 @@ class ClusteringAggregator(Aggregator, ABC):
 
     def schema(self, step: str) -> Schema:
         """Return what the sites send in a step."""
-        return self.reply if step == CLUSTER else self.steps[step]
+        return self.reply if step == CLUSTER else {**self.steps, **self.masked_only}[step]
 
 
 def expected_sizes(round_: Round) -> dict[str, int]:
@@ -152,17 +175,32 @@ def expected_sizes(round_: Round) -> dict[str, int]:
     return sizes
 
 
-def unpack(shareable: Shareable) -> tuple[Message, str | None]:
-    """Return a reply's arrays, or what is wrong with it in words that follow the site's name."""
-    code = shareable.get_return_code()
-    if code != ReturnCode.OK:
-        return {}, f"failed with NVFlare's return code {code}"
+def unpack(shareable: Shareable, asked: tuple[str, int] | None = None) -> tuple[Message, str | None]:
+    """Return a reply's arrays, or what is wrong with it in words that follow the site's name.
+
+    Args:
+        shareable: what came.
+        asked: step and round that it must say it answers; None for any.
+    """
     try:
+        code = shareable.get_return_code()
+        if code != ReturnCode.OK:
+            return {}, plain(f"failed with NVFlare's return code {code}")
         dxo = from_shareable(shareable)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return {}, "sent something that is not a DXO"
     if dxo.data_kind != DataKind.WEIGHTS or not isinstance(dxo.data, dict):
         kind = getattr(dxo.data_kind, "value", dxo.data_kind)
-        return {}, f"sent a DXO of kind {kind} where WEIGHTS was expected"
-    refused = dxo.get_meta_prop(REFUSED, None)
-    return dict(dxo.data), None if refused is None else str(refused)[:400]
+        return {}, plain(f"sent a DXO of kind {kind} where WEIGHTS was expected")
+    if (refused := dxo.get_meta_prop(REFUSED, None)) is not None:
+        return {}, plain(refused)
+    answered = dxo.get_meta_prop(STEP, None), dxo.get_meta_prop(ROUND, None)
+    if asked is not None and not (all(map(isinstance, answered, (str, int))) and answered == asked):
+        return {}, plain(f"answered {_exchange(*answered)} where {_exchange(*asked)} was asked")
+    return dict(dxo.data), None
+
+
+def _exchange(step: object, round_: object) -> str:
+    if not isinstance(step, str) or not isinstance(round_, int):
+        return "no step of any round"
+    return f"{step[:40]} of round {round_}"

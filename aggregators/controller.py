@@ -21,6 +21,7 @@ from nvflare.apis.signal import Signal
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from flareclust import partial
+from flareclust.aggregators import intake
 from flareclust.aggregators.base import ClusteringAggregator, unpack
 from flareclust.errors import FlareclustError
 from flareclust.executors.base import NEEDS, ROUND
@@ -51,6 +52,7 @@ class ClusteringController(Controller):
         task_timeout: seconds a site has for one task.
         assess: whether the final centroids go out for metrics and labels.
         task_check_period: seconds between two looks at the state of a task.
+        secure_sums: whether sites send sums masked, so that the server learns their total only.
         needs: the version of flareclust that server and sites must have, as `flareclust.version.fits` compares them; None for any.
     """
 
@@ -64,6 +66,7 @@ class ClusteringController(Controller):
         assess: bool = True,
         task_check_period: float = 0.05,
         needs: str | None = None,
+        secure_sums: bool = False,
     ) -> None:
         super().__init__(task_check_period=task_check_period)
         self.algorithm = algorithm
@@ -74,9 +77,11 @@ class ClusteringController(Controller):
         self.assess = assess
         self.task_check_period = task_check_period
         self.needs = needs
+        self.secure_sums = secure_sums
         self._records: list[Mapping[str, object]] = []
         self._waiting: list[str] = []
         self._lost: set[str] = set()
+        self._task: NVFlareTask | None = None
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Find the aggregator."""
@@ -89,6 +94,8 @@ class ClusteringController(Controller):
             return
         aggregator.read(Path(fl_ctx.get_workspace().get_app_config_dir(fl_ctx.get_job_id())))
         self._aggregator = aggregator
+        if not intake.install(fl_ctx, self._open_task):
+            self.log_warning(fl_ctx, "NVFlare decodes the sites' replies itself; one that cannot be read ends the job")
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Tell who asks how far the job is, and note which sites NVFlare has lost."""
@@ -121,7 +128,13 @@ class ClusteringController(Controller):
 
         try:
             outcome = run_federation(
-                self._aggregator, ask, sites, min_sites=self.min_sites, assess=self.assess, on_round=on_round
+                self._aggregator,
+                ask,
+                sites,
+                min_sites=self.min_sites,
+                assess=self.assess,
+                secure_sums=self.secure_sums,
+                on_round=on_round,
             )
         except _Stopped:
             self.log_info(fl_ctx, "the job was aborted; no result was written")
@@ -150,6 +163,13 @@ class ClusteringController(Controller):
         """Ignore a reply that came after its task had ended."""
         self.log_warning(fl_ctx, f"{client.name} answered {task_name!r} too late; the reply was not used")
 
+    def _open_task(self, site: str) -> tuple[str, str] | None:
+        """Return name and id of the task that a site has been given and has not answered."""
+        task = self._task
+        given = () if task is None or task.completion_status is not None else tuple(task.client_tasks)
+        mine = (one for one in given if one.client.name == site and one.result_received_time is None)
+        return next(((one.task.name, one.id) for one in mine), None)
+
     def _ask(
         self,
         step: str,
@@ -162,7 +182,7 @@ class ClusteringController(Controller):
         replies: dict[str, SiteReply] = {}
 
         def receive(client_task: ClientTask, fl_ctx: FLContext) -> None:
-            message, problem = unpack(client_task.result)
+            message, problem = unpack(client_task.result, (step, round_))
             replies[client_task.client.name] = SiteReply(message, problem)
             self._waiting = [site for site in self._waiting if site != client_task.client.name]
             client_task.result = None  # NVFlare keeps the task until the round ends; the arrays need not stay as long
@@ -174,6 +194,7 @@ class ClusteringController(Controller):
             timeout=self.task_timeout,
             result_received_cb=receive,
         )
+        self._task = task
         self.broadcast_and_wait(task, fl_ctx, targets=list(sites), min_responses=len(sites), abort_signal=abort_signal)
         if abort_signal.triggered:
             raise _Stopped

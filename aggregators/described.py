@@ -6,19 +6,20 @@ codes, and every result who has which column.
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.columns import Columns, common, gather, restored
+from flareclust.columns import Columns, common, gather, restored, scaled
 from flareclust.core.masked_assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
 from flareclust.description import DESCRIPTION
-from flareclust.executors.base import ASSESS, DESCRIBE
-from flareclust.executors.described import View
-from flareclust.message import Schema
+from flareclust.executors.base import ASSESS, CLUSTER, DESCRIBE, MOMENTS
+from flareclust.executors.described import DescribedExecutor, View
+from flareclust.message import MOST_COLUMNS, Schema
 from flareclust.typing import Message
 from flareclust.validation import check_bool
 
@@ -35,12 +36,23 @@ class DescribedAggregator(ClusteringAggregator):
         standardize: whether columns are scaled by the federation's mean and standard deviation of each.
     """
 
+    masked_only = DescribedExecutor.masked_only
+
+    #: Whether means and variances come as totals.
+    _totals = False
+
     #: As the executor's.
     view: ClassVar[View] = "own"
 
     def __init__(self, k: int, seed: int = 0, standardize: bool = False) -> None:
         super().__init__(k, seed)
         self.standardize = check_bool("standardize", standardize)
+
+    def secured(self) -> "DescribedAggregator":
+        """Return this aggregator with means and variances from totals, asked for after the columns' names."""
+        secured = copy(self)
+        secured._totals = True
+        return secured
 
     def begin(self) -> Round:
         """Ask the sites for their columns first."""
@@ -49,7 +61,8 @@ class DescribedAggregator(ClusteringAggregator):
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Form the union of the columns, or merge a round of the algorithm."""
         if round_.step == DESCRIBE:
-            columns = gather(replies, sums=self.standardize or self.view == "imputed")
+            sums = self.standardize or self.view == "imputed"
+            columns = gather(replies, sums=sums and not self._totals)
             numbers = {
                 "columns": float(len(columns.codes)),
                 "columns_shared_by_all": float(columns.masks.all(axis=0).sum()),
@@ -57,10 +70,20 @@ class DescribedAggregator(ClusteringAggregator):
             }
             if self.view == "common":
                 columns = common(columns)
-            return Round(columns.sent(), diagnostics=numbers, record=columns.kept())
+            step = MOMENTS if sums and self._totals else CLUSTER
+            return Round(columns.sent(), diagnostics=numbers, record=columns.kept(), step=step)
         columns = restored({**round_.record, **round_.task})
+        if round_.step == MOMENTS:
+            return Round(self._scaled(columns, *replies.values()).sent(), record=columns.kept())
         merged = self.merge_described(round_, columns, replies, rng)
         return replace(merged, task={**columns.sent(), **merged.task}, record={**columns.kept(), **merged.record})
+
+    def _scaled(self, columns: Columns, total: Message) -> Columns:
+        """Return the columns with mean and standard deviation from the totals over all sites."""
+        rows, mean, m2 = np.zeros((3, len(columns.codes)))
+        told = total["cluster"]
+        rows[told], mean[told], m2[told] = total["counts"], total["centroids"][:, 0], total["m2"][:, 0]
+        return scaled(columns, rows, mean, m2)
 
     @abstractmethod
     def merge_described(
@@ -80,12 +103,17 @@ class DescribedAggregator(ClusteringAggregator):
 
     def own_sizes(self, round_: Round) -> dict[str, dict[str, int]]:
         """Return how many columns each site's reply must have."""
-        if round_.step in (DESCRIBE, ASSESS) or "column_masks" not in round_.record:
+        if round_.step in (DESCRIBE, MOMENTS, ASSESS) or "column_masks" not in round_.record:
             return {}
         masks = round_.record["column_masks"]
         widths = masks.sum(axis=1) if self.view == "own" else np.full(len(masks), masks.shape[1])
         sites = round_.record["column_sites"].tolist()
         return {site: {"d": int(d)} for site, d in zip(sites, widths, strict=True)}
+
+    def limits(self, round_: Round) -> dict[str, int]:
+        """Return the most entries that a reply can have; the names of columns have about 16 bytes each, four to a number."""
+        columns = {"o": MOST_COLUMNS, "s": MOST_COLUMNS, "b": 4 * MOST_COLUMNS}
+        return columns if round_.step == DESCRIBE else super().limits(round_)
 
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
         """Return the label-free metrics over the entries that are known."""

@@ -13,6 +13,9 @@ Readings where the paper is open, and deviations from it:
    round 0 only.
 5. With fewer than k different means in all, fewer than k centroids are returned.
 6. A round in which no site has anything it may send leaves the centroids as they are, and is the last.
+7. Not in the paper: with `robust`, means that are unlike those of the other sites are left out before the k-means, and its
+   centroids are trimmed means or geometric medians over the sites; `cap` limits what a site's rows count
+   (`flareclust.core.robust`).
 """
 
 from collections.abc import Mapping
@@ -22,6 +25,7 @@ import numpy as np
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import CLUSTERERS, cluster_means, weighted_kmeans
 from flareclust.core.lloyd import assign
+from flareclust.core.robust import check_rule, hear
 from flareclust.core.rounds import check_tol, movement, remember
 from flareclust.errors import JobFailed
 from flareclust.executors.fkm import FKMExecutor
@@ -38,7 +42,8 @@ class FKMAggregator(ClusteringAggregator):
 
     Kept on the server: `history` (rounds + 1, k, d), the centroids of the start and after every round; `counts` (k,),
     the rows behind each final centroid; of the last round in which something came `received_centroids` (c, d),
-    `received_counts` (c,) and `received_site` (c,).
+    `received_counts` (c,) and `received_site` (c,); with `robust` also `kept` (c,), which of them were believed, and
+    `left_out`, the names of the sites that were not.
 
     Args:
         k: number of clusters.
@@ -47,19 +52,33 @@ class FKMAggregator(ClusteringAggregator):
         tol: a round that moves the centroids by less, in units of their spread, is the last; 0 for all rounds.
         n_init: runs of k-means in each round; the best one counts.
         start: "weighted" for the paper's k-means in round 0, or one of `CLUSTERERS`, which know no weights.
+        robust: "none", or how sites that may lie are joined: "trimmed" or "median".
+        trim: share of the sites that a trimmed mean leaves out at each end.
+        cap: most times the median site's total that one site's rows may count; None for no cap, and 1 with `robust`.
     """
 
     reply = FKMExecutor.reply
     steps = FKMExecutor.steps
 
     def __init__(
-        self, k: int, seed: int = 0, rounds: int = 10, tol: float = 1e-4, n_init: int = 10, start: str = WEIGHTED
+        self,
+        k: int,
+        seed: int = 0,
+        rounds: int = 10,
+        tol: float = 1e-4,
+        n_init: int = 10,
+        start: str = WEIGHTED,
+        robust: str = "none",
+        trim: float = 0.2,
+        cap: float | None = None,
     ) -> None:
         super().__init__(k, seed)
         self.rounds = check_int("rounds", rounds, least=1)
         self.tol = check_tol(tol)
         self.n_init = check_int("n_init", n_init, least=1)
         self.start = check_choice("start", start, (WEIGHTED, *CLUSTERERS))
+        self._rule = check_rule(robust, trim, cap)
+        self.robust, self.trim, self.cap = self._rule.robust, self._rule.trim, cap
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the sites' means (lines 8-10)."""
@@ -68,25 +87,30 @@ class FKMAggregator(ClusteringAggregator):
         if not len(means):
             return self._all_sat_out(round_)
         starting = round_.index == 0
+        heard = hear(means, sizes, site, self.k, self._rule)
         if starting and self.start != WEIGHTED:
-            centroids, cluster = cluster_means(means, self.k, self.start, rng)
+            centroids, cluster = cluster_means(heard.points, self.k, self.start, rng)
         else:
-            centroids, cluster = weighted_kmeans(means, sizes, self.k, self.n_init, rng)
+            centroids, cluster = weighted_kmeans(heard.points, heard.weights, self.k, self.n_init, rng)
+        centroids = heard.centers(centroids, cluster)
+        numbers, judged = heard.told(replies)
 
         shift = float("inf") if starting else movement(round_.task["centroids"], centroids)
         diagnostics = {
             "received": float(len(means)),
             "centroids": float(len(centroids)),
-            "objective": objective(means, sizes, centroids),
+            "objective": objective(heard.points, heard.weights, centroids),
+            **numbers,
         }
         if np.isfinite(shift):
             diagnostics["shift"] = shift
         record = {
             **remember(round_.record, centroids, self.k),
-            "counts": np.bincount(cluster, weights=sizes, minlength=len(centroids)).astype(np.int64),
+            "counts": np.bincount(cluster, weights=heard.weights, minlength=len(centroids)).astype(np.int64),
             "received_centroids": means,
             "received_counts": sizes,
             "received_site": site,
+            **judged,
         }
         done = round_.index >= self.rounds or shift < self.tol
         return Round({"centroids": centroids}, done, diagnostics, record)
@@ -103,6 +127,6 @@ class FKMAggregator(ClusteringAggregator):
         return Round({"centroids": centroids}, True, diagnostics, remember(round_.record, centroids, self.k))
 
 
-def objective(means: FloatArray, sizes: IntArray, centroids: FloatArray) -> float:
+def objective(means: FloatArray, sizes: FloatArray | IntArray, centroids: FloatArray) -> float:
     """Return equation 1: the squared distances of the means (c, d) to their nearest centroid, times their rows (c,)."""
     return float((sizes * assign(means, centroids)[1]).sum())

@@ -10,16 +10,26 @@ Readings and deviations:
    that lies farthest from its own centroid, which nobody here may know.
 3. It stops after `rounds` updates, or when no centroid moved farther than `tol` in units of the centroids' spread
    (`core.rounds.movement`).
+4. With `robust`, an update takes for each cluster the trimmed mean or the geometric median of the sites' means instead,
+   and the start leaves out seeds that are unlike those of the other sites; `cap` limits what a site's rows count
+   (`flareclust.core.robust`). Then an update need not lower the inertia, and the centroids need not come to rest.
+5. With secure sums there are no seeds and no single sites to judge. Unless the caller has centroids, the start is made by
+   splitting, from totals only (`flareclust.core.splitting`).
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 
 import numpy as np
 
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import CLUSTERERS, cluster_means
-from flareclust.core.rounds import check_start, check_tol, movement, remember
-from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.core.robust import PLAIN, Rule, capped, check_rule, hear, site_centers
+from flareclust.core.rounds import HISTORY, check_start, check_tol, movement, remember
+from flareclust.core.splitting import at_once, split
+from flareclust.errors import JobFailed, UserError
+from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
 from flareclust.replies import gathered
 from flareclust.typing import FloatArray, IntArray, Message
 from flareclust.validation import check_int
@@ -29,7 +39,8 @@ class LloydAggregator(ClusteringAggregator):
     """The server of distributed Lloyd.
 
     Kept on the server: `history` (rounds, k, d), the centroids after every exchange, the start among them where it came
-    from the sites' seeds; `counts` (k,), the rows behind each centroid in the last update.
+    from the sites' seeds; `counts` (k,), the rows behind each centroid in the last update. With `robust` also, of the
+    sites' seeds, `kept` (c,), which were believed, and `left_out`, the names of the sites that were not.
 
     Args:
         k: number of clusters.
@@ -37,10 +48,15 @@ class LloydAggregator(ClusteringAggregator):
         rounds: most updates; the exchange of the seeds is not counted.
         tol: largest movement in a round after which to stop, without unit; 0 goes on until nothing moves.
         start: name of what clusters the sites' seeds, or k centroids as k lists of d numbers.
+        robust: "none", or how sites that may lie are joined: "trimmed" or "median".
+        trim: share of the sites that a trimmed mean leaves out at each end.
+        cap: most times the median site's total that one site's rows may count; None for no cap, and 1 with `robust`.
     """
 
     reply = LloydExecutor.reply
     steps = LloydExecutor.steps
+    summed = LloydExecutor.summed
+    masked_only = LloydExecutor.masked_only
 
     def __init__(
         self,
@@ -49,48 +65,101 @@ class LloydAggregator(ClusteringAggregator):
         rounds: int = 100,
         tol: float = 1e-4,
         start: str | list[list[float]] = "kmeans",
+        robust: str = "none",
+        trim: float = 0.2,
+        cap: float | None = None,
     ) -> None:
+        self._splits = False
         self.start = check_start(start, check_int("k", k, least=1), CLUSTERERS)  # before the base class asks `begin`
         super().__init__(k, seed)
         self.rounds = check_int("rounds", rounds, least=1)
         self.tol = check_tol(tol)
+        self._rule = check_rule(robust, trim, cap)
+        self.robust, self.trim, self.cap = self._rule.robust, self._rule.trim, cap
 
     def begin(self) -> Round:
         """Ask for seeds, or for the first update of the centroids given."""
+        if self._splits:
+            return Round(step=SPREAD)
         return Round() if isinstance(self.start, str) else Round({"centroids": np.array(self.start)}, step=UPDATE)
+
+    def secured(self) -> "LloydAggregator":
+        """Return this aggregator with a start that is made from totals, unless the caller has one."""
+        check_judges_nobody(self._rule)
+        if isinstance(self.start, str) and self.start != "kmeans":
+            raise UserError(
+                f"start={self.start!r} clusters the sites' seeds, which are not sent with secure_sums; leave it out, or give k "
+                "centroids"
+            )
+        secured = copy(self)
+        secured._splits = isinstance(self.start, str)
+        return secured
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the seeds, or update the centroids."""
         if round_.step == UPDATE:
             return self._updated(round_, list(replies.values()))
+        if round_.step == SPREAD:
+            return self._split(round_, *replies.values())
         assert isinstance(self.start, str)
-        seeds = gathered(replies.values())[0]["centroids"]
-        centroids, _ = cluster_means(seeds, self.k, self.start, rng)
-        record = remember(round_.record, centroids, self.k)
-        return Round({"centroids": centroids}, False, {"received": float(len(seeds))}, record, UPDATE)
+        sent, site = gathered(replies.values())
+        seeds = sent["centroids"]
+        heard = hear(seeds, np.ones(len(seeds)), site, self.k, self._rule)
+        centroids = heard.centers(*cluster_means(heard.points, self.k, self.start, rng))
+        numbers, judged = heard.told(replies)
+        record = remember(round_.record, centroids, self.k) | judged
+        return Round({"centroids": centroids}, False, {"received": float(len(seeds)), **numbers}, record, UPDATE)
+
+    def _split(self, round_: Round, total: Message) -> Round:
+        """Split clusters until the rows make k of them, or no more than before: then these are the start."""
+        if not len(total["counts"]):
+            raise JobFailed(f"no site has {LEAST_ROWS} rows, or min_count, that may be described together")
+        found = total["centroids"]
+        numbers = {"found": float(len(found)), "inertia": float(total["m2"].sum())}
+        lacking = self.k - len(found)
+        grows = len(found) > int(round_.record.get("split", 0))
+        centroids = split(found, total["counts"], total["m2"], min(at_once(self.k), lacking) if grows else lacking)
+        record = {**round_.record, "split": np.array(len(found))}
+        if grows and len(centroids) > len(found):
+            return Round({"centroids": centroids}, False, numbers, record, SPREAD)
+        return Round({"centroids": centroids}, False, numbers, remember(record, centroids, self.k), UPDATE)
 
     def _updated(self, round_: Round, replies: Sequence[Message]) -> Round:
         before = round_.task["centroids"]
-        centroids = lloyd_merge(before, replies)
+        centroids = lloyd_merge(before, replies, self._rule)
         shift = movement(before, centroids)
-        updates = round_.index + 1 - isinstance(self.start, str)
-        diagnostics = {"inertia": float(np.sum([reply["inertia"] for reply in replies])), "shift": shift}
         record = remember(round_.record, centroids, self.k) | {"counts": rows_behind(len(centroids), replies)}
+        updates = len(record[HISTORY]) - isinstance(self.start, str)
+        diagnostics = {"inertia": float(np.sum([reply["inertia"] for reply in replies])), "shift": shift}
         done = updates >= self.rounds or shift <= self.tol
         return Round({"centroids": centroids}, done, diagnostics, record, UPDATE)
 
 
-def lloyd_merge(centroids: FloatArray, replies: Sequence[Message]) -> FloatArray:
+def check_judges_nobody(rule: Rule) -> None:
+    """Raise UserError where a rule needs what single sites send, which nobody sees with secure sums."""
+    if rule.active or rule.cap is not None:
+        raise UserError(
+            "robust and cap judge single sites, whose sums nobody sees with secure_sums; set one or the other"
+        )
+
+
+def lloyd_merge(centroids: FloatArray, replies: Sequence[Message], rule: Rule = PLAIN) -> FloatArray:
     """Return the centroids (k, d) after one update: the means of all rows that the replies describe.
+
+    With a rule that judges sites, the center of what they say of each cluster instead.
 
     A cluster that no reply describes keeps its centroid. Pure, and the same bits for the same replies.
 
     Args:
         centroids: what the sites were sent (k, d).
         replies: of each site `centroids` (c, d), `counts` (c,) and `cluster` (c,), which centroid each belongs to.
+        rule: how far sites are believed.
     """
-    sent, _ = gathered(replies)
-    rows, points, cluster = sent["counts"].astype(np.float64), sent["centroids"], sent["cluster"]
+    sent, site = gathered(replies)
+    counts, points, cluster = capped(sent["counts"], site, rule.cap), sent["centroids"], sent["cluster"]
+    if rule.active:
+        return site_centers(centroids, points, counts, site, cluster, rule)
+    rows = counts.astype(np.float64)
     total = np.bincount(cluster, weights=rows, minlength=len(centroids))
     # Sums about a point of the cluster itself lose nothing where the data lie far from zero. It is one of the points
     # received, so that the same replies give the same centroids and nothing moves once no row changes its cluster.

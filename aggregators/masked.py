@@ -77,6 +77,10 @@ class MaskedAggregator(DescribedAggregator):
         self.tol = check_tol(tol)
         self.phi = check_choice("phi", phi, PHIS)
 
+    def limits(self, round_: Round) -> dict[str, int]:
+        """Return the most entries that a reply can have: a site updates no more centroids than there are."""
+        return {**super().limits(round_), "c": self.k}
+
     def merge_described(
         self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
     ) -> Round:

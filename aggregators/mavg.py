@@ -9,6 +9,9 @@ Readings and deviations:
 3. The mean is plain: sites count equally, whatever the number of their rows.
 4. A site with fewer centroids than the first is matched with those that it has. With fewer than k centroids at the
    first site, fewer than k are returned.
+5. Not in the paper: with `robust`, sites that send something else than the others are left out, the site to match with is
+   the one that lies in the middle of the others, and the mean is a trimmed one or a geometric median
+   (`flareclust.core.robust`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,35 +19,49 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.core.robust import Rule, check_rule, hear, medoid, site_centers
 from flareclust.core.rounds import match
 from flareclust.executors.mavg import MAvgExecutor
 from flareclust.replies import gathered
-from flareclust.typing import FloatArray, IntArray, Message
+from flareclust.typing import BoolArray, FloatArray, IntArray, Message
 
 
 class MAvgAggregator(ClusteringAggregator):
     """The server of match averaging; nothing is drawn.
 
     Kept on the server: `received_centroids` (c, d), `received_site` (c,), the number of the site that sent each in the
-    order of the names, and `matched` (c,), the centroid of the result that each went into.
+    order of the names, and `matched` (c,), the centroid of the result that each went into, -1 for none; with `robust`
+    also `left_out`, the names of the sites that were.
 
     Args:
         k: number of clusters.
         seed: of the job.
+        robust: "none", or how matched centroids are joined where sites may lie: "trimmed" or "median".
+        trim: share of the sites that a trimmed mean leaves out at each end.
     """
 
     reply = MAvgExecutor.reply
 
+    def __init__(self, k: int, seed: int = 0, robust: str = "none", trim: float = 0.2) -> None:
+        super().__init__(k, seed)
+        self._rule = check_rule(robust, trim, None)
+        self.robust, self.trim = self._rule.robust, self._rule.trim
+
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Match and average."""
-        centroids, matched = match_average([reply["centroids"] for reply in replies.values()])
         sent, site = gathered(replies.values())
-        record = {
-            "received_centroids": sent["centroids"],
-            "received_site": site,
-            "matched": matched,
-        }
-        return Round({"centroids": centroids}, True, {"received": float(len(matched))}, record)
+        record = {"received_centroids": sent["centroids"], "received_site": site}
+        diagnostics = {"received": float(len(site))}
+        sets = [reply["centroids"] for reply in replies.values()]
+        if self._rule.active:
+            heard = hear(sent["centroids"], np.ones(len(site)), site, self.k, self._rule)
+            centroids, record["matched"] = match_robustly(sets, heard.left_out, self._rule)
+            numbers, judged = heard.told(replies)
+            diagnostics |= numbers
+            record["left_out"] = judged["left_out"]
+        else:
+            centroids, record["matched"] = match_average(sets)
+        return Round({"centroids": centroids}, True, diagnostics, record)
 
 
 def match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
@@ -57,13 +74,40 @@ def match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
         The means (k, d), where k is the largest k_i, and for all c centroids together the mean they went into (c,).
     """
     reference = max(sent, key=len)  # the first of equals
-    matched = []
-    for centroids in sent:
-        there, here = match(reference, centroids)
-        matched.append(there[np.argsort(here)])
-    of = np.concatenate(matched)
+    of = np.concatenate([_matched(reference, centroids) for centroids in sent])
     centers = np.concatenate(sent)
     # About the reference, so that nothing is lost where the data lie far from zero.
     sums = np.zeros_like(reference)
     np.add.at(sums, of, centers - reference[of])
     return reference + sums / np.bincount(of)[:, None], of
+
+
+def match_robustly(sent: Sequence[FloatArray], liars: BoolArray, rule: Rule) -> tuple[FloatArray, IntArray]:
+    """Return what `match_average` does, of sites of which some may lie, and -1 for the centroids of those left out.
+
+    Args:
+        sent: per site its centroids (k_i, d).
+        liars: the sites to leave out (m,).
+        rule: how matched centroids are joined.
+    """
+    believed = [centroids for centroids, out in zip(sent, liars, strict=True) if not out]
+    apart = np.array([[_distance(one, other) for other in believed] for one in believed])
+    reference = believed[medoid(believed, apart)]
+    nowhere = (np.full(len(centroids), -1, dtype=np.int64) for centroids in sent)
+    of = np.concatenate(
+        [none if out else _matched(reference, own) for none, own, out in zip(nowhere, sent, liars, strict=True)]
+    )
+    site = np.repeat(np.arange(len(sent)), list(map(len, sent)))
+    return site_centers(reference, np.concatenate(sent), np.ones(len(of)), site, of, rule), of
+
+
+def _matched(reference: FloatArray, centroids: FloatArray) -> IntArray:
+    """Return for each centroid (k_i, d) the one of the reference that it is matched with (k_i,)."""
+    there, here = match(reference, centroids)
+    return there[np.argsort(here)]
+
+
+def _distance(one: FloatArray, other: FloatArray) -> float:
+    """Return the mean distance of matched centroids."""
+    rows, columns = match(one, other)
+    return float(np.sqrt(((one[rows] - other[columns]) ** 2).sum(axis=1)).mean())

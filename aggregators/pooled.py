@@ -2,6 +2,10 @@
 
 With `k_min` the server looks for every number of clusters from k_min to k in the same upload, has the sites score the
 solutions, and returns the one that `choose_by` prefers (`flareclust.core.choice`).
+
+With `robust`, centroids that are unlike those of the other sites are left out before the k-means, its centroids are
+trimmed means or geometric medians over the sites, and the scores are trimmed means; `cap` limits what a site's rows count
+(`flareclust.core.robust`).
 """
 
 from collections.abc import Mapping
@@ -11,17 +15,21 @@ import numpy as np
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.choice import RULES, Judged, choose, judge
 from flareclust.core.clusterers import weighted_kmeans
+from flareclust.core.robust import check_rule, hear, typical_totals
 from flareclust.core.scores import stack, unstack, values_needed
 from flareclust.errors import JobFailed, UserError
 from flareclust.executors.base import SCORE
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.replies import gathered
-from flareclust.typing import Message
+from flareclust.typing import FloatArray, IntArray, Message
 from flareclust.validation import check_bool, check_choice, check_int
 
 
 class PooledAggregator(ClusteringAggregator):
     """The server of pooled centroids. Kept on the server: `counts` (k,), the rows behind each cluster.
+
+    With `robust` also `kept` (c,), which of the centroids received were believed, and `left_out`, the names of the
+    sites that were not.
 
     Args:
         k: number of clusters; with `k_min`, the largest number tried.
@@ -30,6 +38,9 @@ class PooledAggregator(ClusteringAggregator):
         weighted: whether a centroid counts as often as it has rows.
         k_min: the smallest number of clusters tried; None for k only.
         choose_by: the rule that chooses among them: "silhouette", "davies-bouldin", "elbow" or "separation".
+        robust: "none", or how sites that may lie are joined: "trimmed" or "median".
+        trim: share of the sites that a trimmed mean leaves out at each end.
+        cap: most times the median site's total that one site's rows may count; None for no cap, and 1 with `robust`.
     """
 
     reply = PooledExecutor.reply
@@ -43,6 +54,9 @@ class PooledAggregator(ClusteringAggregator):
         weighted: bool = True,
         k_min: int | None = None,
         choose_by: str = "silhouette",
+        robust: str = "none",
+        trim: float = 0.2,
+        cap: float | None = None,
     ) -> None:
         super().__init__(k, seed)
         self.restarts = check_int("restarts", restarts, least=1)
@@ -51,6 +65,8 @@ class PooledAggregator(ClusteringAggregator):
         if self.k_min is not None and self.k_min > self.k:
             raise UserError(f"k_min={self.k_min} is more than k={self.k}; give the smaller number of clusters first")
         self.choose_by = check_choice("choose_by", choose_by, RULES)
+        self._rule = check_rule(robust, trim, cap)
+        self.robust, self.trim, self.cap = self._rule.robust, self._rule.trim, cap
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster what the sites sent; with `k_min`, for every k, and choose when the scores are in."""
@@ -58,28 +74,31 @@ class PooledAggregator(ClusteringAggregator):
             return self._choose(round_, replies)
         sent, site = gathered(replies.values())
         centers, rows = sent["centroids"], sent["counts"]
-        weights = rows.astype(np.float64) if self.weighted else np.ones(len(rows))
-        record = {
-            "received_centroids": centers,
-            "received_counts": rows,
-            "received_site": site,
-        }
-        diagnostics = {"received": float(len(centers))}
+        heard = hear(centers, rows if self.weighted else np.ones(len(rows)), site, self.k, self._rule)
+        numbers, judged = heard.told(replies)
+        record = {"received_centroids": centers, "received_counts": rows, "received_site": site, **judged}
+        diagnostics = {"received": float(len(centers)), **numbers}
+
+        def solution(k: int) -> tuple[FloatArray, IntArray]:
+            weights = heard.weights.astype(np.float64)
+            centroids, labels = weighted_kmeans(heard.points, weights, k, self.restarts, rng)
+            return heard.centers(centroids, labels), labels
+
         if self.k_min is None:
-            centroids, labels = weighted_kmeans(centers, weights, self.k, self.restarts, rng)
-            record["counts"] = np.bincount(labels, weights=rows, minlength=len(centroids)).astype(np.int64)
+            centroids, labels = solution(self.k)
+            behind = np.bincount(labels, weights=rows[heard.kept], minlength=len(centroids))
+            record["counts"] = behind.astype(np.int64)
             return Round({"centroids": centroids}, True, diagnostics, record)
-        if len(centers) < self.k:
+        if len(heard.points) < self.k:
             raise JobFailed(
                 f"the sites sent {len(centers)} centroids in all, too few to try k={self.k}; end the range of k at "
                 f"{len(centers)} or less"
             )
-        tried = range(self.k_min, self.k + 1)
-        solutions = [weighted_kmeans(centers, weights, k, self.restarts, rng)[0] for k in tried]
+        solutions = [solution(k)[0] for k in range(self.k_min, self.k + 1)]
         return Round(stack(solutions), False, diagnostics, record, SCORE)
 
     def _choose(self, round_: Round, replies: Mapping[str, Message]) -> Round:
-        total = {name: np.sum([reply[name] for reply in replies.values()], axis=0) for name in self.steps[SCORE].fields}
+        total = typical_totals(list(replies.values()), self.steps[SCORE].fields, self._rule)
         if not total["rows"]:
             needed = values_needed(round_.task, self.steps[SCORE].fields, round_.task["candidates"].shape[1])
             raise JobFailed(

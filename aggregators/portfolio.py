@@ -7,6 +7,9 @@
    Sites with very few rows sit this out (`core.scores.values_needed`); where all do, `pooled` is taken.
 3. With `polish=n`, n rounds of Lloyd's algorithm on all sites' rows follow, and the sites compare the outcome with
    where it started, since rows in clusters below `min_count` do not take part in a round and may lose by it.
+4. With `robust`, the members get what is left of the uploads when descriptions that are unlike those of the other sites
+   are gone; their centroids, but for those of `sampled`, become trimmed means or geometric medians over the sites, and
+   so does the polish; the scores become trimmed means. `cap` limits what a site's rows count (`flareclust.core.robust`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +20,14 @@ import numpy as np
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
-from flareclust.aggregators.lloyd import lloyd_merge
+from flareclust.aggregators.lloyd import check_judges_nobody, lloyd_merge
 from flareclust.core.clusterers import weighted_kmeans
-from flareclust.core.lloyd import lloyd
+from flareclust.core.lloyd import assign, lloyd
+from flareclust.core.robust import Heard, check_rule, hear, typical_totals
 from flareclust.core.scores import stack, unstack
 from flareclust.core.seeds import farthest_first
 from flareclust.errors import UserError
-from flareclust.executors.base import SCORE
+from flareclust.executors.base import CLUSTER, SCORE
 from flareclust.executors.feca import LocalClusters, empirical_radii, remove_one_fit_many
 from flareclust.executors.lloyd import UPDATE
 from flareclust.executors.portfolio import PortfolioExecutor
@@ -37,12 +41,16 @@ Member = Callable[[Sequence[Message], int, int, np.random.Generator], FloatArray
 #: Most rows that `by_sampled` makes up for one local cluster.
 MADE_UP = 40
 
+#: With `robust`, how many times as wide as the median cluster a site may say that one is.
+WIDE = 4.0
+
 
 class PortfolioAggregator(ClusteringAggregator):
     """The server of the portfolio.
 
     Kept on the server: the `candidates` (t, d) with the member each belongs to, `candidate` (t,), and the
-    `candidate_inertia` (c,) of each, in the order of `members`.
+    `candidate_inertia` (c,) of each, in the order of `members`. With `robust` also `kept` (c,), which of the descriptions
+    received were believed, and `left_out`, the names of the sites that were not, which have no say in the choice.
 
     Args:
         k: number of clusters.
@@ -50,10 +58,14 @@ class PortfolioAggregator(ClusteringAggregator):
         members: names of the merges that compete; None for all.
         restarts: starts of the members that run k-means.
         polish: rounds of Lloyd's algorithm after the choice.
+        robust: "none", or how sites that may lie are joined: "trimmed" or "median".
+        trim: share of the sites that a trimmed mean leaves out at each end.
+        cap: most times the median site's total that one site's rows may count; None for no cap, and 1 with `robust`.
     """
 
     reply = PortfolioExecutor.reply
     steps = PortfolioExecutor.steps
+    summed = PortfolioExecutor.summed
 
     def __init__(
         self,
@@ -62,27 +74,40 @@ class PortfolioAggregator(ClusteringAggregator):
         members: Sequence[str] | None = None,
         restarts: int = 20,
         polish: int = 0,
+        robust: str = "none",
+        trim: float = 0.2,
+        cap: float | None = None,
     ) -> None:
         super().__init__(k, seed)
         self.members = check_members(members)
         self.restarts = check_int("restarts", restarts, least=1)
         self.polish = check_int("polish", polish, least=0)
+        self._rule = check_rule(robust, trim, cap)
+        self.robust, self.trim, self.cap = self._rule.robust, self._rule.trim, cap
+
+    def secured(self) -> "PortfolioAggregator":
+        """Return this aggregator, for which totals do as well as single sites' sums, unless it is to judge sites."""
+        check_judges_nobody(self._rule)
+        return self
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Propose solutions, choose the best, polish it, and see whether that helped."""
-        if round_.step == UPDATE:
-            return self._polished(round_, list(replies.values()))
-        if round_.step == SCORE:
-            return self._chosen(round_, list(replies.values()))
-        uploads = list(replies.values())
+        if round_.step != CLUSTER:
+            out = round_.record.get("left_out", ())
+            told = [reply for site, reply in replies.items() if site not in out] or list(replies.values())
+            return self._polished(round_, told) if round_.step == UPDATE else self._chosen(round_, told)
+        sent, site = gathered(replies.values())
+        heard = hear(sent["centroids"], sent["counts"], site, self.k, self._rule)
+        uploads = believed(list(replies.values()), sent, heard)
         solutions = [MEMBERS[member](uploads, self.k, self.restarts, rng) for member in self.members]
-        sent, site = gathered(uploads)
-        diagnostics = {"received": float(len(site))}
-        record = {**{f"received_{name}": value for name, value in sent.items()}, "received_site": site}
+        solutions = [_centered(s, heard, member) for s, member in zip(solutions, self.members, strict=True)]
+        numbers, judged = heard.told(replies)
+        diagnostics = {"received": float(len(site)), **numbers}
+        record = {**{f"received_{name}": value for name, value in sent.items()}, "received_site": site, **judged}
         return Round(stack(solutions), False, diagnostics, record, SCORE)
 
     def _chosen(self, round_: Round, replies: Sequence[Message]) -> Round:
-        inertia = np.sum([reply["sse"] for reply in replies], axis=0)
+        inertia = typical_totals(replies, ["sse"], self._rule)["sse"]
         rows = int(np.sum([reply["rows"] for reply in replies]))
         polished = round_.index > 1  # then the two are where polishing started and where it ended
         best = int(np.argmax(inertia <= inertia.min() * (1 + 1e-12)))  # the first of those equal to rounding
@@ -102,7 +127,7 @@ class PortfolioAggregator(ClusteringAggregator):
 
     def _polished(self, round_: Round, replies: Sequence[Message]) -> Round:
         before = round_.task["centroids"]
-        moved = lloyd_merge(before, replies)
+        moved = lloyd_merge(before, replies, self._rule)
         start = round_.record.get("polish_start", before)
         record = {**round_.record, "polish_start": start}
         if round_.index < 1 + self.polish:
@@ -126,6 +151,29 @@ def check_members(members: object) -> list[str]:
     if len(set(names)) < len(names):
         raise UserError(f"members must be a list of different names, got {', '.join(names)}")
     return names
+
+
+def believed(uploads: Sequence[Message], sent: Message, heard: Heard) -> Sequence[Message]:
+    """Return what the members get of the uploads: the descriptions that are believed, by site, with capped counts.
+
+    Sums of squares per row and radii above `WIDE` times the median of all are brought down to that.
+    """
+    if heard.weights is sent["counts"] and heard.kept.all() and not heard.rule.active:
+        return uploads
+    kept = {name: value[heard.kept] for name, value in sent.items()}
+    if heard.rule.active:
+        variance = kept["sse"] / np.maximum(kept["counts"], 1)
+        kept["sse"] = np.minimum(variance, WIDE**2 * np.median(variance)) * heard.weights
+        kept["radii"] = np.minimum(kept["radii"], WIDE * np.median(kept["radii"]))
+    else:
+        kept["sse"] = kept["sse"] / np.maximum(kept["counts"], 1) * heard.weights
+    kept["counts"] = heard.weights
+    return [{name: value[heard.site == i] for name, value in kept.items()} for i in np.unique(heard.site)]
+
+
+def _centered(solution: FloatArray, heard: Heard, member: str) -> FloatArray:
+    """Return a member's centroids, put at the centers of the centroids nearest to each; not those of made-up rows."""
+    return solution if member == "sampled" else heard.centers(solution, assign(heard.points, solution)[0])
 
 
 def by_feca(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:

@@ -33,6 +33,7 @@ from flareclust.core.masked import PHIS
 from flareclust.core.masked import merge as merge_centroids
 from flareclust.core.proxies import proxy_size, sample_dirichlet, sample_gaussian
 from flareclust.errors import JobFailed, UserError
+from flareclust.executors.base import DESCRIBE
 from flareclust.executors.kfed import site_number
 from flareclust.executors.proxy import ProxyExecutor
 from flareclust.typing import FloatArray, IntArray, Message
@@ -59,6 +60,7 @@ class ProxyAggregator(DescribedAggregator):
         w: power of the distance in the force of attraction, above 1.
         choose_k: whether the number of clusters is chosen by the silhouette of the proxy points.
         phi: the distance: "euclidean" or "cosine".
+        k_local: as the sites', which may have more clusters than k: the most that one may send.
     """
 
     reply = ProxyExecutor.reply
@@ -71,11 +73,21 @@ class ProxyAggregator(DescribedAggregator):
         w: float = 2.0,
         choose_k: bool = False,
         phi: str = "euclidean",
+        k_local: int | str | dict[str, int | str] | None = None,
     ) -> None:
         super().__init__(k, seed, standardize)
         self.w = check_w(w)
         self.choose_k = check_bool("choose_k", choose_k)
         self.phi = check_choice("phi", phi, PHIS)
+        self.k_local = k_local
+
+    def limits(self, round_: Round) -> dict[str, int]:
+        """Return the most entries that a reply can have."""
+        if round_.step == DESCRIBE:
+            return super().limits(round_)
+        said = self.k_local.values() if isinstance(self.k_local, dict) else [self.k_local]
+        most = max([self.k, *(number for number in said if isinstance(number, int))])
+        return {**super().limits(round_), "k": most, "a": most, "b": most}
 
     def merge_described(
         self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator

@@ -2,14 +2,21 @@
 
 RELIABILITY_RECORDS=records.json python -m pytest -m slow tests/federation
 python docs/reliability.py records.json
+
+The section on lying sites (reliability_lying.py) is made of docs/lying_sites.json, which benchmarks/lying_sites.py writes.
 """
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from reliability_lying import lying_sites
 
 PAGE = Path(__file__).resolve().parent / "reliability.md"
 RECORDS = PAGE.with_suffix(".json")
+LYING_SITES = PAGE.with_name("lying_sites.json")
 
 #: The faults by section, in the order of the page: each must have a record, and no other may.
 SECTIONS = {
@@ -26,8 +33,34 @@ SECTIONS = {
         "below the quorum",
     ),
     "A site is set up wrongly": ("wrong version", "not allowed", "clock a day ahead", "clock a day behind"),
+    "A site sends what it should not": (
+        "too many centroids",
+        "absurd count",
+        "huge coordinates",
+        "NaN",
+        "gigabyte",
+        "many objects",
+        "unknown object",
+        "references",
+        "replayed round",
+        "escapes",
+    ),
     "The server fails": ("server crash", "server crash under a flow", "killed while writing"),
     "Somebody may not": ("user not authorised", "foreign kit", "class not listed", "altered job"),
+}
+
+#: What is said below a section's table.
+REMARKS = {
+    "A site sends what it should not": """
+What the server takes from a site, whatever the algorithm; each refusal names the site and leaves the others alone:
+
+- at most k centroids (or what the algorithm's `limits` say), a million columns, counts that add up to 2^46, finite values within 1e140;
+- one message of at most 64 MiB. `streaming_max_blob_size` in `local/comm_config.json` of the server's kit (bytes) allows more or less; it then holds for all messages that the server receives;
+- a reply to the step and round that were asked. What comes after a round has ended is not used;
+- 400 characters of a reason, without those that a terminal obeys. No text about a bad reply holds its values.
+
+How, what NVFlare alone does, and what remains: [ADR 0012](adr/0012-intake.md).
+"""
 }
 
 INTRODUCTION = """# What happens when something fails
@@ -70,8 +103,8 @@ SETTINGS = {
 }
 
 
-def page(records: list[dict[str, object]]) -> str:
-    """Return the text of the page.
+def page(records: list[dict[str, object]], lying: Mapping[str, Any]) -> str:
+    """Return the text of the page from the records of the fault tests and what was measured of lying sites.
 
     Raises:
         ValueError: a fault has no record, a record is of no known fault, or the records are of different networks.
@@ -89,7 +122,8 @@ def page(records: list[dict[str, object]]) -> str:
             f"\n## {section}\n\n| fault | what happened | what the user reads | seconds |\n|---|---|---|---|\n"
         )
         parts += [_line(by_fault[fault]) for fault in faults]
-    return "".join(parts) + CLOSING
+        parts.append(REMARKS.get(section, ""))
+    return "".join(parts) + lying_sites(lying) + CLOSING
 
 
 def _line(record: dict[str, object]) -> str:
@@ -103,7 +137,7 @@ if __name__ == "__main__":
         sys.exit("usage: python docs/reliability.py [RECORDS]")
     found = json.loads(Path(sys.argv[1] if len(sys.argv) == 2 else RECORDS).read_text())
     try:
-        text = page(found)
+        text = page(found, json.loads(LYING_SITES.read_text()))
     except ValueError as error:
         sys.exit(f"error: {error}")
     RECORDS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")

@@ -15,21 +15,28 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.cell import Cell
 
 from flareclust.core import kernels
-from flareclust.core.assessment import TOTALS, assessment_sums
+from flareclust.core.assessment import TOTALS, assessment_sums, without_small
+from flareclust.core.disclosure import noting_small
 from flareclust.core.lloyd import assign
-from flareclust.core.scores import score_sums
+from flareclust.core.scores import scaled, score_sums
 from flareclust.errors import Aborted, BadMessage, Refusal
 from flareclust.labels import keep_labels
 from flareclust.message import LARGEST, SECONDS, Schema, counts, real
+from flareclust.privacy.at_site import SiteSums
+from flareclust.privacy.masking import KEY, KeyTable
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_terms import SiteTerms
+from flareclust.privacy.rounding import factor, rounded_reply
+from flareclust.privacy.site_file import terms_of
+from flareclust.privacy.site_terms import MADE_UNDER, QUESTION, SiteTerms
 from flareclust.seeding import stream
 from flareclust.sites import SiteData
 from flareclust.tables import Table
@@ -47,8 +54,18 @@ log = logging.getLogger(__name__)
 #: comes first in algorithms for sites with different columns (`flareclust.executors.described`).
 DESCRIBE, CLUSTER, SCORE, ASSESS, PLACE = "describe", "cluster", "score", "assess", "place"
 
-#: Keys of the meta of a refusal and of a task. A reply's numbers never travel there, where sites' filters do not look.
-REFUSED, ROUND, NEEDS = "refused", "round", "needs"
+#: What jobs with secure sums ask first: a public key of every site.
+KEYS = "keys"
+
+#: What is asked between the description of the columns and the rounds, with secure sums: what means and variances need.
+MOMENTS = "moments"
+
+#: The steps that are no rounds.
+BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS)
+
+#: Keys of the meta of a refusal, of a task and of a reply, which says what it answers. A reply's numbers never travel
+#: there, where sites' filters do not look.
+REFUSED, ROUND, STEP, NEEDS = "refused", "round", "step", "needs"
 
 #: Where a site keeps what went wrong in its own words, in the job's folder.
 TRACEBACK_FILE = "flareclust_error.txt"
@@ -75,6 +92,7 @@ class Task:
         arrays: what the server sends along; empty in round 0 unless the algorithm starts otherwise.
         site: the name of the site that is asked.
         terms: what the site grants the job under differential privacy; None where it has no such terms.
+        secure: whether the site's sums leave it masked in this job.
     """
 
     step: str
@@ -82,6 +100,7 @@ class Task:
     arrays: Message
     site: str
     terms: "Terms | None" = field(default=None, compare=False)
+    secure: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -113,6 +132,12 @@ class ClusteringExecutor(Executor, ABC):
     #: The same for every further step of the algorithm's rounds. Of `SCORE` the base class computes what the schema asks for.
     steps: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
 
+    #: The steps whose replies are sums over rows (`flareclust.privacy.totals`), which can leave the site masked.
+    summed: ClassVar[frozenset[str]] = frozenset({ASSESS})
+
+    #: What the site sends in further sums, which never leave it otherwise.
+    masked_only: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
+
     def __init__(self, k: int, seed: int = 0, min_count: int = 2) -> None:
         super().__init__()
         self.k = check_int("k", k, least=1)
@@ -120,6 +145,8 @@ class ClusteringExecutor(Executor, ABC):
         self.min_count = check_int("min_count", min_count, least=1)
         self.policy: Policy | None = None
         self._rows: tuple[SiteData, Table] | None = None
+        self._site: SiteTerms | None = None
+        self._sums = SiteSums()
 
     @abstractmethod
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
@@ -155,7 +182,7 @@ class ClusteringExecutor(Executor, ABC):
             Aborted: `aborted()` became true.
         """
         started = perf_counter()
-        schema = {ASSESS: ASSESSMENT, PLACE: PLACED}.get(task.step) or self.schema(task.step)
+        schema = {ASSESS: ASSESSMENT, PLACE: PLACED, KEYS: KEY}.get(task.step) or self.schema(task.step)
         table = data if isinstance(data, Table) else Table(data)
         table.check_unchanged()
         held = self if site is None else self.under(site.policy)
@@ -164,40 +191,74 @@ class ClusteringExecutor(Executor, ABC):
             raise Aborted(f"stopped before the step {task.step}")
         if site is not None and site.policy.dp is not None:
             task = replace(task, terms=_terms(site, table, task.site))
-        found = held.compute(task, table, aborted)
+        task, keys = held._without_keys(task)
+        with noting_small() as small:
+            found = held.compute(task, table, aborted)
         table.check_unchanged()
+        if extra := set(found.arrays) - set(schema.fields):  # a faulty algorithm could have named them by a value
+            raise BadMessage(f"made {len(extra)} arrays more than those that its schema has: {sorted(schema.fields)}")
         arrays = schema.pack(found.arrays)
-        return Answer({**arrays, SECONDS: np.array(perf_counter() - started)}, found.labels)
+        if site is not None and not held.private:
+            if small and site.policy.small == "refuse":
+                raise Refusal(
+                    f"has clusters of fewer rows than {held.min_count}, and then takes no part (its policy: small)"
+                )
+            arrays = rounded_reply(arrays, schema, site.policy.round_counts, held.min_count)
+        if keys is not None:
+            arrays = self._sums.hidden(task.site, (task.step, task.round, task.arrays), keys, schema, arrays)
+        # How long it took follows from the rows; under differential privacy that is not told either.
+        seconds = 0.0 if self.private else perf_counter() - started
+        return Answer({**arrays, SECONDS: np.array(seconds)}, found.labels)
 
     def under(self, policy: Policy) -> "ClusteringExecutor":
         """Return this executor as a site with a policy lets it answer: clusters below the policy's floor stay.
 
         Raises:
-            Refusal: the policy asks for differential privacy, which the algorithm does not have.
+            Refusal: the job asks for rows as seeds, or the policy for differential privacy, which the algorithm does not
+                have.
         """
         if policy.dp is not None and not self.private:
             raise Refusal(
                 f"lets out differentially private numbers only, which {type(self).__name__} does not make; algorithms that "
                 "do have names that begin with dp-"
             )
+        if getattr(self, "seeds", None) == "rows":
+            raise Refusal('lets out no rows, as seeds="rows" would; take seeds="means" (its policy)')
         held = copy(self)
         held.min_count = max(self.min_count, policy.min_count)
         held.policy = policy
         return held
 
+    def _without_keys(self, task: Task) -> tuple[Task, KeyTable | None]:
+        """Return the task as algorithms see it, and the keys of the sites with whose sums its answer is added up."""
+        only = task.step in self.masked_only
+        always = only or (self.policy is not None and self.policy.secure_sums)
+        sums = only or task.step in self.summed
+        arrays, keys = self._sums.taken(task.site, task.step, task.arrays, sums=sums, always=always)
+        return replace(task, arrays=arrays, secure=self._sums.has_key(task.site)), keys
+
     def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
         """Do what a task asks for: the algorithm's own steps, scores, the assessment."""
         data = table.X
+        if task.step == KEYS:
+            return Answer(self._sums.key(task.site, data))
         self._check_task(task, data)
         if task.step in (ASSESS, PLACE):
             labels = self.labels(task, data, stream(self.seed, 0, task.site), aborted)
             if task.step == PLACE:
                 return Answer({"rows": np.array(len(labels))}, labels)
             sums = self.assess(task, data)
+            if self.policy is not None and not self.private:
+                sums = without_small(sums, self.min_count)
+                by = factor(sums["counts"], self.policy.round_counts, self.min_count)
+                sums |= {name: value * by for name, value in sums.items() if name != "counts"}
             return Answer(sums | {name: np.sum(sums[name]) for name in TOTALS}, labels)
         if task.step == SCORE:
             fields = self.schema(SCORE).fields
-            return Answer(score_sums(task.arrays, data, fields, self.min_count, aborted))
+            if self.policy is None:
+                return Answer(score_sums(task.arrays, data, fields, self.min_count, aborted))
+            told = score_sums(task.arrays, data, fields, self.min_count, aborted, join=True)
+            return Answer(scaled(task.arrays, told, self.policy.round_counts, self.min_count))
         return Answer(self.local(task, data, stream(self.seed, task.round, task.site), aborted))
 
     def assess(self, task: Task, data: FloatArray) -> Message:
@@ -216,9 +277,15 @@ class ClusteringExecutor(Executor, ABC):
     @classmethod
     def schema(cls, step: str) -> Schema:
         """Return what leaves the site in a step; raise BadMessage for one that the algorithm does not have."""
-        if step != CLUSTER and step not in cls.steps:
+        further = {**cls.steps, **cls.masked_only}
+        if step != CLUSTER and step not in further:
             raise BadMessage(f"was asked for the step {step!r}, which {cls.__name__} does not have")
-        return cls.reply if step == CLUSTER else cls.steps[step]
+        return cls.reply if step == CLUSTER else further[step]
+
+    @classmethod
+    def all_steps(cls) -> tuple[str, ...]:
+        """Return every step that sites may be asked for beside the assessment and the placing of late rows."""
+        return (*cls.first_steps, *cls.masked_only, CLUSTER, *cls.steps)
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise UserError where the settings name sites that the federation does not have; nothing unless overridden."""
@@ -231,7 +298,9 @@ class ClusteringExecutor(Executor, ABC):
             raise Refusal("has rows with NaN or infinite values; remove or impute them at the site")
         if max(-least, largest) > LARGEST:
             raise Refusal(f"has values beyond {LARGEST:g}, whose squares cannot be added up; rescale them at the site")
-        if task.step == ASSESS and len(data) < self.min_count:
+        if self.policy is not None and len(data) < self.policy.least_rows(private=self.private):
+            raise Refusal("has fewer rows than it must have to take part (its policy: min_rows, min_count)")
+        if task.step in (ASSESS, KEYS) and len(data) < self.min_count:
             raise Refusal(f"has fewer rows than min_count={self.min_count}, so sums over them would tell the rows")
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
@@ -250,30 +319,53 @@ class ClusteringExecutor(Executor, ABC):
 
     # ---- NVFlare ----
 
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Have NVFlare put the arrays of a reply into the reply itself, and not references that the server must follow."""
+        if event_type == EventType.START_RUN and isinstance(cell := fl_ctx.get_engine().get_cell(), Cell):
+            cell.update_fobs_context({"native": True})
+
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer an NVFlare task. Expected trouble travels as a refusal; tracebacks stay in the site's own file."""
         site = fl_ctx.get_identity_name()
         try:
             dxo = from_shareable(shareable)
+            if REFUSED in dxo.meta:  # by the site's own filter, whose words these are
+                return shareable
+            local = Path(fl_ctx.get_workspace().get_site_config_dir())
+            if self._rows is None:
+                self._site = terms_of(local, str(fl_ctx.get_job_id()), private=self.private)
+            if self._site is not None and fl_ctx.get_prop(QUESTION) is None:
+                raise Refusal("has a policy that is not in force; see flareclust site check there")
             _check_version(dxo.meta.get(NEEDS))
             task = Task(task_name, int(dxo.meta[ROUND]), dict(dxo.data), site)
             if self._rows is None:
-                said = SiteData.of(fl_ctx.get_workspace().get_site_config_dir(), site)
+                said = SiteData.of(local, site)
                 self._rows = said, said.table(scratch=_run_dir(fl_ctx))
             said, table = self._rows
-            answer = self.answer(task, table, lambda: bool(abort_signal.triggered))
+            if task_name == KEYS:
+                self._sums.is_at(Path(fl_ctx.get_workspace().get_startup_kit_dir()))
+            answer = self.answer(task, table, lambda: bool(abort_signal.triggered), self._site)
             if answer.labels is not None:
                 keep_labels(_run_dir(fl_ctx), said.labels, answer.labels, table.ids, said.id)
         except Aborted:
             return make_reply(ReturnCode.TASK_ABORTED)
         except (Refusal, BadMessage) as reason:
             log.warning("refused the task %s: %s", task_name, reason)
-            return _refuse(str(reason))
+            return self._stated(_refuse(str(reason)))
         except Exception as error:  # noqa: BLE001 - its text may hold data, and NVFlare streams logs to the server
             _keep_traceback(fl_ctx)
             log.warning("the task %s raised %s; traceback in %s", task_name, type(error).__name__, TRACEBACK_FILE)
-            return _refuse(f"raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}")
-        return DXO(DataKind.WEIGHTS, data=answer.arrays).to_shareable()
+            return self._stated(
+                _refuse(f"raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}")
+            )
+        answered = {STEP: task.step, ROUND: task.round}
+        return self._stated(DXO(DataKind.WEIGHTS, data=answer.arrays, meta=answered).to_shareable())
+
+    def _stated(self, reply: Shareable) -> Shareable:
+        """Return the reply with a header for the site's own filter, which takes it off: what policy it was made under."""
+        if self._site is not None:
+            reply.set_header(MADE_UNDER, self._site.statement(private=self.private))
+        return reply
 
 
 def _terms(site: SiteTerms, table: Table, name: str) -> "Terms":

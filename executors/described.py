@@ -6,6 +6,7 @@ columns. An entry that nobody knows is NaN in what the server sends; no site eve
 """
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -13,10 +14,12 @@ import numpy as np
 from flareclust.core.local import Sendable, without_remainder
 from flareclust.core.masked import nearest
 from flareclust.core.masked_assessment import masked_sums
-from flareclust.description import DESCRIPTION, describe, own_view
+from flareclust.description import DESCRIPTION, describe, moments, own_view
 from flareclust.errors import BadMessage, Refusal
-from flareclust.executors.base import DESCRIBE, Answer, ClusteringExecutor, Task
+from flareclust.executors.base import DESCRIBE, MOMENTS, Answer, ClusteringExecutor, Task
 from flareclust.message import Schema
+from flareclust.privacy.rounding import factor
+from flareclust.privacy.totals import GROUPS, rounded_spread
 from flareclust.tables import Table
 from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.validation import check_bool
@@ -37,6 +40,7 @@ class DescribedExecutor(ClusteringExecutor):
     """
 
     first_steps = (DESCRIBE,)
+    masked_only = MappingProxyType({MOMENTS: GROUPS})
 
     #: The distance by which rows find their centroid, for algorithms that have several.
     phi: str = "euclidean"
@@ -60,7 +64,13 @@ class DescribedExecutor(ClusteringExecutor):
     def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
         """Answer `describe`; else show the algorithm its view of the rows and of what the server sent."""
         if task.step == DESCRIBE:
-            return Answer(describe(table, sums=self._told_sums, min_count=self.min_count))
+            told = describe(table, sums=self._told_sums and not task.secure, min_count=self.min_count)
+            if self.policy is not None:  # so that mean squares stay what they are
+                told["m2"] = told["m2"] * factor(told["rows"], self.policy.round_counts, self.min_count)
+            return Answer(told)
+        if task.step == MOMENTS:
+            told = moments(table, task.arrays["columns"], self.min_count)
+            return Answer(rounded_spread(told, self.policy, self.min_count))
         if "columns" not in task.arrays:  # a federation that was not described: all sites have the same columns
             return super().compute(task, table, aborted)
         X, has = self.shown(table, task.arrays)

@@ -24,13 +24,13 @@ from types import MappingProxyType
 import numpy as np
 
 from flareclust.core import fuzzy
-from flareclust.core.disclosure import describable, nothing_to_send
+from flareclust.core.disclosure import describable, note_small, nothing_to_send
 from flareclust.core.fuzzy import FuzzyClustering, check_fuzzifier, fuzzy_cmeans
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.rounds import check_start, check_tol
 from flareclust.errors import Aborted, Refusal
 from flareclust.executors.base import ClusteringExecutor, Task
-from flareclust.message import Schema, counts, index, real
+from flareclust.message import Schema, counts, index, weights
 from flareclust.typing import AbortCheck, BoolArray, FloatArray, Message
 from flareclust.validation import check_choice, check_int
 
@@ -60,9 +60,7 @@ class FFCMExecutor(ClusteringExecutor):
     """
 
     reply = Schema(centroids="k d", counts=counts("k"))
-    steps = MappingProxyType(
-        {FUZZY: Schema(centroids="k d", support=real("k", least=0), cluster=index("k", below="K"))}
-    )
+    steps = MappingProxyType({FUZZY: Schema(centroids="k d", support=weights("k"), cluster=index("k", below="K"))})
 
     def __init__(
         self,
@@ -134,5 +132,6 @@ def describable_centroids(data: FloatArray, found: FuzzyClustering, fuzzifier: f
         heaviest = weights.argmax()
         others = weights[(data != data[heaviest]).any(axis=1)].sum()
         enough = min(others, weights.sum() / min_count) >= _ALMOST * weights[heaviest]
+        note_small(np.array([min_count if enough else 1]), min_count)
         mask[c] = enough and describable(data, everything, found.centroids[c : c + 1], min_count)[0]
     return mask

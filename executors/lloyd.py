@@ -14,21 +14,29 @@ Readings and deviations:
 4. The start: unless the server has one of its own, each site draws k seeds by greedy k-means++ and sends the means of
    their cells (the rows nearest to each), or with `seeds="rows"` the seeds themselves, which are rows. A site with
    fewer than `min_count` rows per seed draws fewer.
+5. With secure sums no seeds are sent. The start is made from totals (`flareclust.core.splitting`), for which sites also
+   sum up squared deviations by cluster and column, masked as all else.
 """
 
 from types import MappingProxyType
 
 import numpy as np
 
-from flareclust.core.lloyd import member_statistics
+from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.core.lloyd import member_statistics, sums_by_label
 from flareclust.core.local import Seeds, check_seeds, lloyd_update, seed_cells
-from flareclust.executors.base import ClusteringExecutor, Task
+from flareclust.executors.base import ASSESS, ClusteringExecutor, Task
 from flareclust.message import Schema, counts, index, real
+from flareclust.privacy.totals import GROUPS, rounded_spread
 from flareclust.typing import AbortCheck, FloatArray, Message
 
 #: The step of one update: which centroids (`cluster`) have rows here, with their means and numbers, and the inertia of
 #: these rows about the centroids that were sent.
 UPDATE = "update"
+
+#: The step of a start from totals, with secure sums only: as an update, and the squared deviations of each cluster. All
+#: rows are one cluster where no centroids are sent.
+SPREAD = "spread"
 
 
 class LloydExecutor(ClusteringExecutor):
@@ -53,6 +61,8 @@ class LloydExecutor(ClusteringExecutor):
             )
         }
     )
+    summed = frozenset({UPDATE, ASSESS})
+    masked_only = MappingProxyType({SPREAD: GROUPS})
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means") -> None:
         super().__init__(k, seed, min_count)
@@ -62,6 +72,9 @@ class LloydExecutor(ClusteringExecutor):
         """Draw seeds, or compute the site's part of one update."""
         if task.step == UPDATE:
             return update(data, task.arrays["centroids"], self.min_count)
+        if task.step == SPREAD:
+            told = spread(data, task.arrays.get("centroids", data[:1]), max(self.min_count, LEAST_ROWS))
+            return rounded_spread(told, self.policy, self.min_count)
         drawn = seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
         return {"centroids": drawn.centroids}
 
@@ -75,3 +88,20 @@ def update(data: FloatArray, centroids: FloatArray, min_count: int) -> Message:
     sent = np.append(moved.source, -1)[moved.labels]
     sse = member_statistics(data, sent, centroids).sse
     return {"centroids": moved.centroids, "counts": moved.counts, "cluster": moved.source, "inertia": sse.sum()}
+
+
+def spread(data: FloatArray, centroids: FloatArray, min_count: int) -> Message:
+    """Return the means of the rows (n, d) nearest to each of centroids (k, d), and the squared deviations from them.
+
+    Of fewer than `min_count` rows nothing is told.
+    """
+    if len(data) < min_count:
+        data = data[:0]
+        return {"cluster": np.arange(0), "counts": np.arange(0), "centroids": data, "m2": data}
+    found = lloyd_update(data, centroids, min_count)
+    member = found.labels >= 0
+    own, c = found.labels[member], len(found.counts)
+    m2 = np.empty_like(found.centroids)
+    for j in range(data.shape[1]):
+        m2[:, j] = sums_by_label(own, (data[member, j] - found.centroids[own, j]) ** 2, c)
+    return {"cluster": found.source, "counts": found.counts, "centroids": found.centroids, "m2": m2}

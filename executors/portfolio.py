@@ -19,7 +19,7 @@ import numpy as np
 from flareclust.core.disclosure import along_one_column
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, local_clusters
-from flareclust.executors.base import SCORE, ClusteringExecutor, Task
+from flareclust.executors.base import ASSESS, SCORE, ClusteringExecutor, Task
 from flareclust.executors.feca import coarse
 from flareclust.executors.lloyd import UPDATE
 from flareclust.message import Schema, counts, index, real
@@ -46,6 +46,7 @@ class PortfolioExecutor(ClusteringExecutor):
             ),
         }
     )
+    summed = frozenset({UPDATE, SCORE, ASSESS})
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, n_init: int = 10) -> None:
         super().__init__(k, seed, min_count)

@@ -37,7 +37,7 @@ from flareclust.errors import Aborted, BadMessage, Refusal, UserError
 from flareclust.executors.base import Task
 from flareclust.executors.kfed import site_number
 from flareclust.executors.local_clusters import LocalClustersExecutor
-from flareclust.message import Schema, counts, real
+from flareclust.message import Schema, counts, real, whole
 from flareclust.typing import AbortCheck, Array, FloatArray, IntArray, Message
 from flareclust.validation import check_bool, check_choice, check_int
 
@@ -70,16 +70,21 @@ class PDF(NamedTuple):
 class _Description(Schema):
     """A schema that also compares its arrays, so that a site whose reply contradicts itself is refused by its name."""
 
-    def check(self, message: Mapping[str, Array], sizes: Mapping[str, int] | None = None) -> dict[str, int]:
+    def check(
+        self,
+        message: Mapping[str, Array],
+        sizes: Mapping[str, int] | None = None,
+        limits: Mapping[str, int] | None = None,
+    ) -> dict[str, int]:
         """Check as a schema does, and that there is a description for each of at least one cluster."""
-        found = super().check(message, sizes)
+        found = super().check(message, sizes, limits)
         ranks, k = message["ranks"], found["k"]
         if not k:
             raise BadMessage("centroids: expected those of at least one cluster")
         if found["a"] not in (0, k) or found["b"] not in (0, k):
             raise BadMessage("concentration, low: expected an entry for every cluster, or none")
-        if (ranks > found["f"]).any() or ranks.sum() != found["f"]:
-            raise BadMessage("factors: expected as many rows as ranks add up to")
+        if (ranks > min(found["d"], found["f"])).any() or ranks.sum() != found["f"]:
+            raise BadMessage("factors: expected as many rows as ranks add up to, and at most d for a cluster")
         if (message["low"] > message["high"]).any():
             raise BadMessage("low: holds values above those of high")
         shares = message["centroids"][message["concentration"] > 0] if found["a"] else message["centroids"][:0]
@@ -117,7 +122,7 @@ class ProxyExecutor(LocalClustersExecutor):
         centroids="k d",
         counts=counts("k", least=1),
         factors="f d",
-        ranks=counts("k"),
+        ranks=whole("k"),
         concentration=real("a", least=0),
         low="b d",
         high="b d",

@@ -3,13 +3,13 @@
     from flareclust.checks import check_algorithm
     check_algorithm(my_algorithm)          # an Algorithm, as in the registry
 
-`ALWAYS` hold for every federated algorithm; those of `PROMISES` for the algorithms that name them in their registry
+`ALWAYS` hold for every federated algorithm, but for some that noise breaks on purpose (`NOT_OF_PRIVATE`); those of `PROMISES` for the algorithms that name them in their registry
 line. A check raises `PromiseBroken`, which says what was promised and what happened.
 """
 
 from collections.abc import Callable, Iterator
 
-from flareclust.checks_always import ALWAYS
+from flareclust.checks_always import ALWAYS, NOT_OF_PRIVATE
 from flareclust.checks_promises import PROMISES
 from flareclust.checks_tools import PromiseBroken, blobs, iid_sites
 from flareclust.registry import Algorithm
@@ -27,7 +27,8 @@ def checks_for(algorithm: Algorithm) -> Iterator[tuple[str, Callable[[Algorithm]
     """Yield the name and the function of every check that applies to an algorithm."""
     if not algorithm.federated:
         return
-    yield from ((check.__name__.removeprefix("check_"), check) for check in ALWAYS)
+    left_out = NOT_OF_PRIVATE if algorithm.executor_class().private else ()
+    yield from ((check.__name__.removeprefix("check_"), check) for check in ALWAYS if check not in left_out)
     for promise in sorted(algorithm.promises):
         if promise not in PROMISES:
             raise PromiseBroken(f"{algorithm.name} promises {promise!r}, which no check knows: {sorted(PROMISES)}")

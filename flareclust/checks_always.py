@@ -1,12 +1,14 @@
 """The promises of all federated algorithms."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import signature
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from flareclust.aggregators.base import Round, expected_sizes
+from flareclust.checks_policy import check_policies_hold
 from flareclust.checks_tools import PromiseBroken, ensure, exchanges, iid_sites, run
 from flareclust.errors import Aborted
 from flareclust.executors.base import CLUSTER, SCORE, Task
@@ -15,7 +17,7 @@ from flareclust.metrics import pooled_label_free
 from flareclust.registry import Algorithm
 from flareclust.replies import SiteReply, accept
 from flareclust.seeding import stream
-from flareclust.typing import FloatArray, Message
+from flareclust.typing import Array, FloatArray, Message
 
 
 def check_arguments_survive(algorithm: Algorithm) -> None:
@@ -74,12 +76,14 @@ def check_nothing_sent_is_a_row(algorithm: Algorithm) -> None:
     rng = np.random.default_rng(5)
     blocks = [rng.integers(0, 4, (60, 2)), rng.normal(20, 5, (60, 2)), np.full((9, 2), -30.0), 90 * np.eye(2)]
     rows = np.concatenate(blocks)
-    many = {name: n for name, n in {"rounds": 10, "polish": 3}.items() if name in algorithm.parameters()}
+    many: dict[str, Any] = {
+        name: n for name, n in {"rounds": 10, "polish": 3}.items() if name in algorithm.parameters()
+    }
     for k in (3, 8, 14):
         _ensure_no_row(algorithm, {"site-1": rows, "site-2": rows[::2] + 0.25}, k, **many)
 
 
-def _ensure_no_row(algorithm: Algorithm, sites: Mapping[str, FloatArray], k: int, **params: int) -> None:
+def _ensure_no_row(algorithm: Algorithm, sites: Mapping[str, FloatArray], k: int, **params: Any) -> None:
     """Ensure that no vector sent in any step is a row of the site that sends it."""
     for task, arrays in exchanges(algorithm, sites, k=k, **params):
         rows = sites[task.site]
@@ -153,6 +157,34 @@ def _mutants(good: Message) -> Iterator[tuple[str, Any]]:
         yield name, good | {name: np.full(value.shape, 1e200)}
 
 
+def check_too_many_entries_are_refused(algorithm: Algorithm) -> None:
+    """Every axis of a reply is bounded, and a reply of more entries is refused by the site's name."""
+    sites, _ = iid_sites(m=2)
+    _, aggregator = algorithm.build(4)
+    sent = exchanges(algorithm, sites, k=4)
+    good = {task.step: (task, arrays) for task, arrays in sent if all(array.size for array in arrays.values())}
+    for step, (task, arrays) in good.items():
+        schema, now = aggregator.schema(step), Round(task.arrays, step=step)
+        sizes, limits = expected_sizes(now), aggregator.limits(now)
+        for axis in {axis for field in schema.fields.values() for axis in field.axes} - set(sizes):
+            if axis not in limits:  # then what the reply says elsewhere must bound it
+                limits = {**limits, axis: 10**6}
+            mutant = {
+                name: _longer(arrays[name], [one == axis for one in field.axes], limits[axis] + 1)
+                for name, field in schema.fields.items()
+            }
+            answers = {"site-1": SiteReply(arrays), "site-2": SiteReply(mutant)}
+            replies, problems, _ = accept(schema, answers, list(answers), sizes, None, aggregator.limits(now))
+            named = list(replies) == ["site-1"] and list(problems) == ["site-2"]
+            ensure(named, algorithm, f"{limits[axis] + 1} entries along {axis} were not refused in step {step}")
+
+
+def _longer(value: Array, axes: Sequence[bool], size: int) -> Array:
+    """Return an array of zeros that has `size` entries along some axes, and is made without memory for them."""
+    shape = [size if long else length for length, long in zip(value.shape, axes, strict=True)]
+    return np.zeros(shape, value.dtype)
+
+
 def check_degenerate_sites(algorithm: Algorithm) -> None:
     """One row, repeated rows, a constant column, fewer rows than k: a defined reply or a refusal, and never NaN."""
     rng = np.random.default_rng(4)
@@ -220,8 +252,20 @@ ALWAYS: tuple[Callable[[Algorithm], None], ...] = (
     check_size_does_not_grow_with_rows,
     check_bad_site_is_left_out,
     check_bad_replies_are_named,
+    check_too_many_entries_are_refused,
     check_degenerate_sites,
     check_abort_stops,
     check_no_equations_for_a_row,
+    check_assessment_equals_pooled,
+    check_policies_hold,
+)
+
+#: Those that noise breaks, of algorithms under differential privacy: noise follows no seed, small clusters are hidden by it
+#: and not left out, and the assessment is near to the pooled values only. Their own promise is "differentially-private".
+NOT_OF_PRIVATE = (
+    check_same_seed_same_centroids,
+    check_nothing_sent_is_a_row,
+    check_small_clusters_stay,
+    check_bad_site_is_left_out,
     check_assessment_equals_pooled,
 )

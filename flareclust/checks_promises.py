@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 
 from flareclust.checks_partial import check_partial_features, check_recovers_partial
+from flareclust.checks_private import check_differentially_private
 from flareclust.checks_tools import PromiseBroken, blobs, ensure, iid_sites, run
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scores import unstack
@@ -138,4 +139,5 @@ PROMISES: Mapping[str, Callable[[Algorithm], None]] = {
     "never-worse": check_never_worse,
     "partial-features": check_partial_features,
     "recovers-partial": check_recovers_partial,
+    "differentially-private": check_differentially_private,
 }

@@ -7,17 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.inprocess import Held, answered, run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import BadMessage, JobFailed, Refusal
 from flareclust.executors.base import Task
 from flareclust.federation import run_federation
 from flareclust.message import SECONDS
 from flareclust.outcome import Outcome
+from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.registry import Algorithm
 from flareclust.replies import SiteReply
 from flareclust.tables import Rows, Table
-from flareclust.typing import FloatArray, Message, never
+from flareclust.typing import FloatArray, Message
 
 
 class PromiseBroken(AssertionError):
@@ -42,9 +43,17 @@ def iid_sites(m: int = 4, k: int = 4, d: int = 3, seed: int = 0) -> tuple[dict[s
     return {f"site-{i + 1}": rows[part] for i, part in enumerate(np.array_split(order, m))}, centers
 
 
+#: The policy of the sites of algorithms under differential privacy, which answer to nobody else.
+GRANTED = Policy(dp=DifferentialPrivacy(bounds=(-1000.0, 1000.0), epsilon=20.0, delta=1e-4, budget=20.0))
+
+
 def run(algorithm: Algorithm, sites: Mapping[str, Rows], k: int, seed: int = 0, **params: Any) -> Outcome:
     """Run a federation in-process."""
-    return run_inprocess(algorithm, params, sites, JobOptions(k=k, seed=seed))
+    return run_inprocess(algorithm, params, sites, JobOptions(k=k, seed=seed), policy=_needed(algorithm))
+
+
+def _needed(algorithm: Algorithm) -> Policy | None:
+    return GRANTED if algorithm.executor_class().private else None
 
 
 class Exchange(NamedTuple):
@@ -55,27 +64,50 @@ class Exchange(NamedTuple):
 
 
 def exchanges(
-    algorithm: Algorithm, sites: Mapping[str, FloatArray | Table], k: int, seed: int = 0, **params: Any
+    algorithm: Algorithm,
+    sites: Mapping[str, FloatArray | Table],
+    k: int,
+    seed: int = 0,
+    policy: Policy | None = None,
+    *,
+    assess: bool = False,
+    refused: dict[str, list[str]] | None = None,
+    **params: Any,
 ) -> list[Exchange]:
-    """Run a federation without its assessment and return everything that left a site; none where it could not run."""
+    """Run a federation and return everything that left a site; none where it could not run.
+
+    Args:
+        algorithm: a line of the registry.
+        sites: rows by site.
+        k: number of clusters.
+        seed: of the job.
+        policy: of every site; None for none, or for `GRANTED` where the algorithm needs one.
+        assess: whether the assessment is part of it.
+        refused: gets what each site answered instead, if anything.
+        **params: settings of the algorithm.
+    """
     executor, aggregator = algorithm.build(k, seed, params)
     seen: list[Exchange] = []
+    policy = policy or _needed(algorithm)
+    held = {} if policy is None else {site: Held.by(policy, algorithm) for site in sites}
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
         replies = {}
         for site in asked:
             task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
             try:
-                answer = executor.answer(task, sites[site], never)
+                answer = answered(executor, task, sites[site], held.get(site))
             except (Refusal, BadMessage) as reason:
                 replies[site] = SiteReply(problem=str(reason))
+                if refused is not None:
+                    refused.setdefault(site, []).append(str(reason))
                 continue
             seen.append(Exchange(task, {name: value for name, value in answer.arrays.items() if name != SECONDS}))
             replies[site] = SiteReply(answer.arrays)
         return replies
 
     with suppress(JobFailed):
-        run_federation(aggregator, ask, list(sites), assess=False)
+        run_federation(aggregator, ask, list(sites), assess=assess)
     return seen
 
 

@@ -34,9 +34,9 @@ def parse_k(k: object) -> tuple[int | None, tuple[int, int] | None]:
     if isinstance(k, tuple | list | range):
         raise UserError(f'k: expected a whole number or a range such as "5..25", as text; got {k!r}')
     text = str(k).strip()
-    if re.fullmatch(r"-?\d+", text) and isinstance(k, str):
+    if re.fullmatch(r"-?\d{1,18}", text) and isinstance(k, str):
         return int(text), None
-    if not (found := re.fullmatch(r"(\d+)\.\.(\d+)", text)):
+    if not (found := re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", text)):
         raise UserError(f"k: expected a whole number or a range such as 5..25, got {k!r}")
     least, most = int(found[1]), int(found[2])
     if least > most:
@@ -69,6 +69,7 @@ def joined(choosing: Outcome, run: Outcome) -> Outcome:
         bytes_down=choosing.bytes_down + run.bytes_down,
         seconds_local=choosing.seconds_local + run.seconds_local,
         seconds_merge=choosing.seconds_merge + run.seconds_merge,
+        warnings=[*choosing.warnings, *run.warnings],
     )
 
 

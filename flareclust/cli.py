@@ -297,7 +297,7 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
             raise UserError(f"--set names {key!r} twice")
         try:
             settings[key] = json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # also numbers and brackets without an end
             settings[key] = PYTHON_WORDS.get(value, value)
     return settings
 

@@ -75,3 +75,52 @@ def site_allow(
         typer.echo(f"  {change}")
     for choice in chosen(local):
         typer.echo(f"  kept: {choice}")
+
+
+@site_app.command("policy")
+def site_policy(
+    kit: Kit,
+    file: Annotated[Path | None, typer.Argument(help="YAML or JSON with the policy's settings.")] = None,
+    min_rows: Annotated[int | None, typer.Option(help="With fewer rows the site takes no part.")] = None,
+    min_count: Annotated[int | None, typer.Option(help="Clusters of fewer rows never leave the site.")] = None,
+    small: Annotated[
+        str | None, typer.Option(help="Smaller clusters: drop (leave out) or refuse (take no part).")
+    ] = None,
+    round_counts: Annotated[int | None, typer.Option(help="Numbers of rows leave as multiples of this.")] = None,
+    max_centroids: Annotated[int | None, typer.Option(help="Most centroids in one message.")] = None,
+    max_rounds: Annotated[int | None, typer.Option(help="Most exchanges of one job.")] = None,
+    arrays: Annotated[
+        str | None, typer.Option(help="Arrays that may leave, with commas; else any of an algorithm.")
+    ] = None,
+    secure_sums: Annotated[
+        bool | None, typer.Option("--secure-sums/--no-secure-sums", help="Sums leave masked only.")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Differential privacy: the most that one job may spend.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="Of epsilon and budget; below 1 / number of rows.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="The most that all jobs together may spend, as an epsilon.")
+    ] = None,
+    bounds: Annotated[str | None, typer.Option(help="Low and high of all columns, with a comma.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Say what holds, and change nothing.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Let each job say what leaves the site.")] = False,
+) -> None:
+    """Hold all jobs to a policy of the site, from the next job on; without settings to the recommended one."""
+    from flareclust.cli_site_policy import DP_SETTINGS, change, print_policy
+    from flareclust.site_check import local_of
+
+    given: dict[str, object] = {
+        "min_rows": min_rows,
+        "min_count": min_count,
+        "small": small,
+        "round_counts": round_counts,
+        "max_centroids": max_centroids,
+        "max_rounds": max_rounds,
+        "arrays": arrays,
+        "secure_sums": secure_sums,
+    }
+    given |= dict(zip(DP_SETTINGS, (bounds, epsilon, delta, budget), strict=True))
+    local = local_of(kit)
+    change(local, file, {name: value for name, value in given.items() if value is not None}, show=show, remove=remove)
+    print_policy(local)

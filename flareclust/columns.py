@@ -234,6 +234,18 @@ def _with_sums(columns: Columns, replies: Mapping[str, Message]) -> Columns:
         m2[has] += reply["m2"][own] + step**2 * (rows[has] * n / (rows[has] + n))
         mean[has] += step * n / (rows[has] + n)
         rows[has] += n
+    return scaled(columns, rows, mean, m2)
+
+
+def scaled(columns: Columns, rows: FloatArray, mean: FloatArray, m2: FloatArray) -> Columns:
+    """Return the columns with mean and standard deviation, from the totals over all rows (D,), or raise JobFailed.
+
+    Args:
+        columns: who has which.
+        rows: behind each column.
+        mean: of each.
+        m2: squared deviations from it.
+    """
     if (unknown := np.flatnonzero(rows == 0)).size:
         lacking = ", ".join(columns.names[j] for j in unknown[:_SHOWN])
         holders = ", ".join(np.array(columns.sites)[columns.masks[:, unknown].any(axis=1)][:_SHOWN].tolist())

@@ -29,9 +29,11 @@ _SALT_WORD = "flareclust salt"
 class _Description(Schema):
     """A schema that also looks into the names, so that a site with a broken list of them is refused by its name."""
 
-    def check(self, message: Message, sizes: Mapping[str, int] | None = None) -> dict[str, int]:  # type: ignore[override]
+    def check(  # type: ignore[override]
+        self, message: Message, sizes: Mapping[str, int] | None = None, limits: Mapping[str, int] | None = None
+    ) -> dict[str, int]:
         """Check as a schema does, and that there is a name or a blank for every code."""
-        found = super().check(message, sizes)
+        found = super().check(message, sizes, limits)
         names = unpacked(message["names"])
         if len(names) != found["o"]:
             raise BadMessage("names: expected a name or null for every code")
@@ -91,6 +93,22 @@ def describe(table: Table, *, sums: bool, min_count: int) -> Message:
         "m2": m2,
         "salt": np.array(code(_SALT_WORD, table.salt)),
     }
+
+
+def moments(table: Table, columns: IntArray, min_count: int) -> Message:
+    """Return what `describe` tells of mean and variance, each column as a group: for masked sums only.
+
+    Args:
+        table: the site's rows.
+        columns: codes of the federation's columns (D,).
+        min_count: as for `describe`.
+    """
+    told = describe(table, sums=True, min_count=min_count)
+    where = places(columns, told["codes"])
+    has = np.flatnonzero(where >= 0) if len(told["mean"]) else np.empty(0, dtype=np.int64)
+    own = where[has]
+    counts = np.full(len(has), len(table))
+    return {"cluster": has, "counts": counts, "centroids": told["mean"][own, None], "m2": told["m2"][own, None]}
 
 
 def names_of(table: Table) -> tuple[str, ...]:

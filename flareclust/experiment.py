@@ -335,7 +335,7 @@ def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
 
 
 def _warnings(k: int, outcome: Outcome) -> list[str]:
-    warnings = [f"{site} {reason}" for site, reason in sorted(outcome.refused.items())]
+    warnings = [*(f"{site} {reason}" for site, reason in sorted(outcome.refused.items())), *outcome.warnings]
     if len(outcome.centroids) < k:
         warnings.append(f"{len(outcome.centroids)} centroids were found where k={k} were asked for")
     overlap = outcome.metrics.get("davies_bouldin")

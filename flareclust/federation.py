@@ -10,18 +10,25 @@ Rules:
 - Where sites disagree about the number of columns, the number that most of them have counts.
 - A site that was lost, with its process, its machine or its network, is not waited for; what it misses it does not get later.
 - The assessment asks every site that could still answer, and never makes a job fail.
+
+With secure sums (docs/secure-sums.md) all sites are asked for a key first. Where a step's replies are sums, sites mask them,
+and their total takes the place of their replies. From the first of these sums on the sites are the same until the end: one
+that drops out ends the job, or costs it the metrics where only the assessment is left.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
 
 from flareclust.aggregators.base import ClusteringAggregator, Round, expected_sizes
-from flareclust.errors import JobFailed
-from flareclust.executors.base import ASSESS, ASSESSMENT
-from flareclust.message import Schema, nbytes
+from flareclust.errors import JobFailed, UserError
+from flareclust.executors.base import ASSESS, ASSESSMENT, DESCRIBE, KEYS
+from flareclust.message import Schema, nbytes, plain
 from flareclust.outcome import Outcome
+from flareclust.privacy.at_server import ALL, ServerSums, of_other_width, unusable
+from flareclust.privacy.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED
 from flareclust.replies import SiteReply, accept
 from flareclust.typing import Message
 
@@ -30,6 +37,9 @@ Ask = Callable[[str, int, Message, Sequence[str]], Mapping[str, SiteReply]]
 
 #: What ends the reason of a site that took part in all rounds.
 IN_ASSESSMENT = "(in the assessment)"
+
+#: So many reasons are told in one message.
+_MOST_SENTENCES = 20
 
 #: Called with each record of rounds.jsonl as soon as it is known.
 OnRound = Callable[[Mapping[str, object]], None]
@@ -47,6 +57,7 @@ def run_federation(
     *,
     min_sites: int | None = None,
     assess: bool = True,
+    secure_sums: bool = False,
     on_round: OnRound = lambda record: None,
 ) -> Outcome:
     """Run clustering rounds until the aggregator is done, then the assessment.
@@ -57,16 +68,22 @@ def run_federation(
         sites: names of all sites of the job.
         min_sites: quorum of a round; None for more than half of the sites.
         assess: whether to ask for the label-free metrics and let the sites write their labels.
+        secure_sums: whether sites send sums masked, so that only their total is known here.
         on_round: gets a record per exchange.
 
     Raises:
+        UserError: secure sums with fewer than three sites, or with settings that need single sites' sums.
         JobFailed: a round stayed below its quorum, or no centroid could be found.
     """
-    course = _Course(ask, sorted(sites), quorum(len(sites), min_sites), on_round)
+    if secure_sums:
+        aggregator = aggregator.secured()
+    course = (_SecureCourse if secure_sums else _Course)(ask, sorted(sites), quorum(len(sites), min_sites), on_round)
+    course.agree(aggregator)
     round_ = aggregator.begin()
     merge_seconds = 0.0
     while not round_.done:
-        replies = course.cluster(aggregator.schema(round_.step), round_, aggregator.own_sizes(round_))
+        own_sizes, limits = aggregator.own_sizes(round_), aggregator.limits(round_)
+        replies = course.cluster(aggregator.schema(round_.step), round_, own_sizes, limits)
         step, index = round_.step, round_.index
         started = perf_counter()
         round_ = aggregator.advance(round_, replies)
@@ -84,6 +101,7 @@ def run_federation(
         bytes_down=course.bytes_down,
         seconds_local=course.seconds_local,
         seconds_merge=merge_seconds,
+        warnings=course.warnings(),
     )
 
 
@@ -100,16 +118,25 @@ class _Course:
         self.seconds_local = 0.0
         self._round_bytes = (0, 0)
 
-    def cluster(self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]]) -> dict[str, Message]:
-        replies = self._exchange(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes)
+    def agree(self, aggregator: ClusteringAggregator) -> None:
+        """Do what comes before the first exchange: nothing."""
+
+    def cluster(
+        self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
+    ) -> dict[str, Message]:
+        replies = self._exchange(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes, limits)
         self.active = [site for site in self.active if site in replies]
-        if len(replies) < self.needed:
+        self.check_quorum(len(replies), round_.index)
+        return replies
+
+    def check_quorum(self, taking_part: int, index: int) -> None:
+        """Raise JobFailed with all reasons where too few sites take part."""
+        if taking_part < self.needed:
             reasons = "; ".join(_told(self.refused))
             raise JobFailed(
-                f"round {round_.index}: {len(replies)} of {len(self.sites)} sites took part where at least "
+                f"round {index}: {taking_part} of {len(self.sites)} sites took part where at least "
                 f"{self.needed} are needed (min_sites). {reasons}"
             )
-        return replies
 
     def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
         able = [site for site in self.sites if site not in self.silent]
@@ -129,12 +156,13 @@ class _Course:
         sites: list[str],
         sizes: Mapping[str, int],
         own_sizes: Mapping[str, Mapping[str, int]] | None = None,
+        limits: Mapping[str, int] | None = None,
     ) -> dict[str, Message]:
         answers = self.ask(step, round_.index, round_.task, sites)
         up = sum(nbytes(answer.arrays) for answer in answers.values())
         down = nbytes(round_.task) * len(sites)
         self.bytes_up, self.bytes_down, self._round_bytes = self.bytes_up + up, self.bytes_down + down, (up, down)
-        replies, problems, slowest = accept(schema, answers, sites, sizes, own_sizes)
+        replies, problems, slowest = accept(schema, answers, sites, sizes, own_sizes, limits)
         self.seconds_local += slowest
         self.silent |= {site for site in sites if site not in answers or answers[site].lost}
         for site, problem in problems.items():
@@ -155,14 +183,103 @@ class _Course:
         self.records.append(dict(entry))
         self.on_round(entry)
 
+    def warnings(self) -> list[str]:
+        """Return what a user should know of a federation that has come to its end, a sentence each."""
+        return []
+
+
+class _SecureCourse(_Course):
+    """The same where sums arrive masked: one reply, their total, in place of those of the sites."""
+
+    def agree(self, aggregator: ClusteringAggregator) -> None:
+        """Ask all sites for their keys, and say no to those whose rows have other columns than most."""
+        if len(self.sites) < LEAST_SITES:
+            raise UserError(
+                f"secure_sums needs at least {LEAST_SITES} sites, got {len(self.sites)}: of two, each would know the other's sums"
+            )
+        self.needed = max(self.needed, LEAST_SITES)
+        self.summed = aggregator.summed | set(aggregator.masked_only)
+        self.unmasked: list[str] = []
+        self.unassessed = ""
+        first = aggregator.begin()
+        replies = super().cluster(KEY, Round(step=KEYS), {}, {"b": LONGEST_KEY})
+        problems = unusable(replies)
+        if first.step != DESCRIBE:
+            columns = first.task["centroids"].shape[1] if "centroids" in first.task else None
+            problems = {**of_other_width(replies, columns), **problems}
+        self.refused |= problems
+        self.active = [site for site in self.active if site not in problems]
+        self.check_quorum(len(self.active), 0)
+        self.sums = ServerSums({site: replies[site] for site in self.active})
+        self.record(KEYS, replies, 0, 0.0, {})
+
+    def cluster(
+        self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
+    ) -> dict[str, Message]:
+        if round_.step in self.summed:
+            total, missing = self._total(schema, round_.step, round_)
+            if total is not None:
+                return {ALL: total}
+            raise JobFailed(
+                f"round {round_.index}: {missing}. With secure sums a job ends where a site drops out, for the masks of the "
+                "others do not cancel without its own; submit it again when the site is back, or without the site"
+            )
+        if round_.step != DESCRIBE and round_.step not in self.unmasked:
+            self.unmasked.append(round_.step)
+        return super().cluster(schema, round_, own_sizes, limits)
+
+    def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
+        try:
+            total, self.unassessed = self._total(ASSESSMENT, ASSESS, round_)
+        except JobFailed as error:
+            total, self.unassessed = None, str(error)
+        if total is None:
+            return {}
+        metrics = aggregator.quality(round_, total)
+        self.record(ASSESS, {ALL: total}, round_.index, 0.0, {k: v for k, v in metrics.items() if v is not None})
+        return metrics
+
+    def _total(self, schema: Schema, step: str, round_: Round) -> tuple[Message | None, str]:
+        """Return the total of all sites' masked replies; None and who is missing where it cannot be known."""
+        self.sums.begin(self.active)
+        asked = replace(round_, task={**round_.task, **self.sums.table.sent()})
+        sizes = self.sums.sizes(schema, round_.task)
+        replies = self._exchange(MASKED, step, asked, self.sums.sites, sizes)
+        if missing := [site for site in self.sums.sites if site not in replies]:
+            return None, "; ".join(_told({site: self.refused[site] for site in missing}))
+        return self.sums.total(schema, round_.task, replies), ""
+
+    def record(
+        self, step: str, replies: Mapping[str, Message], index: int, seconds: float, numbers: Mapping[str, float]
+    ) -> None:
+        told: Mapping[str, Message] = {site: {} for site in self.sums.sites} if ALL in replies else replies
+        super().record(step, told, index, seconds, numbers)
+
+    def warnings(self) -> list[str]:
+        """Say what was not masked, and why there are no metrics."""
+        found = []
+        if self.unmasked:
+            found.append(
+                f"secure_sums masked what adds up over sites; what they sent in the steps {', '.join(self.unmasked)} does not, and "
+                "reached the server as it is, site by site"
+            )
+        if self.unassessed:
+            found.append(
+                f"there are no metrics, since the masked sums of all sites are needed for them: {self.unassessed}"
+            )
+        return found
+
 
 def _told(refused: Mapping[str, str]) -> list[str]:
-    """Return a sentence per site, or one for all where more than ten sites have the same reason."""
+    """Return a sentence per site, or one for all where more than ten sites have the same reason; at most twenty and a last one."""
+    by_reason: dict[str, list[str]] = {}
+    for site in sorted(refused):
+        by_reason.setdefault(refused[site], []).append(plain(site))
     sentences = []
-    for reason in sorted(set(refused.values()), key=lambda text: min(s for s, r in refused.items() if r == text)):
-        sites = sorted(site for site, own in refused.items() if own == reason)
+    for reason, sites in by_reason.items():  # in the order of the first site's name
         if len(sites) > 10:
             sentences.append(f"{sites[0]}, {sites[1]} and {len(sites) - 2} more sites: each {reason}")
         else:
             sentences += [f"{site} {reason}" for site in sites]
-    return sentences
+    rest = len(sentences) - _MOST_SENTENCES
+    return sentences if rest <= 0 else [*sentences[:_MOST_SENTENCES], f"and {rest} more reasons"]

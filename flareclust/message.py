@@ -7,6 +7,7 @@ symbol n (rows) does not exist here: nothing that leaves a site is as long as it
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
 
 import numpy as np
 
@@ -22,6 +23,12 @@ LARGEST = 1e140
 #: More rows than any site has; sums over all sites stay exact.
 MOST_ROWS = 2**46
 
+#: More columns than any table has.
+MOST_COLUMNS = 2**20
+
+#: The longest text about a message that is kept and told.
+LONGEST_TEXT = 400
+
 _KINDS = ("float64", "int64", "bool")
 
 
@@ -34,7 +41,8 @@ class Field:
         dtype: float64, int64 or bool.
         least: smallest allowed value, None for no bound.
         below: symbol of the size that all values must be below, where whoever checks knows it; "" for no such bound.
-        most: largest allowed value, None for no bound.
+        most: largest allowed value, and sum of all values, of an array that is nowhere negative; None for no bound.
+        rows: whether the values are numbers of rows, or weights that such could be found from; sites with a policy round them.
     """
 
     axes: tuple[str, ...]
@@ -42,6 +50,7 @@ class Field:
     least: float | None = None
     below: str = ""
     most: float | None = None
+    rows: bool = False
 
     def __post_init__(self) -> None:
         """Refuse types that NVFlare cannot carry between processes, and the axis of the rows."""
@@ -62,7 +71,12 @@ def real(axes: str, least: float | None = None) -> Field:
 
 def counts(axes: str, least: int = 0) -> Field:
     """Return an int64 field of numbers of rows: at or above `least`, and never negative."""
-    return Field(tuple(axes.split()), "int64", max(least, 0), most=MOST_ROWS)
+    return Field(tuple(axes.split()), "int64", max(least, 0), most=MOST_ROWS, rows=True)
+
+
+def weights(axes: str) -> Field:
+    """Return a float64 field >= 0 of weights that are added up over rows."""
+    return Field(tuple(axes.split()), "float64", 0, rows=True)
 
 
 def whole(axes: str) -> Field:
@@ -112,12 +126,18 @@ class Schema:
         self.check(packed)
         return packed
 
-    def check(self, message: Mapping[str, Array], sizes: Mapping[str, int] | None = None) -> dict[str, int]:
-        """Check keys, dtypes, axes, finiteness and bounds.
+    def check(
+        self,
+        message: Mapping[str, Array],
+        sizes: Mapping[str, int] | None = None,
+        limits: Mapping[str, int] | None = None,
+    ) -> dict[str, int]:
+        """Check keys, dtypes, axes, finiteness and bounds: the form of all arrays before the first value of any.
 
         Args:
             message: the arrays as they came.
             sizes: sizes of axis symbols that are already known, e.g. {"d": 2}.
+            limits: the most entries that the others may have, e.g. {"k": 15}.
 
         Returns:
             The size of every axis symbol.
@@ -127,15 +147,31 @@ class Schema:
         """
         expected, got = set(self.fields), set(message)
         if expected != got:
-            missing, extra = sorted(expected - got), sorted(got - expected, key=str)
-            raise BadMessage(f"expected the arrays {sorted(expected)}; missing {missing}, not expected {extra}")
+            missing, extra = sorted(expected - got), got - expected
+            raise BadMessage(f"expected the arrays {sorted(expected)}; missing {missing}, not expected {_some(extra)}")
         known = dict(sizes or {})
         for name, field in self.fields.items():
-            _check_field(name, field, message[name], known)
+            _check_form(name, field, message[name], known, limits or {})
+        for name, field in self.fields.items():
+            if message[name].size:
+                _check_values(name, field, message[name], known)
         return known
 
 
-def _check_field(name: str, field: Field, value: object, sizes: dict[str, int]) -> None:
+def plain(text: object) -> str:
+    """Return a text that others sent as one short line, in which a terminal finds nothing to obey."""
+    cut = text[:LONGEST_TEXT] if isinstance(text, str) else f"(a {type(text).__name__} instead of a text)"
+    return "".join(letter if letter.isprintable() else "?" for letter in cut)
+
+
+def _some(names: set[str]) -> str:
+    """Return three of the names that a message has too many, cut, so that many or long ones make no long text."""
+    first = [plain(name)[:40] for name in nsmallest(3, names, key=lambda name: plain(name)[:40])]
+    more = f" and {len(names) - len(first)} more" if len(names) > len(first) else ""
+    return f"{first}{more}"
+
+
+def _check_form(name: str, field: Field, value: object, sizes: dict[str, int], limits: Mapping[str, int]) -> None:
     if not isinstance(value, np.ndarray):
         raise BadMessage(f"{name}: expected an array, got {type(value).__name__}")
     if value.dtype != field.dtype:
@@ -143,17 +179,27 @@ def _check_field(name: str, field: Field, value: object, sizes: dict[str, int]) 
     if value.ndim != len(field.axes):
         raise BadMessage(f"{name}: expected the axes ({', '.join(field.axes)}), got shape {value.shape}")
     for axis, size in zip(field.axes, value.shape, strict=True):
-        if sizes.setdefault(axis, size) != size:
+        if sizes.get(axis, size) != size:
             raise BadMessage(f"{name}: axis {axis} has {size} entries where {sizes[axis]} were expected")
-    if field.dtype == "float64" and not np.isfinite(value).all():
+        if axis not in sizes and size > limits.get(axis, size):
+            raise BadMessage(f"{name}: axis {axis} has {size} entries where there can be at most {limits[axis]}")
+        sizes[axis] = size
+    if not value.flags.c_contiguous:
+        raise BadMessage(f"{name}: expected an array that is contiguous by rows")
+
+
+def _check_values(name: str, field: Field, value: Array, sizes: Mapping[str, int]) -> None:
+    """Check the values of an array that has some, by its least and largest: without a copy, and NaN is both."""
+    least, largest = value.min(), value.max()
+    if field.dtype == "float64" and not (np.isfinite(least) and np.isfinite(largest)):
         raise BadMessage(f"{name}: holds NaN or infinite values")
-    if value.size and np.abs(value).max() > LARGEST:
+    if field.dtype != "bool" and (largest > LARGEST or least < -LARGEST):
         raise BadMessage(f"{name}: holds values beyond {LARGEST:g}")
-    if field.least is not None and value.size and value.min() < field.least:
+    if field.least is not None and least < field.least:
         raise BadMessage(f"{name}: holds values below {field.least:g}")
-    if field.most is not None and value.size and value.max() > field.most:
-        raise BadMessage(f"{name}: holds values above {field.most:g}")
-    if field.below in sizes and value.size and value.max() >= sizes[field.below]:
+    if field.most is not None and value.sum(dtype=np.float64) > field.most:
+        raise BadMessage(f"{name}: holds values above {field.most:g}, or adds up to more")
+    if field.below in sizes and largest >= sizes[field.below]:
         raise BadMessage(f"{name}: holds values beyond the {sizes[field.below]} that were sent")
 
 

@@ -31,6 +31,7 @@ class Outcome:
         seconds_local: longest local computation of each exchange, added up.
         seconds_merge: time in the aggregator.
         labels: final cluster of each row by site; only where the engine may see them (in-process, simulator, POC).
+        warnings: what the user should know beside that, a sentence each.
         job: id of the NVFlare job at its server; empty where there was none.
     """
 
@@ -44,6 +45,7 @@ class Outcome:
     seconds_local: float
     seconds_merge: float
     labels: dict[str, IntArray] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
     job: str = ""
 
     @property
@@ -59,7 +61,7 @@ class Outcome:
 
 def is_round(record: Mapping[str, object]) -> bool:
     """Return whether a record of rounds.jsonl is of a clustering round: not of the description or the assessment."""
-    return record["step"] not in ("describe", "assess")
+    return record["step"] not in ("keys", "describe", "moments", "assess")
 
 
 def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
@@ -78,6 +80,7 @@ def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
         "rounds": outcome.n_rounds,
         "sites": outcome.sites,
         "refused": dict(outcome.refused),
+        "warnings": list(outcome.warnings),
         "metrics": dict(outcome.metrics),
         "seconds": {"local_max": outcome.seconds_local, "merge": outcome.seconds_merge},
         "bytes": {"up": outcome.bytes_up, "down": outcome.bytes_down},
@@ -120,6 +123,7 @@ def read(folder: Path) -> tuple[Outcome, dict[str, Any]]:
             bytes_down=summary["bytes"]["down"],
             seconds_local=summary["seconds"]["local_max"],
             seconds_merge=summary["seconds"]["merge"],
+            warnings=list(summary.get("warnings", ())),
         )
     except (OSError, ValueError, KeyError) as error:
         raise JobFailed(

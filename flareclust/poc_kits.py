@@ -69,7 +69,7 @@ def _project(sites: Sequence[str], port: int) -> dict[str, Any]:
     builders = {
         "nvflare.lighter.impl.workspace.WorkspaceBuilder": {},
         "nvflare.lighter.impl.static_file.StaticFileBuilder": {"config_folder": "config"},
-        "flareclust.provision.SiteDefaults": {},
+        "flareclust.provision.SiteDefaults": {"policy": False},  # one machine, one owner; and small data to try things
         "nvflare.lighter.impl.cert.CertBuilder": {},
         "nvflare.lighter.impl.signature.SignatureBuilder": {},
     }

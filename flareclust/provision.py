@@ -10,8 +10,10 @@ In the project file, after StaticFileBuilder, which makes what is changed here, 
       - path: nvflare.lighter.impl.signature.SignatureBuilder
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from nvflare.lighter.constants import PropKey, ProvFileName
 from nvflare.lighter.ctx import ProvisionContext
@@ -19,6 +21,8 @@ from nvflare.lighter.entity import Project
 from nvflare.lighter.spec import Builder
 
 from flareclust.engines.workspace import Settings, prepare_site
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.site_file import write_policy
 
 
 class SiteDefaults(Builder):
@@ -31,6 +35,8 @@ class SiteDefaults(Builder):
             name in the project file goes first.
         byoc: whether jobs may bring code of their own, as NVFlare's kits allow leads to; with it the list of allowed
             classes keeps nobody out who may submit jobs.
+        policy: what sites let out, whatever a job asks: true for the recommended policy, false for none, or a mapping of
+            settings as `flareclust site policy` takes them. It is the site's own, who may change it in `local/privacy.json`.
     """
 
     def __init__(
@@ -39,6 +45,7 @@ class SiteDefaults(Builder):
         outcome_wait: float = 20.0,
         allow_log_streaming: bool = False,
         byoc: bool = False,
+        policy: bool | Mapping[str, Any] = True,
     ) -> None:
         for name, value in (("heart_beat_timeout", heart_beat_timeout), ("outcome_wait", outcome_wait)):
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
@@ -46,6 +53,9 @@ class SiteDefaults(Builder):
         for name, value in (("allow_log_streaming", allow_log_streaming), ("byoc", byoc)):
             if value not in (True, False):
                 raise ValueError(f"SiteDefaults: expected true or false as {name}, got {value!r}")
+        if policy not in (True, False) and not isinstance(policy, Mapping):
+            raise ValueError(f"SiteDefaults: expected true, false or settings as policy, got {policy!r}")
+        self.policy = Policy.of(policy if isinstance(policy, Mapping) else {}) if policy is not False else None
         self.settings = Settings(heart_beat_timeout, outcome_wait, allow_log_streaming, None if byoc else False)
 
     def build(self, project: Project, ctx: ProvisionContext) -> None:
@@ -57,4 +67,6 @@ class SiteDefaults(Builder):
             if (local / ProvFileName.SIGNATURE_JSON).exists():
                 raise ValueError("builders: SiteDefaults must come before SignatureBuilder")
             asked = participant.get_prop_fb(PropKey.ALLOW_LOG_STREAMING)
+            if self.policy is not None and participant is not project.get_server():
+                write_policy(local, self.policy)
             prepare_site(local, self.settings if asked is None else replace(self.settings, allow_log_streaming=None))

@@ -221,6 +221,22 @@ BUILT_IN = (
         "Garst and Reinders 2024, Algorithm 1, after imputation of means",
     ),
     Algorithm(
+        "dp-lloyd",
+        "DP Lloyd: few rounds of noisy sums and counts, differentially private at every site",
+        "flareclust.executors.dp_lloyd.DPLloydExecutor",
+        "flareclust.aggregators.dp_lloyd.DPLloydAggregator",
+        frozenset({"differentially-private"}),
+        "Blum et al. 2005, section 5; start after Su et al. 2016, section 4",
+    ),
+    Algorithm(
+        "dp-oneshot",
+        "DP one-shot: one message of noisy counts on a grid, or of noisy centroids",
+        "flareclust.executors.dp_oneshot.DPOneShotExecutor",
+        "flareclust.aggregators.dp_oneshot.DPOneShotAggregator",
+        frozenset({"differentially-private", "one-shot"}),
+        "grid after Su et al. 2016, section 4; centroids after Blum et al. 2005, section 5",
+    ),
+    Algorithm(
         "kpod",
         "k-POD on the pooled rows with their gaps: the yardstick for different columns, not federated",
         None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flareclust.errors import BadMessage
-from flareclust.message import SECONDS, Schema
+from flareclust.message import SECONDS, Schema, plain
 from flareclust.typing import IntArray, Message
 
 
@@ -32,6 +32,7 @@ def accept(
     sites: Sequence[str],
     sizes: Mapping[str, int] | None = None,
     own_sizes: Mapping[str, Mapping[str, int]] | None = None,
+    limits: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, Message], dict[str, str], float]:
     """Check the answers of one exchange.
 
@@ -41,10 +42,11 @@ def accept(
         sites: who was asked.
         sizes: sizes of axis symbols that are the same for all.
         own_sizes: further sizes by site; where they say d, sites need not agree about it.
+        limits: the most entries that axes whose size is not known may have.
 
     Returns:
-        The usable replies by site in the order of names, the problem of every other site in words that follow its
-        name, and the longest time a site computed, in seconds.
+        The usable replies by site in the order of names, the problem of every other site in short plain words that
+        follow its name, and the longest time a site computed, in seconds.
     """
     replies: dict[str, Message] = {}
     problems: dict[str, str] = {}
@@ -55,15 +57,15 @@ def accept(
         if answer is None:
             problems[site] = "did not answer in time"
         elif answer.problem is not None:
-            problems[site] = answer.problem
+            problems[site] = plain(answer.problem)
         else:
             message = dict(answer.arrays)
             seconds = message.pop(SECONDS, None)
             try:
                 known = (own_sizes or {}).get(site, {})
-                found = schema.check(message, {**(sizes or {}), **known})
+                found = schema.check(message, {**(sizes or {}), **known}, limits)
             except BadMessage as error:
-                problems[site] = f"sent a bad reply: {error}"
+                problems[site] = plain(f"sent a bad reply: {error}")
                 continue
             if found.get("d") == 0 or (0 in found.values() and not schema.may_be_empty):
                 problems[site] = "sent an empty reply"
@@ -94,8 +96,7 @@ def gathered(replies: Iterable[Message]) -> tuple[Message, IntArray]:
 
 def _seconds(value: object) -> float:
     """Return a reply's own account of its time, which is information only: anything odd counts as 0."""
-    try:
-        seconds = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.shape != ():
         return 0.0
+    seconds = float(value)
     return seconds if 0.0 <= seconds < 1e9 else 0.0

@@ -3,11 +3,12 @@
 The texts of refusals travel to the server: they name keys, never values.
 """
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 import psutil
 import yaml
@@ -27,8 +28,41 @@ KEYS = (
 #: A shorter salt can be found by trying, as what is hashed with it travels.
 SHORTEST_SALT = 16
 
+#: More rows than any site has, and no number that takes long to write.
+_MOST = 2**63
+
+#: What yaml raises for a text that cannot be what its tag or its form promises, such as a 13th month or endless brackets.
+_NO_YAML = (
+    yaml.YAMLError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+
+#: No configuration is nested as deep; the time that yaml takes grows with the square of the depth.
+_DEEPEST = 20
+
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
 _POWER = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads plain values only, and refuses what is nested too deep."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Read a value and what is in it."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise yaml.YAMLError
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 def read_config(local: Path) -> dict[str, Any]:
@@ -41,17 +75,22 @@ def read_config(local: Path) -> dict[str, Any]:
     if not file.is_file():
         raise Refusal(f"has no local/{CONFIG_FILE}, which says where its rows are")
     try:
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+        config = yaml.load(file.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise Refusal(f"has a local/{CONFIG_FILE} that cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except _NO_YAML:
         raise Refusal(f"has a local/{CONFIG_FILE} that is not YAML") from None
     if not isinstance(config, dict) or not isinstance(config.get("path"), str | dict):
         raise no_path()
-    if unknown := sorted(set(map(str, config)) - set(KEYS)):
+    if unknown := sorted(set(map(_shown, config)) - set(KEYS)):
         hints = ", ".join(f"{key}{did_you_mean(key, KEYS)}" for key in unknown)
         raise Refusal(f"has unknown keys in local/{CONFIG_FILE}: {hints}")
     return config
+
+
+def _shown(key: object) -> str:
+    """Return a key of the file as text that can be sent."""
+    return key if is_text(key) and key.isprintable() else ascii(key)[:40]
 
 
 def no_path() -> Refusal:
@@ -67,9 +106,17 @@ def odd(what: str) -> Refusal:
 def text(config: Mapping[str, Any], key: str) -> str | None:
     """Return a key's text, None where it is absent or null."""
     value = config.get(key)
-    if value is not None and not (isinstance(value, str) and value):
+    if value is not None and not is_text(value):
         raise odd(f"{key} is no text")
     return value
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Return whether a value is text that may name a file, a folder or a column: not empty, without NUL, and Unicode."""
+    try:
+        return isinstance(value, str) and value != "" and "\0" not in value and bool(value.encode())
+    except UnicodeEncodeError:  # half of a pair of surrogates, which YAML can spell
+        return False
 
 
 def names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -77,7 +124,7 @@ def names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     columns = config.get("columns")
     if columns is None:
         return None
-    if not (columns and isinstance(columns, list) and all(isinstance(name, str) for name in columns)):
+    if not (columns and isinstance(columns, list) and all(map(is_text, columns))):
         raise odd("columns are not a list of names")
     if config.get("id") in columns:
         raise odd("id is among its columns")
@@ -96,7 +143,7 @@ def row_limits(config: Mapping[str, Any]) -> tuple[int, int | None]:
     """Return the fewest and the most rows (None: any) with which the site takes part."""
     least, most = config.get("min_rows"), config.get("max_rows")
     for key, value in (("min_rows", least), ("max_rows", most)):
-        if value is not None and (type(value) is not int or value < 1):
+        if value is not None and (type(value) is not int or not 1 <= value < _MOST):
             raise odd(f"{key} is no whole number of at least 1")
     if most is not None and most < (least or 1):
         raise odd("max_rows is less than its min_rows")
@@ -111,10 +158,13 @@ def memory(config: Mapping[str, Any]) -> int:
     value = config.get("memory")
     if value is None:
         return int(psutil.virtual_memory().total) // 2
-    found = _SIZE.fullmatch(str(value).strip()) if isinstance(value, str | int) else None
-    if found is None or isinstance(value, bool) or not (size := float(found[1])):
+    if type(value) is int and 0 < value < _MOST:
+        return value
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    size = float(found[1]) * (1024 if found[3] else 1000) ** _POWER[found[2]] if found else 0.0
+    if not 0 < size < math.inf:
         raise odd('memory is no size such as "4GB"')
-    return int(size * (1024 if found[3] else 1000) ** _POWER[found[2]])
+    return int(size)
 
 
 def disclosed(config: Mapping[str, Any]) -> tuple[Agreement, str, frozenset[str] | Literal[True]]:
@@ -122,9 +172,9 @@ def disclosed(config: Mapping[str, Any]) -> tuple[Agreement, str, frozenset[str]
     agreement, salt, hide = config.get("agreement", "has"), config.get("salt", ""), config.get("hide", [])
     if agreement not in get_args(Agreement):
         raise odd(f"agreement is none of {', '.join(get_args(Agreement))}")
-    if not isinstance(salt, str) or 0 < len(salt) < SHORTEST_SALT:
+    if salt != "" and not (is_text(salt) and len(salt) >= SHORTEST_SALT):
         raise odd(f"salt is no text of at least {SHORTEST_SALT} characters")
-    if hide is not True and not (isinstance(hide, list) and all(isinstance(name, str) for name in hide)):
+    if hide is not True and not (isinstance(hide, list) and all(map(is_text, hide))):
         raise odd("hide is neither true nor a list of names")
     if hide and not salt:
         raise Refusal(

@@ -89,18 +89,29 @@ def takes_labels(path: Path, labels: Path) -> bool:
 
 def _takes(pattern: Sequence[str], folders: Sequence[str]) -> bool:
     """Return whether the parts of a pattern match a labels file in a folder within a folder and so on, as `glob` would."""
-    first, *rest = pattern
-    hidden = bool(folders) and folders[0].startswith(".") and not first.startswith(".")
-    if first == "**":
-        here = not rest and not folders
-        return (
-            here
-            or (bool(rest) and _takes(rest, folders))
-            or (bool(folders) and not hidden and _takes(pattern, folders[1:]))
-        )
-    if not rest:
-        return not folders and _names_labels(first)
-    return bool(folders) and not hidden and fnmatch.fnmatch(folders[0], first) and _takes(rest, folders[1:])
+    *before, last = pattern
+    read = {0}  # how many of the folders the parts so far may have matched
+    for part in [*before, last] if last == "**" else before:
+        if part == "**":
+            read = _skipped(read, folders)
+        else:
+            read = {at + 1 for at in read if at < len(folders) and _matches(folders[at], part)}
+    return len(folders) in read and (last == "**" or _names_labels(last))
+
+
+def _skipped(read: set[int], folders: Sequence[str]) -> set[int]:
+    """Return which numbers of folders are reached from these over folders that are not hidden."""
+    reached: set[int] = set()
+    for at in sorted(read):
+        while at not in reached:
+            reached.add(at)
+            if at < len(folders) and not folders[at].startswith("."):
+                at += 1
+    return reached
+
+
+def _matches(folder: str, part: str) -> bool:
+    return (part.startswith(".") or not folder.startswith(".")) and fnmatch.fnmatch(folder, part)
 
 
 def _names_labels(part: str) -> bool:

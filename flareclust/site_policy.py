@@ -10,8 +10,14 @@ from typing import Any
 
 from flareclust.engines.rights import RIGHTS, code_from
 from flareclust.engines.workspace import PREFIX, RESOURCES, resources_of, rights_of
+from flareclust.errors import Refusal, UserError
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.site_file import PRIVACY, ledger_of, other_filters, policy_of, scope_names
 from flareclust.site_config import CONFIG_FILE
 from flareclust.version import __version__
+
+#: What executors have for min_count where a job says nothing.
+MIN_COUNT = 2
 
 
 def versions() -> str:
@@ -28,8 +34,79 @@ def policies(local: Path) -> dict[str, str]:
         "classes": "flareclust allowed" if PREFIX in classes else "flareclust not allowed",
         "error texts": "stay here" if resources.get("allow_log_streaming", True) is False else "may go to the server",
         "code in jobs": _byoc(local),
-        "filters": "in local/privacy.json" if (local / "privacy.json").exists() else "none (no local/privacy.json)",
+        "policy": _policy_line(local),
+        "other filters": _other_filters(local),
     }
+
+
+def told(policy: Policy) -> dict[str, str]:
+    """Return what a policy holds jobs to, a line for each subject."""
+    dp, counts = policy.dp, policy.round_counts
+    small = "are left out" if policy.small == "drop" else "end the site's part in the job"
+    return {
+        "rows": f"takes part with {policy.least_rows(private=dp is not None)} or more",
+        "small clusters": f"of fewer than {policy.min_count} rows {small}",
+        "numbers of rows": "exact" if counts == 1 else f"multiples of {counts}",
+        "one message": f"at most {policy.max_centroids} centroids",
+        "one job": f"at most {policy.max_rounds} exchanges",
+        "arrays": "those of registered algorithms" if policy.arrays is None else ", ".join(policy.arrays),
+        "sums": "masked only" if policy.secure_sums else "as they are",
+        "differential privacy": "none"
+        if dp is None
+        else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}",
+    }
+
+
+def spent(local: Path, policy: Policy) -> str | None:
+    """Return what the jobs of a site with differential privacy have spent so far; None where it has none."""
+    if policy.dp is None:
+        return None
+    from flareclust.privacy.accounting import epsilon_of
+    from flareclust.privacy.ledger import Ledger
+
+    try:
+        found = Ledger(ledger_of(local)).spent()
+    except Refusal as reason:
+        return f"unknown: the site {reason}"
+    epsilon = epsilon_of(found.total, policy.dp.delta) if found.total else 0.0
+    return f"epsilon {epsilon:.3g} of {policy.dp.budget:g} in {len(found.jobs)} jobs"
+
+
+def _policy_line(local: Path) -> str:
+    try:
+        policy = policy_of(local)
+    except UserError:
+        return "broken"
+    if policy is None:
+        return "none"
+    lines = told(policy)
+    line = f"clusters {lines['small clusters']}; numbers of rows {lines['numbers of rows']}"
+    if (used := spent(local, policy)) is not None:
+        line = f"differentially private numbers only, {lines['differential privacy']}; spent {used}"
+    return f"{line}; sums masked only" if policy.secure_sums else line
+
+
+def _other_filters(local: Path) -> str:
+    try:
+        return ", ".join(other_filters(local)) or "none"
+    except UserError:
+        return "unknown"
+
+
+def _policy_hints(local: Path) -> list[str]:
+    try:
+        policy, names = policy_of(local), list(scope_names(local))
+    except UserError as error:
+        return [f"no job can take part: {error}"]
+    if policy is None:
+        return [
+            f"no policy: each job says what leaves the site (min_count {MIN_COUNT}, or what it says): flareclust site policy"
+        ]
+    if len(names) > 1:
+        return [
+            f"local/{PRIVACY} has the scopes {', '.join(names)}; the policy holds in all, but other filters may not, and a job chooses"
+        ]
+    return []
 
 
 def hints(local: Path) -> list[str]:
@@ -42,6 +119,7 @@ def hints(local: Path) -> list[str]:
         rights = rights_of(local)
         remedy = '"byoc": "none" there' if rights.name == RIGHTS else "flareclust site allow"
         found.append(f"jobs may bring code {_byoc(local)} ({rights.name}), whatever classes are allowed: {remedy}")
+    found += _policy_hints(local)
     own = [local / CONFIG_FILE, *sorted((local.parent / "startup").glob("*.key"))]
     if open_ := [path for path in own if path.exists() and _others_read(path)]:
         names = ", ".join(str(path.relative_to(local.parent)) for path in open_)

@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 #: What a site says that may not name its columns.
 _HIDES = "cannot use its rows; why is in the site's own log, as it hides names of columns"
 
-#: Numbers in a sentence, such as how many rows there are; "2-D" says nothing about the data.
-NUMBER = re.compile(r"\b\d+\b(?!-D)")
+#: Numbers in a sentence, such as how many rows there are; "2-D" and "UTF-8" say nothing about the data.
+NUMBER = re.compile(r"(?<!UTF-)\b\d+\b(?!-D)")
 
 #: The name of a file in a sentence, which may hold numbers.
 _FILE = re.compile(rf"(\S+\.(?:{'|'.join(FORMATS)})\b)")
@@ -87,7 +87,7 @@ class SiteData:
         local = Path(local)
         config = site_config.read_config(local)
         path = config["path"].get(site) if isinstance(config["path"], dict) else config["path"]
-        if not isinstance(path, str):
+        if not site_config.is_text(path):
             raise site_config.no_path()
         try:
             path = for_site(path, site)

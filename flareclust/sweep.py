@@ -4,6 +4,7 @@
 """
 
 import hashlib
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +21,7 @@ from flareclust.errors import UserError
 from flareclust.flows.config import Engine, Experiment
 from flareclust.partition import parse
 from flareclust.prepare import prepare
-from flareclust.sweep_grid import Choice, check_different, expand, listed
+from flareclust.sweep_grid import MOST_TRIALS, Choice, check_different, expand, listed
 from flareclust.trials import Trial, experiment_trial
 from flareclust.validation import check_choice, check_int, did_you_mean
 
@@ -29,8 +30,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: More trials than this are taken for a slip of the keyboard.
-MOST_TRIALS = 100_000
 MOST_WORKERS = 64
 SEEDS = 2**32
 
@@ -137,7 +136,7 @@ class Sweep(BaseModel):
         """Return how many trials the lists make."""
         seeds = self.seeds if isinstance(self.seeds, int) else len(self.seeds)
         lists = (listed(self.data), listed(self.partitions), listed(self.k), expand(self.algorithms))
-        return seeds * int(np.prod([len(one) for one in lists]))
+        return seeds * math.prod(len(one) for one in lists)
 
     @property
     def seed_list(self) -> list[int]:
@@ -164,6 +163,8 @@ def read_sweep(path: str | Path, workers: int | None = None) -> Sweep:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"the sweep {path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise UserError(f"{path} is not a TOML file: it is nested too deep") from None
     except ValueError as error:  # both of TOML and of UTF-8
         raise UserError(f"{path} is not a TOML file: {error}") from None
     if isinstance(data := settings.get("data"), str | list):

@@ -1,5 +1,6 @@
 """The axes of a sweep: lists of values, and algorithms with every combination of their settings' values."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,9 @@ from typing import Any
 
 from flareclust import registry
 from flareclust.errors import UserError
+
+#: More trials than this are taken for a slip of the keyboard.
+MOST_TRIALS = 100_000
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,10 @@ def _choices(entry: str | Mapping[str, Any]) -> list[Choice]:
     registry.get(name).check_names(grid)
     for key, values in grid.items():
         check_different(f"{key} of {label}", values)
+    if (number := math.prod(map(len, grid.values()))) > MOST_TRIALS:
+        raise UserError(
+            f"the lists of {label} make {number} trials, and at most {MOST_TRIALS} can be run; shorten them"
+        )
     several = [key for key, values in grid.items() if len(values) > 1]
     combined = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
     return [Choice(name, " ".join([label, *(f"{key}={_text(p[key])}" for key in several)]), p) for p in combined]

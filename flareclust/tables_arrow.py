@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from flareclust.errors import UserError
+from flareclust.errors import FlareclustError, UserError
 from flareclust.tables_formats import Names, Piece, Size, Source, called, id_place
 from flareclust.typing import Array, FloatArray
+
+#: What pyarrow raises, beside its own errors, for bytes that are no such file.
+_DAMAGED = (ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, RecursionError)
 
 #: Gives the record batches of some columns, so many rows at a time at the most.
 _Batches = Callable[[list[str], int], Iterator[Any]]
@@ -31,9 +34,9 @@ def open_parquet(file: Path, wanted: Names | None, id_name: str | None, place: s
                 id_name,
                 place,
             )
-    except pa.ArrowMemoryError:
+    except (FlareclustError, pa.ArrowMemoryError):
         raise
-    except pa.ArrowException:
+    except (pa.ArrowException, *_DAMAGED):
         raise UserError(f"{place} is not a parquet file, or it is damaged") from None
 
 
@@ -51,15 +54,17 @@ def open_arrow(file: Path, wanted: Names | None, id_name: str | None, place: str
                 mapped.seek(0)
                 stored = pa.ipc.open_stream(mapped)
                 batches = iter(stored)
-            yield _source(stored.schema, lambda names, rows: _sliced(batches, rows), wanted, id_name, place)
-        except pa.ArrowMemoryError:
+            yield _source(stored.schema, lambda names, rows: _sliced(batches, names, rows), wanted, id_name, place)
+        except (FlareclustError, pa.ArrowMemoryError):
             raise
-        except pa.ArrowException:
+        except (pa.ArrowException, *_DAMAGED):
             raise UserError(f"{place} is not an Arrow or feather (version 2) file, or it is damaged") from None
 
 
-def _sliced(batches: Iterator[Any], rows: int) -> Iterator[Any]:
+def _sliced(batches: Iterator[Any], names: list[str], rows: int) -> Iterator[Any]:
     for batch in batches:
+        for name in names:  # Arrow takes the file's word for where things lie, and reads elsewhere if it is wrong
+            batch.column(name).validate(full=True)
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
 
@@ -70,7 +75,7 @@ def _source(schema: Any, batches: _Batches, wanted: Names | None, id_name: str |
     index: list[str] = []
     if wanted is None:
         # pandas stores an index that is no plain range as one more column: row names, not a feature.
-        index = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        index = _index_columns((schema.metadata or {}).get(b"pandas", b"{}"))
     names = tuple(name for j, name in enumerate(every) if j != own and name not in index)
 
     def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
@@ -85,6 +90,16 @@ def _source(schema: Any, batches: _Batches, wanted: Names | None, id_name: str |
             yield Piece(stack(columns[: len(chosen)]), None if id_name is None else id_values(columns[-1]))
 
     return Source(names, read)
+
+
+def _index_columns(pandas: bytes) -> list[str]:
+    """Return the names of the columns with a stored index, none where pandas' note about the file is damaged."""
+    try:
+        note = json.loads(pandas)
+    except (ValueError, RecursionError):
+        return []
+    index = note.get("index_columns") if isinstance(note, dict) else None
+    return [name for name in index if isinstance(name, str)] if isinstance(index, list) else []
 
 
 def _is_numeric(kind: Any) -> bool:

@@ -1,5 +1,9 @@
 """npy and npz: a 2-D array, and from npz the names of its columns and the ids of its rows."""
 
+import io
+import math
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -10,13 +14,25 @@ from typing import IO, Any
 import numpy as np
 
 from flareclust.core.pieces import pieces
-from flareclust.errors import UserError
+from flareclust.errors import FlareclustError, UserError
 from flareclust.rows_on_disk import on_disk
 from flareclust.tables_formats import Names, Piece, Size, Source, listed, no_id
 from flareclust.tables_stamp import Stamp
 from flareclust.typing import Array
 
 _ZIP = b"PK"
+
+#: No header of an array of plain numbers is longer, and no array without entries has more of something.
+_LONGEST_HEADER, _MOST_OF_NOTHING = 1 << 16, 10**7
+
+#: Deflate makes nothing more than 1032 times smaller.
+_MOST_DEFLATED = 1040
+
+#: What NumPy and zipfile raise for bytes that are no such file.
+_DAMAGED = (
+    *(ValueError, EOFError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError),
+)
 
 
 def npz_arrays(file: Path, keys: Sequence[str], *, where: str = "") -> dict[str, Array]:
@@ -25,17 +41,18 @@ def npz_arrays(file: Path, keys: Sequence[str], *, where: str = "") -> dict[str,
     Raises:
         UserError: the file is no npz file, is damaged, or holds objects.
     """
-    with _numpy_errors(where or str(file)), np.load(file, allow_pickle=False) as stored:
-        return {key: stored[key] for key in keys if key in stored.files}
+    with _numpy_errors(where or str(file)), zipfile.ZipFile(file) as stored:
+        found = set(stored.namelist())
+        return {key: _Member(stored, key).whole() for key in keys if f"{key}.npy" in found}
 
 
 @contextmanager
 def _numpy_errors(place: str) -> Iterator[None]:
     try:
         yield
-    except UserError:  # a ValueError, too, but one that already says what is wrong
+    except FlareclustError:  # some are ValueErrors, too, but say already what is wrong
         raise
-    except (ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
+    except _DAMAGED:
         raise UserError(
             f"{place} is not a NumPy file of plain numbers, or it is damaged; arrays of objects and pickles are not "
             "read. Write it again with np.save or np.savez and X.astype(float)"
@@ -72,8 +89,8 @@ def open_numpy(file: Path, wanted: Names | None, id_name: str | None, place: str
 def _mapped(file: Path) -> Array:
     """Return an npy file's array, mapped where that can be: not where it is empty."""
     with file.open("rb") as stream:
-        shape, _, dtype = _header(stream)
-    if 0 in shape or dtype.itemsize == 0:
+        shape, *_ = _header(stream, file.stat().st_size)
+    if 0 in shape:
         return np.asarray(np.load(file, allow_pickle=False))
     mapped: Array = np.load(file, mmap_mode="r", allow_pickle=False)
     return mapped
@@ -84,8 +101,9 @@ class _Member:
 
     def __init__(self, stored: zipfile.ZipFile, key: str) -> None:
         self._stored, self._name = stored, f"{key}.npy"
+        self._size = _size(stored.getinfo(self._name))
         with stored.open(self._name) as stream:
-            self.shape, self.fortran, self.dtype = _header(stream)
+            self.shape, self.fortran, self.dtype = _header(stream, self._size)
 
     def whole(self) -> Array:
         """Return all of it."""
@@ -124,7 +142,7 @@ class _Member:
     def _bytes(self, sizes: Sequence[int]) -> Iterator[bytes]:
         """Give the numbers as they lie in the file, so many bytes at a time."""
         with self._stored.open(self._name) as stream:
-            _header(stream)
+            _header(stream, self._size)
             for size in sizes:
                 if len(data := stream.read(size)) != size:
                     raise EOFError
@@ -132,13 +150,42 @@ class _Member:
             stream.read(1)  # the checksum is compared at the end of the member
 
 
-def _header(stream: IO[bytes] | zipfile.ZipExtFile) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read an array's shape, whether its columns lie together, and its dtype; ValueError for objects."""
-    version = np.lib.format.read_magic(stream)
+def _size(member: zipfile.ZipInfo) -> int:
+    """Return how many bytes a member of an npz file has; ValueError for a size that cannot be."""
+    packed, size = member.compress_size, member.file_size
+    most = {zipfile.ZIP_STORED: packed, zipfile.ZIP_DEFLATED: _MOST_DEFLATED * (packed + 1)}
+    if size > most.get(member.compress_type, -1):  # np.savez knows no other ways of packing
+        raise ValueError("size")
+    return size
+
+
+def _header(stream: IO[bytes] | zipfile.ZipExtFile, size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read an array's shape, whether its columns lie together, and its dtype, from a stream of so many bytes.
+
+    Raises:
+        ValueError: it holds objects, or claims to be larger than the stream, which nobody should make room for.
+    """
+    start = stream.read(8)
+    version = np.lib.format.read_magic(io.BytesIO(start))
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError("version")
+    field = stream.read(2 if version == (1, 0) else 4)
+    length = int.from_bytes(field, "little")
+    if length > _LONGEST_HEADER:
+        raise ValueError("header")
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(stream)
+    shape, fortran, dtype = read(io.BytesIO(field + stream.read(length)))
     if dtype.hasobject:
         raise ValueError("objects")
+    most = size - len(start) - len(field) - length
+    # Where there is no entry, or none has a size, the shape alone can claim anything.
+    fits = (
+        math.prod(shape) * dtype.itemsize <= most
+        if math.prod(shape) and dtype.itemsize
+        else max(shape) <= _MOST_OF_NOTHING
+    )
+    if min(shape, default=0) < 0 or not fits:
+        raise ValueError("shape")
     return shape, fortran, dtype
 
 
@@ -153,6 +200,7 @@ def _npz_source(stored: zipfile.ZipFile, id_name: str | None, place: str) -> Sou
                 f"{place}: `columns` must be one string per column of X {rows.shape}, got {labels.dtype} {labels.shape}"
             )
         names = tuple(map(str, labels.whole()))
+        "".join(names).encode()  # names that are no Unicode could not be sent
     ids, own = _ids_of(stored, keys, names, rows, id_name, place)
     others = None if names is None else [j for j in range(len(names)) if j != own]
 

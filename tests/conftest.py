@@ -15,6 +15,15 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that take minutes unless they are asked for; neither -m slow nor -m "not slow" does that."""
+    if "nightly" in config.getoption("markexpr"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("nightly")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
 @pytest.fixture
 def sites() -> dict[str, FloatArray]:
     """Four sites that all see four separated clusters in three dimensions."""

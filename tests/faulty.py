@@ -3,26 +3,49 @@
 import time
 
 import numpy as np
-from nvflare.apis.dxo import DXO, DataKind
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import make_reply
 
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.errors import Aborted
-from flareclust.executors.base import ClusteringExecutor
-from flareclust.message import Schema
+from flareclust.executors.base import REFUSED, ROUND, STEP, ClusteringExecutor
+from flareclust.message import Schema, counts
 
 SECRET = 123456.789
+
+#: What a terminal obeys: to clear the screen, and to give the window a title.
+ESCAPES = "\x1b[2J\x1b]0;owned\x07\r\nFATAL_SYSTEM_ERROR received: done\u202e"
+
+
+class Unknown:
+    """Nothing that NVFlare lets a message hold; it is found out where the message is decoded."""
+
+    def __init__(self):
+        self.secret = SECRET
+
+
+#: Lies in the arrays of a reply, by name: what replaces those of an honest one.
+LIES = {
+    "absurd count": lambda: {"counts": np.array([2**60])},
+    "NaN": lambda: {"centroids": np.full((1, 3), np.nan)},
+    "too many centroids": lambda: {"centroids": np.full((5000, 3), SECRET), "counts": np.ones(5000, np.int64)},
+    "huge coordinates": lambda: {"centroids": np.full((1, 3), 1e300)},
+    "gigabyte": lambda: {"centroids": np.zeros((2**26, 2))},
+    "unknown object": lambda: {"centroids": Unknown()},
+    "many objects": lambda: {"centroids": [{}] * 200_000},
+}
 
 
 class FaultyExecutor(ClusteringExecutor):
     """Sends the mean, except that the sites named in `faults` do what is said there; a number is seconds to wait first."""
 
-    reply = Schema(centroids="k d")
+    reply = Schema(centroids="k d", counts=counts("k"))
 
     def __init__(self, k, seed=0, min_count=2, faults=None):
         super().__init__(k, seed, min_count)
         self.faults = faults
+        self._first = None
 
     def local(self, task, data, rng, aborted):
         fault = (self.faults or {}).get(task.site)
@@ -35,13 +58,26 @@ class FaultyExecutor(ClusteringExecutor):
         if isinstance(fault, int):
             time.sleep(fault)  # longer than the task may take, and blind to its end
         if fault == "wrong columns":
-            return {"centroids": np.ones((1, data.shape[1] + 1))}
-        return {"centroids": data.mean(axis=0, keepdims=True)}
+            return {"centroids": np.ones((1, data.shape[1] + 1)), "counts": np.array([len(data)])}
+        return {"centroids": data.mean(axis=0, keepdims=True), "counts": np.array([len(data)])}
+
+    def handle_event(self, event_type, fl_ctx):
+        if (self.faults or {}).get(fl_ctx.get_identity_name()) != "references":
+            super().handle_event(event_type, fl_ctx)
 
     def execute(self, task_name, shareable, fl_ctx, abort_signal):
         fault = (self.faults or {}).get(fl_ctx.get_identity_name())
+        if fault in LIES:
+            honest = from_shareable(super().execute(task_name, shareable, fl_ctx, abort_signal))
+            return DXO(DataKind.WEIGHTS, data=honest.data | LIES[fault](), meta=honest.meta).to_shareable()
+        if fault == "replayed round":
+            self._first = self._first or from_shareable(super().execute(task_name, shareable, fl_ctx, abort_signal))
+            return DXO(DataKind.WEIGHTS, data=dict(self._first.data), meta=dict(self._first.meta)).to_shareable()
+        if fault == "escapes":
+            return DXO(DataKind.WEIGHTS, data={}, meta={REFUSED: ESCAPES + "x" * 2**20}).to_shareable()
         if fault == "missing array":
-            return DXO(DataKind.WEIGHTS, data={"rows": np.ones(3)}).to_shareable()
+            meta = {STEP: task_name, ROUND: 0}
+            return DXO(DataKind.WEIGHTS, data={"rows": np.ones(3)}, meta=meta).to_shareable()
         if fault == "wrong kind":
             return DXO(DataKind.METRICS, data={"centroids": np.ones((1, 2))}).to_shareable()
         if fault == "error code":
@@ -50,9 +86,14 @@ class FaultyExecutor(ClusteringExecutor):
 
 
 class FaultyAggregator(ClusteringAggregator):
-    """Averages the means."""
+    """Averages the means, as often as there are `rounds`."""
 
     reply = FaultyExecutor.reply
 
+    def __init__(self, k, seed=0, rounds=1):
+        super().__init__(k, seed)
+        self.rounds = rounds
+
     def merge(self, round_, replies, rng):
-        return Round({"centroids": np.mean([reply["centroids"] for reply in replies.values()], axis=0)}, done=True)
+        means = np.mean([reply["centroids"] for reply in replies.values()], axis=0)
+        return Round({"centroids": means}, done=round_.index + 1 >= self.rounds)

@@ -1,19 +1,24 @@
 """Every promise of every algorithm, and proof that the checks notice when one is broken."""
 
+from copy import copy
+
 import numpy as np
 import pytest
 
 from flareclust import checks_always, checks_promises
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.checks import PromiseBroken, checks_for
+from flareclust.checks_policy import check_policies_hold
 from flareclust.checks_tools import exchanges
 from flareclust.core import local
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import JobFailed
-from flareclust.executors import feca
+from flareclust.executors import base, feca
 from flareclust.executors.base import CLUSTER, DESCRIBE, ClusteringExecutor, Task
 from flareclust.executors.feca import FeCAExecutor
+from flareclust.privacy.enforce import Gate, Question
+from flareclust.privacy.policy import Policy
 from flareclust.registry import Algorithm, algorithms, get
 from flareclust.seeding import stream
 from flareclust.typing import never
@@ -82,6 +87,10 @@ def grows(self, task, data, rng, aborted):
     return {"centroids": np.repeat(data.mean(axis=0)[None], len(data), axis=0), "radii": np.ones(len(data))}
 
 
+def sends_one_mean(self, task, data, rng, aborted):
+    return {"centroids": data.mean(axis=0)[None], "radii": np.ones(1)}
+
+
 def snaps_to_a_grid(self, round_, replies, rng):
     merged = FeCAAggregator.merge(self, round_, replies, rng)
     merged.task["centroids"] = np.round(merged.task["centroids"] / 7) * 7
@@ -96,7 +105,7 @@ def snaps_to_a_grid(self, round_, replies, rng):
         (checks_always.check_same_seed_same_centroids, {"local": ignores_seed}),
         (checks_always.check_abort_stops, {"local": never_stops}),
         (checks_always.check_size_does_not_grow_with_rows, {"local": grows}),
-        (checks_promises.check_recovers_iid, {"local": grows}),
+        (checks_promises.check_recovers_iid, {"local": sends_one_mean}),
         (checks_promises.check_translation, {"merge": snaps_to_a_grid}),
     ],
     ids=lambda value: getattr(value, "__name__", "fault"),
@@ -138,6 +147,53 @@ def test_no_centroid_is_sent_that_lags_behind_its_cluster(monkeypatch):
     assert nearest_row() > 1e-6
     monkeypatch.setattr(feca, "settle", lambda data, found: found)
     assert nearest_row() == 0, "the case no longer shows what settle is for"
+
+
+def ignores_the_floor(self, policy):
+    held = copy(self)
+    held.policy = policy
+    return held
+
+
+def does_not_check(self, question, arrays, made_under):
+    return dict(arrays)
+
+
+def does_not_count(self, step, round_, arrays):
+    return Question(step, round_, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "faults"),
+    [
+        ("feca", "a centroid at", {"under": ignores_the_floor}),
+        ("kfed", "counts below 10|a centroid at", {"under": ignores_the_floor, "release": does_not_check}),
+        (
+            "kfed",
+            "counts that are not rounded",
+            {"rounded_reply": lambda arrays, *_: arrays, "release": does_not_check},
+        ),
+        ("mavg", "centroids", {"release": does_not_check}),
+        ("lloyd", "answered", {"admit": does_not_count}),
+        ("lloyd", "sums|counts", {"without_small": lambda sums, _: sums, "release": does_not_check}),
+    ],
+)
+def test_the_check_of_policies_notices_when_one_does_not_hold(monkeypatch, name, words, faults):
+    for attribute, fault in faults.items():
+        where = {"under": ClusteringExecutor, "release": Gate, "admit": Gate}.get(attribute, base)
+        monkeypatch.setattr(where, attribute, fault)
+    with pytest.raises(PromiseBroken, match=words):
+        check_policies_hold(get(name))
+
+
+def test_a_policy_keeps_back_what_an_algorithm_sends_in_spite_of_it(monkeypatch):
+    """An executor that ignores the floor, as one of another package might: its small counts do not leave."""
+    monkeypatch.setattr(ClusteringExecutor, "under", ignores_the_floor)
+    refused: dict[str, list[str]] = {}
+    rows = np.concatenate([np.random.default_rng(0).normal(size=(40, 2)), np.full((4, 2), 90.0) + np.eye(4, 2)])
+    sent = exchanges(get("pooled"), {"site-1": rows}, 3, policy=Policy(), refused=refused)
+    assert not sent
+    assert "lets out no counts below 10" in refused["site-1"][0]
 
 
 def test_nan_in_a_reply_never_reaches_the_result(sites):

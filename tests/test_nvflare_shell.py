@@ -22,7 +22,7 @@ from flareclust.core.scores import stack
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import JobFailed
-from flareclust.executors.base import ASSESS, CLUSTER, REFUSED, ROUND, SCORE, TRACEBACK_FILE, Task
+from flareclust.executors.base import ASSESS, CLUSTER, REFUSED, ROUND, SCORE, STEP, TRACEBACK_FILE, Task
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.portfolio import PortfolioExecutor
@@ -59,7 +59,7 @@ def test_execute_answers_with_the_schema(context):
     dxo = from_shareable(ask(FeCAExecutor(4), CLUSTER, {}, context))
     assert dxo.data_kind == DataKind.WEIGHTS
     assert set(dxo.data) == {"centroids", "radii", SECONDS}
-    assert dxo.meta == {}, "numbers in the meta would pass by a site's filters"
+    assert dxo.meta == {STEP: CLUSTER, ROUND: 0}, "numbers in the meta would pass by a site's filters"
 
 
 def test_assess_writes_labels_for_the_site_only(context, tmp_path, sites):
@@ -155,7 +155,7 @@ def test_an_abort_is_nvflares_own_return_code(context):
 
 
 def from_site(name: str, arrays: dict[str, FloatArray]):
-    shareable = DXO(DataKind.WEIGHTS, data=arrays).to_shareable()
+    shareable = DXO(DataKind.WEIGHTS, data=arrays, meta={STEP: CLUSTER, ROUND: 0}).to_shareable()
     shareable.set_peer_props({ReservedKey.IDENTITY_NAME: name})
     return shareable
 

@@ -22,6 +22,8 @@ from flareclust.engines.rights import code_from, with_code, without_code
 from flareclust.engines.server import OUTCOME_WAIT
 from flareclust.engines.workspace import Settings, prepare_site
 from flareclust.errors import UserError
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.site_file import policy_of
 from flareclust.provision import SiteDefaults
 
 ROOT = Path(__file__).parents[1]
@@ -135,6 +137,23 @@ def test_a_site_keeps_its_error_texts_and_starts_jobs_with_our_launcher(kits, na
     found = resources(kits / name)
     assert found["allow_log_streaming"] is False
     assert component(found, "process_launcher")["path"] == "flareclust.launcher.SiteProcessLauncher"
+
+
+def test_sites_have_the_recommended_policy_and_the_server_none(kits):
+    """The protection that a site has without doing anything; who wants another says so."""
+    for name in SITES:
+        assert policy_of(kits / name / "local") == Policy()
+        assert "policy" not in " ".join(site_policy.hints(kits / name / "local"))
+    assert not (kits / "localhost" / "local" / "privacy.json").exists()
+
+
+@pytest.mark.parametrize(("said", "policy"), [(False, None), ({"min_count": 5}, Policy(min_count=5)), (True, Policy())])
+def test_the_project_file_can_say_another_policy_or_none(tmp_path, said, policy):
+    file = changed(
+        tmp_path, lambda p: next(b for b in p["builders"] if b["path"] == OURS).update(args={"policy": said})
+    )
+    kits = provisioned(file, tmp_path / "made")[0]
+    assert policy_of(kits / "clinic-a" / "local") == policy
 
 
 def test_the_server_forgets_lost_sites_soon_and_keeps_its_jobs_to_itself(kits):
@@ -328,6 +347,7 @@ def test_kits_prepared_for_containers_keep_what_the_builder_made(kits, tmp_path,
         {"outcome_wait": True},
         {"allow_log_streaming": "no"},
         {"byoc": "lead"},
+        {"policy": "yes"},
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(wrong):

@@ -10,7 +10,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 @pytest.fixture
-def generator():
+def generator(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
     spec = importlib.util.spec_from_file_location("reliability", DOCS / "reliability.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -22,12 +23,17 @@ def records():
     return json.loads((DOCS / "reliability.json").read_text())
 
 
-def test_the_page_is_what_the_records_say(generator, records):
-    assert (DOCS / "reliability.md").read_text() == generator.page(records)
+@pytest.fixture
+def lying():
+    return json.loads((DOCS / "lying_sites.json").read_text())
 
 
-def test_every_record_is_told_with_its_seconds(generator, records):
-    text = generator.page(records)
+def test_the_page_is_what_the_records_say(generator, records, lying):
+    assert (DOCS / "reliability.md").read_text() == generator.page(records, lying)
+
+
+def test_every_record_is_told_with_its_seconds(generator, records, lying):
+    text = generator.page(records, lying)
     for record in records:
         assert record["seconds"] > 0
         assert record["told"]
@@ -35,8 +41,19 @@ def test_every_record_is_told_with_its_seconds(generator, records):
         assert f"| {record['seconds']} |" in text
 
 
-def test_a_fault_without_a_record_is_refused(generator, records):
+def test_a_fault_without_a_record_is_refused(generator, records, lying):
     with pytest.raises(ValueError, match="site raises"):
-        generator.page([record for record in records if record["fault"] != "site raises"])
+        generator.page([record for record in records if record["fault"] != "site raises"], lying)
     with pytest.raises(ValueError, match="flood"):
-        generator.page([*records, {**records[0], "fault": "flood"}])
+        generator.page([*records, {**records[0], "fault": "flood"}], lying)
+
+
+def test_what_was_measured_with_two_liars_is_within_twice_the_clean_distance(lying):
+    iid = [cell for cell in lying["cells"] if cell["partition"] == "iid"]
+    clean = {(c["data"], c["algorithm"]): c["none"]["l2"] for c in iid if not c["liars"]}
+    two = [cell for cell in iid if cell["liars"] == 2 and cell["lie"] != "single"]
+    assert len(clean) == 10
+    assert {cell["lie"] for cell in two} == {"random", "shifted", "colluding"}
+    for cell in two:
+        for option in ("trimmed", "median"):
+            assert cell[option]["l2"] <= 2 * clean[cell["data"], cell["algorithm"]], (cell, option)

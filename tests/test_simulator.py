@@ -88,19 +88,24 @@ def test_faulty_sites_are_named_and_the_others_go_on(faulty, tmp_path, sites):
         "site-4": "missing array",
         "site-5": "wrong kind",
         "site-6": "error code",
+        "site-7": "unknown object",
+        "site-8": "references",
     }
     outcome = run_simulator(
-        faulty, {"faults": faults}, many, JobOptions(k=1, min_sites=6, task_timeout=12, assess=False), tmp_path
+        faulty, {"faults": faults}, many, JobOptions(k=1, min_sites=4, task_timeout=12, assess=False), tmp_path
     )
     assert outcome.refused == {
         "site-1": "raised ZeroDivisionError; the traceback is at the site, in flareclust_error.txt",
         "site-2": "did not answer in time",
-        "site-3": "has 4 columns where 6 other sites have 3",
-        "site-4": "sent a bad reply: expected the arrays ['centroids']; missing ['centroids'], not expected ['rows']",
+        "site-3": "has 4 columns where 4 other sites have 3",
+        "site-4": "sent a bad reply: expected the arrays ['centroids', 'counts']; "
+        "missing ['centroids', 'counts'], not expected ['rows']",
         "site-5": "sent a DXO of kind METRICS where WEIGHTS was expected",
         "site-6": "failed with NVFlare's return code BAD_TASK_DATA",
+        "site-7": "sent a reply that cannot be decoded (ValueError)",
+        "site-8": "sent references to arrays in the place of arrays",
     }
-    rest = [many[f"site-{i}"].mean(axis=0) for i in (10, 11, 12, 7, 8, 9)]
+    rest = [many[f"site-{i}"].mean(axis=0) for i in (10, 11, 12, 9)]
     np.testing.assert_array_equal(outcome.centroids[0], np.mean([m[None] for m in rest], axis=0)[0])
     assert not processes_of(str(tmp_path))
 

@@ -10,6 +10,8 @@ import pytest
 from flareclust.cli import main
 from flareclust.engines.workspace import PREFIX
 from flareclust.errors import UserError
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.site_file import write_policy
 from flareclust.site_check import check, local_of
 from flareclust.site_config import write_site
 from flareclust.sites import SiteData
@@ -39,7 +41,7 @@ def call(*words):
     return ended.value.code
 
 
-def test_a_site_is_prepared_by_three_commands(kit, capsys):
+def test_a_site_is_prepared_by_four_commands(kit, capsys):
     rng = np.random.default_rng(0)
     file = rows(kit, crp=rng.normal(size=30), iron=rng.normal(size=30))
     assert call("site", "init", kit, "--rows", file, "--columns", "iron, crp") == 0
@@ -51,6 +53,10 @@ def test_a_site_is_prepared_by_three_commands(kit, capsys):
     assert "'flareclust.' is not among the classes allowed" in printed
     assert call("site", "allow", kit) == 0
     assert PREFIX in json.loads((kit / "local" / "resources.json.default").read_text())["class_allow_list"]
+    capsys.readouterr()
+    assert call("site", "check", kit) == 0
+    assert "flareclust site policy" in capsys.readouterr().out
+    assert call("site", "policy", kit) == 0
     capsys.readouterr()
     assert call("site", "check", kit) == 0
     assert "nothing odd" in capsys.readouterr().out
@@ -187,7 +193,8 @@ def test_check_tells_files_ids_limits_policies_and_versions(kit, capsys):
     assert checked.facts["classes"] == "flareclust not allowed"
     assert checked.facts["error texts"] == "may go to the server"
     assert checked.facts["code in jobs"] == "from project_admin (any), lead (o:site)"
-    assert checked.facts["filters"] == "none (no local/privacy.json)"
+    assert checked.facts["policy"] == "none"
+    assert checked.facts["other filters"] == "none"
     assert checked.facts["versions"].startswith("flareclust ")
     assert "2 rows have the id of an earlier row" in checked.hints
     assert (
@@ -200,7 +207,10 @@ def test_check_tells_files_ids_limits_policies_and_versions(kit, capsys):
 def test_a_kit_that_is_closed_is_told_as_such(kit):
     write_site(local_of(kit), str(rows(kit, crp=[1.5, 2.5, 3.5], iron=[1.0, 2.5, 2.0])))
     (kit / "local" / "authorization.json").write_text(json.dumps({"permissions": {"lead": {"byoc": "none"}}}))
-    (kit / "local" / "privacy.json").write_text("{}")
+    foreign = {"path": "hospital.Noise", "args": {}}
+    scope = {"name": "default", "task_result_filters": [foreign]}
+    (kit / "local" / "privacy.json").write_text(json.dumps({"scopes": [scope], "default_scope": "default"}))
+    write_policy(kit / "local", Policy(min_count=2))
     (kit / "local" / "resources.json").write_text(
         json.dumps({"class_allow_list": [PREFIX], "allow_log_streaming": False})
     )
@@ -208,8 +218,8 @@ def test_a_kit_that_is_closed_is_told_as_such(kit):
     (kit / "startup" / "client.key").chmod(0o600)
     checked = check(kit)
     assert checked.hints == []
-    policies = [checked.facts[key] for key in ("classes", "error texts", "code in jobs", "filters")]
-    assert policies == ["flareclust allowed", "stay here", "from nobody", "in local/privacy.json"]
+    policies = [checked.facts[key] for key in ("classes", "error texts", "code in jobs", "other filters")]
+    assert policies == ["flareclust allowed", "stay here", "from nobody", "hospital.Noise"]
 
 
 def test_rows_beyond_the_memory_are_described_alike_and_counted_up_to_a_bound(kit, monkeypatch):

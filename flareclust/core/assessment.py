@@ -7,6 +7,7 @@ over the sites, and `label_free_metrics` of the totals equals what pooling all r
 import numpy as np
 from numpy.typing import ArrayLike
 
+from flareclust.core.disclosure import note_small
 from flareclust.core.kernels import as_centroids, as_matrix, two_nearest
 from flareclust.core.lloyd import sums_by_label
 from flareclust.errors import BadMessage
@@ -51,6 +52,13 @@ def assessment_sums(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, Messa
         "silhouette": sums_by_label(labels, silhouette, k),
         "scatter": sums_by_label(labels, own, k),
     }
+
+
+def without_small(sums: Message, min_count: int) -> Message:
+    """Return a site's sums by cluster (k,) without the rows of clusters that have fewer than `min_count` at the site."""
+    note_small(sums["counts"], min_count)
+    told = sums["counts"] >= min_count
+    return {name: np.where(told, value, 0).astype(value.dtype) for name, value in sums.items()}
 
 
 def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float | None]:

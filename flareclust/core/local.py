@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from flareclust.core.disclosure import LEAST_ROWS, describable, may_leave
+from flareclust.core.disclosure import LEAST_ROWS, describable, may_leave, note_small
 from flareclust.core.lloyd import Clustering, assign, kmeans, settle
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.errors import Refusal
@@ -86,6 +86,7 @@ def seed_cells(
     if seeds == "means":
         settled = settle(data, cells)
         return _sendable(settled, np.arange(len(drawn)), _may_leave(data, settled, min_count))
+    note_small(cells.counts, min_count)
     kept = np.flatnonzero(cells.counts >= min_count)  # never none: the largest cell has n / k rows or more
     return Sendable(drawn[kept], cells.counts[kept], _relabel(labels, kept, len(drawn)), kept)
 

@@ -6,6 +6,10 @@ solutions may have different numbers of centroids.
 What one site tells grows with the number of candidates, and a row that is alone near a centroid in several of them could
 be located by its distances. So cells with fewer than `min_count` rows are left out of the sums per centroid, and a site
 with so few rows that they could be solved for from what it sends sits out: it answers as a site without rows would.
+
+Who asks chooses the candidates. Of two that differ in one centroid, alone with a row, the sums over all rows differ by what
+that row adds; were it left out instead, that would tell as much. So at a site with a policy, centroids with fewer rows
+than its floor count as not sent: their rows belong to the nearest of the others, and sums are over all rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +18,10 @@ import numpy as np
 
 from flareclust.core.assessment import assessment_sums, label_free_metrics
 from flareclust.core.blas import one_thread
+from flareclust.core.disclosure import note_small
 from flareclust.errors import Aborted, BadMessage
 from flareclust.message import Field, Schema, counts
+from flareclust.privacy.rounding import factor, rounded
 from flareclust.typing import AbortCheck, FloatArray, IntArray, Message, never
 
 #: What `score_sums` can compute: over the rows, their number, and for each of the c candidates the sums of squared
@@ -57,11 +63,25 @@ def values_needed(task: Message, names: Iterable[str], d: int) -> int:
 
 
 def score_sums(
-    task: Message, X: FloatArray, names: Iterable[str], min_count: int, aborted: AbortCheck = never
+    task: Message,
+    X: FloatArray,
+    names: Iterable[str],
+    min_count: int,
+    aborted: AbortCheck = never,
+    *,
+    join: bool = False,
 ) -> Message:
     """Return the sums called `names` over one site's rows (n, d), see `ALL_SCORES`.
 
     All of them are 0, as if the site had no rows, where it has fewer values than `values_needed`.
+
+    Args:
+        task: what `stack` returns.
+        X: the rows.
+        names: of the sums.
+        min_count: smallest number of rows of a cell that is told of.
+        aborted: asked before each candidate.
+        join: whether rows of smaller cells join the nearest cell that is large enough, for all sums.
 
     Raises:
         BadMessage: the task is not what `stack` returns.
@@ -76,7 +96,8 @@ def score_sums(
     for c, centroids in enumerate(solutions):
         if aborted():
             raise Aborted(f"stopped after {c} of {len(solutions)} candidates")
-        labels, sums = assessment_sums(X, centroids)
+        labels, sums = joined_sums(X, centroids, min_count) if join else assessment_sums(X, centroids)
+        note_small(sums["counts"], min_count)
         told = sums["counts"] >= min_count
         found["sse"].append(np.sum(sums["sse"], keepdims=True))
         found["silhouette"].append(np.sum(sums["silhouette"], keepdims=True))
@@ -87,6 +108,32 @@ def score_sums(
     arrays: Message = {name: np.concatenate(parts) for name, parts in found.items() if parts}
     arrays["rows"] = np.array(len(X))
     return {name: arrays[name] for name in wanted}
+
+
+def joined_sums(X: FloatArray, centroids: FloatArray, least: int) -> tuple[IntArray, Message]:
+    """Return what `assessment_sums` does, with no rows (n, d) at any of the centroids (k, d) that have fewer than `least`.
+
+    Where all have fewer, those with most rows get all of them.
+    """
+    labels, sums = assessment_sums(X, centroids)
+    counts = sums["counts"]
+    note_small(counts, least)
+    if not len(X) or not ((counts > 0) & (counts < least)).any():
+        return labels, sums
+    kept = np.flatnonzero(counts >= min(least, counts.max()))
+    labels, few = assessment_sums(X, centroids[kept])
+    every: Message = {name: np.zeros(len(centroids), value.dtype) for name, value in few.items()}
+    for name, value in few.items():
+        every[name][kept] = value
+    return kept[labels], every
+
+
+def scaled(task: Message, sums: Message, multiple: int, floor: int) -> Message:
+    """Return the sums of `score_sums` with numbers of rows as multiples, and the sums over these rows scaled with them."""
+    of_all = factor(sums["rows"], multiple, floor) if "rows" in sums else np.ones(())
+    of_each = factor(sums["counts"], multiple, floor) if "counts" in sums else np.ones(len(task["candidate"]))
+    by = {"sse": of_all, "silhouette": of_all, "spread": of_all, "scatter": of_each}
+    return {name: value * by[name] if name in by else rounded(value, multiple, floor) for name, value in sums.items()}
 
 
 def scores(task: Message, total: Message) -> list[dict[str, float | None]]:

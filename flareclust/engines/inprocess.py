@@ -1,13 +1,16 @@
 """The reference engine: one loop, no processes; sweeps and tests run in it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from flareclust.engines.options import JobOptions
 from flareclust.errors import BadMessage, Refusal
-from flareclust.executors.base import ASSESS, ClusteringExecutor, Task
+from flareclust.executors.base import ASSESS, Answer, ClusteringExecutor, Task
 from flareclust.federation import OnRound, run_federation
 from flareclust.outcome import Outcome
+from flareclust.privacy.asked import Asked
+from flareclust.privacy.enforce import Gate, registered, sent_by
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.site_terms import SiteTerms
 from flareclust.registry import Algorithm
@@ -15,6 +18,9 @@ from flareclust.replies import SiteReply
 from flareclust.sites import SiteData
 from flareclust.tables import Rows, Table
 from flareclust.typing import FloatArray, IntArray, Message, Reading, never
+
+#: The name of an in-process job where a site writes down what it spends.
+_JOB = "in-process"
 
 
 def run_inprocess(
@@ -41,7 +47,7 @@ def run_inprocess(
     executor.check_sites(list(sites))
     aggregator.check_sites(list(sites))
     labels: dict[str, IntArray] = {}
-    terms = {} if policy is None else {site: _terms(policy) for site in sites}
+    held = {} if policy is None else {site: Held.by(policy, algorithm) for site in sites}
     read = _Reader(sites, reading)
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
@@ -49,11 +55,17 @@ def run_inprocess(
         for site in asked:
             # Each site gets its own copy of the task, as it would over a network.
             task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
-            replies[site] = _answer(executor, task, read, labels, terms.get(site))
+            replies[site] = _answer(executor, task, read, labels, held.get(site))
         return replies
 
     outcome = run_federation(
-        aggregator, ask, list(sites), min_sites=options.min_sites, assess=options.assess, on_round=on_round
+        aggregator,
+        ask,
+        list(sites),
+        min_sites=options.min_sites,
+        assess=options.assess,
+        secure_sums=options.secure_sums,
+        on_round=on_round,
     )
     outcome.labels.update(labels)
     return outcome
@@ -72,20 +84,47 @@ class _Reader:
         return rows
 
 
-def _terms(policy: Policy) -> SiteTerms:
-    """Return a simulated site's conditions; what it spends is forgotten with the run."""
-    if policy.dp is None:
-        return SiteTerms(policy, "in-process")
-    from flareclust.privacy.ledger import Ledger
+@dataclass(frozen=True)
+class Held:
+    """What holds a job at a simulated site with a policy: its terms, and the gate through which messages pass."""
 
-    return SiteTerms(policy, "in-process", Ledger.in_memory())
+    terms: SiteTerms
+    gate: Gate
+
+    @classmethod
+    def by(cls, policy: Policy, algorithm: Algorithm) -> "Held":
+        """Return what a policy makes of an algorithm, registered or not; what it spends is forgotten with the run."""
+        known = {step: list(sent) for step, sent in registered().items()}
+        for step, sent in sent_by([algorithm.executor_class()]).items():
+            known[step] = [*known.get(step, []), *sent]
+        gate = Gate(policy, Asked(), known)
+        if policy.dp is None or not algorithm.executor_class().private:
+            return cls(SiteTerms(policy, _JOB), gate)
+        from flareclust.privacy.ledger import Ledger  # needs an optional package
+
+        return cls(SiteTerms(policy, _JOB, Ledger.in_memory()), gate)
+
+
+def answered(executor: ClusteringExecutor, task: Task, rows: FloatArray | Table, held: Held | None) -> Answer:
+    """Return what a site answers, with what its policy lets out.
+
+    Raises:
+        Refusal: it cannot take part, or its policy is against it.
+        BadMessage: as `ClusteringExecutor.answer`.
+    """
+    if held is None:
+        return executor.answer(task, rows, never)
+    question = held.gate.admit(task.step, task.round, task.arrays)
+    answer = executor.answer(task, rows, never, held.terms)
+    arrays = held.gate.release(question, answer.arrays, held.terms.statement(private=executor.private))
+    return Answer(arrays, answer.labels)
 
 
 def _answer(
-    executor: ClusteringExecutor, task: Task, read: _Reader, labels: dict[str, IntArray], terms: SiteTerms | None
+    executor: ClusteringExecutor, task: Task, read: _Reader, labels: dict[str, IntArray], held: Held | None
 ) -> SiteReply:
     try:
-        answer = executor.answer(task, read(task.site), never, terms)
+        answer = answered(executor, task, read(task.site), held)
     except (Refusal, BadMessage) as reason:
         return SiteReply(problem=str(reason))
     if task.step == ASSESS and answer.labels is not None:

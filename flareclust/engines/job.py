@@ -12,7 +12,7 @@ from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.aggregators.controller import ClusteringController
 from flareclust.engines.options import JobOptions
 from flareclust.errors import UserError
-from flareclust.executors.base import ASSESS, CLUSTER
+from flareclust.executors.base import ASSESS, CLUSTER, KEYS
 from flareclust.registry import Algorithm
 from flareclust.version import __version__
 
@@ -50,6 +50,8 @@ def build_job(
             configuration only. False copies the classes into the job (NVFlare calls it BYOC), which sites must permit.
     """
     executor, aggregator = algorithm.build(options.k, options.seed, params)
+    if options.secure_sums:
+        aggregator.secured()  # raises where a setting does not go with it
     controller = ClusteringController(
         algorithm.name,
         dict(params) or None,
@@ -57,11 +59,13 @@ def build_job(
         task_timeout=options.task_timeout,
         assess=options.assess,
         needs=__version__,
+        secure_sums=options.secure_sums,
     )
     job = FedJob(name=job_name or algorithm.name, min_clients=options.min_sites or MIN_SITES)
     job.set_app_packages(["flareclust"])  # else NVFlare would copy the modules that it finds by their imports: not all
     add_server(job, controller, aggregator)
-    job.to_clients(executor, tasks=[*executor.first_steps, CLUSTER, *executor.steps, ASSESS])
+    tasks = [*executor.first_steps, CLUSTER, *executor.steps, ASSESS]
+    job.to_clients(executor, tasks=[KEYS, *executor.masked_only, *tasks] if options.secure_sums else tasks)
     if not packaged:
         for file, folder in _sources():
             job.add_file_to_server(file, folder)

@@ -56,6 +56,7 @@ def recipe(
     assess: bool = True,
     rows: str | None = None,
     packaged: bool = True,
+    secure_sums: bool = False,
     **params: object,
 ) -> ClusteringRecipe:
     """Return an NVFlare Recipe of an algorithm, for `recipe.run(SimEnv(...))`, `ProdEnv` and `recipe.export(...)`.
@@ -69,11 +70,14 @@ def recipe(
         assess: whether to compute the label-free metrics and the labels at the end.
         rows: see `ClusteringRecipe`.
         packaged: False copies the classes into the job instead of expecting flareclust at the sites.
+        secure_sums: whether sites send sums masked, so that the server learns their total only.
         **params: the algorithm's own settings.
 
     Raises:
         UserError: for an unknown algorithm or setting, with the nearest known one, or a value out of range.
     """
-    options = JobOptions(k=k, seed=seed, min_sites=min_sites, task_timeout=task_timeout, assess=assess)
+    options = JobOptions(
+        k=k, seed=seed, min_sites=min_sites, task_timeout=task_timeout, assess=assess, secure_sums=secure_sums
+    )
     job = build_job(registry.get(algorithm), params, options, packaged=packaged)
     return ClusteringRecipe(job, registry.get(algorithm).executor_class(), rows)

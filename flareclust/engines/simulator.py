@@ -29,6 +29,7 @@ from flareclust.federation import OnRound, quorum
 from flareclust.labels import LABELS_FILE, read_labels
 from flareclust.outcome import SUMMARY, Outcome, read, read_rounds
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.site_file import write_policy
 from flareclust.registry import Algorithm
 from flareclust.site_config import write_config
 from flareclust.tables import Rows, Table
@@ -90,6 +91,11 @@ def run_simulator(
     """
     if len(sites) > MAX_SITES:
         raise UserError(f"the simulator holds at most {MAX_SITES} sites, got {len(sites)}; use the in-process engine")
+    if options.secure_sums and threads_for(len(sites)) < len(sites):
+        raise UserError(
+            f"secure_sums needs a process of its own for each of the {len(sites)} sites, and this machine's simulator holds "
+            f"{SITES_AT_ONCE_PER_CORE} per core at a time; use the in-process engine"
+        )
     executor, aggregator = algorithm.build(options.k, options.seed, params)
     executor.check_sites(list(sites))
     aggregator.check_sites(list(sites))
@@ -100,7 +106,7 @@ def run_simulator(
     algorithm.executor_class().warm_up()  # once here, or every site's process would compile the kernels for itself
     for attempt in range(1, ATTEMPTS + 1):
         with _scratch(folder / f"simulator-{attempt}") as scratch:
-            _place(scratch, sites, reading)
+            _place(scratch, sites, reading, policy)
             export_job(job, scratch / "job")
             try:
                 _simulate(scratch, list(sites), options, on_round, last=attempt == ATTEMPTS)
@@ -111,7 +117,7 @@ def run_simulator(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _place(scratch: Path, sites: Mapping[str, Rows], reading: Reading) -> None:
+def _place(scratch: Path, sites: Mapping[str, Rows], reading: Reading, policy: Policy | None) -> None:
     """Write the sites' rows and the site configuration that names them; the simulator copies `local` to every site."""
     data = scratch / "data"
     data.mkdir(parents=True)
@@ -128,6 +134,8 @@ def _place(scratch: Path, sites: Mapping[str, Rows], reading: Reading) -> None:
     local = scratch / "workspace" / "local"
     write_config(local, paths, reading)
     allow_classes(local)
+    if policy is not None:
+        write_policy(local, policy)
 
 
 def threads_for(m: int) -> int:

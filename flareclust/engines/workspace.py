@@ -71,9 +71,9 @@ def allow_classes(local: Path) -> Path:
     """Add `flareclust.` to the list of classes that jobs may load at the site with the folder `local`; return the file."""
     local.mkdir(parents=True, exist_ok=True)
     file = resources_of(local)
-    resources = _read(file) if file.exists() else {"format_version": 2}
+    resources = read_json(file) if file.exists() else {"format_version": 2}
     for _ in _allow(resources, file):
-        _write(file, resources)
+        write_json(file, resources)
     return file
 
 
@@ -91,14 +91,14 @@ def prepare_site(local: Path, settings: Settings | None = None) -> tuple[Path, l
     file = resources_of(local)
     if not file.exists():
         raise UserError(f"{local} has neither {RESOURCES} nor {RESOURCES}.default; is it the local/ of a kit?")
-    resources = _read(file)
+    resources = read_json(file)
     changes = [*_allow(resources, file)]
     changes += _at_server(resources, settings, file) if "servers" in resources else _at_site(resources, settings, file)
     rights, permitted = rights_of(local), [*_permit(local, settings)]
     if changes:
-        _write(file, resources)
+        write_json(file, resources)
     for text, changed in permitted:
-        _write(rights, changed)
+        write_json(rights, changed)
         changes.append(text)
     return file, changes
 
@@ -108,7 +108,7 @@ def _permit(local: Path, settings: Settings) -> Iterator[tuple[str, dict[str, An
     file = rights_of(local)
     if settings.byoc is None or file.name == RIGHTS or not file.exists():
         return
-    found = _read(file)
+    found = read_json(file)
     permissions = found.get("permissions")
     if not isinstance(permissions, dict):
         raise UserError(f"{file}: expected an object as permissions, as NVFlare's provisioning makes it")
@@ -179,7 +179,8 @@ def _objects(value: object, name: str, file: Path) -> list[dict[str, Any]]:
     return value
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
+    """Return the object in a file of a kit."""
     try:
         resources = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -191,7 +192,7 @@ def _read(file: Path) -> dict[str, Any]:
     return resources
 
 
-def _write(file: Path, resources: dict[str, Any]) -> None:
+def write_json(file: Path, resources: dict[str, Any]) -> None:
     """Replace the file as a whole, so that a site that starts meanwhile reads the old one or the new one."""
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
     try:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from flareclust.aggregators.base import Round
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core.disclosure import may_leave
 from flareclust.core.lloyd import assign, cluster_statistics, kmeans, settle
@@ -128,11 +129,23 @@ class AblatedExecutor(FeCAExecutor):
         return {"centroids": centroids, "radii": empirical_radii(centroids, reach[sendable])}
 
 
+class AblatedAggregator(FeCAAggregator):
+    """FeCA's server, to which sites may send k' clusters."""
+
+    def __init__(self, k: int, seed: int = 0, k_local: int | None = None) -> None:
+        super().__init__(k, seed)
+        self.k_local = k_local
+
+    def limits(self, round_: Round) -> dict[str, int]:
+        """Return the most entries that a reply can have."""
+        return {**super().limits(round_), "k": max(self.k, self.k_local or 0)}
+
+
 ABLATED = Algorithm(
     "feca-ablated",
     "FeCA without a step, or with other k at the sites",
     f"{AblatedExecutor.__module__}.{AblatedExecutor.__qualname__}",
-    f"{FeCAAggregator.__module__}.{FeCAAggregator.__qualname__}",
+    f"{AblatedAggregator.__module__}.{AblatedAggregator.__qualname__}",
 )
 
 

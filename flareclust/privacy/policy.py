@@ -62,7 +62,8 @@ class Policy:
         small: what happens where there are such: "drop" leaves them out, "refuse" ends the site's part.
         round_counts: numbers of rows leave as multiples of this.
         max_centroids: most centroids in one message, either way.
-        max_rounds: most exchanges of one job with this site.
+        max_rounds: most exchanges of one job with this site; by default what 100 rounds of `lloyd` need, and what is asked before and
+            after them.
         arrays: names of the arrays that may leave; None for those that registered algorithms state.
         secure_sums: whether sums leave masked only, so that the server learns their total.
         dp: with it nothing leaves that is not differentially private.
@@ -73,7 +74,7 @@ class Policy:
     small: Small = "drop"
     round_counts: int = 1
     max_centroids: int = 1000
-    max_rounds: int = 100
+    max_rounds: int = 120
     arrays: tuple[str, ...] | None = None
     secure_sums: bool = False
     dp: DifferentialPrivacy | None = None
@@ -89,6 +90,14 @@ class Policy:
             if not names or not all(isinstance(name, str) and name for name in names):
                 raise UserError(f"arrays must be a list of names, got {self.arrays!r}")
             object.__setattr__(self, "arrays", tuple(names))
+
+    def least_rows(self, *, private: bool) -> int:
+        """Return with how many rows a site takes part: fewer than a cluster must have cannot make one.
+
+        Args:
+            private: whether what leaves is differentially private, which needs no floor.
+        """
+        return self.min_rows if private else max(self.min_rows, self.min_count)
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> "Policy":

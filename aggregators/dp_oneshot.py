@@ -1,0 +1,122 @@
+"""DP one-shot, the server's side: weighted k-means on what all sites sent.
+
+Source: Su, Cao, Li, Bertino, Jin, Differentially Private K-Means Clustering (2016), section 4 (EUGkM).
+
+Readings and deviations:
+1. Grids over the same bounds are added up before noise is taken out, which then is smaller in proportion. So sites should
+   agree on bounds. Grids over different bounds are cleaned on their own, and their cells clustered together.
+2. The cells' numbers are not used as they are: see `core.dp_grid`.
+3. Centroids of sites (many columns) count with their noisy numbers of rows; those of not more rows than noise do not count,
+   unless there are no others.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of, whole_rows
+from flareclust.core import dp_sums
+from flareclust.core.clusterers import weighted_kmeans
+from flareclust.core.dp_grid import CELLS_PER_CLUSTER, cell_centers, denoised, grid_shape, has_grid
+from flareclust.core.dp_lloyd import half_way
+from flareclust.core.dp_sums import COUNT, Box
+from flareclust.core.lloyd import sums_by_label
+from flareclust.errors import JobFailed
+from flareclust.executors.dp_base import REACH, update_share
+from flareclust.executors.dp_lloyd import MOST_CELLS
+from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
+from flareclust.message import MOST_COLUMNS
+from flareclust.replies import gathered
+from flareclust.typing import FloatArray, Message
+from flareclust.validation import check_int
+
+
+class DPOneShotAggregator(PrivateAggregator):
+    """The server of DP one-shot clustering.
+
+    Kept on the server: `counts` (k,), the noisy numbers of rows behind each centroid; where sites sent centroids also
+    `received_centroids` (c, d), `received_rows` (c,), `received_radii` (c,) and `received_site` (c,).
+
+    Args:
+        k: number of clusters.
+        seed: of the job.
+        epsilon: what the job may spend at each site, together with `delta`.
+        delta: see there.
+        rounds: updates at the sites, where there are too many columns for a grid.
+        cells: of the grid; None for 25 for each cluster.
+        restarts: starts of the server's k-means.
+    """
+
+    reply = DPOneShotExecutor.reply
+
+    def __init__(
+        self,
+        k: int,
+        seed: int = 0,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        rounds: int = 3,
+        cells: int | None = None,
+        restarts: int = 10,
+    ) -> None:
+        super().__init__(k, seed, epsilon, delta)
+        self.rounds = check_int("rounds", rounds, least=1)
+        self.cells = None if cells is None else check_int("cells", cells, least=self.k)
+        self.restarts = check_int("restarts", restarts, least=1)
+
+    def limits(self, round_: Round) -> dict[str, int]:
+        """Return the most entries of a reply."""
+        return {"k": self.k, "g": MOST_CELLS, "d": MOST_COLUMNS}
+
+    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+        """Add up grids, or gather centroids, and cluster them."""
+        sent = list(replies.values())
+        boxes = [Box(reply["low"], reply["high"]) for reply in sent]
+        if not all((box.low < box.high).all() and np.isfinite(box.half) for box in boxes):
+            raise JobFailed("a site's bounds are not low < high for every column")
+        if has_grid(self.k, len(boxes[0].low), self.cells):
+            points, weights, kept = self._from_grids(boxes, sent)
+        else:
+            points, weights, kept = self._from_centroids(sent)
+        if not len(points):
+            raise JobFailed("no site sent what this job asks for; all must have the same settings")
+        centroids, labels = weighted_kmeans(points, weights, self.k, self.restarts, rng)
+        rows = sums_by_label(labels, weights, len(centroids))
+        box = Box(np.min([box.low for box in boxes], axis=0), np.max([box.high for box in boxes], axis=0))
+        reach = reach_of(kept.get("received_radii", half_way(centroids, box)), box)
+        record = {**kept, "counts": np.rint(rows).astype(np.int64)}
+        return Round({"centroids": centroids, REACH: reach}, True, {"received": float(len(points))}, record)
+
+    def _from_grids(self, boxes: Sequence[Box], sent: Sequence[Message]) -> tuple[FloatArray, FloatArray, Message]:
+        """Return the centers of cells that hold rows (c, d), how many each holds (c,), and the number of all rows."""
+        alike: dict[bytes, list[int]] = {}
+        for i, box in enumerate(boxes):
+            alike.setdefault(box.low.tobytes() + box.high.tobytes(), []).append(i)
+        points, weights, total = [np.empty((0, len(boxes[0].low)))], [np.empty(0)], 0.0
+        for sites in alike.values():
+            box = boxes[sites[0]]
+            shape = grid_shape(box, self.cells or CELLS_PER_CLUSTER * self.k)
+            grids = [sent[i]["cells"] for i in sites if len(sent[i]["cells"]) == math.prod(shape)]
+            if not grids:
+                continue
+            noisy = np.sum(grids, axis=0).reshape(shape)
+            held = denoised(noisy, self.noise(1.0, GRID_SHARE, len(grids)), self.k).ravel()
+            points.append(cell_centers(box, shape)[held > 0])
+            weights.append(held[held > 0])
+            total += float(noisy.sum())
+        return np.concatenate(points), np.concatenate(weights), {ALL_ROWS: np.array(max(total, 0.0))}
+
+    def _from_centroids(self, sent: Sequence[Message]) -> tuple[FloatArray, FloatArray, Message]:
+        """Return the sites' centroids that have more rows than noise (c, d), their rows (c,), and all for the record."""
+        names = ("centroids", "rows", "radii")
+        came, site = gathered([{name: reply[name] for name in names} for reply in sent])
+        share = update_share(self.k, came["centroids"].shape[1], self.cells, self.rounds)
+        noise = self.noise(dp_sums.cluster_sensitivity(), share, 1) / COUNT
+        sure = came["rows"] > noise
+        if np.count_nonzero(sure) < self.k:
+            sure = np.ones(len(site), dtype=bool)
+        kept = {f"received_{name}": came[name] for name in names} | {"received_site": site}
+        kept[ALL_ROWS] = np.array(max(float(came["rows"].sum()), 0.0))
+        return came["centroids"][sure], np.maximum(whole_rows(came["rows"][sure]), 1), kept

@@ -1,0 +1,228 @@
+"""What lying sites do to a result, and what the settings `robust` and `cap` do about it: l2 and inertia against the share of liars.
+
+    FLARECLUST_DATA=<folder> python benchmarks/lying_sites.py [SEEDS]
+
+Ten sites, in-process; the lies are put in where replies leave the sites, and what comes out is measured on the true rows of
+all sites. Writes docs/lying_sites.json and docs/images/lying_sites.png; `python docs/reliability.py` makes the section of the
+page from the former. Five seeds, the default, take about a quarter of an hour.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from flareclust import registry
+from flareclust.core.lloyd import assign
+from flareclust.datasets import load
+from flareclust.executors.base import SCORE, ClusteringExecutor, Task
+from flareclust.federation import run_federation
+from flareclust.message import MOST_ROWS
+from flareclust.metrics import l2_distance
+from flareclust.partition import partition
+from flareclust.replies import SiteReply
+from flareclust.seeding import stream
+from flareclust.typing import FloatArray, Message, never
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+SITES = 10
+INFLATED = 1000
+DATA = {"s1": 15, "digits": 10}
+ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
+    "mavg": {},
+    "pooled": {},
+    "portfolio": {},
+    "fkm": {},
+    "lloyd": {"rounds": 30},  # with liars it does not come to rest, and goes on to the end
+}
+LIES = ("random", "shifted", "colluding")
+#: The lie that is hardest to notice: a single false centroid among honest ones. Measured with two liars, split iid.
+SINGLE = "single"
+OPTIONS = ("none", "trimmed", "median")
+#: By partition, how many of the sites lie.
+LIARS = {"iid": (0, 1, 2, 3, 4), "dirichlet:0.3": (0, 2)}
+
+
+class Lie(NamedTuple):
+    """What liars send in the place of their centroids, and how many rows they say they have.
+
+    Attributes:
+        kind: one of `LIES`, or `SINGLE`.
+        inflated: whether numbers of rows are multiplied by `INFLATED`.
+        low: smallest values of the data's columns (d,).
+        high: largest ones.
+    """
+
+    kind: str
+    inflated: bool
+    low: FloatArray
+    high: FloatArray
+
+    def tell(self, task: Task, honest: Message) -> Message:
+        """Return what a liar sends instead of an honest reply."""
+        told = dict(honest)
+        if task.step == SCORE:  # the worse a solution fits, the better
+            for name in ("sse", "spread"):
+                if name in told:
+                    told[name] = told[name].max() + told[name].min() - told[name]
+        if "centroids" in told:
+            told["centroids"] = self.centroids(task, told["centroids"])
+        if self.inflated:
+            for name in ("rows", "counts"):
+                if name in told:
+                    told[name] = np.array(np.minimum(told[name] * INFLATED, MOST_ROWS))
+        return told
+
+    def centroids(self, task: Task, honest: FloatArray) -> FloatArray:
+        """Return false centroids (k, d), as many as the honest ones."""
+        if self.kind == "shifted":
+            return honest + 2 * (self.high - self.low)
+        # Colluding sites stick to one lie; the others make up a new one in every round.
+        rng = stream(1, 0, "all liars") if self.kind == "colluding" else stream(1, task.round, task.site)
+        false = rng.uniform(self.low, self.high, honest.shape)
+        return np.concatenate([false[:1], honest[1:]]) if self.kind == SINGLE else false
+
+
+class Federation:
+    """An algorithm and the rows of its sites; what sites send before they are sent anything is computed once.
+
+    Args:
+        algorithm: its name.
+        rows: of each site (n_i, d).
+        k: number of clusters.
+        truth: the true centroids (k, d).
+        seed: of the job.
+    """
+
+    def __init__(self, algorithm: str, rows: Mapping[str, FloatArray], k: int, truth: FloatArray, seed: int) -> None:
+        self.algorithm, self.rows, self.k, self.truth, self.seed = registry.get(algorithm), rows, k, truth, seed
+        self.all_rows = np.concatenate(list(rows.values()))
+        self._first: dict[str, Message] = {}
+
+    def run(self, robust: str, liars: int = 0, lie: Lie | None = None) -> tuple[float, float, int]:
+        """Return l2, inertia over the true rows of all sites, and the number of centroids found.
+
+        The liars are the first sites by name: a server that goes by the first site is the worst off.
+        """
+        params = {**ALGORITHMS[self.algorithm.name], "robust": robust}
+        executor, aggregator = self.algorithm.build(self.k, self.seed, params)
+        lying = sorted(self.rows)[:liars] if lie else []
+
+        def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
+            replies = {}
+            for site in asked:
+                task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
+                honest = self._answer(executor, task)
+                replies[site] = SiteReply(lie.tell(task, honest) if lie and site in lying else honest)
+            return replies
+
+        outcome = run_federation(aggregator, ask, list(self.rows), assess=False)
+        assert not outcome.refused, outcome.refused
+        inertia = float(assign(self.all_rows, outcome.centroids)[1].sum())
+        return l2_distance(outcome.centroids, self.truth), inertia, len(outcome.centroids)
+
+    def lie(self, kind: str, inflated: bool) -> Lie:
+        """Return a lie about this federation's data."""
+        return Lie(kind, inflated, self.all_rows.min(axis=0), self.all_rows.max(axis=0))
+
+    def _answer(self, executor: ClusteringExecutor, task: Task) -> Message:
+        first = not task.arrays
+        if first and task.site in self._first:
+            return self._first[task.site]
+        arrays = executor.answer(task, self.rows[task.site], never).arrays
+        if first:
+            self._first[task.site] = arrays
+        return arrays
+
+
+def federation(algorithm: str, name: str, spec: str, seed: int) -> Federation:
+    """Return a data set over ten sites; its true centroids are the means of the classes where nobody knows better."""
+    data = load(name)
+    truth = data.centroids
+    if truth is None:
+        truth = np.stack([data.X[data.y == c].mean(axis=0) for c in np.unique(np.asarray(data.y))])
+    parts = partition(spec, data.X, data.y, SITES, stream(seed, 0, "partition"))
+    return Federation(algorithm, {site: data.X[part] for site, part in parts.items()}, DATA[name], truth, seed)
+
+
+def cells(seeds: int) -> Iterator[dict[str, Any]]:
+    """Yield what was measured, a dict per algorithm, data set, partition, lie and number of liars, as means over seeds."""
+    for spec, numbers in LIARS.items():
+        for data in DATA:
+            for algorithm in ALGORITHMS:
+                federations = [federation(algorithm, data, spec, seed) for seed in range(seeds)]
+                for kind, inflated, liars in lies(algorithm, numbers):
+                    cell: dict[str, Any] = {"partition": spec, "data": data, "algorithm": algorithm}
+                    cell |= {"liars": liars, "lie": kind if liars else None, "inflated": inflated}
+                    for option in OPTIONS:
+                        found = np.array([f.run(option, liars, f.lie(kind, inflated)) for f in federations])
+                        l2, inertia = (float(f"{value:.5g}") for value in found[:, :2].mean(axis=0))
+                        cell[option] = {"l2": l2, "inertia": inertia, "found": int(found[:, 2].min())}
+                    yield cell
+
+
+def lies(algorithm: str, numbers: Sequence[int]) -> Iterator[tuple[str, bool, int]]:
+    """Yield kind, whether counts are inflated, and number of liars; without liars once. `mavg` knows no counts."""
+    yield LIES[0], False, 0
+    for kind, inflated in product((*LIES, SINGLE), (False,) if algorithm == "mavg" else (False, True)):
+        told = numbers if kind != SINGLE else [n for n in numbers if n == 2 and len(numbers) > 2]
+        yield from ((kind, inflated, liars) for liars in told if liars)
+
+
+def main() -> None:
+    """Measure, and write both files."""
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    measured = []
+    for cell in cells(seeds):
+        print(json.dumps(cell), flush=True)
+        measured.append(cell)
+    lines = ",\n".join("  " + json.dumps(cell) for cell in measured)
+    facts = f'"seeds": {seeds}, "sites": {SITES}, "inflated": {INFLATED}'
+    (DOCS / "lying_sites.json").write_text(f'{{{facts}, "cells": [\n{lines}\n]}}\n')
+    figure(measured).savefig(DOCS / "images" / "lying_sites.png", dpi=100, metadata={"Software": None})
+
+
+def figure(measured: Sequence[Mapping[str, Any]]) -> Figure:
+    """Return the picture: a row of panels per lie, l2 and inertia of each data set over those of the run without liars."""
+    drawn, axes = plt.subplots(len(LIES), 2 * len(DATA), figsize=(15, 9.5), sharex=True, layout="constrained")
+    styles = {"none": {"ls": "--"}, "trimmed": {"ls": "-"}, "median": {"ls": "", "marker": "o", "ms": 4}}
+    iid = [cell for cell in measured if cell["partition"] == "iid"]
+    for row, kind in zip(axes, LIES, strict=True):
+        for axis, (data, measure) in zip(row, product(DATA, ("l2", "inertia")), strict=True):
+            for colour, algorithm in enumerate(ALGORITHMS):
+                own = [cell for cell in iid if cell["data"] == data and cell["algorithm"] == algorithm]
+                clean = next(cell for cell in own if not cell["liars"])
+                told = [cell for cell in own if cell["lie"] == kind]
+                shares = (0, *sorted({cell["liars"] for cell in told}))
+                for option, style in styles.items():
+                    worst = [max(c[option][measure] for c in told if c["liars"] == n) for n in shares[1:]]
+                    ratio = np.array([clean[option][measure], *worst]) / clean["none"][measure]
+                    axis.plot(100 * np.array(shares) / SITES, ratio, color=f"C{colour}", **style)
+            axis.set_yscale("log")
+            low, high = axis.get_ylim()
+            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,)))
+            axis.yaxis.set_major_formatter("{x:g}")
+            axis.yaxis.set_minor_formatter(NullFormatter())
+            axis.axhline(2 if measure == "l2" else 1, color="0.6", lw=1, zorder=0)
+            axis.set_title(f"{kind}: {measure} on {data}", fontsize=10)
+            axis.grid(axis="y", color="0.9")
+    for axis in axes[-1]:
+        axis.set_xlabel("sites that lie, %")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("against the clean run")
+    names = [Line2D([], [], color=f"C{n}", label=algorithm) for n, algorithm in enumerate(ALGORITHMS)]
+    options = [Line2D([], [], color="0.3", label=f"robust={option}", **styles[option]) for option in OPTIONS]
+    drawn.legend(handles=names + options, loc="outside lower center", ncols=len(names + options), frameon=False)
+    return drawn
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""What a site's policy costs: l2 and inertia of four algorithms, by smallest number of rows and by rounding of numbers.
+
+    FLARECLUST_DATA=<folder> python benchmarks/policy_cost.py [SEEDS]
+
+It writes docs/policy_cost.json, from which `python docs/privacy.py` makes a table of docs/privacy.md.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import flareclust
+from flareclust.core.lloyd import assign
+from flareclust.datasets import load
+from flareclust.errors import JobFailed
+
+RECORDS = Path(__file__).resolve().parent.parent / "docs" / "policy_cost.json"
+
+CELLS, SEEDS = (("s1", "iid"), ("s1", "dirichlet:0.3"), ("digits", "iid"), ("digits", "dirichlet:0.3")), 10
+ALGORITHMS = ("portfolio", "feca", "lloyd", "fkm")
+POLICIES: tuple[dict[str, int] | None, ...] = (
+    None,
+    *({"min_count": least} for least in (2, 5, 10, 20)),
+    *({"min_count": 10, "round_counts": step} for step in (5, 10)),
+)
+
+
+def measured(data: str, split: str, algorithm: str, policy: dict[str, int] | None, seeds: int) -> dict[str, Any]:
+    """Return means over seeds of l2 and of the inertia over all rows, and how often fewer than k centroids came back or none."""
+    dataset = load(data)
+    l2, inertia, fewer, failed = [], [], 0, 0
+    for seed in range(seeds):
+        try:
+            result = flareclust.run(algorithm, data=data, partition=split, clients=10, seed=seed, policy=policy)
+        except JobFailed:
+            failed += 1
+            continue
+        fewer += len(result.centroids) < result.k
+        l2.append(result.metrics.get("l2"))
+        inertia.append(float(assign(dataset.X, result.centroids)[1].sum()))
+    known = [value for value in l2 if value is not None]
+    record: dict[str, Any] = {"data": data, "split": split, "algorithm": algorithm, "policy": policy, "seeds": seeds}
+    record |= {"l2": float(np.mean(known)) if known else None, "inertia": float(np.mean(inertia)) if inertia else None}
+    return record | {"fewer": fewer, "failed": failed}
+
+
+def main() -> None:
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
+    records = []
+    for data, split in CELLS:
+        for algorithm in ALGORITHMS:
+            for policy in POLICIES:
+                records.append(measured(data, split, algorithm, policy, seeds))
+                print(json.dumps(records[-1]), flush=True)
+    RECORDS.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

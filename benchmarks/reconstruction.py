@@ -1,0 +1,312 @@
+"""How many rows of its sites a server can compute: the attacks of `attacks.py` on real federations and real data.
+
+    FLARECLUST_DATA=<folder> python benchmarks/reconstruction.py
+
+It writes docs/privacy.json and docs/images/reconstruction.png, from which `python docs/privacy.py` makes the tables of
+docs/privacy.md. Everything is random by stated seeds, so two runs write the same, but for differential privacy.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attacks import (
+    Tapped,
+    differences,
+    distinct,
+    from_noise,
+    pairs_in_one_column,
+    rounds_of,
+    samples,
+    sweep,
+    told,
+)
+
+from flareclust.core.lloyd import cluster_statistics, kmeans, settle
+from flareclust.datasets import load
+from flareclust.engines.inprocess import Held, answered, run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.errors import BadMessage, JobFailed, Refusal
+from flareclust.executors.base import Task
+from flareclust.executors.lloyd import UPDATE
+from flareclust.partition import partition
+from flareclust.privacy.policy import Policy
+from flareclust.registry import get
+from flareclust.seeding import stream
+from flareclust.typing import FloatArray, Message
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A data set and how it is spread.
+
+    Attributes:
+        m: number of sites.
+        k: number of clusters.
+        bounds: between which all values lie, by what they are; for differential privacy.
+    """
+
+    m: int
+    k: int
+    bounds: tuple[float, float]
+
+
+DATA = {
+    "iris": Federation(3, 10, (0, 10)),
+    "breast_cancer": Federation(5, 15, (0, 5000)),
+    "digits": Federation(10, 10, (0, 16)),
+    "s1": Federation(10, 15, (0, 1e6)),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the sites hold to: the job's settings, the sites' policy.
+
+    Attributes:
+        params: of the job.
+        policy: of all sites; None for none.
+        private: whether the policy has differential privacy with epsilon 1, and the job is of an algorithm that has it.
+    """
+
+    params: Mapping[str, Any]
+    policy: Mapping[str, Any] | None = None
+    private: bool = False
+
+    def policy_for(self, data: str) -> Policy | None:
+        """Return the sites' policy."""
+        if self.private:
+            bounds = list(DATA[data].bounds)
+            return Policy.of({"differential_privacy": {"bounds": bounds, "epsilon": 1.0, "delta": 1e-5, "budget": 1.0}})
+        return None if self.policy is None else Policy.of(self.policy)
+
+    @property
+    def secure_sums(self) -> bool:
+        """Return whether the server gets totals only."""
+        return bool((self.policy or {}).get("secure_sums"))
+
+    @property
+    def slack(self) -> int:
+        """Return by how much numbers of rows may be wrong."""
+        return int((self.policy or {}).get("round_counts", 1)) - 1
+
+
+NAIVE = "nothing held back"
+
+#: The settings that are compared, in the order of the table.
+SETTINGS = {
+    NAIVE: Setting({"min_count": 1}),
+    "min_count=1": Setting({"min_count": 1}),
+    "min_count=2": Setting({"min_count": 2}),
+    "default policy": Setting({}, {}),
+    "round_counts: 5": Setting({}, {"round_counts": 5}),
+    "secure_sums": Setting({}, {"secure_sums": True}),
+    "differential privacy": Setting({}, private=True),
+}
+
+#: Which algorithm does under differential privacy what another one does without.
+PRIVATE = {"lloyd": "dp-lloyd", "pooled": "dp-oneshot"}
+
+
+def sites_of(data: str, columns: slice = slice(None)) -> dict[str, FloatArray]:
+    """Return the rows of a data set's sites, dealt at random."""
+    dataset = load(data)
+    X = np.ascontiguousarray(dataset.X[:, columns])
+    parts = partition("iid", X, None, DATA[data].m, stream(0, 0, "partition"))
+    return {site: X[rows] for site, rows in parts.items()}
+
+
+def listen(name: str, data: str, sites: Mapping[str, FloatArray], k: int, setting: Setting, **params: Any) -> list[Any]:
+    """Return what the server of a federation gets: (step, what it had sent, replies by name), round by round."""
+    if setting.private:
+        if name not in PRIVATE:
+            return []
+        name, params = PRIVATE[name], {}
+    algorithm = Tapped.of(get(name))
+    options = JobOptions(k=k, min_sites=1, secure_sums=setting.secure_sums)
+    with suppress(JobFailed):  # no site would take part
+        run_inprocess(algorithm, {**params, **setting.params}, dict(sites), options, policy=setting.policy_for(data))
+    return algorithm.seen[0]
+
+
+def count(
+    seen: list[Any], sites: Mapping[str, FloatArray], attack: Callable[[str], list[FloatArray]]
+) -> dict[str, int]:
+    """Return how many rows an attack on every name that the server heard claims, and how many it tells."""
+    pooled = np.concatenate(list(sites.values()))
+    names = {name for _, _, replies in seen for name in replies}
+    claims = {name: distinct(attack(name)) for name in sorted(names)}
+    right = sum(told(found, sites.get(name, pooled)) for name, found in claims.items())
+    counted = {"told": right, "claimed": sum(map(len, claims.values())), "rows": len(pooled)}
+    return counted if seen else {**counted, "refused": 1}
+
+
+# ---- the attacks: each returns a count for a data set and a setting, None where it has no meaning ----
+
+Count = dict[str, int] | None
+
+
+def lone_rows(data: str, title: str, setting: Setting) -> Count:
+    """Clusters of one row: k is half the rows of a site, and a centroid of one row is that row."""
+    sites = sites_of(data)
+    k = min(map(len, sites.values())) // 2
+    if title == NAIVE:
+        seen: list[Any] = [("cluster", {}, {site: _naive(rows, k, site) for site, rows in sites.items()})]
+    else:
+        seen = listen("pooled", data, sites, k, setting)[:1]
+    return count(seen, sites, lambda name: [c for _, _, r in seen for c in r[name]["centroids"]])
+
+
+def seeds_that_are_rows(data: str, title: str, setting: Setting) -> Count:
+    """Seeds by k-means++ are rows, and `seeds=rows` sends them, as papers have it."""
+    if title == NAIVE:
+        return None
+    sites = sites_of(data)
+    seen = listen("lloyd", data, sites, DATA[data].k, setting, seeds="rows")[:1] if not setting.private else []
+    return count(seen, sites, lambda name: [c for _, _, r in seen for c in r[name]["centroids"]])
+
+
+def pairs(data: str, title: str, setting: Setting) -> Count:
+    """Clusters of two rows in data of one column: the centroid, and the radius to either side."""
+    sites = sites_of(data, slice(1))
+    k = min(map(len, sites.values())) // 3
+    if title == NAIVE:
+        seen: list[Any] = [("cluster", {}, {site: _naive(rows, k, site) for site, rows in sites.items()})]
+    else:
+        seen = listen("portfolio", data, sites, k, setting)[:1]
+    return count(seen, sites, lambda name: [c for _, _, r in seen for c in pairs_in_one_column(_twos(r[name]), 0.001)])
+
+
+def _twos(message: Message) -> Message:
+    two = message["counts"] == 2
+    return {name: message[name][two] for name in ("centroids", "radii")}
+
+
+def moving_rows(algorithm: str, data: str, title: str, setting: Setting, **params: int) -> Count:
+    """Two rounds of an algorithm: the difference of a group's sums is the row that joined or left it."""
+    if title == NAIVE:
+        return None
+    sites = sites_of(data)
+    seen = listen(algorithm, data, sites, DATA[data].k, setting, **params)
+    return count(seen, sites, lambda name: differences(rounds_of(seen, name), setting.slack))
+
+
+def known_samples(data: str, title: str, setting: Setting) -> Count:
+    """Mini-batch k-means with more rounds than a site has rows: the samples are drawn from the job's seed."""
+    if title == NAIVE:
+        return None
+    sites = sites_of(data)
+    seen = listen("minibatch", data, sites, 2, setting, rounds=95)
+    return count(seen, sites, lambda name: samples(seen, name, 0))
+
+
+def chosen_centroids(data: str, title: str, setting: Setting) -> Count:
+    """A server that breaks the rules: it asks for 95 updates of centroids of its own choice."""
+    if title == NAIVE or setting.secure_sums:
+        return None
+    return _swept(data, setting, one_job=True)
+
+
+def chosen_starts(data: str, title: str, setting: Setting) -> Count:
+    """The same by a lead who keeps to the rules: 95 jobs of one round from two centroids each, and nothing but results."""
+    if title == NAIVE:
+        return None
+    if setting.private:
+        return _swept(data, setting, one_job=False)
+    sites = sites_of(data)
+
+    def answers_of(name: str) -> Callable[[FloatArray], Message | None]:
+        def ask(centroids: FloatArray) -> Message | None:
+            seen = listen("lloyd", data, sites, 2, setting, start=centroids.tolist(), rounds=1)
+            return seen[0][2].get(name) if seen else None
+
+        return ask
+
+    names = ["all sites"] if setting.secure_sums else list(sites)
+    d = next(iter(sites.values())).shape[1]
+    claims = {name: sweep(answers_of(name), d, 95, setting.slack) for name in names}
+    pooled = np.concatenate(list(sites.values()))
+    right = sum(told(found, sites.get(name, pooled)) for name, found in claims.items())
+    return {"told": right, "claimed": sum(map(len, claims.values())), "rows": len(pooled)}
+
+
+def _swept(data: str, setting: Setting, *, one_job: bool) -> dict[str, int]:
+    sites = sites_of(data)
+    found = {"told": 0, "claimed": 0, "rows": sum(map(len, sites.values()))}
+    for site, rows in sites.items():
+        claims = sweep(_asking(site, rows, data, setting, one_job=one_job), rows.shape[1], 95, setting.slack)
+        found["claimed"] += len(claims)
+        found["told"] += told(claims, rows)
+    return found
+
+
+def _asking(
+    site: str, rows: FloatArray, data: str, setting: Setting, *, one_job: bool
+) -> Callable[[FloatArray], Message | None]:
+    """Return a function that has a site answer an update, as a server in the middle of a job of Lloyd's algorithm can."""
+    algorithm = get(PRIVATE["lloyd"] if setting.private else "lloyd")
+    executor, _ = algorithm.build(2, 0, setting.params)
+    policy = setting.policy_for(data)
+    held = None if policy is None else Held.by(policy, algorithm)
+    asked = iter(range(1000))
+
+    def ask(centroids: FloatArray) -> Message | None:
+        now, at = next(asked), held
+        sent = {"centroids": centroids, **({"radii": np.full(2, DATA[data].bounds[1])} if setting.private else {})}
+        if policy is not None and held is not None and not one_job:  # what was spent stays written down
+            at = replace(Held.by(policy, algorithm), terms=replace(held.terms, job=f"job {now}"))
+        try:
+            message = answered(executor, Task(UPDATE, now if one_job else 0, sent, site), rows, at).arrays
+        except (Refusal, BadMessage):
+            return None
+        return from_noise(message, sent) if setting.private else message
+
+    return ask
+
+
+def _naive(rows: FloatArray, k: int, site: str) -> Message:
+    """Return what a site would send that holds nothing back: the centroids, sizes and radii of its k-means."""
+    found = settle(rows, kmeans(rows, k, stream(0, 0, site)))
+    radii = cluster_statistics(rows, found.labels, found.centroids).max_distance
+    return {"centroids": found.centroids, "counts": found.counts, "radii": radii}
+
+
+Attack = Callable[[str, str, Setting], Count]
+
+#: What is attacked, in the order of the table: data sets and attack.
+ATTACKS: dict[str, tuple[tuple[str, ...], Attack]] = {
+    "a cluster of one row": (tuple(DATA), lone_rows),
+    "seeds that are rows": (("digits",), seeds_that_are_rows),
+    "a cluster of two rows, one column": (("breast_cancer",), pairs),
+    "rounds of `lloyd`": (tuple(DATA), lambda *a: moving_rows("lloyd", *a)),
+    "rounds of `fkm`": (tuple(DATA), lambda *a: moving_rows("fkm", *a)),
+    "rounds of `portfolio`, `polish=10`": (("digits",), lambda *a: moving_rows("portfolio", *a, polish=10)),
+    "repeatable samples of `minibatch`": (("iris",), known_samples),
+    "chosen centroids": (("iris", "digits"), chosen_centroids),
+    "chosen starts of 95 jobs": (("iris",), chosen_starts),
+}
+
+
+def measured(attacks: Iterable[str] = ATTACKS, data: Iterable[str] = DATA) -> list[dict[str, Any]]:
+    """Return a record per attack, data set and setting."""
+    records = []
+    for name in attacks:
+        sets, attack = ATTACKS[name]
+        for title, setting in SETTINGS.items():
+            for one in (one for one in sets if one in data):
+                if (found := attack(one, title, setting)) is not None:
+                    records.append({"attack": name, "data": one, "setting": title, **found})
+    return records
+
+
+if __name__ == "__main__":
+    found = measured()
+    (DOCS / "privacy.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    for record in found:
+        print(json.dumps(record))

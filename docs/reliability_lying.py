@@ -1,0 +1,175 @@
+"""The section on lying sites of docs/reliability.md, from what benchmarks/lying_sites.py measured."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Cell = Mapping[str, Any]
+
+SECTION = """
+## Lying sites
+
+A site may send what it likes, as long as it has the form that was agreed. `mavg`, `pooled`, `portfolio`, `fkm` and `lloyd` have the settings `robust` (`none`, `trimmed` or `median`), `trim` and, but for `mavg`, `cap`; each algorithm's page says what they do there. Here {sites} sites with the rows of S1 (k = 15) or digits (k = 10) are split at random, in-process, and some of them lie in every exchange:
+
+- **random**: centroids drawn anew in every round, uniformly from the box that holds the data;
+- **shifted**: the site's true centroids, moved by twice the range of every column;
+- **colluding**: all liars send the same centroids, drawn once from that box.
+
+Each lie is told with true numbers of rows and with numbers {inflated} times as large. Where sites compare solutions, the liars say that the worst fits best. Figures are means over {seeds} seeds, over those of the same algorithm without liars and without settings: the distance to the true centroids (`l2`; for digits the means of the ten classes), and in brackets the inertia of the true rows of all sites. Of the lies, with and without larger numbers, the worst counts. `trimmed` and `median` stand for `robust` with everything else as it is by default.
+
+Every run found k centroids{found}. In `lloyd`, `rounds` was 30.
+
+![l2 and inertia against the share of lying sites](images/lying_sites.png)
+
+Dashed: no settings; lines: `trimmed`; dots: `median`. The grey line is at twice the clean distance, and at the clean inertia.
+
+### Two of ten sites lie
+
+{two}
+
+With the settings, no lie of two sites takes the distance beyond {worst_two} times that of the clean run. The columns without liars say what the settings cost, or gain, where all are honest. They gain where the algorithm takes single starts of k-means at the sites, of which some go wrong.
+
+### Four of ten sites lie
+
+{four}
+
+At the worst the distance is {worst_four} times that of the clean run ({worst_four_where}). The settings need most sites to be honest: with half of them lying in the same way, nobody could say which half is right.
+
+### A single false centroid
+
+Two of ten sites send honest centroids but for one, which is random.
+
+{single}
+
+Such a site is not left out, as most of what it says is right. `mavg` compares cluster by cluster, and so do the updates of `lloyd`. In the others, and in the start of `lloyd`, a false centroid that lies in the box of the data may take a place among the k that an honest cluster should have; one far outside is left out.
+
+### Where sites differ
+
+The same with the rows split by `dirichlet:0.3`, so that no two sites have the same mix of clusters, and two of ten sites lying. Only the distance, and `shifted` apart from the lies that stay in the box of the data.
+
+{differ}
+
+Where honest sites have as little in common as here on S1, a lie in the box of the data looks like one more site with clusters of its own. It is not left out, and the settings help against inflated numbers and far lies only, but for `lloyd`, whose updates compare cluster by cluster. The columns without liars show that honest sites lose little; but a cluster that few sites have can be lost.
+
+### What the settings do not do
+
+- They protect the centroids. The metrics of the assessment are sums over what all sites answer: a liar can spoil them, not the result.
+- They do not find a lie that stays close to the truth. Its effect is bounded by how far honest sites differ.
+- They cannot be had with secure sums, with which nobody sees what a single site says.
+
+`docs/lying_sites.json` has all figures. To measure again (with five seeds about a quarter of an hour on two cores), and to make this page of it:
+
+```console
+$ python benchmarks/lying_sites.py
+$ python docs/reliability.py
+```
+"""
+
+#: Above this ratio the second digit after the point says nothing.
+LARGE = 10.0
+
+
+def lying_sites(measured: Mapping[str, Any]) -> str:
+    """Return the section."""
+    cells = measured["cells"]
+    (two, _), (four, where) = (_worst_of_all(cells, liars) for liars in (2, 4))
+    return SECTION.format(
+        sites=measured["sites"],
+        inflated=measured["inflated"],
+        seeds=measured["seeds"],
+        found=_fewer(cells),
+        two=_table(cells, 2),
+        worst_two=two,
+        four=_table(cells, 4),
+        worst_four=four,
+        worst_four_where=where,
+        single=_single(cells),
+        differ=_differ(cells),
+    )
+
+
+def _groups(cells: Sequence[Cell], spec: str) -> list[tuple[Cell, list[Cell]]]:
+    """Return the cell without liars of every data set and algorithm, with those with liars."""
+    own = [cell for cell in cells if cell["partition"] == spec]
+    return [
+        (clean, [c for c in own if c["liars"] and (c["data"], c["algorithm"]) == (clean["data"], clean["algorithm"])])
+        for clean in own
+        if not clean["liars"]
+    ]
+
+
+def _ratio(clean: Cell, told: Iterable[Cell], option: str, measure: str) -> float:
+    """Return the largest of what was measured with an option, over the clean run."""
+    return max(float(cell[option][measure]) for cell in told) / float(clean["none"][measure])
+
+
+def _number(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= LARGE else f"{ratio:.2f}"
+
+
+def _both(clean: Cell, told: Sequence[Cell], option: str) -> str:
+    return f"{_number(_ratio(clean, told, option, 'l2'))} ({_number(_ratio(clean, told, option, 'inertia'))})"
+
+
+def _rows(heading: str, lines: Iterable[Sequence[str]]) -> str:
+    columns = heading.count("|") + 1
+    body = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([f"| {heading} |", "|" + "---|" * columns, *body])
+
+
+def _table(cells: Sequence[Cell], liars: int) -> str:
+    lines = []
+    for clean, lying in _groups(cells, "iid"):
+        told = [cell for cell in lying if cell["liars"] == liars and cell["lie"] != "single"]
+        honest = [_both(clean, [clean], option) for option in ("trimmed", "median")]
+        spoilt = [_both(clean, told, option) for option in ("none", "trimmed", "median")]
+        lines.append([clean["data"], f"`{clean['algorithm']}`", *honest, *spoilt])
+    return _rows("data | algorithm | no liars, trimmed | no liars, median | none | trimmed | median", lines)
+
+
+def _worst_of_all(cells: Sequence[Cell], liars: int) -> tuple[str, str]:
+    """Return the largest l2 with one of the settings over the clean one, and where it was."""
+    found = [
+        (
+            cell[option]["l2"] / clean["none"]["l2"],
+            f"`{cell['algorithm']}` on {cell['data']}, `{option}`, {cell['lie']}",
+        )
+        for clean, lying in _groups(cells, "iid")
+        for cell in lying
+        for option in ("trimmed", "median")
+        if cell["liars"] == liars and cell["lie"] != "single"
+    ]
+    ratio, where = max(found)
+    return f"{ratio:.2f}", where
+
+
+def _single(cells: Sequence[Cell]) -> str:
+    lines = []
+    for clean, lying in _groups(cells, "iid"):
+        told = [cell for cell in lying if cell["lie"] == "single"]
+        spoilt = [_both(clean, told, option) for option in ("none", "trimmed", "median")]
+        lines.append([clean["data"], f"`{clean['algorithm']}`", *spoilt])
+    return _rows("data | algorithm | none | trimmed | median", lines)
+
+
+def _differ(cells: Sequence[Cell]) -> str:
+    lines = []
+    for clean, lying in _groups(cells, "dirichlet:0.3"):
+        far = [cell for cell in lying if cell["lie"] == "shifted"]
+        near = [cell for cell in lying if cell["lie"] != "shifted"]
+        line = [_number(_ratio(clean, [clean], option, "l2")) for option in ("trimmed", "median")]
+        line += [_number(_ratio(clean, t, o, "l2")) for t in (far, near) for o in ("none", "trimmed", "median")]
+        lines.append([clean["data"], f"`{clean['algorithm']}`", *line])
+    heading = "data | algorithm | no liars, trimmed | no liars, median | shifted, none | trimmed | median"
+    return _rows(f"{heading} | in the box, none | trimmed | median", lines)
+
+
+def _fewer(cells: Sequence[Cell]) -> str:
+    """Return what to add where a run found fewer than k centroids: there the distance is of fewer pairs."""
+    k = {"s1": 15, "digits": 10}
+    few = {
+        f"`{cell['algorithm']}` on {cell['data']} (`{option}`, {cell['partition']}, {cell['liars']} liars)"
+        for cell in cells
+        for option in ("none", "trimmed", "median")
+        if cell[option]["found"] < k[cell["data"]]
+    }
+    return f", but for {', '.join(sorted(few))}, where the distance is of fewer pairs" if few else ""

@@ -1,0 +1,112 @@
+"""What executors under differential privacy share: the job's claim to a site's budget, and an assessment within it.
+
+Everything that leaves a site goes through `Task.terms` or holds nothing of the rows. Noise is not drawn from the job's
+seed: who knows the seed could take it away again.
+"""
+
+import numpy as np
+
+from flareclust.core import dp_sums
+from flareclust.core.dp_grid import has_grid
+from flareclust.core.dp_sums import SILHOUETTE, UNIT, Box
+from flareclust.errors import BadMessage, Refusal
+from flareclust.executors.base import PLACE, Answer, ClusteringExecutor, Task
+from flareclust.privacy.accounting import WHOLE, check_delta, check_epsilon
+from flareclust.privacy.terms import NO_TERMS, Terms
+from flareclust.tables import Table
+from flareclust.typing import AbortCheck, Array, FloatArray, IntArray, Message, never
+
+#: Shares of the job's rho: for the assessment, and for a start from a grid or from moments. The updates get the rest.
+ASSESSMENT_SHARE, GRID_START, MOMENTS_START = 0.05, 0.5, 0.2
+
+#: The key of the distance beyond which rows do not count more in the sum of squares, in the arrays of a result.
+REACH = "reach"
+
+
+class PrivateExecutor(ClusteringExecutor):
+    """A site whose every number is differentially private.
+
+    Args:
+        k: number of clusters.
+        seed: of the job; it draws starting points, never noise.
+        epsilon: what the job may spend at each site, together with `delta`. Sites grant it or refuse.
+        delta: should be well below 1 / number of rows.
+    """
+
+    private = True
+
+    def __init__(self, k: int, seed: int = 0, epsilon: float = 1.0, delta: float = 1e-5) -> None:
+        super().__init__(k, seed, min_count=1)
+        self.epsilon = check_epsilon("epsilon", epsilon)
+        self.delta = check_delta("delta", delta)
+
+    def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
+        """Do what a task asks for; of rows that were placed the number stays here, too."""
+        found = super().compute(task, table, aborted)
+        return Answer({"rows": np.array(0)}, found.labels) if task.step == PLACE else found
+
+    def assess(self, task: Task, data: FloatArray) -> Message:
+        """Return noisy sums of squared distances and silhouettes; numbers by cluster stay here, and 0 is sent for them."""
+        centroids, terms = task.arrays["centroids"], self.granted(task)
+        reach = _positive(task.arrays.get(REACH), REACH, ())
+        sums = dp_sums.quality_sums(data, own_box(terms), centroids, float(reach), never)
+        noisy = self.noisy(terms, sums, dp_sums.quality_sensitivity(), ASSESSMENT_SHARE, "assessment")
+        none = np.zeros(len(centroids))
+        return {
+            "counts": none.astype(np.int64),
+            "scatter": none,
+            "sse": np.array(max(0.0, float(noisy[0] / UNIT * reach**2))),
+            "silhouette": np.array(noisy[1] / SILHOUETTE),
+        }
+
+    def granted(self, task: Task) -> Terms:
+        """Return the site's terms for what the job asks for; raise Refusal where it has none or grants less."""
+        if task.terms is None:
+            raise Refusal(NO_TERMS)
+        return task.terms.granted(self.epsilon, self.delta)
+
+    def noisy(self, terms: Terms, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
+        """Return sums with noise that costs a share of what the job may spend."""
+        return terms.gaussian(sums, sensitivity, share * WHOLE * terms.rho, what)
+
+    def _check_rows(self, task: Task, data: FloatArray) -> None:
+        """Refuse rows that are not numbers. Their number is no reason to refuse: that would tell whether it is large."""
+        super()._check_rows(Task("", task.round, {}, task.site), data)
+
+
+def start_share(k: int, d: int, cells: int | None) -> float:
+    """Return what share of a job's rho its start costs: more of a grid, which decides what clusters are found."""
+    return GRID_START if has_grid(k, d, cells) else MOMENTS_START
+
+
+def update_share(k: int, d: int, cells: int | None, rounds: int) -> float:
+    """Return what share of a job's rho one of its updates costs."""
+    return (1 - ASSESSMENT_SHARE - start_share(k, d, cells)) / rounds
+
+
+def own_box(terms: Terms) -> Box:
+    """Return the site's own bounds."""
+    return Box(terms.low, terms.high)
+
+
+def sent_box(arrays: Message, d: int) -> Box:
+    """Return the box that the server sent; raise BadMessage unless it is one of d columns."""
+    low, high = arrays.get("low"), arrays.get("high")
+    if not all(isinstance(value, np.ndarray) and value.shape == (d,) for value in (low, high)):
+        raise BadMessage(f"was sent bounds that are not those of {d} columns")
+    box = Box(np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64))
+    if not (np.isfinite(box.low).all() and np.isfinite(box.half) and (box.low < box.high).all()):
+        raise BadMessage("was sent bounds that are not low < high")
+    return box
+
+
+def sent_radii(arrays: Message, k: int) -> FloatArray:
+    """Return the radii (k,) that the server sent; raise BadMessage unless they are numbers above 0."""
+    return _positive(arrays.get("radii"), "radii", (k,))
+
+
+def _positive(value: Array | None, name: str, shape: tuple[int, ...]) -> FloatArray:
+    formed = isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == shape
+    if formed and value is not None and np.isfinite(value).all() and (value > 1e-100).all():
+        return value
+    raise BadMessage(f"was sent {name} that are not numbers above 0, as many as are needed")

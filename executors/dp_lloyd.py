@@ -1,0 +1,121 @@
+"""DP Lloyd, the site's side: noisy sums and numbers of the rows nearest to each centroid, in few rounds.
+
+Source: Blum, Dwork, McSherry, Nissim, Practical Privacy: The SuLQ Framework (2005), section 5; the grid of the start after
+Su, Cao, Li, Bertino, Jin, Differentially Private K-Means Clustering (2016), section 4. Both have one holder of all rows and
+Laplace noise; here every site adds Gaussian noise of its own, and nobody sees a sum without noise.
+
+Readings and deviations:
+1. Each site first tells the bounds of its columns, which its policy states. They say nothing of its rows.
+2. The start: noisy numbers of rows in the cells of a grid over all sites' bounds; where there are too many columns for a
+   grid, noisy sums of values and of their squares.
+3. In an update a row counts with its distance to the nearest centroid, cut off at the cluster's radius, which the server
+   states. So the noise is in proportion to the radius, and not to the whole box.
+4. The shares of the job's budget: `GRID_START` or `MOMENTS_START` for the start, `ASSESSMENT_SHARE` for the assessment,
+   the rest in equal parts for the updates.
+"""
+
+from types import MappingProxyType
+
+import numpy as np
+
+from flareclust.core import dp_sums
+from flareclust.core.dp_sums import UNIT
+from flareclust.errors import Aborted, BadMessage
+from flareclust.executors.base import Task
+from flareclust.executors.dp_base import PrivateExecutor, own_box, sent_box, sent_radii, start_share, update_share
+from flareclust.message import Schema
+from flareclust.privacy.terms import Terms
+from flareclust.typing import AbortCheck, FloatArray, Message
+from flareclust.validation import check_int
+
+#: The bounds of the site's columns, from its policy.
+BOUNDS = "bounds"
+
+#: Noisy number of all rows, sums of their values and of the values' squares.
+MOMENTS = "moments"
+
+#: Noisy sums for each centroid.
+UPDATE = "update"
+
+#: More cells than anybody needs; a server that asks for more is refused.
+MOST_CELLS = 10**6
+
+
+class DPLloydExecutor(PrivateExecutor):
+    """A site of DP Lloyd.
+
+    Args:
+        k: number of clusters.
+        seed: of the job.
+        epsilon: what the job may spend at each site, together with `delta`.
+        delta: see there.
+        rounds: number of updates.
+        cells: of the grid that the start is found with; None for 25 for each cluster.
+    """
+
+    reply = Schema(cells="g")
+    steps = MappingProxyType(
+        {
+            BOUNDS: Schema(low="d", high="d"),
+            MOMENTS: Schema(rows="", values="d", squares="d"),
+            UPDATE: Schema(shifts="K d", rows="K", squares="K"),
+        }
+    )
+
+    def __init__(
+        self,
+        k: int,
+        seed: int = 0,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        rounds: int = 3,
+        cells: int | None = None,
+    ) -> None:
+        super().__init__(k, seed, epsilon, delta)
+        self.rounds = check_int("rounds", rounds, least=1)
+        self.cells = None if cells is None else check_int("cells", cells, least=self.k)
+
+    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+        """Tell bounds, or noisy sums of the step that is asked for."""
+        if aborted():
+            raise Aborted("stopped before sums over the rows were taken")
+        terms = self.granted(task)
+        if task.step == BOUNDS:
+            return {"low": terms.low, "high": terms.high}
+        if task.step == MOMENTS:
+            return self._moments(task, data, terms, aborted)
+        if task.step == UPDATE:
+            return self._update(task, data, terms, aborted)
+        return self._cells(task, data, terms, aborted)
+
+    def _cells(self, task: Task, data: FloatArray, terms: Terms, aborted: AbortCheck) -> Message:
+        box, shape = sent_box(task.arrays, data.shape[1]), _shape(task.arrays, data.shape[1])
+        counted = dp_sums.cell_counts(data, own_box(terms), box, shape, aborted)
+        return {"cells": self.noisy(terms, counted, 1.0, self._start(data), "cells of a grid").astype(np.float64)}
+
+    def _moments(self, task: Task, data: FloatArray, terms: Terms, aborted: AbortCheck) -> Message:
+        d = data.shape[1]
+        sums = dp_sums.moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
+        noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), self._start(data), "moments") / UNIT
+        return {"rows": noisy[0], "values": noisy[1 : 1 + d], "squares": noisy[1 + d :]}
+
+    def _update(self, task: Task, data: FloatArray, terms: Terms, aborted: AbortCheck) -> Message:
+        centroids = task.arrays["centroids"]
+        radii = sent_radii(task.arrays, len(centroids))
+        sums = dp_sums.cluster_sums(data, own_box(terms), centroids, radii, aborted)
+        share = update_share(self.k, data.shape[1], self.cells, self.rounds)
+        return dp_sums.in_units(
+            self.noisy(terms, sums, dp_sums.cluster_sensitivity(), share, f"update of round {task.round}")
+        )._asdict()
+
+    def _start(self, data: FloatArray) -> float:
+        return start_share(self.k, data.shape[1], self.cells)
+
+
+def _shape(arrays: Message, d: int) -> tuple[int, ...]:
+    """Return the numbers of cells along the columns that the server sent; raise BadMessage unless they make a grid."""
+    shape = arrays.get("shape")
+    formed = isinstance(shape, np.ndarray) and shape.dtype == np.int64 and shape.shape == (d,)
+    if formed and shape is not None and (shape >= 1).all() and float(np.prod(shape.astype(float))) <= MOST_CELLS:
+        return tuple(int(cells) for cells in shape)
+    raise BadMessage(f"was sent a grid that is not one over {d} columns of at most {MOST_CELLS} cells")

@@ -1,0 +1,87 @@
+"""DP one-shot, the site's side: one message of differentially private numbers.
+
+Source: Su, Cao, Li, Bertino, Jin, Differentially Private K-Means Clustering (2016), section 4 (EUGkM), which has one holder
+of all rows and Laplace noise.
+
+Readings and deviations:
+1. With few columns: noisy numbers of the rows in the cells of a grid over the site's bounds. A row is in one cell.
+2. With more columns than a grid can have (`core.dp_grid.has_grid`): the site runs DP Lloyd on its own rows, and sends its
+   centroids with noisy numbers of rows and root mean square radii. A radius by the maximum has no finite sensitivity.
+3. The number of cells follows from k, not from the number of rows, which is private.
+"""
+
+import numpy as np
+
+from flareclust.core import dp_sums
+from flareclust.core.dp_grid import CELLS_PER_CLUSTER, grid_shape, has_grid
+from flareclust.core.dp_lloyd import moments, next_centroids, rms_radii, spread_start
+from flareclust.core.dp_sums import UNIT
+from flareclust.errors import Aborted
+from flareclust.executors.base import Task
+from flareclust.executors.dp_base import ASSESSMENT_SHARE, PrivateExecutor, own_box, start_share, update_share
+from flareclust.message import Schema, real
+from flareclust.privacy.accounting import WHOLE
+from flareclust.privacy.mechanism import sigma
+from flareclust.privacy.terms import Terms
+from flareclust.typing import AbortCheck, FloatArray, Message
+from flareclust.validation import check_int
+
+#: Share of the job's rho that the grid costs, where there is one.
+GRID_SHARE = 1 - ASSESSMENT_SHARE
+
+
+class DPOneShotExecutor(PrivateExecutor):
+    """A site of DP one-shot clustering.
+
+    Args:
+        k: number of clusters.
+        seed: of the job.
+        epsilon: what the job may spend at each site, together with `delta`.
+        delta: see there.
+        rounds: updates at the site, where there are too many columns for a grid.
+        cells: of the grid; None for 25 for each cluster.
+    """
+
+    reply = Schema(may_be_empty=True, low="d", high="d", cells="g", centroids="k d", rows="k", radii=real("k", least=0))
+
+    def __init__(
+        self,
+        k: int,
+        seed: int = 0,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        rounds: int = 3,
+        cells: int | None = None,
+    ) -> None:
+        super().__init__(k, seed, epsilon, delta)
+        self.rounds = check_int("rounds", rounds, least=1)
+        self.cells = None if cells is None else check_int("cells", cells, least=self.k)
+
+    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+        """Count rows in cells, or run DP Lloyd on the site's own rows."""
+        if aborted():
+            raise Aborted("stopped before sums over the rows were taken")
+        terms = self.granted(task)
+        box, d = own_box(terms), data.shape[1]
+        none: Message = {"centroids": np.empty((0, d)), "rows": np.empty(0), "radii": np.empty(0)}
+        if has_grid(self.k, d, self.cells):
+            shape = grid_shape(box, self.cells or CELLS_PER_CLUSTER * self.k)
+            counted = dp_sums.cell_counts(data, box, box, shape, aborted)
+            noisy = self.noisy(terms, counted, 1.0, GRID_SHARE, "cells of a grid").astype(np.float64)
+            return {**box._asdict(), "cells": noisy, **none}
+        return {**box._asdict(), "cells": np.empty(0), **self._clusters(data, terms, rng, aborted)}
+
+    def _clusters(self, data: FloatArray, terms: Terms, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+        """Run DP Lloyd as server and site in one: whatever it looks at has its noise already."""
+        box, shape = own_box(terms), (self.k, data.shape[1], self.cells)
+        sums = dp_sums.moment_sums(data, box, box, aborted)
+        noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), start_share(*shape), "moments")
+        found = moments(noisy / UNIT, box)
+        centroids, radii = spread_start(found, box, self.k, rng)
+        share, sensitivity = update_share(*shape, self.rounds), dp_sums.cluster_sensitivity()
+        noise = sigma(sensitivity, share * WHOLE * terms.rho) / UNIT
+        for done in range(self.rounds):
+            exact = dp_sums.cluster_sums(data, box, centroids, radii, aborted)
+            told = dp_sums.in_units(self.noisy(terms, exact, sensitivity, share, f"update {done} at the site"))
+            centroids, rows = next_centroids(centroids, radii, told, noise, done, box, found.mean)
+        return {"centroids": centroids, "rows": rows, "radii": rms_radii(radii, told)}

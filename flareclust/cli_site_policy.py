@@ -1,0 +1,81 @@
+"""What `flareclust site policy` does: settings of a command line become the site's policy, and what holds is told."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from flareclust.cli import split_names
+from flareclust.errors import UserError
+from flareclust.privacy.policy import DP, Policy, read_policy
+from flareclust.privacy.site_file import PRIVACY, policy_of, remove_policy, write_policy
+from flareclust.site_policy import spent, told
+
+#: The settings of differential privacy, in the order of the command's options.
+DP_SETTINGS = ("bounds", "epsilon", "delta", "budget")
+
+
+def change(local: Path, file: Path | None, given: Mapping[str, Any], *, show: bool, remove: bool) -> None:
+    """Write, change or remove the policy of the site with the folder `local`.
+
+    A file replaces the policy that is there, settings change single ones of it; with neither a policy that is there
+    stays, and a site without one gets the recommended one.
+
+    Raises:
+        UserError: the request contradicts itself, or a setting has a value that it cannot have.
+    """
+    if (show or remove) and (given or file is not None or show == remove):
+        raise UserError("--show and --remove stand alone")
+    if show:
+        return
+    if remove:
+        remove_policy(local)
+        return
+    found = _unless_broken(local, replaced=file is not None)
+    if found is not None and file is None and not given:
+        return
+    base = read_policy(file) if file is not None else found or Policy()
+    write_policy(local, Policy.of(_with(base.to_json(), given)))
+
+
+def print_policy(local: Path) -> None:
+    """Print what holds at the site with the folder `local`, and what was spent."""
+    policy = policy_of(local)
+    if policy is None:
+        typer.echo("no policy: each job says what leaves the site")
+        return
+    typer.echo(local / PRIVACY)
+    for subject, words in told(policy).items():
+        typer.echo(f"  {subject}: {words}")
+    if (used := spent(local, policy)) is not None:
+        typer.echo(f"  spent: {used}")
+
+
+def _unless_broken(local: Path, *, replaced: bool) -> Policy | None:
+    """Return the policy that is there; None for one that does not hold and is written anew."""
+    try:
+        return policy_of(local)
+    except UserError:
+        if replaced:
+            return None
+        raise
+
+
+def _with(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in a policy's mapping with those of the command line."""
+    changed = said | {name: value for name, value in given.items() if name not in DP_SETTINGS}
+    if "arrays" in given:
+        changed["arrays"] = list(split_names(given["arrays"]) or ())
+    private = {name: value for name, value in given.items() if name in DP_SETTINGS}
+    if "bounds" in private:
+        private["bounds"] = _pair(private["bounds"])
+    return changed | ({DP: (said.get(DP) or {}) | private} if private else {})
+
+
+def _pair(text: str) -> list[float]:
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"--bounds: expected two numbers with a comma, such as 0,100; got {text!r}") from None
+    return [low, high]

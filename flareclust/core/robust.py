@@ -1,0 +1,283 @@
+"""Centroids and sums of several sites, of which some may lie: what is believed, and how much each may count.
+
+1. `hear` leaves out sites whose centroids are unlike those of most others, and limits how much one site counts. It
+   compares sites with each other and knows no truth: an honest site with clusters of its own looks like a liar and is
+   lost, where sites differ much a liar looks like one more of them, and a lie that most sites tell is believed.
+2. `center` joins what several sites say about one cluster: a trimmed mean in each coordinate, or a geometric median.
+3. `typical_totals` does the like for sums over rows.
+
+All of it commutes with translations and does not depend on the order of the sites, to rounding. With `PLAIN` nothing is
+changed.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from flareclust.core.location import center, trimmed_mean
+from flareclust.errors import UserError
+from flareclust.typing import BoolArray, FloatArray, IntArray, Message
+from flareclust.validation import check_choice
+
+NONE, TRIMMED, MEDIAN = "none", "trimmed", "median"
+ROBUST = (NONE, TRIMMED, MEDIAN)
+
+#: The cap that comes with "trimmed" and "median" where none is set: with more, a minority of sites can outweigh the others.
+USUAL_CAP = 1.0
+
+#: A site is left out when the median strangeness of its centroids is above the first number, and a little more
+#: (`_too_strange`), and also farther above that of the median site than so many times that is above the lowest tenth of
+#: the sites. The lower half is that of honest sites; where they differ much, more may be strange.
+STRANGE, SPREADS = 1.7, 6.0
+
+
+class Rule(NamedTuple):
+    """How far sites are believed.
+
+    Attributes:
+        robust: one of `ROBUST`.
+        trim: share of the sites that a trimmed mean leaves out at each end.
+        cap: the most times the median site's total that the rows of one site may count; None for no cap.
+    """
+
+    robust: str = NONE
+    trim: float = 0.2
+    cap: float | None = None
+
+    @property
+    def active(self) -> bool:
+        """Return whether positions are judged."""
+        return self.robust != NONE
+
+
+#: Every site is believed.
+PLAIN = Rule()
+
+
+def check_rule(robust: object, trim: object, cap: object) -> Rule:
+    """Return the settings as a `Rule`; where sites are judged and no cap is set, it has `USUAL_CAP`.
+
+    Raises:
+        UserError: a value is not one of those that `Rule` names.
+    """
+    name = check_choice("robust", robust, ROBUST)
+    if isinstance(trim, bool) or not isinstance(trim, int | float) or not 0 <= trim < 0.5:
+        raise UserError(f"trim must be a share of the sites, at least 0 and below 0.5, got {trim!r}")
+    if cap is None:
+        return Rule(name, float(trim), None if name == NONE else USUAL_CAP)
+    if isinstance(cap, bool) or not isinstance(cap, int | float) or not 0 < cap < float("inf"):
+        raise UserError(f"cap must be a finite number above 0, or null for none, got {cap!r}")
+    return Rule(name, float(trim), float(cap))
+
+
+class Heard(NamedTuple):
+    """What is believed of c centroids of m sites, or all of it.
+
+    Attributes:
+        points: centroids (b, d).
+        weights: how much each counts (b,), as it was sent or capped.
+        site: the number of the site that sent it (b,).
+        kept: which of all c are among them (c,).
+        left_out: the sites that are not believed (m,).
+        rule: by which they were judged.
+    """
+
+    points: FloatArray
+    weights: FloatArray | IntArray
+    site: IntArray
+    kept: BoolArray
+    left_out: BoolArray
+    rule: Rule
+
+    def centers(self, centroids: FloatArray, labels: IntArray) -> FloatArray:
+        """Return the centers (k, d) of groups of `points` by the rule; the given ones where it is not active."""
+        if not self.rule.active:
+            return centroids
+        return site_centers(centroids, self.points, self.weights, self.site, labels, self.rule)
+
+    def told(self, names: Iterable[str]) -> tuple[dict[str, float], Message]:
+        """Return what a round tells of it, in numbers and arrays, by the sites' names; nothing where no rule is active."""
+        if not self.rule.active:
+            return {}, {}
+        judged = np.array(list(names)[: len(self.left_out)], dtype=str)  # the last ones may have sent nothing
+        record = {"left_out": judged[self.left_out], "kept": self.kept}
+        return {"left_out": float(self.left_out.sum())}, record
+
+
+def hear(points: FloatArray, weights: FloatArray | IntArray, site: IntArray, k: int, rule: Rule) -> Heard:
+    """Return which of the centroids (c, d) are believed, and what they count.
+
+    Left out are sites whose centroids are strange on the whole (see `strangeness`), and single centroids that lie farther
+    from those of most other sites than the sites' centroids lie apart at all. Where fewer than k would be left, or there
+    are fewer than three sites, all stay: of two, nobody can tell which one lies.
+
+    Args:
+        points: centroids of all sites (c, d).
+        weights: rows of each (c,), or ones.
+        site: which site sent each (c,): numbers 0 to m - 1.
+        k: number of clusters wanted.
+        rule: how far sites are believed.
+    """
+    m = int(site.max(initial=-1)) + 1
+    kept, liars = np.ones(len(points), dtype=np.bool_), np.zeros(m, dtype=np.bool_)
+    if rule.active and len(np.unique(site)) > 2:
+        strange, absurd = strangeness(points, site)
+        odd = np.zeros(m, dtype=np.bool_)
+        odd[np.unique(site)] = _odd_sites(strange, site, k, points.shape[1])
+        believed = ~(absurd | odd[site])
+        if believed.sum() >= k:
+            kept, liars = believed, odd
+    if not kept.all():
+        points, weights, site = points[kept], weights[kept], site[kept]
+    return Heard(points, capped(weights, site, rule.cap), site, kept, liars, rule)
+
+
+def strangeness(points: FloatArray, site: IntArray) -> tuple[FloatArray, BoolArray]:
+    """Return how far each centroid of three sites or more lies from those of the others.
+
+    A centroid's distance is the median, over the other sites, of that to their nearest centroid. It is divided by the same
+    figure of those nearest centroids (the median over the other sites, too), so that the centroids of a wide cluster may
+    lie farther apart than those of a narrow one.
+
+    Returns:
+        The quotient (c,), about 1 for centroids that all sites have; and which distances (c,) are larger than the
+        largest one between two sites' centroids usually is (the median, over the sites, of the median over the others).
+    """
+    sites, of = np.unique(site, return_inverse=True)
+    nearest, across = np.empty((len(sites), len(points))), np.zeros((len(sites), len(sites)))
+    which = np.empty((len(sites), len(points)), dtype=np.int64)
+    for row in range(len(sites)):
+        its = np.flatnonzero(of == row)
+        distances = cdist(points[its], points)
+        nearest[row], which[row] = distances.min(axis=0), its[distances.argmin(axis=0)]
+        np.maximum.at(across[row], of, distances.max(axis=0))
+    other = of != np.arange(len(sites))[:, None]
+    own = _median_where(nearest, other)
+    usual = _median_where(own[which], other)
+    with np.errstate(over="ignore"):  # what is beyond all numbers is strange enough
+        quotient = np.divide(own, usual, out=np.where(own > 0, np.inf, 1.0), where=usual > 0)
+    extent = np.median(_median_where(across, ~np.eye(len(sites), dtype=np.bool_)))
+    return quotient, own > extent
+
+
+def site_centers(
+    centroids: FloatArray,
+    points: FloatArray,
+    weights: FloatArray | IntArray,
+    site: IntArray,
+    labels: IntArray,
+    rule: Rule,
+) -> FloatArray:
+    """Return for each of k groups of points (c, d) the center of what the sites say of it; the given one where none does.
+
+    A site speaks once for a group, with the weighted mean of its points there, and counts there at most `cap` times as
+    much as the median site of the group.
+    """
+    moved = centroids.copy()
+    for group in np.unique(labels[labels >= 0]):
+        own = labels == group
+        means, total = _by_site(points[own], weights[own].astype(np.float64), site[own])
+        moved[group] = center(means, _limited(total, rule.cap), rule.trim if rule.robust == TRIMMED else None)
+    return moved
+
+
+def capped(weights: FloatArray | IntArray, site: IntArray, cap: float | None) -> FloatArray | IntArray:
+    """Return weights (c,) of which no site has more than `cap` times the median site's total; whole ones stay whole.
+
+    Sites whose weights are all 0 do not count in the median. What was above 0 stays at least 1 where weights are whole.
+    """
+    if cap is None or not len(weights):
+        return weights
+    total = np.bincount(site, weights=weights.astype(np.float64)).astype(np.float64)
+    share = np.divide(_limited(total, cap), total, out=np.ones(len(total)), where=total > 0)
+    if (share >= 1).all():
+        return weights
+    scaled = weights * share[site]
+    if weights.dtype.kind == "f":
+        return scaled
+    whole: IntArray = np.minimum(weights, np.maximum(np.rint(scaled), 1)).astype(np.int64)
+    return whole
+
+
+def medoid(sets: Sequence[FloatArray], apart: FloatArray) -> int:
+    """Return which of the sets with most centroids (k_i, d) has the smallest median distance to the others.
+
+    Args:
+        sets: the sites' centroids.
+        apart: distance between any two of them (m, m).
+    """
+    most = max(map(len, sets))
+    others = ~np.eye(len(sets), dtype=np.bool_)
+    middle = _median_where(apart, others) if len(sets) > 1 else np.zeros(1)
+    return int(np.argmin(np.where([len(own) == most for own in sets], middle, np.inf)))
+
+
+def typical_totals(replies: Sequence[Message], names: Iterable[str], rule: Rule) -> dict[str, FloatArray]:
+    """Return sums over all rows, made of what the sites with rows tell per row; the plain sums where nothing is set.
+
+    Each value per row is split into the site's mean over the entries and the rest. Of both, trimmed means over the sites
+    are taken, weighted by rows, and multiplied by the capped number of rows. So few sites can move a total no farther
+    than other sites' values reach. Never medians: these overlook a cluster that less than half of the sites have. A total
+    below 0 becomes 0.
+
+    Args:
+        replies: of each site `rows` and the sums called `names`, which are never below 0 at an honest site.
+        names: `rows` may be among them.
+        rule: how far sites are believed.
+    """
+    wanted = list(names)
+    rows = np.array([int(reply["rows"]) for reply in replies])
+    if (not rule.active and rule.cap is None) or not rows.any():
+        return {name: np.sum([reply[name] for reply in replies], axis=0) for name in wanted}
+    told = rows > 0
+    weight = capped(rows[told], np.arange(int(told.sum())), rule.cap).astype(np.float64)
+    totals: dict[str, FloatArray] = {}
+    for name in wanted:
+        if name == "rows":
+            totals[name] = np.array(weight.sum())
+            continue
+        each = np.stack([reply[name] / reply["rows"] for reply, one in zip(replies, told, strict=True) if one])
+        level = each.mean(axis=1, keepdims=True)
+        parts = [trimmed_mean(part, weight, rule.trim if rule.active else 0.0) for part in (level, each - level)]
+        totals[name] = np.maximum(parts[0] + parts[1], 0.0) * weight.sum()
+    return totals
+
+
+def _odd_sites(strange: FloatArray, site: IntArray, k: int, d: int) -> BoolArray:
+    """Return which of the sites that sent anything are too strange on the whole."""
+    middle = np.array([np.median(strange[site == i]) for i in np.unique(site)])
+    usual, low = np.median(middle), np.quantile(middle, 0.1)
+    return np.asarray((middle > _too_strange(k, d)) & (middle > usual + SPREADS * (usual - low)))
+
+
+def _too_strange(k: int, d: int) -> float:
+    """Return the median strangeness up to which a site is left alone: more where it is a median of few numbers.
+
+    Of honest sites that differ by chance, normally, fewer than one in twenty-five are above it with one column and one or
+    two clusters, and fewer than one in a hundred with ten columns or five clusters.
+    """
+    return STRANGE + 2.0 / (k * d)
+
+
+def _by_site(points: FloatArray, weights: FloatArray, site: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return each site's weighted mean (s, d), about a point of its own, and its weight (s,)."""
+    _, first, of = np.unique(site, return_index=True, return_inverse=True)
+    weights = np.maximum(weights, 1e-9)  # a site may say that nobody is there
+    total: FloatArray = np.bincount(of, weights=weights).astype(np.float64)
+    sums = np.zeros((len(first), points.shape[1]))
+    np.add.at(sums, of, (weights / total[of])[:, None] * (points - points[first][of]))
+    return points[first] + sums, total
+
+
+def _limited(total: FloatArray, cap: float | None) -> FloatArray:
+    if cap is None or not (total > 0).any():
+        return total
+    return np.minimum(total, cap * np.median(total[total > 0]))
+
+
+def _median_where(values: FloatArray, there: BoolArray) -> FloatArray:
+    """Return the median of each column's values that are there; each has one."""
+    found: FloatArray = np.nanmedian(np.where(there, values, np.nan), axis=0)
+    return found

@@ -1,0 +1,79 @@
+"""Between provisioned sites: the server gets keys and masked words, and nothing for keys of its own."""
+
+import numpy as np
+import pytest
+import watching
+
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.job import build_job, export_job
+from flareclust.engines.options import JobOptions
+from flareclust.executors.base import ASSESS, ASSESSMENT, KEYS, Task
+from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
+from flareclust.message import SECONDS
+from flareclust.outcome import read
+from flareclust.privacy.masking import KEYS_ARRAY, KeyTable
+from flareclust.privacy.totals import Layout, sizes_of
+from flareclust.registry import get
+from flareclust.typing import never
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+OPTIONS = JobOptions(k=5, seed=3, min_sites=3, secure_sums=True)
+
+
+def job(controller, folder, monkeypatch):
+    """Export a job of Lloyd's algorithm whose server is this one."""
+    monkeypatch.setattr("flareclust.engines.job.ClusteringController", controller)
+    return export_job(build_job(get("lloyd"), {}, OPTIONS), folder)
+
+
+def plain_words(step, arrays, rows):
+    """Return what a site would send in fixed point if it did not mask it."""
+    executor = LloydExecutor(k=5, seed=3)
+    asked = {name: value for name, value in arrays.items() if name != KEYS_ARRAY}
+    told = executor.compute(Task(step, 1, asked, "a site"), _table(rows), never).arrays
+    schema = ASSESSMENT if step == ASSESS else executor.schema(step)
+    return Layout(schema, sizes_of(asked, rows.shape[1])).words(schema.pack(told)).view(np.int64)
+
+
+def _table(rows):
+    from flareclust.tables import Table
+
+    return Table(rows)
+
+
+def test_the_server_gets_keys_and_masked_words_and_the_totals_have_the_same_bits(
+    federation, files, tmp_path, monkeypatch
+):
+    folder = federation.run(job(watching.WatchingController, tmp_path / "watched", monkeypatch))
+    there, here = read(folder)[0], run_inprocess(get("lloyd"), {}, files, OPTIONS)
+    for array, value in here.arrays.items():
+        np.testing.assert_array_equal(there.arrays[array], value, err_msg=array)
+    assert (there.metrics, there.refused, there.warnings) == (here.metrics, {}, [])
+
+    with np.load(folder / watching.WATCHED) as seen:
+        got = {tuple(name.split("/")): seen[name] for name in seen.files}
+    assert {step for step, *_ in got} == {KEYS, SPREAD, UPDATE, ASSESS}
+    names = {(step, name) for step, _, who, name in got if who != "task" and name != SECONDS}
+    assert names == {(KEYS, "key"), (KEYS, "columns"), *((step, "masked") for step in (SPREAD, UPDATE, ASSESS))}
+    masked = {key: words for key, words in got.items() if key[3] == "masked"}
+    assert len(masked) == 3 * (len(there.rounds) - 1)
+    every = np.concatenate([words.ravel() for words in masked.values()])
+    assert len(np.unique(every)) == len(every), "random words of 64 bits are hardly ever equal"
+    for (step, round_, site, _), words in masked.items():
+        task = {name: value for (s, r, who, name), value in got.items() if (s, r, who) == (step, round_, "task")}
+        plain = plain_words(step, task, np.load(files[site]))
+        assert plain.any()
+        assert plain.shape == words.shape
+        assert (words != plain).all(), f"{site} sent a number of the step {step} without its mask"
+        table = KeyTable.of(task)
+        assert table is not None
+        assert all(key.certificate and key.signature for key in table.keys.values())
+
+
+def test_a_server_that_hands_out_a_key_of_its_own_gets_nothing(federation, files, tmp_path, monkeypatch):
+    folder = federation.run(job(watching.LyingController, tmp_path / "lied", monkeypatch))
+    told = (folder / "error_log.txt").read_text()
+    for site in ("north", "west"):
+        assert f"{site} was sent a key for secure sums under the name 'south' that this site of the federation" in told
+    assert not (folder / "result.npz").exists()

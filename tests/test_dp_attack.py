@@ -1,0 +1,115 @@
+"""An attacker who knows all rows but one: what its guesses prove of epsilon is less than claimed, and more if noise is short."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from flareclust.core.dp_sums import COUNT, SQUARE, UNIT
+from flareclust.executors.base import CLUSTER, Task
+from flareclust.executors.dp_base import GRID_START, PrivateExecutor, update_share
+from flareclust.executors.dp_lloyd import MOMENTS, UPDATE, DPLloydExecutor
+from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
+from flareclust.privacy import mechanism
+from flareclust.privacy.accounting import epsilon_of, rho_of
+from flareclust.privacy.ledger import Ledger
+from flareclust.privacy.policy import DifferentialPrivacy
+from flareclust.privacy.terms import Terms
+from flareclust.seeding import stream
+from flareclust.typing import FloatArray, Message, never
+
+#: What each release claims. With a large delta the bulk of the distributions decides, which thousands of runs show.
+EPSILON, DELTA = 1.75, 0.01
+SURE = 0.95
+
+LOW, HIGH = np.full(2, -1.0), np.full(2, 1.0)
+LINE: Message = {"low": LOW[:1], "high": HIGH[:1]}  # in one column a row can change values and squares by most at once
+PLACES: Message = {"centroids": np.array([[-0.5, 0.0], [0.5, 0.0]]), "radii": np.full(2, 0.4)}
+ROWS = np.random.default_rng(0).uniform(-1, 1, size=(60, 2))
+ONE_MORE = np.concatenate([ROWS, [[1.0, 1.0]]])
+
+
+class Free(Ledger):
+    """A ledger that does not count: each run stands for the only one."""
+
+    def spend(self, job: str, what: str, rho: float, job_limit: float, total_limit: float) -> None:
+        """Let everybody spend."""
+
+
+class Attacked(NamedTuple):
+    """A release: who makes it, what the server sends for it, its message as what was noised, and of how many columns."""
+
+    executor: PrivateExecutor
+    step: str
+    arrays: Message
+    of: Callable[[Message], FloatArray]
+    d: int = 2
+
+
+def moments(message: Message) -> FloatArray:
+    return UNIT * np.concatenate([np.atleast_1d(message[name]) for name in ("rows", "values", "squares")])
+
+
+def sums(message: Message) -> FloatArray:
+    scaled = (UNIT * message["shifts"], COUNT * message["rows"], SQUARE * message["squares"])
+    return np.concatenate([part.ravel() for part in scaled])
+
+
+def job(share: float) -> float:
+    """Return the epsilon of a job of which a release of this share claims EPSILON."""
+    return epsilon_of(rho_of(EPSILON, DELTA) / share, DELTA)
+
+
+RELEASES = {
+    "cells": Attacked(
+        DPOneShotExecutor(1, 0, job(GRID_SHARE), DELTA, cells=16), CLUSTER, {}, lambda message: message["cells"]
+    ),
+    "moments": Attacked(DPLloydExecutor(2, 0, job(GRID_START), DELTA, 1), MOMENTS, LINE, moments, d=1),
+    "update": Attacked(DPLloydExecutor(2, 0, job(update_share(2, 2, None, 1)), DELTA, 1), UPDATE, PLACES, sums),
+}
+
+
+def told(attacked: Attacked, data: FloatArray) -> FloatArray:
+    """Return what a site with these rows sends, once, through all that it does in earnest but the ledger."""
+    epsilon = attacked.executor.epsilon
+    dp = DifferentialPrivacy((-1.0, 1.0), epsilon, DELTA, epsilon)
+    terms = Terms(LOW[: attacked.d], HIGH[: attacked.d], dp, "job", Free.in_memory(), rho_of(epsilon, DELTA))
+    task = Task(attacked.step, 0, attacked.arrays, "site-1", terms)
+    return attacked.of(attacked.executor.local(task, data[:, : attacked.d], stream(0, 0, "site-1"), never))
+
+
+def proven(what: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Return the epsilon that an attack proves with the confidence SURE."""
+    attacked = RELEASES[what]
+    with monkeypatch.context() as exact:
+        exact.setattr(mechanism, "gaussian", lambda values, sensitivity, rho: values)
+        direction = told(attacked, ONE_MORE) - told(attacked, ROWS)
+    without, added = (np.array([direction @ told(attacked, data) for _ in range(runs)]) for data in (ROWS, ONE_MORE))
+    # The threshold comes from the first runs, and the others are judged by it.
+    first = runs // 5
+    threshold = np.quantile(without[:first], 0.98)
+    return bound(without[first:], added[first:], float(threshold))
+
+
+def bound(without: FloatArray, added: FloatArray, threshold: float) -> float:
+    """Return a lower bound of epsilon, from P(above | added) <= e^epsilon P(above | without) + delta (Clopper, Pearson)."""
+    n, wrong, right = len(without), int((without > threshold).sum()), int((added > threshold).sum())
+    most_wrong = beta.ppf(1 - (1 - SURE) / 2, wrong + 1, n - wrong)
+    least_right = beta.ppf((1 - SURE) / 2, right, n - right + 1) if right else 0.0
+    return float(np.log(max(least_right - DELTA, 1e-12) / most_wrong))
+
+
+@pytest.mark.slow  # thousands of runs
+@pytest.mark.parametrize("what", RELEASES)
+def test_an_attack_proves_no_more_than_is_claimed(what, monkeypatch):
+    assert proven(what, 1500, monkeypatch) < EPSILON
+
+
+@pytest.mark.slow  # thousands of runs
+@pytest.mark.parametrize("what", RELEASES)
+def test_the_attack_would_notice_half_the_noise(what, monkeypatch):
+    draw = mechanism.gaussian
+    monkeypatch.setattr(mechanism, "gaussian", lambda values, sensitivity, rho: draw(values, sensitivity / 2, rho))
+    assert proven(what, 4000, monkeypatch) > EPSILON

@@ -1,0 +1,217 @@
+"""Federations in which sites lie, and merges with and without the settings that judge sites."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flareclust import registry
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.mavg import match_average
+from flareclust.aggregators.portfolio import MEMBERS
+from flareclust.checks import ALWAYS, PROMISES
+from flareclust.checks_tools import iid_sites
+from flareclust.core.clusterers import cluster_means, weighted_kmeans
+from flareclust.core.robust import check_rule
+from flareclust.core.scores import stack, unstack
+from flareclust.executors.base import SCORE
+from flareclust.executors.lloyd import UPDATE
+
+ALGORITHMS = ("mavg", "pooled", "portfolio", "fkm", "lloyd")
+
+
+def _benchmark():
+    path = Path(__file__).parents[1] / "benchmarks" / "lying_sites.py"
+    spec = importlib.util.spec_from_file_location("lying_sites", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["lying_sites"] = module  # which its named tuple asks for
+    spec.loader.exec_module(module)
+    return module
+
+
+lying = _benchmark()
+
+
+# Without the settings nothing is changed: the merges against the plain steps that they are made of
+
+
+@pytest.fixture(scope="module")
+def uploads():
+    sites, _ = iid_sites(m=5)
+    found = {}
+    for name in ALGORITHMS:
+        executor, _ = registry.get(name).build(4)
+        asked = [lying.Task("cluster", 0, {}, site) for site in sites]
+        replies = {task.site: executor.answer(task, sites[task.site], lying.never).arrays for task in asked}
+        found[name] = {site: {n: v for n, v in reply.items() if n != "seconds"} for site, reply in replies.items()}
+    return sites, found
+
+
+def _end_to_end(replies, name):
+    return np.concatenate([reply[name] for reply in replies.values()])
+
+
+def _merged(name, replies, round_=Round(), **params):  # noqa: B008 - a frozen dataclass
+    return registry.get(name).build(4, 0, params)[1].merge(round_, replies, np.random.default_rng(3))
+
+
+def test_by_default_the_merges_are_the_plain_ones_bit_for_bit(uploads):
+    _, sent = uploads
+    plain = {
+        "mavg": lambda r, rng: match_average([reply["centroids"] for reply in r.values()])[0],
+        "pooled": lambda r, rng: weighted_kmeans(
+            _end_to_end(r, "centroids"), _end_to_end(r, "counts").astype(float), 4, 20, rng
+        )[0],
+        "fkm": lambda r, rng: weighted_kmeans(_end_to_end(r, "centroids"), _end_to_end(r, "counts"), 4, 10, rng)[0],
+        "lloyd": lambda r, rng: cluster_means(_end_to_end(r, "centroids"), 4, "kmeans", rng)[0],
+    }
+    for name, merge in plain.items():
+        merged = _merged(name, sent[name])
+        assert np.array_equal(merged.task["centroids"], merge(sent[name], np.random.default_rng(3))), name
+        assert not {"left_out", "kept"} & set(merged.record)
+    rng = np.random.default_rng(3)
+    members = stack([member(list(sent["portfolio"].values()), 4, 20, rng) for member in MEMBERS.values()])
+    assert np.array_equal(_merged("portfolio", sent["portfolio"]).task["candidates"], members["candidates"])
+
+
+def test_an_update_of_one_cluster_by_hand():
+    def said(mean, rows):
+        arrays = {"centroids": np.array([[mean]]), "counts": np.array([rows]), "cluster": np.array([0])}
+        return arrays | {"inertia": np.array(1.0)}
+
+    before = Round({"centroids": np.array([[0.0]])}, step=UPDATE, index=1)
+    replies = {f"site-{i}": said(mean, 10) for i, mean in enumerate([1.0, 2.0, 3.0, 4.0])} | {"site-9": said(2.5, 9000)}
+
+    def updated(**params):
+        params |= {"tol": 0.0}
+        aggregator = registry.get("lloyd").build(1, 0, params)[1]
+        return float(aggregator.merge(before, replies, np.random.default_rng(0)).task["centroids"][0, 0])
+
+    assert updated() == pytest.approx((10 * 10.0 + 9000 * 2.5) / 9040)
+    assert updated(cap=1) == pytest.approx((10 * 10.0 + 10 * 2.5) / 50)
+    assert updated(robust="trimmed") == pytest.approx(2.5)
+    assert updated(robust="median") == pytest.approx(2.5)
+    replies["site-9"] = said(900.0, 9000)
+    assert updated(cap=1) == pytest.approx((10 * 10.0 + 10 * 900) / 50)
+    assert updated(robust="trimmed") == pytest.approx(2.5)
+    assert 1.0 < updated(robust="median") < 4.0
+
+
+# Federations with sites that lie
+
+
+class Absurd(lying.Lie):
+    """The largest numbers that pass the checks of a message."""
+
+    def tell(self, task, honest):
+        told = super().tell(task, honest)
+        for name, value in honest.items():
+            if name in ("centroids", "radii", "inertia"):
+                told[name] = np.full(value.shape, 1e139)
+            if name == "sse" or name == "spread":
+                told[name] = np.where(np.arange(value.size) % 2, 1e139, 0.0)
+            if name in ("rows", "counts"):
+                told[name] = np.full(value.shape, 2**43)  # of five
+        return told
+
+
+#: Those that say something about what the server makes of replies, whatever it makes of them.
+HOLD = (
+    "check_same_seed_same_centroids",
+    "check_result_is_finite_and_at_most_k",
+    "check_bad_site_is_left_out",
+    "check_degenerate_sites",
+    "check_recovers_iid",
+    "check_small_sites",
+    "check_translation",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "robust"),
+    [("mavg", "median"), ("pooled", "trimmed"), ("portfolio", "trimmed"), ("fkm", "median"), ("lloyd", "trimmed")],
+)
+def test_the_promises_hold_with_the_setting(name, robust, monkeypatch):
+    monkeypatch.setattr(f"flareclust.aggregators.{name}.check_rule", lambda *given: check_rule(robust, *given[1:]))
+    algorithm = registry.get(name)
+    checks = [c for c in (*ALWAYS, *(PROMISES[p] for p in algorithm.promises)) if c.__name__ in HOLD]
+    assert len(checks) >= 6
+    for check in checks:
+        check(algorithm)
+
+
+@pytest.fixture(scope="module")
+def federations():
+    sites, truth = iid_sites(m=10, k=5)
+    return {name: lying.Federation(name, sites, 5, truth, 0) for name in ALGORITHMS}
+
+
+@pytest.mark.parametrize("robust", ["trimmed", "median"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_two_of_ten_liars_cost_at_most_twice_the_clean_distance(federations, name, robust):
+    federation = federations[name]
+    clean = federation.run("none")[0]
+    assert federation.run(robust)[0] <= 1.5 * clean
+    spoilt = []
+    for kind, inflated, liars in lying.lies(name, (0, 2)):
+        lie = federation.lie(kind, inflated)
+        assert federation.run(robust, liars, lie)[0] <= 2 * clean, (kind, inflated)
+        spoilt.append(federation.run("none", liars, lie)[0])
+    # Without the setting the lies do harm, but for one member of the portfolio where clusters are far apart.
+    assert name == "portfolio" or max(spoilt) > 3 * clean
+
+
+@pytest.mark.parametrize("robust", ["trimmed", "median"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_largest_numbers_that_pass_do_no_harm(federations, name, robust):
+    federation = federations[name]
+    clean = federation.run("none")[0]
+    with np.errstate(all="raise", under="ignore"):
+        l2, _, found = federation.run(robust, 2, Absurd(*federation.lie("shifted", True)))
+    assert l2 <= 2 * clean
+    assert found == 5
+
+
+def test_the_sites_that_were_left_out_are_named(uploads):
+    _, sent = uploads
+    for name in ALGORITHMS:
+        replies = {site: dict(reply) for site, reply in sent[name].items()}
+        replies["site-2"]["centroids"] = replies["site-2"]["centroids"] + 300.0
+        merged = _merged(name, replies, robust="trimmed")
+        assert merged.diagnostics["left_out"] == 1.0
+        assert merged.record["left_out"].tolist() == ["site-2"]
+        if name == "portfolio":
+            assert all(np.abs(solution).max() < 30 for solution in unstack(merged.task))
+            worst = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
+            scored = {site: {"rows": np.array(9), "sse": worst[::-1]} for site in replies}
+            scored["site-2"] = {"rows": np.array(9), "sse": 1e9 * worst}
+            asked = Round(merged.task, record=merged.record, step=SCORE, index=1)
+            assert _merged(name, scored, asked, robust="trimmed").diagnostics["chosen"] == 0.0
+
+
+def test_sites_with_nothing_to_send_are_not_left_out(uploads):
+    _, sent = uploads
+    last = {name: value[:0] for name, value in sent["fkm"]["site-5"].items()}
+    merged = _merged("fkm", sent["fkm"] | {"site-5": last}, robust="median")
+    assert merged.record["left_out"].tolist() == []
+    assert len(merged.task["centroids"]) == 4
+
+
+def test_the_same_numbers_of_clusters_are_compared_without_the_liars(federations):
+    sites, truth = iid_sites(m=10, k=5)
+    executor, aggregator = registry.get("pooled").build(7, 0, {"k_min": 2, "robust": "median"})
+    lie = federations["pooled"].lie("colluding", True)
+
+    def ask(step, round_, arrays, asked):
+        tasks = [lying.Task(step, round_, arrays, site) for site in asked]
+        honest = {task.site: executor.answer(task, sites[task.site], lying.never).arrays for task in tasks}
+        told = {
+            t.site: lie.tell(t, honest[t.site]) if t.site in ("site-1", "site-2") else honest[t.site] for t in tasks
+        }
+        return {site: lying.SiteReply(arrays) for site, arrays in told.items()}
+
+    outcome = lying.run_federation(aggregator, ask, list(sites), assess=False)
+    assert int(outcome.arrays["chosen_k"]) == 5
+    assert lying.l2_distance(outcome.centroids, truth) < 1.0

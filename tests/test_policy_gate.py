@@ -1,0 +1,256 @@
+"""What a job may ask of a site with a policy, what may leave it, and what becomes of numbers of rows."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flareclust.checks import iid_sites
+from flareclust.checks_partial import overlapping_sites
+from flareclust.core.assessment import assessment_sums, without_small
+from flareclust.core.scores import joined_sums
+from flareclust.engines.inprocess import Held, answered, run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.errors import Refusal, UserError
+from flareclust.executors.base import ASSESS, CLUSTER, DESCRIBE, PLACE, SCORE, Task
+from flareclust.executors.lloyd import UPDATE
+from flareclust.message import SECONDS
+from flareclust.privacy.asked import Asked
+from flareclust.privacy.enforce import Gate, Question
+from flareclust.privacy.policy import DifferentialPrivacy, Policy
+from flareclust.privacy.rounding import factor, rounded
+from flareclust.privacy.site_terms import SiteTerms
+from flareclust.registry import get
+
+TWO = {"centroids": np.zeros((2, 3))}
+SUMS = {"counts": np.array([12, 0]), "scatter": np.ones(2), "sse": np.array(3.0), "silhouette": np.array(1.0)}
+ASSESSED = Question(ASSESS, 2, {"K": 2, "k": 2})
+SECRET = "v123456.789"
+
+
+def statement(policy, private=False):
+    return SiteTerms(policy, "job").statement(private=private)
+
+
+def released(arrays, policy=None, question=ASSESSED, made_under=None):
+    policy = policy or Policy()
+    return Gate(policy).release(question, arrays, made_under or statement(policy))
+
+
+# ---- numbers of rows ----
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1), st.integers(1, 500), st.integers(1, 500))
+def test_rounded_numbers_are_the_nearest_multiples_that_do_not_go_below_the_floor(values, multiple, floor):
+    counts = np.array([0 if value < floor else value for value in values])
+    told = rounded(counts, multiple, floor)
+    assert told.dtype == np.int64
+    assert ((told == 0) == (counts == 0)).all()
+    assert (told % multiple == 0).all()
+    assert (told[counts > 0] >= floor).all()
+    free = (counts > 0) & (counts >= floor + multiple)
+    assert (2 * np.abs(told - counts)[free] <= multiple).all()
+    np.testing.assert_array_equal(rounded(told, multiple, floor), told)
+    np.testing.assert_allclose(counts * factor(counts, multiple, floor), told)
+
+
+def test_means_over_cells_stay_what_they_are_when_their_numbers_are_rounded(sites):
+    """So the simplified silhouette is no larger than 1, and the others are those of the exact numbers, nearly."""
+    exact = run_inprocess(get("lloyd"), {}, sites, JobOptions(k=4), policy=Policy())
+    told = run_inprocess(get("lloyd"), {}, sites, JobOptions(k=4), policy=Policy(round_counts=50))
+    assert told.metrics["simplified_silhouette"] == pytest.approx(exact.metrics["simplified_silhouette"], rel=0.01)
+    assert told.metrics["davies_bouldin"] == pytest.approx(exact.metrics["davies_bouldin"], rel=0.01)
+
+
+def test_a_site_without_a_policy_answers_bit_for_bit_as_before(sites):
+    plain = run_inprocess(get("portfolio"), {}, sites, JobOptions(k=4))
+    floor = run_inprocess(get("portfolio"), {}, sites, JobOptions(k=4), policy=Policy(min_count=2))
+    assert plain.metrics == floor.metrics
+    np.testing.assert_array_equal(plain.centroids, floor.centroids)
+
+
+# ---- small cells ----
+
+
+def test_small_cells_are_in_none_of_the_sums_of_the_assessment(rng):
+    X = np.concatenate([rng.normal(size=(40, 2)), 50 + rng.normal(size=(3, 2))])
+    centroids = np.array([[0.0, 0.0], [50.0, 50.0]])
+    sums = without_small(assessment_sums(X, centroids)[1], 4)
+    of_large = assessment_sums(X[:40], centroids)[1]
+    for name, value in sums.items():
+        np.testing.assert_array_equal(value, np.where([True, False], of_large[name], 0))
+
+
+def test_scores_are_over_all_rows_with_those_of_small_cells_in_the_next_large_one(rng):
+    X = np.concatenate([rng.normal(size=(40, 2)), 50 + rng.normal(size=(3, 2))])
+    centroids = np.array([[0.0, 0.0], [50.0, 50.0], [400.0, 0.0]])
+    labels, joined = joined_sums(X, centroids, 4)
+    _, alone = assessment_sums(X, centroids[:1])
+    assert (labels == 0).all()
+    for name, value in joined.items():
+        np.testing.assert_array_equal(value, np.append(alone[name], [0, 0]))
+    labels, joined = joined_sums(X[:3], centroids, 4)
+    assert (labels == 0).all()
+    assert joined["counts"].tolist() == [3, 0, 0]
+
+
+# ---- what may be asked ----
+
+
+@pytest.mark.parametrize(
+    ("policy", "before", "asked", "words"),
+    [
+        (Policy(), [], ("rows", 0, {}), "no algorithm has"),
+        (Policy(), [], (CLUSTER, None, {}), "number of a round"),
+        (Policy(), [], (CLUSTER, True, {}), "number of a round"),
+        (Policy(), [], (CLUSTER, -1, {}), "number of a round"),
+        (Policy(), [(CLUSTER, 0)], (CLUSTER, 0, {}), "before"),
+        (Policy(), [(CLUSTER, 0), (UPDATE, 3)], (UPDATE, 2, TWO), "too late"),
+        (Policy(), [(ASSESS, 1)], (ASSESS, 2, TWO), "too late"),
+        (Policy(), [(PLACE, 0)], (UPDATE, 1, TWO), "too late"),
+        (Policy(max_rounds=2), [(CLUSTER, 0), (UPDATE, 1)], (UPDATE, 2, TWO), "at most 2 exchanges"),
+        (Policy(max_centroids=1), [], (UPDATE, 1, TWO), "at most 1 centroids"),
+        (Policy(max_centroids=1), [], (SCORE, 1, {"candidates": np.zeros((2, 3))}), "at most 1 centroids"),
+        (Policy(), [], (UPDATE, 1, {"centroids": [[0.0]]}), "plain arrays"),
+        (Policy(), [], (UPDATE, 1, {"centroids": np.array([[SECRET]], dtype=object)}), "plain arrays"),
+        (Policy(), [], (UPDATE, 1, {"centroids": np.ma.zeros((2, 3))}), "plain arrays"),
+    ],
+)
+def test_what_may_not_be_asked_is_refused_and_not_counted(policy, before, asked, words):
+    gate = Gate(policy)
+    for step, round_ in before:
+        gate.asked.add(step, round_)
+    with pytest.raises(Refusal, match=words) as caught:
+        gate.admit(*asked)
+    assert SECRET not in str(caught.value)
+    assert gate.asked.so_far() == before
+
+
+def test_the_exchanges_of_ordinary_jobs_are_let_in():
+    gate = Gate(Policy())
+    for step, round_ in ((DESCRIBE, 0), (CLUSTER, 0), (SCORE, 1), (UPDATE, 2), (UPDATE, 3), (ASSESS, 4)):
+        gate.admit(step, round_, TWO)
+    assert len(gate.asked.so_far()) == 6
+
+
+@pytest.mark.parametrize("name", ["kfed", "masked", "proxy", "fkm-imputed"])
+def test_late_rows_are_placed_under_a_policy_and_only_their_rounded_number_leaves(name):
+    """A finished result of sites with different columns brings their names along."""
+    line, held = get(name), Policy(round_counts=50)
+    tables = overlapping_sites()[0] if line.partial else iid_sites()[0]
+    finished = run_inprocess(line, {}, tables, JobOptions(k=4))
+    executor, _ = line.build(4)
+    task = Task(PLACE, 0, executor.placing(finished.arrays), "late")
+    rows = next(iter(tables.values()))
+    answer = answered(executor, task, rows, Held.by(held, line))
+    assert set(answer.arrays) == {"rows", SECONDS}
+    assert answer.arrays["rows"] == 50 * round(len(rows) / 50)
+    assert answer.labels is not None
+
+
+def test_what_was_asked_outlives_the_process(tmp_path):
+    file = tmp_path / "asked.txt"
+    Asked(file).add(CLUSTER, 0)
+    Asked(file).add(UPDATE, 12)
+    assert Asked(file).so_far() == [(CLUSTER, 0), (UPDATE, 12)]
+    assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(Refusal, match="before"):
+        Gate(Policy(), Asked(file)).admit(CLUSTER, 0, {})
+
+
+# ---- what may leave ----
+
+
+def test_a_reply_that_fits_leaves_as_a_copy():
+    arrays = {**SUMS, SECONDS: np.array(0.5)}
+    out = released(arrays)
+    assert set(out) == set(arrays)
+    for name, value in out.items():
+        np.testing.assert_array_equal(value, arrays[name])
+        assert value is not arrays[name]
+
+
+@pytest.mark.parametrize(
+    ("policy", "change", "words"),
+    [
+        (Policy(), {SECRET: np.zeros(3)}, "other arrays"),
+        (Policy(arrays=("counts", "sse", "silhouette")), {}, "does not let out scatter"),
+        (Policy(arrays=("counts",)), {SECRET: np.zeros(3)}, "does not let out scatter"),
+        (Policy(), {"counts": [12, 0]}, "plain arrays"),
+        (Policy(), {"counts": np.ma.array([12, 0])}, "plain arrays"),
+        (Policy(), {"counts": np.array([12, 9])}, "no counts below 10"),
+        (Policy(), {"counts": np.array([12, 10, 10]), "scatter": np.ones(3)}, "another form"),
+        (Policy(), {"scatter": np.array([np.nan, 1.0])}, "another form"),
+        (Policy(), {"sse": np.array([3.0])}, "another form"),
+        (Policy(), {"sse": np.array(3.0, dtype=object)}, "another form"),
+        (Policy(round_counts=5), {}, "counts as multiples of 5"),
+    ],
+)
+def test_what_may_not_leave_is_kept_back(policy, change, words):
+    with pytest.raises(Refusal, match=words) as caught:
+        released({**SUMS, **change}, policy)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "made_under",
+    [None, 3, "{", "{}", json.dumps({"private": True, "policy": None}), statement(Policy(min_count=2))],
+)
+def test_a_reply_must_have_been_made_under_the_policy_itself(made_under):
+    with pytest.raises(Refusal, match=r"own executors|could not read|another policy"):
+        Gate(Policy()).release(ASSESSED, SUMS, made_under)
+
+
+def test_only_differentially_private_replies_leave_where_the_policy_asks_for_it():
+    policy = Policy(dp=DifferentialPrivacy((0, 1), 1.0, 1e-6, 5.0))
+    with pytest.raises(Refusal, match="differentially private"):
+        released(SUMS, policy)
+    assert released({**SUMS, "counts": np.array([3, 1])}, policy, made_under=statement(policy, private=True))
+
+
+def test_too_many_centroids_do_not_leave():
+    arrays = {"centroids": np.zeros((4, 3)), "counts": np.full(4, 20)}
+    with pytest.raises(Refusal, match="at most 3 centroids"):
+        released(arrays, Policy(max_centroids=3), Question(CLUSTER, 0, {}))
+
+
+def test_an_odd_account_of_time_counts_nothing():
+    for odd in (np.array(np.nan), np.array([1.0, 2.0]), np.array(-1.0), np.array(123456)):
+        assert released({**SUMS, SECONDS: odd})[SECONDS] == 0.0
+
+
+def test_sums_leave_masked_only_where_the_policy_says_so():
+    with pytest.raises(Refusal, match="sums masked only"):
+        released(SUMS, Policy(secure_sums=True))
+    masked = {"masked": np.zeros((4, 6), np.int64)}
+    question = Question(ASSESS, 2, {}, masked=True)
+    assert set(released(masked, Policy(secure_sums=True), question)) == {"masked", SECONDS}
+    with pytest.raises(Refusal, match="is not"):
+        released({"masked": np.zeros((80, 3))}, Policy(secure_sums=True), question)
+
+
+# ---- settings ----
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"min_cuont": 3}, "did you mean 'min_count'"),
+        ({"min_count": 0}, "min_count"),
+        ({"small": "maybe"}, "small"),
+        ({"arrays": "centroids"}, "arrays must be a list"),
+        ({"differential_privacy": {"epsilon": 1}}, "must say bounds, delta, budget"),
+        ({"differential_privacy": {"epsilon": 1, "delta": 1e-6, "budget": 5, "bounds": [3, 1]}}, "low below high"),
+    ],
+)
+def test_a_policy_that_cannot_be_says_what_is_wrong(said, words):
+    with pytest.raises(UserError, match=words):
+        Policy.of(said)
+
+
+def test_a_policy_says_the_same_when_it_was_written_and_read():
+    dp = DifferentialPrivacy({"crp": (0, 9), "iron": (1, 2)}, 0.5, 1e-6, 3.0)
+    for policy in (Policy(), Policy(5, 7, "refuse", 4, 30, 8, ("centroids",), True, dp)):
+        assert Policy.of(json.loads(json.dumps(policy.to_json()))) == policy

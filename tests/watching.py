@@ -1,0 +1,34 @@
+"""Servers that keep what they get and send, or lie about keys, for tests with real processes. NVFlare copies this module."""
+
+from pathlib import Path
+
+import numpy as np
+
+from flareclust.aggregators.controller import ClusteringController
+from flareclust.privacy.masking import KEYS_ARRAY, KeyTable, SiteMasks
+
+WATCHED = "watched.npz"
+
+
+class WatchingController(ClusteringController):
+    """Writes every array of every message into its result: "step/round/task/name" and "step/round/site/name"."""
+
+    def _ask(self, step, round_, arrays, sites, fl_ctx, abort_signal):
+        replies = super()._ask(step, round_, arrays, sites, fl_ctx, abort_signal)
+        seen = self.__dict__.setdefault("seen", {})
+        for who, message in {"task": arrays, **{site: reply.arrays for site, reply in replies.items()}}.items():
+            seen |= {f"{step}/{round_}/{who}/{name}": value for name, value in message.items()}
+        folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
+        np.savez(folder / WATCHED, allow_pickle=False, **seen)
+        return replies
+
+
+class LyingController(ClusteringController):
+    """Hands out a key of its own under the name of the site south, to read what the others share with it."""
+
+    def _ask(self, step, round_, arrays, sites, fl_ctx, abort_signal):
+        table = KeyTable.of(arrays)
+        if table is not None:
+            arrays = {**arrays, **KeyTable({**table.keys, "south": SiteMasks("south").public}).sent()}
+            assert KEYS_ARRAY in arrays
+        return super()._ask(step, round_, arrays, sites, fl_ctx, abort_signal)
