@@ -25,6 +25,7 @@ from nvflare.fuel.f3.cellnet.cell import Cell
 
 from flareclust.core import kernels
 from flareclust.core.assessment import TOTALS, assessment_sums, without_small
+from flareclust.core.company import Company, in_company
 from flareclust.core.disclosure import noting_small
 from flareclust.core.lloyd import assign
 from flareclust.core.scores import scaled, score_sums
@@ -144,6 +145,7 @@ class ClusteringExecutor(Executor, ABC):
         self.seed = check_int("seed", seed, least=0)
         self.min_count = check_int("min_count", min_count, least=1)
         self.policy: Policy | None = None
+        self._companies: dict[str, Company] = {}
         self._rows: tuple[SiteData, Table] | None = None
         self._site: SiteTerms | None = None
         self._sums = SiteSums()
@@ -192,7 +194,7 @@ class ClusteringExecutor(Executor, ABC):
         if site is not None and site.policy.dp is not None:
             task = replace(task, terms=_terms(site, table, task.site))
         task, keys = held._without_keys(task)
-        with noting_small() as small:
+        with noting_small() as small, in_company(held.company(task)):
             found = held.compute(task, table, aborted)
         table.check_unchanged()
         if extra := set(found.arrays) - set(schema.fields):  # a faulty algorithm could have named them by a value
@@ -236,6 +238,23 @@ class ClusteringExecutor(Executor, ABC):
         sums = only or task.step in self.summed
         arrays, keys = self._sums.taken(task.site, task.step, task.arrays, sums=sums, always=always)
         return replace(task, arrays=arrays, secure=self._sums.has_key(task.site)), keys
+
+    def company(self, task: Task) -> Company | None:
+        """Return what keeps a site's rows together over the rounds of this job; None where no policy asks for it.
+
+        Raises:
+            Refusal: the site has forgotten what it told in earlier rounds.
+        """
+        if self.policy is None or self.private:
+            return None
+        if task.round and task.step not in (SCORE, ASSESS, PLACE) and task.site not in self._companies:
+            raise Refusal("was started again in the middle of the job, and no longer knows what it told before")
+        return self._companies.setdefault(task.site, Company(self.min_count, everything=self.tells_sums))
+
+    @property
+    def tells_sums(self) -> bool:
+        """Return whether sums over all rows leave the site before the rounds."""
+        return False
 
     def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
         """Do what a task asks for: the algorithm's own steps, scores, the assessment."""

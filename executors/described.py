@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from flareclust.core.company import current
 from flareclust.core.local import Sendable, without_remainder
 from flareclust.core.masked import nearest
 from flareclust.core.masked_assessment import masked_sums
@@ -64,7 +65,7 @@ class DescribedExecutor(ClusteringExecutor):
     def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
         """Answer `describe`; else show the algorithm its view of the rows and of what the server sent."""
         if task.step == DESCRIBE:
-            told = describe(table, sums=self._told_sums and not task.secure, min_count=self.min_count)
+            told = describe(table, sums=self.tells_sums and not task.secure, min_count=self.min_count)
             if self.policy is not None:  # so that mean squares stay what they are
                 told["m2"] = told["m2"] * factor(told["rows"], self.policy.round_counts, self.min_count)
             return Answer(told)
@@ -101,9 +102,11 @@ class DescribedExecutor(ClusteringExecutor):
         Raises:
             Refusal: there are none, unless that may be.
         """
-        if not self._told_sums:
+        if not self.tells_sums:
             return found
         kept = without_remainder(data, found, self.min_count)
+        if company := current():
+            company.told(kept.labels)
         if not len(kept.counts) and not may_be_empty:
             raise Refusal(
                 "has told the sums of its columns, and what its clusters tell beside would give away the rows that are "
@@ -112,7 +115,8 @@ class DescribedExecutor(ClusteringExecutor):
         return kept
 
     @property
-    def _told_sums(self) -> bool:
+    def tells_sums(self) -> bool:
+        """Return whether `describe` tells the sums of the columns."""
         return self.standardize or self.view == "imputed"
 
     def assess(self, task: Task, data: FloatArray) -> Message:

@@ -192,10 +192,10 @@ def theoretical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
 
 
 def coarse(reach: FloatArray) -> FloatArray:
-    """Return the distances (k,) raised to the next number of two significant digits; 0 stays."""
+    """Return the distances (k,) raised to the next number of two significant digits, also from a hair below one; 0 stays."""
     positive = np.where(reach > 0, reach, 1.0)
     step = 10.0 ** (np.floor(np.log10(positive)) - 1)
-    return np.where(reach > 0, (np.floor(positive / step) + 1) * step, 0.0)
+    return np.where(reach > 0, (np.floor(positive / step * (1 + 1e-9)) + 1) * step, 0.0)
 
 
 RADIUS_ASSIGN = {"empirical": empirical_radii, "theoretical": theoretical_radii}

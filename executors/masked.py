@@ -27,6 +27,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from flareclust.core.disclosure import describable
+from flareclust.core.local import means_of_groups
 from flareclust.core.masked import contrasts, nearest, scaled_distances
 from flareclust.core.site_clusters import of_site, refine, sendable
 from flareclust.errors import Refusal
@@ -97,6 +98,7 @@ class MaskedExecutor(LocalClustersExecutor):
             return {"centroids": start, "counts": np.empty(0, np.int64), "cluster": np.empty(0, np.int64)}
         clusterer = of_site(self.clusterer, task.site, "kmeans")
         found = refine(data, start, clusterer=clusterer, local_iter=self.local_iter, aborted=aborted)
+        found = means_of_groups(data, found.labels, found.centroids)[0]
         cluster = aligned(found.centroids, centroids, self.phi)
         may_go = describable(data, found.labels, found.centroids, self.min_count) & (cluster >= 0)
         sent = self.guarded(sendable(found, may_go), data, may_be_empty=True)

@@ -167,7 +167,7 @@ class ProxyExecutor(LocalClustersExecutor):
                 least = max(LEAST_ROWS, self.min_count)
                 pdf = fit_pdf(rows, mean, self.distribution, self.covariance, boxes=self.boxes, least=least)
             fitted.append(mean_alone(mean) if _holds_a_row(pdf, data) else pdf)
-        if self._told_sums:
+        if self.tells_sums:
             fitted = self._without_remainder(data, found, fitted)
         d, told = data.shape[1], len(fitted) if self.boxes else 0
         shares = self.distribution == "dirichlet"

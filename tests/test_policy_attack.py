@@ -60,11 +60,16 @@ def by_scores(rows, policy):
     return np.linalg.lstsq(2 * (NEAR - CENTER), lost + (NEAR**2).sum(axis=1), rcond=None)[0]
 
 
-def by_differences(rows, policy):
-    """Return by how many rows two sums differ, and by what: a boundary through the center, left and right of one row."""
+def by_differences(rows, policy, *, jobs):
+    """Return by how many rows two sums differ, and by what: a boundary through the center, left and right of one row.
+
+    The two are asked for in one job, or in a job each.
+    """
     across = across_lonely()
     sides = [np.stack([-across, across]) * 10 + shift * across for shift in (-1e-3, 1e-3)]
-    told = asks("lloyd", rows, policy, UPDATE, [{"centroids": centroids} for centroids in sides], min_count=1)
+    tasks = [{"centroids": centroids} for centroids in sides]
+    asked = [tasks] if jobs == 1 else [[task] for task in tasks]
+    told = [one for some in asked for one in asks("lloyd", rows, policy, UPDATE, some, min_count=1)]
     first, second = ((one["counts"][0], one["centroids"][0] * one["counts"][0]) for one in told)
     return abs(first[0] - second[0]), first[1] - second[1]
 
@@ -97,14 +102,27 @@ def test_with_the_default_policy_a_centroid_alone_with_a_row_changes_no_score(ro
     assert np.linalg.norm(by_scores(rows, Policy()) - LONELY) > 5
 
 
-@pytest.mark.parametrize("policy", [None, Policy(min_count=1), Policy(min_count=10)], ids=["none", "1", "10"])
-def test_sums_that_differ_by_one_row_tell_it_whatever_the_floor(rows, policy):
-    """What a floor does not stop: docs/policies.md says so, and that differential privacy does."""
+@pytest.fixture
+def apart(rows):
+    """The rows without those that would cross the boundary with the lonely one."""
     others = rows[:-1]
-    rows = np.concatenate([others[np.abs(others @ across_lonely()) > 0.002], LONELY[None]])
-    more, found = by_differences(rows, policy)
+    return np.concatenate([others[np.abs(others @ across_lonely()) > 0.002], LONELY[None]])
+
+
+@pytest.mark.parametrize(
+    ("policy", "jobs"), [(None, 1), (Policy(min_count=1), 1), (Policy(), 2)], ids=["none", "floor of 1", "two jobs"]
+)
+def test_sums_that_differ_by_one_row_tell_it(apart, policy, jobs):
+    """What a policy does not stop: docs/policies.md says so, and that differential privacy does."""
+    more, found = by_differences(apart, policy, jobs=jobs)
     assert more == 1
     np.testing.assert_allclose(np.abs(found), np.abs(LONELY), atol=1e-6)
+
+
+def test_sums_of_one_job_do_not_differ_by_one_row_under_the_default_policy(apart):
+    more, found = by_differences(apart, Policy(), jobs=1)
+    assert more == 0
+    np.testing.assert_array_equal(found, 0)
 
 
 def test_seeds_and_start_of_a_job_do_not_get_below_the_floor(rows):

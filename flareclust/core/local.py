@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from flareclust.core.company import current
 from flareclust.core.disclosure import LEAST_ROWS, describable, may_leave, note_small
 from flareclust.core.lloyd import Clustering, assign, kmeans, settle
 from flareclust.core.seeds import kmeans_plusplus
@@ -102,12 +103,27 @@ def lloyd_update(data: FloatArray, centroids: FloatArray, min_count: int) -> Sen
     """
     if len(data) < min_count:
         raise Refusal(f"has fewer rows than min_count={min_count}")
-    labels, squared = assign(data, centroids)
-    present, labels = np.unique(labels, return_inverse=True)
-    counts = np.bincount(labels)
-    cells = Clustering(centroids[present], labels.astype(np.int64), counts, float(squared.sum()), 0)
-    found = settle(data, cells)
-    return _sendable(found, present.astype(np.int64), describable(data, found.labels, found.centroids, min_count))
+    found, source = means_of_groups(data, assign(data, centroids)[0], centroids)
+    return _sendable(found, source, describable(data, found.labels, found.centroids, min_count))
+
+
+def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -> tuple[Clustering, IntArray]:
+    """Return the groups of the rows (n, d) with their means, and which of the centroids (k, d) they are of (c,).
+
+    Groups are those of `labels` (n,), in 0..k-1, unless the site holds them to the company of earlier rounds; then rows
+    may be in none, -1.
+    """
+    if company := current():
+        note_small(np.bincount(labels), company.least)
+        labels = company.groups(data, labels, centroids)
+    used = labels >= 0
+    source, own = np.unique(labels[used], return_inverse=True)
+    found = Clustering(centroids[source], own.astype(np.int64), np.bincount(own, minlength=len(source)), 0.0, 0)
+    if len(source):
+        found = settle(data if used.all() else data[used], found)
+    places = np.full(len(data), -1, dtype=np.int64)
+    places[used] = own
+    return found._replace(labels=places), source.astype(np.int64)
 
 
 def _may_leave(data: FloatArray, found: Clustering, min_count: int) -> BoolArray:
@@ -142,6 +158,8 @@ def _may_be_told(rows: FloatArray, min_count: int) -> bool:
 def _sendable(found: Clustering, source: IntArray, mask: BoolArray) -> Sendable:
     keep = np.flatnonzero(mask)
     labels = _relabel(found.labels, keep, len(found.counts))
+    if company := current():
+        company.told(labels)
     return Sendable(found.centroids[keep], found.counts[keep], labels, source[keep])
 
 

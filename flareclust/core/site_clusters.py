@@ -23,6 +23,7 @@ import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import pairwise_distances, silhouette_score
 
+from flareclust.core.company import current
 from flareclust.core.disclosure import may_leave
 from flareclust.core.lloyd import Clustering, assign, kmeans, settle
 from flareclust.core.local import Sendable
@@ -121,8 +122,10 @@ def refine(data: FloatArray, start: FloatArray, *, clusterer: str, local_iter: i
 def sendable(found: Clustering, mask: BoolArray) -> Sendable:
     """Return those of the k clusters that the mask (k,) keeps; their rows' labels count them anew, other rows get -1."""
     keep = np.flatnonzero(mask)
-    new = np.full(len(mask), -1, dtype=np.int64)
+    new = np.full(len(mask) + 1, -1, dtype=np.int64)  # the last one for rows of no cluster, -1
     new[keep] = np.arange(len(keep))
+    if company := current():
+        company.told(new[found.labels])
     return Sendable(found.centroids[keep], found.counts[keep], new[found.labels], keep.astype(np.int64))
 
 

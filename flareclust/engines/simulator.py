@@ -91,9 +91,10 @@ def run_simulator(
     """
     if len(sites) > MAX_SITES:
         raise UserError(f"the simulator holds at most {MAX_SITES} sites, got {len(sites)}; use the in-process engine")
-    if options.secure_sums and threads_for(len(sites)) < len(sites):
+    remembers = options.secure_sums or (policy is not None and policy.dp is None)
+    if remembers and threads_for(len(sites)) < len(sites):
         raise UserError(
-            f"secure_sums needs a process of its own for each of the {len(sites)} sites, and this machine's simulator holds "
+            f"{'secure_sums' if options.secure_sums else 'a policy'} needs a process of its own for each of the {len(sites)} sites, and this machine's simulator holds "
             f"{SITES_AT_ONCE_PER_CORE} per core at a time; use the in-process engine"
         )
     executor, aggregator = algorithm.build(options.k, options.seed, params)
