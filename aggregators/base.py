@@ -16,7 +16,7 @@ from nvflare.app_common.abstract.aggregator import Aggregator
 
 from flareclust.core.assessment import label_free_metrics
 from flareclust.errors import JobFailed
-from flareclust.executors.base import ASSESS, BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, SCORE, STEP
+from flareclust.executors.task import ASSESS, BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, SCORE, STEP
 from flareclust.message import MOST_COLUMNS, Schema, plain
 from flareclust.replies import SiteReply, accept
 from flareclust.seeding import SERVER, stream

@@ -24,7 +24,7 @@ from flareclust import partial
 from flareclust.aggregators import intake
 from flareclust.aggregators.base import ClusteringAggregator, unpack
 from flareclust.errors import FlareclustError
-from flareclust.executors.base import NEEDS, ROUND
+from flareclust.executors.task import NEEDS, ROUND
 from flareclust.federation import run_federation
 from flareclust.outcome import append_round, write
 from flareclust.replies import SiteReply

@@ -17,8 +17,8 @@ from flareclust.columns import Columns, common, gather, restored, scaled
 from flareclust.core.masked_assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
 from flareclust.description import DESCRIPTION
-from flareclust.executors.base import ASSESS, CLUSTER, DESCRIBE, MOMENTS
 from flareclust.executors.described import DescribedExecutor, View
+from flareclust.executors.task import ASSESS, CLUSTER, DESCRIBE, MOMENTS
 from flareclust.message import MOST_COLUMNS, Schema
 from flareclust.typing import Message
 from flareclust.validation import check_bool

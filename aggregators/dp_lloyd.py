@@ -27,9 +27,9 @@ from flareclust.core.dp_lloyd import half_way, moments, next_centroids, spread_s
 from flareclust.core.dp_sums import UNIT, Box, ClusterSums
 from flareclust.core.rounds import remember
 from flareclust.errors import JobFailed
-from flareclust.executors.base import CLUSTER
 from flareclust.executors.dp_base import GRID_START, REACH, update_share
 from flareclust.executors.dp_lloyd import BOUNDS, MOMENTS, UPDATE, DPLloydExecutor
+from flareclust.executors.task import CLUSTER
 from flareclust.message import MOST_COLUMNS
 from flareclust.typing import FloatArray, Message
 from flareclust.validation import check_int

@@ -34,7 +34,7 @@ from nvflare.private.defs import CellChannel, CellMessageHeaderKeys
 
 from flareclust.aggregators.wire import check_message
 from flareclust.errors import BadMessage
-from flareclust.executors.base import REFUSED
+from flareclust.executors.task import REFUSED
 
 log = logging.getLogger(__name__)
 

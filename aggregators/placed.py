@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.executors.base import PLACE, PLACED
+from flareclust.executors.task import PLACE, PLACED
 from flareclust.typing import Message
 
 #: The arrays of the finished federation that its executor is sent, among the files of the job.

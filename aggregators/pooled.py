@@ -18,8 +18,8 @@ from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.robust import check_rule, hear, typical_totals
 from flareclust.core.scores import stack, unstack, values_needed
 from flareclust.errors import JobFailed, UserError
-from flareclust.executors.base import SCORE
 from flareclust.executors.pooled import PooledExecutor
+from flareclust.executors.task import SCORE
 from flareclust.replies import gathered
 from flareclust.typing import FloatArray, IntArray, Message
 from flareclust.validation import check_bool, check_choice, check_int

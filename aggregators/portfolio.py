@@ -27,10 +27,10 @@ from flareclust.core.robust import Heard, check_rule, hear, typical_totals
 from flareclust.core.scores import stack, unstack
 from flareclust.core.seeds import farthest_first
 from flareclust.errors import UserError
-from flareclust.executors.base import CLUSTER, SCORE
 from flareclust.executors.feca import LocalClusters, empirical_radii, remove_one_fit_many
 from flareclust.executors.lloyd import UPDATE
 from flareclust.executors.portfolio import PortfolioExecutor
+from flareclust.executors.task import CLUSTER, SCORE
 from flareclust.replies import gathered
 from flareclust.typing import FloatArray, Message
 from flareclust.validation import check_choice, check_int

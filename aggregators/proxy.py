@@ -33,9 +33,9 @@ from flareclust.core.masked import PHIS
 from flareclust.core.masked import merge as merge_centroids
 from flareclust.core.proxies import proxy_size, sample_dirichlet, sample_gaussian
 from flareclust.errors import JobFailed, UserError
-from flareclust.executors.base import DESCRIBE
 from flareclust.executors.kfed import site_number
 from flareclust.executors.proxy import ProxyExecutor
+from flareclust.executors.task import DESCRIBE
 from flareclust.typing import FloatArray, IntArray, Message
 from flareclust.validation import check_bool, check_choice
 

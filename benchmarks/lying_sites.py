@@ -23,7 +23,8 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from flareclust import registry
 from flareclust.core.lloyd import assign
 from flareclust.datasets import load
-from flareclust.executors.base import SCORE, ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import SCORE, Task
 from flareclust.federation import run_federation
 from flareclust.message import MOST_ROWS
 from flareclust.metrics import l2_distance

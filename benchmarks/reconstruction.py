@@ -31,8 +31,8 @@ from flareclust.datasets import load
 from flareclust.engines.inprocess import Held, answered, run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import BadMessage, JobFailed, Refusal
-from flareclust.executors.base import Task
 from flareclust.executors.lloyd import UPDATE
+from flareclust.executors.task import Task
 from flareclust.partition import partition
 from flareclust.privacy.policy import Policy
 from flareclust.registry import get

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flareclust.checks import ALWAYS, PROMISES
-from flareclust.executors.base import ASSESSMENT, CLUSTER, PLACED
+from flareclust.executors.task import ASSESSMENT, CLUSTER, PLACED
 from flareclust.message import SECONDS, Schema, real
 from flareclust.partition import SPECS
 from flareclust.registry import BUILT_IN, Algorithm

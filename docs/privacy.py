@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flareclust.executors.base import ASSESS, DESCRIBE, KEYS, PLACE
+from flareclust.executors.task import ASSESS, DESCRIBE, KEYS, PLACE
 from flareclust.message import SECONDS, Field, Schema
 from flareclust.privacy.enforce import Sent, sent_by
 from flareclust.privacy.policy import Policy

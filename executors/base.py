@@ -1,27 +1,14 @@
-"""The site's side of the seam: everything about NVFlare that an algorithm's executor does not have to know."""
+"""The site's side of the seam: what every executor does with a task, in every engine."""
 
-import logging
-import os
-import traceback
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from nvflare.apis.dxo import DXO, DataKind, from_shareable
-from nvflare.apis.event_type import EventType
-from nvflare.apis.executor import Executor
-from nvflare.apis.fl_constant import ReturnCode
-from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable, make_reply
-from nvflare.apis.signal import Signal
-from nvflare.fuel.f3.cellnet.cell import Cell
 
 from flareclust.core import kernels
 from flareclust.core.assessment import TOTALS, assessment_sums, without_small
@@ -30,89 +17,25 @@ from flareclust.core.disclosure import noting_small
 from flareclust.core.lloyd import assign
 from flareclust.core.scores import scaled, score_sums
 from flareclust.errors import Aborted, BadMessage, Refusal
-from flareclust.labels import keep_labels
-from flareclust.message import LARGEST, SECONDS, Schema, counts, real
-from flareclust.privacy.at_site import SiteSums
+from flareclust.executors.shell import ExecutorShell
+from flareclust.executors.task import ASSESS, ASSESSMENT, CLUSTER, KEYS, PLACE, PLACED, SCORE, Answer, Task
+from flareclust.message import LARGEST, SECONDS, Schema
 from flareclust.privacy.masking import KEY, KeyTable
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.rounding import factor, rounded_reply
-from flareclust.privacy.site_file import terms_of
-from flareclust.privacy.site_terms import MADE_UNDER, QUESTION, SiteTerms
+from flareclust.privacy.site_terms import SiteTerms
 from flareclust.seeding import stream
-from flareclust.sites import SiteData
 from flareclust.tables import Table
 from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.validation import check_int
-from flareclust.version import __version__, fits
 
 if TYPE_CHECKING:
     from flareclust.privacy.terms import Terms
 
-log = logging.getLogger(__name__)
-
-#: The steps that every algorithm knows; an algorithm may have more of its own. They are the names of the NVFlare tasks.
-#: SCORE is answered here for all algorithms that list it: how well each of several solutions fits the site's rows. DESCRIBE
-#: comes first in algorithms for sites with different columns (`flareclust.executors.described`).
-DESCRIBE, CLUSTER, SCORE, ASSESS, PLACE = "describe", "cluster", "score", "assess", "place"
-
-#: What jobs with secure sums ask first: a public key of every site.
-KEYS = "keys"
-
-#: What is asked between the description of the columns and the rounds, with secure sums: what means and variances need.
-MOMENTS = "moments"
-
-#: The steps that are no rounds.
-BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS)
-
-#: Keys of the meta of a refusal, of a task and of a reply, which says what it answers. A reply's numbers never travel
-#: there, where sites' filters do not look.
-REFUSED, ROUND, STEP, NEEDS = "refused", "round", "step", "needs"
-
-#: Where a site keeps what went wrong in its own words, in the job's folder.
-TRACEBACK_FILE = "flareclust_error.txt"
-
-#: What every site answers to `assess`: for the rows nearest to each of the k final centroids, how many there are and the
-#: sum of their distances; over all rows, the sums of squared distances and of simplified silhouettes. The last two are
-#: not sent per centroid, where those of a single row would tell its distance to a second centroid.
-ASSESSMENT = Schema(counts=counts("k"), scatter=real("k", least=0), sse=real("", least=0), silhouette=real(""))
-
-#: What a late site answers to `place`: how many rows it has placed. Who asks chooses the centroids here, and sums by
-#: cluster over clusters of one's own choice would tell the rows.
-PLACED = Schema(rows=counts(""))
-
 _CENTROIDS = Schema(centroids="k d")
 
 
-@dataclass(frozen=True)
-class Task:
-    """What the server asks one site for.
-
-    Attributes:
-        step: `DESCRIBE`, `CLUSTER`, `SCORE`, `ASSESS`, or one of the algorithm's own.
-        round: number of the round, from 0.
-        arrays: what the server sends along; empty in round 0 unless the algorithm starts otherwise.
-        site: the name of the site that is asked.
-        terms: what the site grants the job under differential privacy; None where it has no such terms.
-        secure: whether the site's sums leave it masked in this job.
-    """
-
-    step: str
-    round: int
-    arrays: Message
-    site: str
-    terms: "Terms | None" = field(default=None, compare=False)
-    secure: bool = field(default=False, compare=False)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a site computed: `arrays` leave it, `labels` (n,) stay (None unless the step was `ASSESS`)."""
-
-    arrays: Message
-    labels: IntArray | None = None
-
-
-class ClusteringExecutor(Executor, ABC):
+class ClusteringExecutor(ExecutorShell):
     """An NVFlare executor around one pure function, `local`.
 
     Args:
@@ -123,9 +46,6 @@ class ClusteringExecutor(Executor, ABC):
 
     #: Exactly what `local` returns for the step `CLUSTER`, and so what leaves the site.
     reply: ClassVar[Schema]
-
-    #: Whether everything that leaves the site goes through `Task.terms`, and so is differentially private.
-    private: ClassVar[bool] = False
 
     #: What sites are asked before the rounds.
     first_steps: ClassVar[tuple[str, ...]] = ()
@@ -146,9 +66,6 @@ class ClusteringExecutor(Executor, ABC):
         self.min_count = check_int("min_count", min_count, least=1)
         self.policy: Policy | None = None
         self._companies: dict[str, Company] = {}
-        self._rows: tuple[SiteData, Table] | None = None
-        self._site: SiteTerms | None = None
-        self._sums = SiteSums()
 
     @abstractmethod
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
@@ -336,80 +253,8 @@ class ClusteringExecutor(Executor, ABC):
         if sizes["d"] != data.shape[1]:
             raise Refusal(f"has rows of {data.shape[1]} columns where the federation has {sizes['d']}")
 
-    # ---- NVFlare ----
-
-    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Have NVFlare put the arrays of a reply into the reply itself, and not references that the server must follow."""
-        if event_type == EventType.START_RUN and isinstance(cell := fl_ctx.get_engine().get_cell(), Cell):
-            cell.update_fobs_context({"native": True})
-
-    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Answer an NVFlare task. Expected trouble travels as a refusal; tracebacks stay in the site's own file."""
-        site = fl_ctx.get_identity_name()
-        try:
-            dxo = from_shareable(shareable)
-            if REFUSED in dxo.meta:  # by the site's own filter, whose words these are
-                return shareable
-            local = Path(fl_ctx.get_workspace().get_site_config_dir())
-            if self._rows is None:
-                self._site = terms_of(local, str(fl_ctx.get_job_id()), private=self.private)
-            if self._site is not None and fl_ctx.get_prop(QUESTION) is None:
-                raise Refusal("has a policy that is not in force; see flareclust site check there")
-            _check_version(dxo.meta.get(NEEDS))
-            task = Task(task_name, int(dxo.meta[ROUND]), dict(dxo.data), site)
-            if self._rows is None:
-                said = SiteData.of(local, site)
-                self._rows = said, said.table(scratch=_run_dir(fl_ctx))
-            said, table = self._rows
-            if task_name == KEYS:
-                self._sums.is_at(Path(fl_ctx.get_workspace().get_startup_kit_dir()))
-            answer = self.answer(task, table, lambda: bool(abort_signal.triggered), self._site)
-            if answer.labels is not None:
-                keep_labels(_run_dir(fl_ctx), said.labels, answer.labels, table.ids, said.id)
-        except Aborted:
-            return make_reply(ReturnCode.TASK_ABORTED)
-        except (Refusal, BadMessage) as reason:
-            log.warning("refused the task %s: %s", task_name, reason)
-            return self._stated(_refuse(str(reason)))
-        except Exception as error:  # noqa: BLE001 - its text may hold data, and NVFlare streams logs to the server
-            _keep_traceback(fl_ctx)
-            log.warning("the task %s raised %s; traceback in %s", task_name, type(error).__name__, TRACEBACK_FILE)
-            return self._stated(
-                _refuse(f"raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}")
-            )
-        answered = {STEP: task.step, ROUND: task.round}
-        return self._stated(DXO(DataKind.WEIGHTS, data=answer.arrays, meta=answered).to_shareable())
-
-    def _stated(self, reply: Shareable) -> Shareable:
-        """Return the reply with a header for the site's own filter, which takes it off: what policy it was made under."""
-        if self._site is not None:
-            reply.set_header(MADE_UNDER, self._site.statement(private=self.private))
-        return reply
-
 
 def _terms(site: SiteTerms, table: Table, name: str) -> "Terms":
     from flareclust.privacy.terms import Terms  # needs an optional package
 
     return Terms.of(site, table, name)
-
-
-def _check_version(needs: str | None) -> None:
-    """Raise Refusal where the job states a version of flareclust that the site does not have."""
-    if needs is not None and not fits(needs, __version__):
-        raise Refusal(f"has flareclust {__version__} where the job needs {needs}; install that version at the site")
-
-
-def _refuse(reason: str) -> Shareable:
-    return DXO(DataKind.WEIGHTS, data={}, meta={REFUSED: reason[:400]}).to_shareable()
-
-
-def _run_dir(fl_ctx: FLContext) -> Path:
-    return Path(fl_ctx.get_workspace().get_run_dir(fl_ctx.get_job_id()))
-
-
-def _keep_traceback(fl_ctx: FLContext) -> None:
-    """Add the current traceback to the site's own file; a full disk must not send it to NVFlare's log instead."""
-    with suppress(OSError):
-        path = _run_dir(fl_ctx) / TRACEBACK_FILE
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
-            file.write(traceback.format_exc())

@@ -17,7 +17,8 @@ from flareclust.core.masked import nearest
 from flareclust.core.masked_assessment import masked_sums
 from flareclust.description import DESCRIPTION, describe, moments, own_view
 from flareclust.errors import BadMessage, Refusal
-from flareclust.executors.base import DESCRIBE, MOMENTS, Answer, ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import DESCRIBE, MOMENTS, Answer, Task
 from flareclust.message import Schema
 from flareclust.privacy.rounding import factor
 from flareclust.privacy.totals import GROUPS, rounded_spread

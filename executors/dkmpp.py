@@ -17,7 +17,8 @@ Readings where the paper is open, and deviations from it:
 import numpy as np
 
 from flareclust.core.local import Seeds, check_seeds, seed_cells
-from flareclust.executors.base import ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import Task
 from flareclust.message import Schema, counts
 from flareclust.typing import AbortCheck, FloatArray, Message
 from flareclust.validation import check_bool

@@ -10,7 +10,8 @@ from flareclust.core import dp_sums
 from flareclust.core.dp_grid import has_grid
 from flareclust.core.dp_sums import SILHOUETTE, UNIT, Box
 from flareclust.errors import BadMessage, Refusal
-from flareclust.executors.base import PLACE, Answer, ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import PLACE, Answer, Task
 from flareclust.privacy.accounting import WHOLE, check_delta, check_epsilon
 from flareclust.privacy.terms import NO_TERMS, Terms
 from flareclust.tables import Table

@@ -21,8 +21,8 @@ import numpy as np
 from flareclust.core import dp_sums
 from flareclust.core.dp_sums import UNIT
 from flareclust.errors import Aborted, BadMessage
-from flareclust.executors.base import Task
 from flareclust.executors.dp_base import PrivateExecutor, own_box, sent_box, sent_radii, start_share, update_share
+from flareclust.executors.task import Task
 from flareclust.message import Schema
 from flareclust.privacy.terms import Terms
 from flareclust.typing import AbortCheck, FloatArray, Message

@@ -17,8 +17,8 @@ from flareclust.core.dp_grid import CELLS_PER_CLUSTER, grid_shape, has_grid
 from flareclust.core.dp_lloyd import moments, next_centroids, rms_radii, spread_start
 from flareclust.core.dp_sums import UNIT
 from flareclust.errors import Aborted
-from flareclust.executors.base import Task
 from flareclust.executors.dp_base import ASSESSMENT_SHARE, PrivateExecutor, own_box, start_share, update_share
+from flareclust.executors.task import Task
 from flareclust.message import Schema, real
 from flareclust.privacy.accounting import WHOLE
 from flareclust.privacy.mechanism import sigma

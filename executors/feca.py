@@ -30,7 +30,8 @@ import numpy as np
 from flareclust.core.disclosure import along_one_column, may_leave
 from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, settle
 from flareclust.errors import Refusal
-from flareclust.executors.base import ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import Task
 from flareclust.message import Schema, real
 from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.validation import check_choice, check_int

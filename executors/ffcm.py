@@ -29,7 +29,8 @@ from flareclust.core.fuzzy import FuzzyClustering, check_fuzzifier, fuzzy_cmeans
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.rounds import check_start, check_tol
 from flareclust.errors import Aborted, Refusal
-from flareclust.executors.base import ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import Task
 from flareclust.message import Schema, counts, index, weights
 from flareclust.typing import AbortCheck, BoolArray, FloatArray, Message
 from flareclust.validation import check_choice, check_int

@@ -23,7 +23,8 @@ import numpy as np
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.local import Seeds, Sendable, check_seeds, lloyd_update, seed_cells
 from flareclust.errors import Refusal
-from flareclust.executors.base import ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import Task
 from flareclust.message import Schema, counts
 from flareclust.typing import AbortCheck, FloatArray, Message
 from flareclust.validation import check_int

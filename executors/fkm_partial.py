@@ -11,9 +11,9 @@ from typing import ClassVar
 import numpy as np
 
 from flareclust.core.local import Seeds, Sendable
-from flareclust.executors.base import Task
 from flareclust.executors.described import DescribedExecutor, View
 from flareclust.executors.fkm import FKMExecutor
+from flareclust.executors.task import Task
 from flareclust.typing import AbortCheck, FloatArray
 from flareclust.validation import check_bool
 

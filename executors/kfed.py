@@ -28,7 +28,8 @@ from flareclust.core.disclosure import describable, may_leave
 from flareclust.core.lloyd import Clustering, assign
 from flareclust.core.spectral import local_kmeans, project, trusted_rows
 from flareclust.errors import Refusal, UserError
-from flareclust.executors.base import ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import Task
 from flareclust.message import Schema, counts
 from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.validation import check_choice, check_int, did_you_mean

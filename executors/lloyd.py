@@ -25,7 +25,8 @@ import numpy as np
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.lloyd import member_statistics, sums_by_label
 from flareclust.core.local import Seeds, check_seeds, lloyd_update, seed_cells
-from flareclust.executors.base import ASSESS, ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import ASSESS, Task
 from flareclust.message import Schema, counts, index, real
 from flareclust.privacy.totals import GROUPS, rounded_spread
 from flareclust.typing import AbortCheck, FloatArray, Message

@@ -31,8 +31,8 @@ from flareclust.core.local import means_of_groups
 from flareclust.core.masked import contrasts, nearest, scaled_distances
 from flareclust.core.site_clusters import of_site, refine, sendable
 from flareclust.errors import Refusal
-from flareclust.executors.base import Task
 from flareclust.executors.local_clusters import LocalClustersExecutor
+from flareclust.executors.task import Task
 from flareclust.message import Schema, counts, index
 from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.validation import check_int

@@ -15,7 +15,8 @@ import numpy as np
 
 from flareclust.core.local import local_clusters
 from flareclust.errors import Refusal
-from flareclust.executors.base import ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import Task
 from flareclust.message import Schema
 from flareclust.typing import AbortCheck, FloatArray, Message
 from flareclust.validation import check_int

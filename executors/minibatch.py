@@ -26,7 +26,8 @@ from flareclust.core.disclosure import describable
 from flareclust.core.lloyd import assign, sums_by_label
 from flareclust.core.local import Seeds, check_seeds, seed_cells
 from flareclust.errors import Refusal
-from flareclust.executors.base import ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import Task
 from flareclust.message import Schema, counts, index
 from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from flareclust.core.local import local_clusters
 from flareclust.core.scores import ALL_SCORES
-from flareclust.executors.base import SCORE, ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import SCORE, Task
 from flareclust.message import Schema, counts
 from flareclust.typing import AbortCheck, FloatArray, Message
 from flareclust.validation import check_int

@@ -34,9 +34,9 @@ from flareclust.core.local import Sendable
 from flareclust.core.masked import nearest
 from flareclust.core.proxies import COVARIANCES, box, dirichlet_fit, gaussian_factor
 from flareclust.errors import Aborted, BadMessage, Refusal, UserError
-from flareclust.executors.base import Task
 from flareclust.executors.kfed import site_number
 from flareclust.executors.local_clusters import LocalClustersExecutor
+from flareclust.executors.task import Task
 from flareclust.message import Schema, counts, real, whole
 from flareclust.typing import AbortCheck, Array, FloatArray, IntArray, Message
 from flareclust.validation import check_bool, check_choice, check_int

@@ -11,7 +11,7 @@ from flareclust.aggregators.base import Round, expected_sizes
 from flareclust.checks_policy import check_policies_hold
 from flareclust.checks_tools import PromiseBroken, ensure, exchanges, iid_sites, run
 from flareclust.errors import Aborted
-from flareclust.executors.base import CLUSTER, SCORE, Task
+from flareclust.executors.task import CLUSTER, SCORE, Task
 from flareclust.message import nbytes
 from flareclust.metrics import pooled_label_free
 from flareclust.registry import Algorithm

@@ -4,7 +4,7 @@ import numpy as np
 
 from flareclust.checks_tools import PromiseBroken, ensure, exchanges, run
 from flareclust.errors import JobFailed
-from flareclust.executors.base import DESCRIBE
+from flareclust.executors.task import DESCRIBE
 from flareclust.registry import Algorithm
 from flareclust.tables import Table
 from flareclust.typing import FloatArray

@@ -7,7 +7,7 @@ import numpy as np
 
 from flareclust.checks_tools import Exchange, blobs, ensure, exchanges
 from flareclust.core.lloyd import assign
-from flareclust.executors.base import ASSESS, ASSESSMENT
+from flareclust.executors.task import ASSESS, ASSESSMENT
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.rounding import rounded
 from flareclust.registry import Algorithm

@@ -8,7 +8,8 @@ import numpy as np
 
 from flareclust.checks_tools import GRANTED, Exchange, PromiseBroken, ensure, exchanges
 from flareclust.errors import Refusal
-from flareclust.executors.base import ASSESS, ClusteringExecutor
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import ASSESS
 from flareclust.privacy.accounting import rho_of
 from flareclust.privacy.ledger import Ledger
 from flareclust.privacy.terms import Terms, bounds_of

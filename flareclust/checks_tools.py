@@ -10,7 +10,7 @@ import numpy as np
 from flareclust.engines.inprocess import Held, answered, run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import BadMessage, JobFailed, Refusal
-from flareclust.executors.base import Task
+from flareclust.executors.task import Task
 from flareclust.federation import run_federation
 from flareclust.message import SECONDS
 from flareclust.outcome import Outcome

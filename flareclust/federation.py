@@ -24,7 +24,7 @@ import numpy as np
 
 from flareclust.aggregators.base import ClusteringAggregator, Round, expected_sizes
 from flareclust.errors import JobFailed, UserError
-from flareclust.executors.base import ASSESS, ASSESSMENT, DESCRIBE, KEYS
+from flareclust.executors.task import ASSESS, ASSESSMENT, DESCRIBE, KEYS
 from flareclust.message import Schema, nbytes, plain
 from flareclust.outcome import Outcome
 from flareclust.privacy.at_server import ALL, ServerSums, of_other_width, unusable

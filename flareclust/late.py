@@ -16,7 +16,7 @@ from flareclust import registry
 from flareclust.core.lloyd import assign
 from flareclust.description import HIDDEN, own_view
 from flareclust.errors import JobFailed, Refusal, UserError
-from flareclust.executors.base import PLACE, Task
+from flareclust.executors.task import PLACE, Task
 from flareclust.outcome import Outcome
 from flareclust.partial import place_rows
 from flareclust.tables import Table, read_table

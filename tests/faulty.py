@@ -9,7 +9,8 @@ from nvflare.apis.shareable import make_reply
 
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.errors import Aborted
-from flareclust.executors.base import REFUSED, ROUND, STEP, ClusteringExecutor
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import REFUSED, ROUND, STEP
 from flareclust.message import Schema, counts
 
 SECRET = 123456.789

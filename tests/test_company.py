@@ -10,9 +10,9 @@ from flareclust.core.company import Company, in_company
 from flareclust.core.lloyd import assign
 from flareclust.core.local import lloyd_update
 from flareclust.errors import Refusal
-from flareclust.executors.base import CLUSTER, Task
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor
+from flareclust.executors.task import CLUSTER, Task
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.site_terms import SiteTerms
 from flareclust.typing import FloatArray, IntArray, never

@@ -15,8 +15,9 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import JobFailed
 from flareclust.executors import base, feca
-from flareclust.executors.base import CLUSTER, DESCRIBE, ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
+from flareclust.executors.task import CLUSTER, DESCRIBE, Task
 from flareclust.privacy.enforce import Gate, Question
 from flareclust.privacy.policy import Policy
 from flareclust.registry import Algorithm, algorithms, get

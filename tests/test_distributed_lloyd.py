@@ -16,8 +16,8 @@ from flareclust.datasets import load
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import JobFailed, Refusal, UserError
-from flareclust.executors.base import CLUSTER, Task
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.executors.task import CLUSTER, Task
 from flareclust.outcome import Outcome
 from flareclust.registry import get
 from flareclust.typing import FloatArray, Message, never

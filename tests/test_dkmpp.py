@@ -14,8 +14,8 @@ from flareclust.datasets import load
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import Refusal, UserError
-from flareclust.executors.base import CLUSTER, Task
 from flareclust.executors.dkmpp import DKMPPExecutor
+from flareclust.executors.task import CLUSTER, Task
 from flareclust.metrics import l2_distance
 from flareclust.partition import partition
 from flareclust.registry import get

@@ -19,7 +19,7 @@ import flareclust
 from flareclust import registry
 from flareclust.checks import check_algorithm
 from flareclust.cli import app
-from flareclust.executors.base import CLUSTER
+from flareclust.executors.task import CLUSTER
 from flareclust.registry import BUILT_IN, Algorithm
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,8 +15,8 @@ from flareclust.checks import PromiseBroken
 from flareclust.core import dp_grid, dp_lloyd, dp_sums
 from flareclust.core.dp_sums import COUNT, SQUARE, UNIT, Box
 from flareclust.errors import Aborted, BadMessage, JobFailed, Refusal, UserError
-from flareclust.executors.base import ASSESS, CLUSTER, PLACE, Task
 from flareclust.executors.dp_lloyd import BOUNDS, MOMENTS, UPDATE, DPLloydExecutor
+from flareclust.executors.task import ASSESS, CLUSTER, PLACE, Task
 from flareclust.privacy import mechanism
 from flareclust.privacy.accounting import epsilon_of, rho_of
 from flareclust.privacy.ledger import Ledger

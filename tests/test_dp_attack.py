@@ -8,10 +8,10 @@ import pytest
 from scipy.stats import beta
 
 from flareclust.core.dp_sums import COUNT, SQUARE, UNIT
-from flareclust.executors.base import CLUSTER, Task
 from flareclust.executors.dp_base import GRID_START, PrivateExecutor, update_share
 from flareclust.executors.dp_lloyd import MOMENTS, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
+from flareclust.executors.task import CLUSTER, Task
 from flareclust.privacy import mechanism
 from flareclust.privacy.accounting import epsilon_of, rho_of
 from flareclust.privacy.ledger import Ledger

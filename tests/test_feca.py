@@ -17,7 +17,6 @@ from flareclust.core.lloyd import cluster_statistics, kmeans, lloyd
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import Refusal, UserError
-from flareclust.executors.base import CLUSTER, Task
 from flareclust.executors.feca import (
     FeCAExecutor,
     LocalClusters,
@@ -25,6 +24,7 @@ from flareclust.executors.feca import (
     remove_one_fit_many,
     theoretical_radii,
 )
+from flareclust.executors.task import CLUSTER, Task
 from flareclust.metrics import l2_distance, mse_matched, sigma
 from flareclust.partition import partition
 from flareclust.registry import get

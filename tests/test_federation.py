@@ -8,7 +8,8 @@ from flareclust.checks_tools import iid_sites
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import BadMessage, JobFailed, Refusal, UserError
-from flareclust.executors.base import ASSESS, ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import ASSESS, Task
 from flareclust.federation import quorum, run_federation
 from flareclust.message import SECONDS, Schema, counts
 from flareclust.registry import get

@@ -17,8 +17,8 @@ from flareclust.core.fuzzy import FuzzyClustering, fuzzy_cmeans, memberships
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import Aborted, JobFailed, Refusal, UserError
-from flareclust.executors.base import CLUSTER, Task
 from flareclust.executors.ffcm import FUZZY, FFCMExecutor, describable_centroids, start_cells
+from flareclust.executors.task import CLUSTER, Task
 from flareclust.message import BadMessage
 from flareclust.metrics import l2_distance
 from flareclust.partition import partition

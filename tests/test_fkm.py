@@ -18,8 +18,8 @@ from flareclust.core.seeds import kmeans_plusplus
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import Aborted, JobFailed, Refusal, UserError
-from flareclust.executors.base import CLUSTER, Task
 from flareclust.executors.fkm import FKMExecutor, local_update
+from flareclust.executors.task import CLUSTER, Task
 from flareclust.registry import get
 from flareclust.seeding import stream
 from flareclust.typing import never

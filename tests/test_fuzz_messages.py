@@ -17,18 +17,8 @@ from hypothesis import strategies as st
 from nvflare.fuel.utils.fobs.lobs import HEADER_STRUCT, MARKER_MAIN
 
 from flareclust import registry
-from tests.fuzz.messages import (
-    ENDED,
-    MERGED,
-    REFUSED_HERE,
-    UNDECODABLE,
-    Attack,
-    decoded,
-    exchanges,
-    handle,
-    honest_bytes,
-    reply_of,
-)
+from tests.fuzz.attack import ENDED, MERGED, REFUSED_HERE, UNDECODABLE, Attack
+from tests.fuzz.messages import decoded, exchanges, handle, honest_bytes, reply_of
 from tests.fuzz.watch import traced
 
 BYTES = 128

@@ -21,7 +21,7 @@ from flareclust.aggregators.controller import ClusteringController
 from flareclust.checks import iid_sites
 from flareclust.checks_tools import exchanges
 from flareclust.errors import JobFailed
-from flareclust.executors.base import REFUSED, ROUND, STEP, Task
+from flareclust.executors.task import REFUSED, ROUND, STEP, Task
 from flareclust.federation import run_federation
 from flareclust.message import LONGEST_TEXT, MOST_ROWS, Schema, counts, plain
 from flareclust.outcome import Outcome

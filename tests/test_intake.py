@@ -30,7 +30,7 @@ from flareclust.aggregators.controller import ClusteringController
 from flareclust.aggregators.intake import MOST_BYTES, Intake
 from flareclust.aggregators.wire import check_message
 from flareclust.errors import BadMessage
-from flareclust.executors.base import CLUSTER, ROUND, STEP
+from flareclust.executors.task import CLUSTER, ROUND, STEP
 from flareclust.message import Schema, counts
 from flareclust.replies import SiteReply, accept
 from tests.memory import peak_of

@@ -16,8 +16,8 @@ from flareclust.core.seeds import kmeans_plusplus
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import JobFailed, Refusal, UserError
-from flareclust.executors.base import ASSESS, CLUSTER, Task
 from flareclust.executors.kfed import KFedExecutor, local_kmeans, project, site_number, trusted_rows
+from flareclust.executors.task import ASSESS, CLUSTER, Task
 from flareclust.metrics import accuracy, l2_distance
 from flareclust.partition import partition
 from flareclust.registry import get

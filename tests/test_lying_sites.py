@@ -16,8 +16,8 @@ from flareclust.checks_tools import iid_sites
 from flareclust.core.clusterers import cluster_means, weighted_kmeans
 from flareclust.core.robust import check_rule
 from flareclust.core.scores import stack, unstack
-from flareclust.executors.base import SCORE
 from flareclust.executors.lloyd import UPDATE
+from flareclust.executors.task import SCORE
 
 ALGORITHMS = ("mavg", "pooled", "portfolio", "fkm", "lloyd")
 

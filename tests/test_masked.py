@@ -18,8 +18,8 @@ from flareclust.core.site_clusters import CLUSTERERS_AT_SITES, site_clusters
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import Aborted, JobFailed, Refusal, UserError
-from flareclust.executors.base import CLUSTER, Task
 from flareclust.executors.masked import UPDATE, MaskedExecutor, aligned, compatible
+from flareclust.executors.task import CLUSTER, Task
 from flareclust.partition_features import split_features
 from flareclust.registry import get
 from flareclust.seeding import stream

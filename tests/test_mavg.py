@@ -15,8 +15,8 @@ from flareclust.core.lloyd import kmeans
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import Refusal, UserError
-from flareclust.executors.base import CLUSTER, Task
 from flareclust.executors.mavg import MAvgExecutor
+from flareclust.executors.task import CLUSTER, Task
 from flareclust.outcome import Outcome
 from flareclust.registry import get
 from flareclust.typing import FloatArray, never

@@ -18,8 +18,8 @@ from flareclust.aggregators.minibatch import MiniBatchAggregator, running_means
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import Refusal, UserError
-from flareclust.executors.base import CLUSTER, Task
 from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor, sample_means
+from flareclust.executors.task import CLUSTER, Task
 from flareclust.outcome import Outcome
 from flareclust.registry import get
 from flareclust.typing import FloatArray, Message, never

@@ -22,10 +22,11 @@ from flareclust.core.scores import stack
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import JobFailed
-from flareclust.executors.base import ASSESS, CLUSTER, REFUSED, ROUND, SCORE, STEP, TRACEBACK_FILE, Task
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.portfolio import PortfolioExecutor
+from flareclust.executors.shell import TRACEBACK_FILE
+from flareclust.executors.task import ASSESS, CLUSTER, REFUSED, ROUND, SCORE, STEP, Task
 from flareclust.labels import LABELS_FILE, read_labels
 from flareclust.message import SECONDS
 from flareclust.registry import get

@@ -10,8 +10,8 @@ from flareclust import datasets, registry
 from flareclust.checks import iid_sites
 from flareclust.datasets import Dataset
 from flareclust.errors import UserError
-from flareclust.executors.base import CLUSTER, Task
 from flareclust.executors.feca import FeCAExecutor
+from flareclust.executors.task import CLUSTER, Task
 from flareclust.metrics import l2_distance
 from flareclust.papers import base, feca, feca_methods, feca_steps, feca_tables
 from flareclust.papers import feca_values as printed

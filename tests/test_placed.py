@@ -10,7 +10,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.placing import place_at, placed_rows
 from flareclust.errors import Refusal, UserError
-from flareclust.executors.base import PLACE, Task
+from flareclust.executors.task import PLACE, Task
 from flareclust.federation import run_federation
 from flareclust.late import place
 from flareclust.message import SECONDS

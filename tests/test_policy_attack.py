@@ -10,8 +10,8 @@ from flareclust.checks_tools import PromiseBroken
 from flareclust.core.scores import stack
 from flareclust.engines.inprocess import Held, answered
 from flareclust.errors import Refusal
-from flareclust.executors.base import ASSESS, CLUSTER, SCORE, Task
 from flareclust.executors.lloyd import UPDATE
+from flareclust.executors.task import ASSESS, CLUSTER, SCORE, Task
 from flareclust.privacy.policy import Policy
 from flareclust.registry import get
 

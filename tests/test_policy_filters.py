@@ -19,8 +19,9 @@ from nvflare.private.privacy_manager import Scope
 
 from flareclust.cli import main
 from flareclust.errors import UserError
-from flareclust.executors.base import ASSESS, CLUSTER, REFUSED, ROUND, STEP, TRACEBACK_FILE
 from flareclust.executors.pooled import PooledExecutor
+from flareclust.executors.shell import TRACEBACK_FILE
+from flareclust.executors.task import ASSESS, CLUSTER, REFUSED, ROUND, STEP
 from flareclust.message import SECONDS
 from flareclust.privacy.asked import ASKED_FILE
 from flareclust.privacy.filters import SiteResultPolicy, SiteTaskPolicy

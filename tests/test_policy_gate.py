@@ -14,8 +14,8 @@ from flareclust.core.scores import joined_sums
 from flareclust.engines.inprocess import Held, answered, run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import Refusal, UserError
-from flareclust.executors.base import ASSESS, CLUSTER, DESCRIBE, PLACE, SCORE, Task
 from flareclust.executors.lloyd import UPDATE
+from flareclust.executors.task import ASSESS, CLUSTER, DESCRIBE, PLACE, SCORE, Task
 from flareclust.message import SECONDS
 from flareclust.privacy.asked import Asked
 from flareclust.privacy.enforce import Gate, Question

@@ -12,8 +12,8 @@ from flareclust.core.scores import unstack
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import JobFailed, UserError
-from flareclust.executors.base import CLUSTER, SCORE, Task
 from flareclust.executors.pooled import PooledExecutor
+from flareclust.executors.task import CLUSTER, SCORE, Task
 from flareclust.registry import get
 from flareclust.typing import never
 

@@ -17,10 +17,10 @@ from flareclust.datasets import load
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import JobFailed, UserError
-from flareclust.executors.base import CLUSTER, SCORE, Task
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.executors.portfolio import UPDATE, PortfolioExecutor
+from flareclust.executors.task import CLUSTER, SCORE, Task
 from flareclust.partition import partition
 from flareclust.registry import get
 from flareclust.seeding import stream

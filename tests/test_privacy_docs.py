@@ -13,8 +13,9 @@ import pytest
 from flareclust import registry
 from flareclust.checks_tools import exchanges, iid_sites
 from flareclust.errors import Refusal
-from flareclust.executors.base import ASSESS, ClusteringExecutor
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import update
+from flareclust.executors.task import ASSESS
 from flareclust.message import Schema, counts
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.registry import BUILT_IN, Algorithm, get

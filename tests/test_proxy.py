@@ -18,9 +18,9 @@ from flareclust.core.agglomeration import cut
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import Aborted, BadMessage, JobFailed, Refusal, UserError
-from flareclust.executors.base import CLUSTER, Task
 from flareclust.executors.kfed import site_number
 from flareclust.executors.proxy import ProxyExecutor, fit_pdf, several
+from flareclust.executors.task import CLUSTER, Task
 from flareclust.registry import get
 from flareclust.tables import Table
 from flareclust.typing import never

@@ -14,7 +14,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
 
-from flareclust.executors.base import ASSESS, KEYS, PLACE, REFUSED, ROUND, SCORE
+from flareclust.executors.task import ASSESS, KEYS, PLACE, REFUSED, ROUND, SCORE
 from flareclust.privacy.filters import SiteResultPolicy, SiteTaskPolicy
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.site_file import write_policy

@@ -8,8 +8,8 @@ from flareclust.core.scores import ALL_SCORES, score_sums, scores, separation_ra
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import Aborted, BadMessage, Refusal
-from flareclust.executors.base import SCORE, Task
 from flareclust.executors.pooled import PooledExecutor
+from flareclust.executors.task import SCORE, Task
 from flareclust.registry import get
 from flareclust.typing import never
 

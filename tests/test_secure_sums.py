@@ -20,8 +20,9 @@ from flareclust.engines.job import build_job
 from flareclust.engines.options import JobOptions
 from flareclust.engines.simulator import run_simulator
 from flareclust.errors import BadMessage, JobFailed, Refusal, UserError
-from flareclust.executors.base import ASSESS, DESCRIBE, KEYS, MOMENTS, SCORE, ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
+from flareclust.executors.task import ASSESS, DESCRIBE, KEYS, MOMENTS, SCORE, Task
 from flareclust.federation import run_federation
 from flareclust.message import SECONDS
 from flareclust.outcome import Outcome

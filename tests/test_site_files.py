@@ -11,8 +11,8 @@ import yaml
 
 from flareclust.core.pieces import is_mapped
 from flareclust.errors import Refusal, UserError
-from flareclust.executors.base import CLUSTER, Task
 from flareclust.executors.lloyd import LloydExecutor
+from flareclust.executors.task import CLUSTER, Task
 from flareclust.labels import keep_labels
 from flareclust.site_config import CONFIG_FILE, write_config, write_site
 from flareclust.site_files import folder_of

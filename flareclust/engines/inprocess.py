@@ -6,7 +6,8 @@ from pathlib import Path
 
 from flareclust.engines.options import JobOptions
 from flareclust.errors import BadMessage, Refusal
-from flareclust.executors.base import ASSESS, Answer, ClusteringExecutor, Task
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import ASSESS, Answer, Task
 from flareclust.federation import OnRound, run_federation
 from flareclust.outcome import Outcome
 from flareclust.privacy.asked import Asked

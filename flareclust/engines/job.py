@@ -12,7 +12,7 @@ from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.aggregators.controller import ClusteringController
 from flareclust.engines.options import JobOptions
 from flareclust.errors import UserError
-from flareclust.executors.base import ASSESS, CLUSTER, KEYS
+from flareclust.executors.task import ASSESS, CLUSTER, KEYS
 from flareclust.registry import Algorithm
 from flareclust.version import __version__
 

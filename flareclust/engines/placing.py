@@ -12,7 +12,7 @@ from flareclust.aggregators.placed import FILE, ROWS, PlacedAggregator
 from flareclust.engines.job import add_server
 from flareclust.engines.production import run_job
 from flareclust.errors import UserError
-from flareclust.executors.base import PLACE
+from flareclust.executors.task import PLACE
 from flareclust.late import check_late, read_finished
 from flareclust.outcome import Outcome
 from flareclust.version import __version__

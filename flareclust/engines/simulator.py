@@ -24,7 +24,7 @@ from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.engines.workspace import allow_classes
 from flareclust.errors import JobFailed, UserError
-from flareclust.executors.base import TRACEBACK_FILE
+from flareclust.executors.shell import TRACEBACK_FILE
 from flareclust.federation import OnRound, quorum
 from flareclust.labels import LABELS_FILE, read_labels
 from flareclust.outcome import SUMMARY, Outcome, read, read_rounds

@@ -24,8 +24,8 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import run_pooled
 from flareclust.errors import Refusal
-from flareclust.executors.base import Task
 from flareclust.executors.feca import FeCAExecutor, LocalClusters, empirical_radii, relabel, remove_one_fit_many
+from flareclust.executors.task import Task
 from flareclust.flows.config import Experiment
 from flareclust.metrics import truth_metrics
 from flareclust.partition import partition

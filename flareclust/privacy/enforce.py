@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from flareclust.errors import BadMessage, Refusal, UserError
-from flareclust.executors.base import ASSESS, ASSESSMENT, DESCRIBE, KEYS, PLACE, PLACED, SCORE, ClusteringExecutor
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.task import ASSESS, ASSESSMENT, DESCRIBE, KEYS, PLACE, PLACED, SCORE
 from flareclust.message import SECONDS, Field, Schema
 from flareclust.privacy.asked import Asked
 from flareclust.privacy.fixed_point import WORDS

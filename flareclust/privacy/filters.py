@@ -23,7 +23,8 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.private.privacy_manager import Scope
 
 from flareclust.errors import Refusal
-from flareclust.executors.base import NEEDS, REFUSED, ROUND, STEP, TRACEBACK_FILE
+from flareclust.executors.shell import TRACEBACK_FILE
+from flareclust.executors.task import NEEDS, REFUSED, ROUND, STEP
 from flareclust.privacy.asked import ASKED_FILE, Asked
 from flareclust.privacy.enforce import Gate, Question, reason
 from flareclust.privacy.policy import Policy

@@ -7,8 +7,8 @@ import watching
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import ASSESS, ASSESSMENT, KEYS, Task
 from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
+from flareclust.executors.task import ASSESS, ASSESSMENT, KEYS, Task
 from flareclust.message import SECONDS
 from flareclust.outcome import read
 from flareclust.privacy.masking import KEYS_ARRAY, KeyTable

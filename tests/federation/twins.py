@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flareclust.engines.options import JobOptions
-from flareclust.executors.base import Task
+from flareclust.executors.task import Task
 from flareclust.federation import run_federation
 from flareclust.outcome import Outcome
 from flareclust.registry import Algorithm

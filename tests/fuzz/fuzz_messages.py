@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.fuzz.run import fuzz, watched
 
 with watched():
-    from tests.fuzz.messages import Attack
+    from tests.fuzz.attack import Attack
 
 
 def make(folder: Path) -> Callable[[bytes], object]:
