@@ -174,7 +174,9 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         known = labels >= 0
         y = dataset.y[known] if dataset.y is not None and known.any() else None
         metrics |= truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=_comparable(dataset, outcome))
-        metrics |= partial_truth(experiment.algorithm, experiment.params, experiment.seed, prepared, outcome, labels)
+        policy = None if experiment.policy is None else Policy.of(experiment.policy)
+        told = experiment.algorithm, experiment.params, experiment.seed
+        metrics |= partial_truth(*told, prepared, outcome, labels, policy)
         if dataset.centroids is not None and "received_radii" in outcome.arrays:
             received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
             metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))

@@ -22,6 +22,7 @@ from flareclust.metrics_partial import (
 from flareclust.outcome import Outcome
 from flareclust.partial import columns_of, is_partial
 from flareclust.prepare import Prepared, in_places, tables_of
+from flareclust.privacy.policy import Policy
 from flareclust.seeding import stream
 from flareclust.typing import FloatArray, IntArray, never
 
@@ -31,7 +32,13 @@ _ACCURACY: Mapping[str, str] = {"proxy": "e5"}
 
 
 def partial_truth(
-    name: str, params: Mapping[str, Any], seed: int, prepared: Prepared, outcome: Outcome, labels: IntArray
+    name: str,
+    params: Mapping[str, Any],
+    seed: int,
+    prepared: Prepared,
+    outcome: Outcome,
+    labels: IntArray,
+    policy: Policy | None = None,
 ) -> dict[str, float | None]:
     """Return `cosine`, `relative_distance`, and what of `e1`, `e2`, `e4`, `e5` the algorithm has; fractions from 0 to 1.
 
@@ -42,6 +49,7 @@ def partial_truth(
         prepared: has a data set with classes; else there is nothing to compare with.
         outcome: of the federation.
         labels: of the rows of the data set (n,), -1 where there is none; a row at a site without one is an error.
+        policy: that the sites were held to.
     """
     dataset, index = prepared.dataset, prepared.index
     if dataset is None or dataset.y is None or index is None or not is_partial(outcome.arrays):
@@ -57,7 +65,7 @@ def partial_truth(
     taken = np.concatenate([index[site] for site in rows])
     known = labels[taken] >= 0
     if name in _AGGREGATION:
-        metrics[_AGGREGATION[name]] = _aggregation(name, params, seed, prepared, outcome, classes)
+        metrics[_AGGREGATION[name]] = _aggregation(name, params, seed, prepared, outcome, classes, policy)
     if known.any():
         right = accuracy(labels[taken][known], dataset.y[taken][known])
         metrics[_ACCURACY.get(name, "e2")] = right * float(known.mean())
@@ -86,9 +94,11 @@ def _aggregation(
     prepared: Prepared,
     outcome: Outcome,
     classes: Mapping[str, IntArray],
+    policy: Policy | None,
 ) -> float | None:
     """Return the share of local clusters that went to the right group; the sites' clustering is repeated for it."""
     executor, _ = registry.get(name).build(prepared.k, seed, params)
+    executor = executor if policy is None else executor.under(policy)
     assert isinstance(executor, LocalClustersExecutor)
     columns, tables = columns_of(outcome.arrays), tables_of(prepared, skip_unreadable=True)
     numbers, groups = outcome.arrays["received_site"], outcome.arrays["received_group"]

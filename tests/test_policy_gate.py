@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flareclust
 from flareclust.checks import iid_sites
 from flareclust.checks_partial import overlapping_sites
 from flareclust.core.assessment import assessment_sums, without_small
@@ -219,6 +220,11 @@ def test_too_many_centroids_do_not_leave():
 def test_an_odd_account_of_time_counts_nothing():
     for odd in (np.array(np.nan), np.array([1.0, 2.0]), np.array(-1.0), np.array(123456)):
         assert released({**SUMS, SECONDS: odd})[SECONDS] == 0.0
+
+
+def test_measures_that_repeat_the_sites_clustering_repeat_it_under_their_policy():
+    result = flareclust.run("masked", data="digits", partition="dirichlet:0.3", policy={})
+    assert 0.5 < result.metrics["e1"] <= 1.0
 
 
 def test_sums_leave_masked_only_where_the_policy_says_so():

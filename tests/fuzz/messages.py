@@ -1,4 +1,4 @@
-"""Replies of real federations as the server gets them, ways to spoil one, and what the server does with it."""
+"""Replies of real federations as the server gets them, and what the server does with one."""
 
 import copy
 import warnings

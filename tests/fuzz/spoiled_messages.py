@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from nvflare.fuel.utils.fobs.lobs import HEADER_LEN, HEADER_STRUCT, MARKER_MAIN
 
-from flareclust.executors.base import REFUSED, ROUND, STEP
+from flareclust.executors.task import REFUSED, ROUND, STEP
 from flareclust.message import SECONDS
 from flareclust.typing import Message
 from tests.fuzz.choices import Choices, spoiled
