@@ -74,8 +74,6 @@ class DPOneShotAggregator(PrivateAggregator):
         """Add up grids, or gather centroids, and cluster them."""
         sent = list(replies.values())
         boxes = [Box(reply["low"], reply["high"]) for reply in sent]
-        if not all((box.low < box.high).all() and np.isfinite(box.half) for box in boxes):
-            raise JobFailed("a site's bounds are not low < high for every column")
         if has_grid(self.k, len(boxes[0].low), self.cells):
             points, weights, kept = self._from_grids(boxes, sent)
         else:

@@ -4,6 +4,8 @@ Everything that leaves a site goes through `Task.terms` or holds nothing of the 
 seed: who knows the seed could take it away again.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from flareclust.core import dp_sums
@@ -12,6 +14,7 @@ from flareclust.core.dp_sums import SILHOUETTE, UNIT, Box
 from flareclust.errors import BadMessage, Refusal
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.task import PLACE, Answer, Task
+from flareclust.message import Schema
 from flareclust.privacy.accounting import WHOLE, check_delta, check_epsilon
 from flareclust.privacy.terms import NO_TERMS, Terms
 from flareclust.tables import Table
@@ -22,6 +25,22 @@ ASSESSMENT_SHARE, GRID_START, MOMENTS_START = 0.05, 0.5, 0.2
 
 #: The key of the distance beyond which rows do not count more in the sum of squares, in the arrays of a result.
 REACH = "reach"
+
+
+class BoxSchema(Schema):
+    """A schema that also compares `low` and `high`, so that a site whose bounds cannot be is refused by its name."""
+
+    def check(
+        self,
+        message: Mapping[str, Array],
+        sizes: Mapping[str, int] | None = None,
+        limits: Mapping[str, int] | None = None,
+    ) -> dict[str, int]:
+        """Check as a schema does, and that low is below high in every column."""
+        found = super().check(message, sizes, limits)
+        if not ((message["low"] < message["high"]).all() and np.isfinite(Box(message["low"], message["high"]).half)):
+            raise BadMessage("low, high: expected low below high for every column")
+        return found
 
 
 class PrivateExecutor(ClusteringExecutor):

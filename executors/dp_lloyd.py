@@ -21,7 +21,15 @@ import numpy as np
 from flareclust.core import dp_sums
 from flareclust.core.dp_sums import UNIT
 from flareclust.errors import Aborted, BadMessage
-from flareclust.executors.dp_base import PrivateExecutor, own_box, sent_box, sent_radii, start_share, update_share
+from flareclust.executors.dp_base import (
+    BoxSchema,
+    PrivateExecutor,
+    own_box,
+    sent_box,
+    sent_radii,
+    start_share,
+    update_share,
+)
 from flareclust.executors.task import Task
 from flareclust.message import Schema
 from flareclust.privacy.terms import Terms
@@ -56,7 +64,7 @@ class DPLloydExecutor(PrivateExecutor):
     reply = Schema(cells="g")
     steps = MappingProxyType(
         {
-            BOUNDS: Schema(low="d", high="d"),
+            BOUNDS: BoxSchema(low="d", high="d"),
             MOMENTS: Schema(rows="", values="d", squares="d"),
             UPDATE: Schema(shifts="K d", rows="K", squares="K"),
         }

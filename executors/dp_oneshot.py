@@ -17,9 +17,16 @@ from flareclust.core.dp_grid import CELLS_PER_CLUSTER, grid_shape, has_grid
 from flareclust.core.dp_lloyd import moments, next_centroids, rms_radii, spread_start
 from flareclust.core.dp_sums import UNIT
 from flareclust.errors import Aborted
-from flareclust.executors.dp_base import ASSESSMENT_SHARE, PrivateExecutor, own_box, start_share, update_share
+from flareclust.executors.dp_base import (
+    ASSESSMENT_SHARE,
+    BoxSchema,
+    PrivateExecutor,
+    own_box,
+    start_share,
+    update_share,
+)
 from flareclust.executors.task import Task
-from flareclust.message import Schema, real
+from flareclust.message import real
 from flareclust.privacy.accounting import WHOLE
 from flareclust.privacy.mechanism import sigma
 from flareclust.privacy.terms import Terms
@@ -42,7 +49,9 @@ class DPOneShotExecutor(PrivateExecutor):
         cells: of the grid; None for 25 for each cluster.
     """
 
-    reply = Schema(may_be_empty=True, low="d", high="d", cells="g", centroids="k d", rows="k", radii=real("k", least=0))
+    reply = BoxSchema(
+        may_be_empty=True, low="d", high="d", cells="g", centroids="k d", rows="k", radii=real("k", least=0)
+    )
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ against a list of likely names by somebody without the salt. Letters: d columns 
 import hashlib
 import hmac
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -53,6 +54,15 @@ class _Description(Schema):
         if not found["o"]:
             raise BadMessage("codes: expected at least one column")
         return found
+
+    def at_odds(self, replies: Mapping[str, Message]) -> dict[str, str]:
+        """Return the sites that hash with another salt than more than half of all do."""
+        salts = {site: int(reply["salt"]) for site, reply in replies.items()}
+        usual, sharing = max(Counter(salts.values()).items(), key=lambda pair: pair[1], default=(0, 0))
+        if 2 * sharing <= len(salts):
+            return {}  # nobody can say who is wrong: the job fails
+        why = f"hashes the names of its columns with another salt than {sharing} other sites (local/flareclust.yaml)"
+        return {site: why for site, salt in salts.items() if salt != usual}
 
 
 #: What a site answers to the step `describe`. Of each of its o columns: `codes`, and `names` as JSON text, null where it

@@ -109,6 +109,10 @@ class Schema:
         flag = ["may_be_empty=True"] if self.may_be_empty else []
         return f"Schema({', '.join(flag + [f'{name}={field}' for name, field in self.fields.items()])})"
 
+    def at_odds(self, replies: Mapping[str, Message]) -> dict[str, str]:
+        """Return which of the sites that sent these cannot be used beside most others, and why; none unless overridden."""
+        return {}
+
     def pack(self, message: Mapping[str, Array]) -> Message:
         """Return `message` with the schema's dtypes and contiguous arrays, in the schema's order, and check it.
 

@@ -79,6 +79,9 @@ def accept(
             if d != usual:
                 del replies[site]
                 problems[site] = f"has {d} columns where {sharing} other sites have {usual}"
+    for site, problem in schema.at_odds(replies).items():
+        del replies[site]
+        problems[site] = problem
     return replies, problems, slowest
 
 

@@ -20,13 +20,15 @@ from flareclust.aggregators.base import unpack
 from flareclust.aggregators.controller import ClusteringController
 from flareclust.checks import iid_sites
 from flareclust.checks_tools import exchanges
+from flareclust.description import DESCRIPTION, describe
 from flareclust.errors import JobFailed
-from flareclust.executors.task import REFUSED, ROUND, STEP, Task
+from flareclust.executors.task import CLUSTER, REFUSED, ROUND, STEP, Task
 from flareclust.federation import run_federation
 from flareclust.message import LONGEST_TEXT, MOST_ROWS, Schema, counts, plain
 from flareclust.outcome import Outcome
 from flareclust.registry import Algorithm, algorithms, get
 from flareclust.replies import SiteReply, accept
+from flareclust.tables import Table
 from flareclust.typing import Message, never
 from tests.memory import peak_of
 
@@ -270,3 +272,29 @@ def test_nvflare_alone_decodes_what_the_sites_of_all_algorithms_send(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(len(list(tmp_path.glob("*.fobs")))), "False"]
     assert len(list(tmp_path.glob("*.fobs"))) > len(FEDERATED)
+
+
+@pytest.mark.parametrize("name", ["dp-lloyd", "dp-oneshot"])
+def test_a_site_with_impossible_bounds_is_named_and_the_others_go_on(name):
+    step = CLUSTER if name == "dp-oneshot" else "bounds"
+    sites = {f"site-{i}": np.random.default_rng(i).normal(size=(60, 2)) for i in range(4)}
+    sent = {one.task.site: one.arrays for one in exchanges(get(name), sites, k=2) if one.task.step == step}
+    sent["site-2"]["low"] = sent["site-2"]["high"]
+    schema = get(name).executor_class().schema(step)
+    replies, problems, _ = accept(schema, {site: SiteReply(arrays) for site, arrays in sent.items()}, list(sent))
+    assert problems == {"site-2": "sent a bad reply: low, high: expected low below high for every column"}
+    assert len(replies) == 3
+
+
+def test_a_site_with_another_salt_than_most_is_named_and_two_that_differ_end_the_job():
+    def described(salts):
+        rows = np.random.default_rng(0).normal(size=(9, 1))
+        tables = {site: Table(rows, columns=("crp",), salt=salt) for site, salt in salts.items()}
+        answers = {site: SiteReply(describe(one, sums=False, min_count=2)) for site, one in tables.items()}
+        return accept(DESCRIPTION, answers, list(answers))
+
+    replies, problems, _ = described({"a": "one", "b": "two", "c": "one"})
+    assert list(replies) == ["a", "c"]
+    assert problems["b"].startswith("hashes the names of its columns with another salt than 2 other sites")
+    replies, problems, _ = described({"a": "one", "b": "two"})
+    assert (list(replies), problems) == (["a", "b"], {})
