@@ -65,7 +65,7 @@ How, what NVFlare alone does, and what remains: [ADR 0012](adr/0012-intake.md).
 
 INTRODUCTION = """# What happens when something fails
 
-Each line below is a test that was run with real processes: {setting}. Server and sites were provisioned with `flareclust.provision.SiteDefaults` and its defaults, but for `byoc`, as the sites' misbehaviour travels with its jobs, and started by the scripts in their kits. A fault was made while a job ran, and the seconds are those from the fault, or from the submission where the fault was there before, until the user could read the text in the third column. They were measured once, on two cores.
+Each line below is a test that was run with real processes: {setting}. Server and sites were provisioned with `flareclust.provision.SiteDefaults` and its defaults, but for `policy` (the sites have none) and `byoc`, as the sites' misbehaviour travels with its jobs, and started by the scripts in their kits. A fault was made while a job ran, and the seconds are those from the fault, or from the submission where the fault was there before, until the user could read the text in the third column. They were measured once, on two cores.
 
 ## The quorum
 
