@@ -70,27 +70,20 @@ class PDF(NamedTuple):
 class _Description(Schema):
     """A schema that also compares its arrays, so that a site whose reply contradicts itself is refused by its name."""
 
-    def check(
-        self,
-        message: Mapping[str, Array],
-        sizes: Mapping[str, int] | None = None,
-        limits: Mapping[str, int] | None = None,
-    ) -> dict[str, int]:
-        """Check as a schema does, and that there is a description for each of at least one cluster."""
-        found = super().check(message, sizes, limits)
-        ranks, k = message["ranks"], found["k"]
+    def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        """Check that there is a description for each of at least one cluster."""
+        ranks, k = message["ranks"], sizes["k"]
         if not k:
             raise BadMessage("centroids: expected those of at least one cluster")
-        if found["a"] not in (0, k) or found["b"] not in (0, k):
+        if sizes["a"] not in (0, k) or sizes["b"] not in (0, k):
             raise BadMessage("concentration, low: expected an entry for every cluster, or none")
-        if (ranks > min(found["d"], found["f"])).any() or ranks.sum() != found["f"]:
+        if (ranks > min(sizes["d"], sizes["f"])).any() or ranks.sum() != sizes["f"]:
             raise BadMessage("factors: expected as many rows as ranks add up to, and at most d for a cluster")
         if (message["low"] > message["high"]).any():
             raise BadMessage("low: holds values above those of high")
-        shares = message["centroids"][message["concentration"] > 0] if found["a"] else message["centroids"][:0]
+        shares = message["centroids"][message["concentration"] > 0] if sizes["a"] else message["centroids"][:0]
         if (shares <= 0).any() or (np.abs(shares.sum(axis=1) - 1.0) > _ROUNDING).any():
             raise BadMessage("centroids: expected shares above 0 that add up to 1, where there is a concentration")
-        return found
 
 
 class ProxyExecutor(LocalClustersExecutor):

@@ -18,7 +18,7 @@ from flareclust.core.disclosure import LEAST_ROWS, describable
 from flareclust.errors import BadMessage, Refusal
 from flareclust.message import Schema, counts, real, whole
 from flareclust.tables import Table
-from flareclust.typing import FloatArray, IntArray, Message
+from flareclust.typing import Array, FloatArray, IntArray, Message
 
 #: What the names of columns begin with that no site tells, and how long a name may be.
 HIDDEN, LONGEST_NAME = "hidden-", 300
@@ -30,17 +30,14 @@ _SALT_WORD = "flareclust salt"
 class _Description(Schema):
     """A schema that also looks into the names, so that a site with a broken list of them is refused by its name."""
 
-    def check(  # type: ignore[override]
-        self, message: Message, sizes: Mapping[str, int] | None = None, limits: Mapping[str, int] | None = None
-    ) -> dict[str, int]:
-        """Check as a schema does, and that there is a name or a blank for every code."""
-        found = super().check(message, sizes, limits)
+    def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        """Check that there is a name or a blank for every code."""
         names = unpacked(message["names"])
-        if len(names) != found["o"]:
+        if len(names) != sizes["o"]:
             raise BadMessage("names: expected a name or null for every code")
-        if found["s"] not in (0, found["o"]):
+        if sizes["s"] not in (0, sizes["o"]):
             raise BadMessage("mean: expected one for every column, or none")
-        if message["rows"] < (LEAST_ROWS if found["s"] else 1):
+        if message["rows"] < (LEAST_ROWS if sizes["s"] else 1):
             raise BadMessage("rows: expected more of them")
         shown = [name for name in names if name is not None]
         if len(set(shown)) < len(shown):
@@ -49,11 +46,10 @@ class _Description(Schema):
         unsalted = int(message["salt"]) == code(_SALT_WORD, "")
         if unsalted and any(name is None or code(name, "") != number for name, number in told):
             raise BadMessage("codes: expected those of the names")
-        if len(np.unique(message["codes"])) != found["o"]:
+        if len(np.unique(message["codes"])) != sizes["o"]:
             raise BadMessage("codes: hold one more than once")
-        if not found["o"]:
+        if not sizes["o"]:
             raise BadMessage("codes: expected at least one column")
-        return found
 
     def at_odds(self, replies: Mapping[str, Message]) -> dict[str, str]:
         """Return the sites that hash with another salt than more than half of all do."""

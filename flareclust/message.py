@@ -159,7 +159,11 @@ class Schema:
         for name, field in self.fields.items():
             if message[name].size:
                 _check_values(name, field, message[name], known)
+        self.compare(message, known)
         return known
+
+    def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        """Raise BadMessage where arrays that have the right form each contradict one another; nothing unless overridden."""
 
 
 def plain(text: object) -> str:
