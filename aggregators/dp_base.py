@@ -49,11 +49,6 @@ class PrivateAggregator(ClusteringAggregator):
         }
 
 
-def whole_rows(rows: FloatArray) -> FloatArray:
-    """Return noisy numbers of rows without negative ones."""
-    return np.maximum(rows, 0)
-
-
 def reach_of(radii: FloatArray, box: Box) -> FloatArray:
     """Return the distance beyond which rows do not count more in the assessment, from the clusters' radii (k,)."""
     return np.array(max(_REACH * float(np.median(radii)), box.half / 1000))

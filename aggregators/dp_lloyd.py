@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of, whole_rows
+from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of
 from flareclust.core import dp_sums
 from flareclust.core.dp_grid import CELLS_PER_CLUSTER, cell_centers, grid_clusters, grid_shape, has_grid
 from flareclust.core.dp_lloyd import half_way, moments, next_centroids, spread_start
@@ -28,7 +28,7 @@ from flareclust.core.dp_sums import UNIT, Box, ClusterSums
 from flareclust.core.rounds import remember
 from flareclust.errors import JobFailed
 from flareclust.executors.dp_base import GRID_START, REACH, update_share
-from flareclust.executors.dp_lloyd import BOUNDS, MOMENTS, UPDATE, DPLloydExecutor
+from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor
 from flareclust.executors.task import CLUSTER
 from flareclust.message import MOST_COLUMNS
 from flareclust.typing import FloatArray, Message
@@ -82,19 +82,19 @@ class DPLloydAggregator(PrivateAggregator):
             return self._boxed(sent)
         if round_.step == CLUSTER:
             return self._from_cells(round_, sent, rng)
-        if round_.step == MOMENTS:
-            return self._from_moments(round_, sent, rng)
+        if round_.step == OUTLINE:
+            return self._from_outline(round_, sent, rng)
         return self._moved(round_, sent)
 
     def _boxed(self, sent: Sequence[Message]) -> Round:
         box = Box(np.min([reply["low"] for reply in sent], axis=0), np.max([reply["high"] for reply in sent], axis=0))
-        if not ((box.low < box.high).all() and np.isfinite(box.half)):
+        if not box.usable:
             raise JobFailed("the sites' bounds span no box; every site must state low < high for every column")
         task = box._asdict()
         if has_grid(self.k, len(box.low), self.cells):
             shape = grid_shape(box, self.cells or CELLS_PER_CLUSTER * self.k)
             return Round(task | {"shape": np.array(shape)}, record=task, step=CLUSTER)
-        return Round(task, record=task, step=MOMENTS)
+        return Round(task, record=task, step=OUTLINE)
 
     def _from_cells(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box, shape = _box(round_), tuple(int(g) for g in round_.task["shape"])
@@ -106,9 +106,9 @@ class DPLloydAggregator(PrivateAggregator):
         centroids, _ = grid_clusters(noisy, noise, cell_centers(box, shape), self.k, rng)
         return self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {})
 
-    def _from_moments(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
+    def _from_outline(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box = _box(round_)
-        totals = [np.sum([reply[name] for reply in sent], axis=0) for name in self.steps[MOMENTS].fields]
+        totals = [np.sum([reply[name] for reply in sent], axis=0) for name in self.steps[OUTLINE].fields]
         found = moments(np.concatenate([np.atleast_1d(total) for total in totals]), box)
         centroids, radii = spread_start(found, box, self.k, rng)
         return self._started(round_, centroids, radii, found.rows, {"mean": found.mean})
@@ -127,7 +127,7 @@ class DPLloydAggregator(PrivateAggregator):
         centroids, rows = next_centroids(before, radii, total, noise, done, box, mean)
         record = remember(round_.record, centroids, self.k)
         record |= {
-            "counts": np.rint(whole_rows(rows)).astype(np.int64),
+            "counts": np.rint(np.maximum(rows, 0)).astype(np.int64),
             ALL_ROWS: np.array(max(float(rows.sum()), 0.0)),
         }
         diagnostics = {"noise": noise, "moved": float(np.sqrt(((centroids - before) ** 2).sum(axis=1)).max())}

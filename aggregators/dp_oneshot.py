@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of, whole_rows
+from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of
 from flareclust.core import dp_sums
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.dp_grid import CELLS_PER_CLUSTER, cell_centers, denoised, grid_shape, has_grid
@@ -117,4 +117,4 @@ class DPOneShotAggregator(PrivateAggregator):
             sure = np.ones(len(site), dtype=bool)
         kept = {f"received_{name}": came[name] for name in names} | {"received_site": site}
         kept[ALL_ROWS] = np.array(max(float(came["rows"].sum()), 0.0))
-        return came["centroids"][sure], np.maximum(whole_rows(came["rows"][sure]), 1), kept
+        return came["centroids"][sure], np.maximum(came["rows"][sure], 1), kept

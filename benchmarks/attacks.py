@@ -4,7 +4,7 @@ An attack sees what a server sees, and returns what it claims to be rows. Which 
 the site's data. Nothing here is needed to use flareclust; `reconstruction.py` runs it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from typing import Any
@@ -253,50 +253,3 @@ def samples(seen: Sequence[Any], name: str, seed: int, first_round: int = 1) -> 
         if own.any() and (own | (np.abs(member) < 1e-6)).all():
             claims += list(np.linalg.lstsq(drawn[told_in][:, own].astype(np.float64), sums, rcond=None)[0])
     return claims
-
-
-def sweep(ask: Callable[[FloatArray], Message | None], d: int, exchanges: int, slack: int = 0) -> list[FloatArray]:
-    """Claim rows by moving the border between two centroids of one's own choice across a site's rows, one row at a time.
-
-    Args:
-        ask: what the site answers to an update of the centroids (2, d); None where it refuses.
-        d: number of columns.
-        exchanges: how often the site is asked.
-        slack: as for `differences`.
-    """
-    along = np.random.default_rng(0).normal(size=d)
-    along /= np.linalg.norm(along)
-    seen: dict[float, Groups | None] = {}
-
-    def at(border: float) -> Groups | None:
-        """Return what the site tells of its rows on either side of a border; None where it keeps one of them back."""
-        if border not in seen:
-            sent = np.stack([(border - 1.0) * along, (border + 1.0) * along])
-            message = ask(sent)
-            seen[border] = None
-            if message is not None and len(message["counts"]) == 2:
-                seen[border] = Groups(sent, message["cluster"], message["centroids"], message["counts"])
-        return seen[border]
-
-    everything = ask(np.stack([-along, along]))
-    if everything is None or not len(everything["counts"]):
-        return []
-    start = float(everything["centroids"].mean(axis=0) @ along)
-    middle = at(start)
-    width = 4.0 * (float((middle.means[1] - middle.means[0]) @ along) if middle else 1.0)
-    between, claims = [(start - width, start), (start, start + width)], []
-    while between and len(seen) < exchanges - 1:
-        low, high = between.pop(0)
-        a, b = at(low), at(high)
-        if a is None and b is None:
-            continue
-        if a is not None and b is not None:
-            if np.array_equal(a.means, b.means):
-                continue
-            if alone := differences([a, b], slack):
-                claims += alone
-                continue
-        if high - low > 1e-9 * width:
-            at((low + high) / 2)
-            between += [(low, (low + high) / 2), ((low + high) / 2, high)]
-    return distinct(claims)

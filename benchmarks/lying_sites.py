@@ -31,7 +31,7 @@ from flareclust.metrics import l2_distance
 from flareclust.partition import partition
 from flareclust.replies import SiteReply
 from flareclust.seeding import stream
-from flareclust.typing import FloatArray, Message, never
+from flareclust.typing import FloatArray, IntArray, Message, never
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 SITES = 10
@@ -47,6 +47,9 @@ ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
 LIES = ("random", "shifted", "colluding")
 #: The lie that is hardest to notice: a single false centroid among honest ones. Measured with two liars, split iid.
 SINGLE = "single"
+#: Fewer than half of the centroids are false, the same ones at all liars, and nearly all rows are said to belong to them, so
+#: that most of what a liar says is right. Measured like `SINGLE`.
+HALF = "half"
 OPTIONS = ("none", "trimmed", "median")
 #: By partition, how many of the sites lie.
 LIARS = {"iid": (0, 1, 2, 3, 4), "dirichlet:0.3": (0, 2)}
@@ -56,7 +59,7 @@ class Lie(NamedTuple):
     """What liars send in the place of their centroids, and how many rows they say they have.
 
     Attributes:
-        kind: one of `LIES`, or `SINGLE`.
+        kind: one of `LIES`, `SINGLE` or `HALF`.
         inflated: whether numbers of rows are multiplied by `INFLATED`.
         low: smallest values of the data's columns (d,).
         high: largest ones.
@@ -76,6 +79,8 @@ class Lie(NamedTuple):
                     told[name] = told[name].max() + told[name].min() - told[name]
         if "centroids" in told:
             told["centroids"] = self.centroids(task, told["centroids"])
+            if self.kind == HALF and "counts" in told:
+                told["counts"] = on_the_first(told["counts"], few(len(told["counts"])))
         if self.inflated:
             for name in ("rows", "counts"):
                 if name in told:
@@ -87,9 +92,23 @@ class Lie(NamedTuple):
         if self.kind == "shifted":
             return honest + 2 * (self.high - self.low)
         # Colluding sites stick to one lie; the others make up a new one in every round.
-        rng = stream(1, 0, "all liars") if self.kind == "colluding" else stream(1, task.round, task.site)
+        agreed = self.kind in ("colluding", HALF)
+        rng = stream(1, 0, "all liars") if agreed else stream(1, task.round, task.site)
         false = rng.uniform(self.low, self.high, honest.shape)
-        return np.concatenate([false[:1], honest[1:]]) if self.kind == SINGLE else false
+        number = {SINGLE: 1, HALF: few(len(honest))}.get(self.kind, len(honest))
+        return np.concatenate([false[:number], honest[number:]])
+
+
+def few(k: int) -> int:
+    """Return the largest number below half of k, but at least one."""
+    return max(1, (k - 1) // 2)
+
+
+def on_the_first(counts: IntArray, number: int) -> IntArray:
+    """Return counts (k,) with the same sum, of which the first ones share all but one row for each of the others."""
+    told = np.ones_like(counts)
+    told[:number] += max(0, int(counts.sum()) - len(counts)) // number
+    return told
 
 
 class Federation:
@@ -173,8 +192,8 @@ def cells(seeds: int) -> Iterator[dict[str, Any]]:
 def lies(algorithm: str, numbers: Sequence[int]) -> Iterator[tuple[str, bool, int]]:
     """Yield kind, whether counts are inflated, and number of liars; without liars once. `mavg` knows no counts."""
     yield LIES[0], False, 0
-    for kind, inflated in product((*LIES, SINGLE), (False,) if algorithm == "mavg" else (False, True)):
-        told = numbers if kind != SINGLE else [n for n in numbers if n == 2 and len(numbers) > 2]
+    for kind, inflated in product((*LIES, SINGLE, HALF), (False,) if algorithm == "mavg" else (False, True)):
+        told = numbers if kind in LIES else [n for n in numbers if n == 2 and len(numbers) > 2]
         yield from ((kind, inflated, liars) for liars in told if liars)
 
 

@@ -1,12 +1,14 @@
 """What a site's policy costs: l2 and inertia of four algorithms, by smallest number of rows and by rounding of numbers.
 
-    FLARECLUST_DATA=<folder> python benchmarks/policy_cost.py [SEEDS]
+    FLARECLUST_DATA=<folder> python benchmarks/policy_cost.py                  # all algorithms
+    FLARECLUST_DATA=<folder> python benchmarks/policy_cost.py ALGORITHM ...    # these, the records of the others stay
 
 It writes docs/policy_cost.json, from which `python docs/privacy.py` makes a table of docs/privacy.md.
 """
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +49,26 @@ def measured(data: str, split: str, algorithm: str, policy: dict[str, int] | Non
     return record | {"fewer": fewer, "failed": failed}
 
 
+def merged(old: Iterable[dict[str, Any]], new: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records with those of the algorithms that were run again in the place of their old ones."""
+    again = {_case(record): record for record in new}
+    return [again.get(_case(record), record) for record in old]
+
+
+def _case(record: dict[str, Any]) -> str:
+    return json.dumps([record[name] for name in ("data", "split", "algorithm", "policy")])
+
+
 def main() -> None:
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
+    chosen = sys.argv[1:]
     records = []
     for data, split in CELLS:
-        for algorithm in ALGORITHMS:
+        for algorithm in chosen or ALGORITHMS:
             for policy in POLICIES:
-                records.append(measured(data, split, algorithm, policy, seeds))
+                records.append(measured(data, split, algorithm, policy, SEEDS))
                 print(json.dumps(records[-1]), flush=True)
+    if chosen:
+        records = merged(json.loads(RECORDS.read_text(encoding="utf-8")), records)
     RECORDS.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 
 

@@ -1,12 +1,15 @@
 """How many rows of its sites a server can compute: the attacks of `attacks.py` on real federations and real data.
 
-    FLARECLUST_DATA=<folder> python benchmarks/reconstruction.py
+    FLARECLUST_DATA=<folder> python benchmarks/reconstruction.py               # all attacks
+    FLARECLUST_DATA=<folder> python benchmarks/reconstruction.py ATTACK ...    # these, the records of the others stay
 
-It writes docs/privacy.json and docs/images/reconstruction.png, from which `python docs/privacy.py` makes the tables of
-docs/privacy.md. Everything is random by stated seeds, so two runs write the same, but for differential privacy.
+It writes docs/privacy.json, from which `python docs/privacy.py --pictures` makes the tables of docs/privacy.md and
+docs/images/reconstruction.png. Everything is random by stated seeds, so two runs write the same, but for differential
+privacy.
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,9 +25,9 @@ from attacks import (
     pairs_in_one_column,
     rounds_of,
     samples,
-    sweep,
     told,
 )
+from questions import Ask, chosen_solutions, clusters_again, kept_back, sweep
 
 from flareclust.core.lloyd import cluster_statistics, kmeans, settle
 from flareclust.datasets import load
@@ -270,6 +273,37 @@ def _asking(
     return ask
 
 
+def asked(attack: Callable[[Ask, int], list[FloatArray]], data: str, title: str, setting: Setting) -> Count:
+    """A server that breaks the rules asks the sites of a job of `pooled` what it likes, each in one job."""
+    if title == NAIVE:
+        return None
+    sites = sites_of(data)
+    if setting.private:  # the variant with privacy has neither scores nor, in one job, further clusters
+        return {"told": 0, "claimed": 0, "rows": sum(map(len, sites.values())), "refused": 1}
+    found = {"told": 0, "claimed": 0, "rows": sum(map(len, sites.values()))}
+    for site, rows in sites.items():
+        claims = attack(in_a_job(site, rows, DATA[data].k, setting.policy_for(data), setting), setting.slack)
+        found["claimed"] += len(claims)
+        found["told"] += told(claims, rows)
+    return found
+
+
+def in_a_job(site: str, rows: FloatArray, k: int, policy: Policy | None, setting: Setting) -> Ask:
+    """Return a function that has a site answer any step of `pooled`, each time in the next round of one job."""
+    algorithm = get("pooled")
+    executor, _ = algorithm.build(k, 0, setting.params)
+    held = None if policy is None else Held.by(policy, algorithm)
+    rounds = iter(range(1000))
+
+    def ask(step: str, arrays: Message) -> Message | None:
+        try:
+            return answered(executor, Task(step, next(rounds), arrays, site), rows, held).arrays
+        except (Refusal, BadMessage):
+            return None
+
+    return ask
+
+
 def _naive(rows: FloatArray, k: int, site: str) -> Message:
     """Return what a site would send that holds nothing back: the centroids, sizes and radii of its k-means."""
     found = settle(rows, kmeans(rows, k, stream(0, 0, site)))
@@ -289,6 +323,15 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Attack]] = {
     "rounds of `portfolio`, `polish=10`": (("digits",), lambda *a: moving_rows("portfolio", *a, polish=10)),
     "repeatable samples of `minibatch`": (("iris",), known_samples),
     "chosen centroids": (("iris", "digits"), chosen_centroids),
+    "chosen solutions": (
+        ("iris", "s1"),
+        lambda *a: asked(lambda ask, slack: chosen_solutions(ask, 30, slack), *a),
+    ),
+    "own clusters again": (
+        tuple(DATA),
+        lambda *a: asked(lambda ask, slack: clusters_again(ask, 95, slack), *a),
+    ),
+    "what is kept back": (("iris", "breast_cancer"), lambda *a: asked(kept_back, *a)),
     "chosen starts of 95 jobs": (("iris",), chosen_starts),
 }
 
@@ -305,8 +348,19 @@ def measured(attacks: Iterable[str] = ATTACKS, data: Iterable[str] = DATA) -> li
     return records
 
 
+def merged(old: Iterable[dict[str, Any]], new: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records with those of the attacks that were run again in the place of their old ones, in their order."""
+    again = list(new)
+    names = {record["attack"] for record in again}
+    kept = [record for record in old if record["attack"] in ATTACKS and record["attack"] not in names]
+    return sorted(kept + again, key=lambda record: list(ATTACKS).index(record["attack"]))
+
+
 if __name__ == "__main__":
-    found = measured()
-    (DOCS / "privacy.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    chosen, records = sys.argv[1:], DOCS / "privacy.json"
+    found = measured(chosen or ATTACKS)
     for record in found:
         print(json.dumps(record))
+    if chosen:
+        found = merged(json.loads(records.read_text(encoding="utf-8")), found)
+    records.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -118,7 +118,7 @@ def _rounded(sent: Sent, default: str) -> str:
 
 def _masked(step: str, sent: Sent) -> str:
     if sent.sums:
-        return "masked: totals only"
+        return "masked: totals only" if sent.maskable else "refused"
     return "as by default, without `mean` and `m2`" if step == DESCRIBE else "as by default"
 
 

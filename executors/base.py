@@ -12,7 +12,7 @@ import numpy as np
 
 from flareclust.core import kernels
 from flareclust.core.assessment import TOTALS, assessment_sums, without_small
-from flareclust.core.company import Company, in_company
+from flareclust.core.company import Company, current, in_company
 from flareclust.core.disclosure import noting_small
 from flareclust.core.lloyd import assign
 from flareclust.core.scores import scaled, score_sums
@@ -160,13 +160,16 @@ class ClusteringExecutor(ExecutorShell):
         """Return what keeps a site's rows together over the rounds of this job; None where no policy asks for it.
 
         Raises:
-            Refusal: the site has forgotten what it told in earlier rounds.
+            Refusal: the site has forgotten what it told in earlier rounds, or is asked for its own clusters again.
         """
-        if self.policy is None or self.private:
+        if self.policy is None or self.private or task.step in (ASSESS, PLACE):
             return None
-        if task.round and task.step not in (SCORE, ASSESS, PLACE) and task.site not in self._companies:
+        if task.round and task.site not in self._companies:
             raise Refusal("was started again in the middle of the job, and no longer knows what it told before")
-        return self._companies.setdefault(task.site, Company(self.min_count, everything=self.tells_sums))
+        company = self._companies.setdefault(task.site, Company(self.min_count, everything=self.tells_sums))
+        if task.step == CLUSTER and "centroids" not in task.arrays:
+            company.clusters()
+        return company
 
     @property
     def tells_sums(self) -> bool:
@@ -177,7 +180,7 @@ class ClusteringExecutor(ExecutorShell):
         """Do what a task asks for: the algorithm's own steps, scores, the assessment."""
         data = table.X
         if task.step == KEYS:
-            return Answer(self._sums.key(task.site, data))
+            return Answer(self._sums.key(task.site, data, private=self.private))
         self._check_task(task, data)
         if task.step in (ASSESS, PLACE):
             labels = self.labels(task, data, stream(self.seed, 0, task.site), aborted)
@@ -191,9 +194,9 @@ class ClusteringExecutor(ExecutorShell):
             return Answer(sums | {name: np.sum(sums[name]) for name in TOTALS}, labels)
         if task.step == SCORE:
             fields = self.schema(SCORE).fields
+            told = score_sums(task.arrays, data, fields, self.min_count, aborted, current())
             if self.policy is None:
-                return Answer(score_sums(task.arrays, data, fields, self.min_count, aborted))
-            told = score_sums(task.arrays, data, fields, self.min_count, aborted, join=True)
+                return Answer(told)
             return Answer(scaled(task.arrays, told, self.policy.round_counts, self.min_count))
         return Answer(self.local(task, data, stream(self.seed, task.round, task.site), aborted))
 

@@ -10,11 +10,13 @@ import numpy as np
 
 from flareclust.core import dp_sums
 from flareclust.core.dp_grid import has_grid
-from flareclust.core.dp_sums import SILHOUETTE, UNIT, Box
+from flareclust.core.dp_sums import LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT, Box
+from flareclust.core.lloyd import assign
+from flareclust.core.pieces import pieces
 from flareclust.errors import BadMessage, Refusal
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import PLACE, Answer, Task
-from flareclust.message import Schema
+from flareclust.executors.task import ASSESS, PLACE, Answer, Task
+from flareclust.message import LARGEST, Schema
 from flareclust.privacy.accounting import WHOLE, check_delta, check_epsilon
 from flareclust.privacy.terms import NO_TERMS, Terms
 from flareclust.tables import Table
@@ -31,9 +33,9 @@ class BoxSchema(Schema):
     """A schema that also compares `low` and `high`, so that a site whose bounds cannot be is refused by its name."""
 
     def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
-        """Check that low is below high in every column."""
-        if not ((message["low"] < message["high"]).all() and np.isfinite(Box(message["low"], message["high"]).half)):
-            raise BadMessage("low, high: expected low below high for every column")
+        """Check that low is below high in every column, and that sums over such a box can be computed."""
+        if not Box(message["low"], message["high"]).usable:
+            raise BadMessage("low, high: expected low below high for every column, neither too near nor too far apart")
 
 
 class PrivateExecutor(ClusteringExecutor):
@@ -58,6 +60,13 @@ class PrivateExecutor(ClusteringExecutor):
         found = super().compute(task, table, aborted)
         return Answer({"rows": np.array(0)}, found.labels) if task.step == PLACE else found
 
+    def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
+        """Return the nearest centroid of each row (n,); values whose squares overflow count as the largest that do not."""
+        found = np.empty(len(data), np.int64)
+        for part in pieces(*data.shape):
+            found[part] = assign(np.clip(data[part], -LARGEST, LARGEST), task.arrays["centroids"])[0]
+        return found
+
     def assess(self, task: Task, data: FloatArray) -> Message:
         """Return noisy sums of squared distances and silhouettes; numbers by cluster stay here, and 0 is sent for them."""
         centroids, terms = task.arrays["centroids"], self.granted(task)
@@ -68,7 +77,7 @@ class PrivateExecutor(ClusteringExecutor):
         return {
             "counts": none.astype(np.int64),
             "scatter": none,
-            "sse": np.array(max(0.0, float(noisy[0] / UNIT * reach**2))),
+            "sse": np.array(min(max(0.0, float(noisy[0] / UNIT * reach**2)), LARGEST)),
             "silhouette": np.array(noisy[1] / SILHOUETTE),
         }
 
@@ -83,8 +92,16 @@ class PrivateExecutor(ClusteringExecutor):
         return terms.gaussian(sums, sensitivity, share * WHOLE * terms.rho, what)
 
     def _check_rows(self, task: Task, data: FloatArray) -> None:
-        """Refuse rows that are not numbers. Their number is no reason to refuse: that would tell whether it is large."""
+        """Refuse rows that are not numbers. How many and how large they are is no reason to: the refusal would tell it."""
+        if len(data) and np.isfinite(data.min()) and np.isfinite(data.max()):
+            data = np.broadcast_to(0.0, data.shape)  # values are clipped before anything is computed from them
         super()._check_rows(Task("", task.round, {}, task.site), data)
+
+    def _check_task(self, task: Task, data: FloatArray) -> None:
+        """Refuse a task without the centroids that it is about, beside those of others."""
+        if task.step in (ASSESS, PLACE):
+            self.check_centroids(task.arrays.get("centroids"), data, self.k)
+        super()._check_task(task, data)
 
 
 def start_share(k: int, d: int, cells: int | None) -> float:
@@ -98,8 +115,13 @@ def update_share(k: int, d: int, cells: int | None, rounds: int) -> float:
 
 
 def own_box(terms: Terms) -> Box:
-    """Return the site's own bounds."""
-    return Box(terms.low, terms.high)
+    """Return the site's own bounds; raise Refusal where sums over such a box cannot be computed."""
+    box = Box(terms.low, terms.high)
+    if not box.usable:
+        raise Refusal(
+            "has bounds that are not low < high, or too near or too far apart; correct them in the site's policy"
+        )
+    return box
 
 
 def sent_box(arrays: Message, d: int) -> Box:
@@ -108,18 +130,20 @@ def sent_box(arrays: Message, d: int) -> Box:
     if not all(isinstance(value, np.ndarray) and value.shape == (d,) for value in (low, high)):
         raise BadMessage(f"was sent bounds that are not those of {d} columns")
     box = Box(np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64))
-    if not (np.isfinite(box.low).all() and np.isfinite(box.half) and (box.low < box.high).all()):
-        raise BadMessage("was sent bounds that are not low < high")
+    if not box.usable:
+        raise BadMessage("was sent bounds that are not low < high, or too near or too far apart")
     return box
 
 
 def sent_radii(arrays: Message, k: int) -> FloatArray:
-    """Return the radii (k,) that the server sent; raise BadMessage unless they are numbers above 0."""
+    """Return the radii (k,) that the server sent; raise BadMessage unless they are numbers above 0 that can be squared."""
     return _positive(arrays.get("radii"), "radii", (k,))
 
 
 def _positive(value: Array | None, name: str, shape: tuple[int, ...]) -> FloatArray:
     formed = isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == shape
-    if formed and value is not None and np.isfinite(value).all() and (value > 1e-100).all():
+    if formed and value is not None and ((value > LEAST_RADIUS) & (value < LARGEST_RADIUS)).all():
         return value
-    raise BadMessage(f"was sent {name} that are not numbers above 0, as many as are needed")
+    raise BadMessage(
+        f"was sent {name} that are not numbers between {LEAST_RADIUS:g} and {LARGEST_RADIUS:g}, as many as are needed"
+    )

@@ -40,7 +40,7 @@ from flareclust.validation import check_int
 BOUNDS = "bounds"
 
 #: Noisy number of all rows, sums of their values and of the values' squares.
-MOMENTS = "moments"
+OUTLINE = "outline"
 
 #: Noisy sums for each centroid.
 UPDATE = "update"
@@ -65,7 +65,7 @@ class DPLloydExecutor(PrivateExecutor):
     steps = MappingProxyType(
         {
             BOUNDS: BoxSchema(low="d", high="d"),
-            MOMENTS: Schema(rows="", values="d", squares="d"),
+            OUTLINE: Schema(rows="", values="d", squares="d"),
             UPDATE: Schema(shifts="K d", rows="K", squares="K"),
         }
     )
@@ -89,9 +89,9 @@ class DPLloydExecutor(PrivateExecutor):
             raise Aborted("stopped before sums over the rows were taken")
         terms = self.granted(task)
         if task.step == BOUNDS:
-            return {"low": terms.low, "high": terms.high}
-        if task.step == MOMENTS:
-            return self._moments(task, data, terms, aborted)
+            return own_box(terms)._asdict()
+        if task.step == OUTLINE:
+            return self._outline(task, data, terms, aborted)
         if task.step == UPDATE:
             return self._update(task, data, terms, aborted)
         return self._cells(task, data, terms, aborted)
@@ -101,13 +101,14 @@ class DPLloydExecutor(PrivateExecutor):
         counted = dp_sums.cell_counts(data, own_box(terms), box, shape, aborted)
         return {"cells": self.noisy(terms, counted, 1.0, self._start(data), "cells of a grid").astype(np.float64)}
 
-    def _moments(self, task: Task, data: FloatArray, terms: Terms, aborted: AbortCheck) -> Message:
+    def _outline(self, task: Task, data: FloatArray, terms: Terms, aborted: AbortCheck) -> Message:
         d = data.shape[1]
         sums = dp_sums.moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
         noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), self._start(data), "moments") / UNIT
         return {"rows": noisy[0], "values": noisy[1 : 1 + d], "squares": noisy[1 + d :]}
 
     def _update(self, task: Task, data: FloatArray, terms: Terms, aborted: AbortCheck) -> Message:
+        self.check_centroids(task.arrays.get("centroids"), data, self.k)
         centroids = task.arrays["centroids"]
         radii = sent_radii(task.arrays, len(centroids))
         sums = dp_sums.cluster_sums(data, own_box(terms), centroids, radii, aborted)
@@ -124,6 +125,9 @@ def _shape(arrays: Message, d: int) -> tuple[int, ...]:
     """Return the numbers of cells along the columns that the server sent; raise BadMessage unless they make a grid."""
     shape = arrays.get("shape")
     formed = isinstance(shape, np.ndarray) and shape.dtype == np.int64 and shape.shape == (d,)
-    if formed and shape is not None and (shape >= 1).all() and float(np.prod(shape.astype(float))) <= MOST_CELLS:
-        return tuple(int(cells) for cells in shape)
+    if formed and shape is not None and ((shape >= 1) & (shape <= MOST_CELLS)).all():
+        with np.errstate(over="ignore"):
+            cells = float(np.prod(shape.astype(float)))
+        if cells <= MOST_CELLS:
+            return tuple(int(along) for along in shape)
     raise BadMessage(f"was sent a grid that is not one over {d} columns of at most {MOST_CELLS} cells")

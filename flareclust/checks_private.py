@@ -7,21 +7,28 @@ from itertools import product
 import numpy as np
 
 from flareclust.checks_tools import GRANTED, Exchange, PromiseBroken, ensure, exchanges
-from flareclust.errors import Refusal
+from flareclust.errors import BadMessage, Refusal
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import ASSESS
+from flareclust.executors.task import Task
 from flareclust.privacy.accounting import rho_of
 from flareclust.privacy.ledger import Ledger
+from flareclust.privacy.site_terms import SiteTerms
 from flareclust.privacy.terms import Terms, bounds_of
 from flareclust.registry import Algorithm
-from flareclust.seeding import stream
-from flareclust.typing import FloatArray, IntArray, never
+from flareclust.tables import Table
+from flareclust.typing import FloatArray, IntArray, Message, never
 
 #: The largest value within the bounds of sites that grant what is asked for.
 _HIGH = 1000.0
 
 #: Of the jobs that are looked at.
 _EPSILON, _DELTA = 2.0, 1e-6
+
+#: What a lying server sends instead of the numbers of an array: of squares that are 0 or infinite, and at every limit.
+_EXTREMES = (
+    *(0.0, 5e-324, 1e-200, 1.1e-100, 1e-89, 1e-9, 1e10, 1e139, -1e139, 1.1e140, 9e144, 1e149, 1e200, -1.7e308),
+    *(float("nan"), float("inf")),
+)
 
 
 def check_differentially_private(algorithm: Algorithm) -> None:
@@ -37,8 +44,13 @@ def check_differentially_private(algorithm: Algorithm) -> None:
             _ensure_refused_without_terms(algorithm, one, sites[one.task.site], k)
         mine = [one for one in sent if one.task.site == "site-1"]
         _ensure_paid(algorithm, mine, sites["site-1"], k)
+        site = build(algorithm, k)
         for one, other in product(mine, _neighbours(sites["site-1"])):
-            _ensure_sensitivity(algorithm, one, sites["site-1"], other, k)
+            ensure_alike(algorithm, site, one.task, sites["site-1"], other)
+        for one in _first_of_each_step(mine):
+            _ensure_answered(algorithm, site, one.task, sites["site-1"])
+            for arrays, other in product(_hostile(one.task.arrays), _worst(sites["site-1"])):
+                ensure_alike(algorithm, site, replace(one.task, arrays=arrays), sites["site-1"], other)
 
 
 def _exchanges(algorithm: Algorithm, sites: dict[str, FloatArray], k: int) -> list[Exchange]:
@@ -61,6 +73,40 @@ def _neighbours(rows: FloatArray) -> Iterator[FloatArray]:
         yield np.delete(rows, i, axis=0)
     for row in (corner, -corner, 1e6 * corner, np.zeros((1, d)), corner * np.where(np.arange(d) % 2, -1, 1)):
         yield np.concatenate([row, rows])
+
+
+def _worst(rows: FloatArray) -> Iterator[FloatArray]:
+    """Yield the rows without one, and with one more: as far away as numbers go, or at the lower bounds."""
+    d = rows.shape[1]
+    yield rows[1:]
+    for row in (np.full((1, d), 1.7e308), np.full((1, d), -_HIGH)):
+        yield np.concatenate([row, rows])
+
+
+def _first_of_each_step(mine: list[Exchange]) -> list[Exchange]:
+    return list({one.task.step: one for one in reversed(mine)}.values())
+
+
+def _hostile(arrays: Message) -> Iterator[Message]:
+    """Yield what a server might send instead: each array, all, or one entry of each, at an extreme, and boxes without room."""
+    for name, value in product(arrays, _EXTREMES):
+        if arrays[name].dtype == np.float64:
+            yield arrays | {name: np.full_like(arrays[name], value)}
+            mixed = arrays[name].copy()
+            mixed.flat[0] = value
+            yield arrays | {name: mixed}
+    places = ("centroids",) if "centroids" in arrays else ()
+    for (one, other), far in product(product(set(arrays) - set(places), repeat=2), _EXTREMES):
+        if one <= other and arrays[one].dtype == arrays[other].dtype == np.float64:
+            near = {name: np.full_like(arrays[name], value) for name, value in ((one, -far), (other, far))}
+            yield arrays | near
+            yield arrays | {name: np.full_like(arrays[name], 1e139) for name in places} | near
+    for name in arrays:
+        yield {other: value for other, value in arrays.items() if other != name}
+        yield arrays | {name: arrays[name].ravel()[:0]}
+    if "shape" in arrays:
+        for cells in (0, -1, 1, 2, 10**7, 2**62):
+            yield arrays | {"shape": np.full_like(arrays["shape"], cells)}
 
 
 def _told_twice(sent: list[Exchange], again: list[Exchange]) -> bool:
@@ -93,53 +139,68 @@ def _watched(d: int, script: list[IntArray]) -> _Watched:
     return _Watched(*bounds_of(dp.bounds, None, d), dp, "checks", Ledger.in_memory(), np.inf, [], script)
 
 
-def _answer(executor: ClusteringExecutor, one: Exchange, rows: FloatArray, script: list[IntArray]) -> _Watched:
+def _answer(executor: ClusteringExecutor, task: Task, rows: FloatArray, script: list[IntArray]) -> tuple[_Watched, str]:
+    """Return what was to be noised for a task, and what was answered instead, if the site refused."""
     terms = _watched(rows.shape[1], script)
-    task = replace(one.task, terms=terms)
-    if task.step == ASSESS:
-        executor.assess(task, rows)
-    else:
-        executor.local(task, rows, stream(0, task.round, task.site), never)
-    return terms
+    try:
+        with np.errstate(divide="raise", over="raise", invalid="raise"):
+            executor.compute(replace(task, terms=terms), Table(rows), never)
+    except (Refusal, BadMessage) as refused:
+        return terms, str(refused)
+    except ArithmeticError as error:
+        raise PromiseBroken(f"step {task.step}: what was sent led to numbers that are not finite: {error}") from None
+    return terms, ""
 
 
-def _build(algorithm: Algorithm, k: int) -> ClusteringExecutor:
+def build(algorithm: Algorithm, k: int) -> ClusteringExecutor:
+    """Return a site's side of a job that the policy of these checks grants."""
     return algorithm.build(k, 0, {"epsilon": _EPSILON, "delta": _DELTA})[0]
 
 
-def _ensure_sensitivity(algorithm: Algorithm, one: Exchange, rows: FloatArray, other: FloatArray, k: int) -> None:
-    """Ensure that two neighbours differ by the stated sensitivity at most, in each release given those before it."""
-    executor = _build(algorithm, k)
-    here = _answer(executor, one, rows, [])
-    there = _answer(executor, one, other, [values for values, _, _ in here.seen])
-    ensure(
-        len(here.seen) == len(there.seen), algorithm, f"step {one.task.step}: a row changes how often noise is drawn"
-    )
+def ensure_alike(
+    algorithm: Algorithm, executor: ClusteringExecutor, task: Task, rows: FloatArray, other: FloatArray
+) -> None:
+    """Ensure that two neighbours differ by the stated sensitivity at most, in each release given those before it.
+
+    Where one is refused the other must be, too, in the same words.
+
+    Args:
+        algorithm: for the words.
+        executor: of `build`.
+        task: as an honest or a lying server would send it.
+        rows: of a site (n, d).
+        other: the same with one row more or less.
+    """
+    here, why = _answer(executor, task, rows, [])
+    there, why_other = _answer(executor, task, other, [values for values, _, _ in here.seen])
+    step = f"step {task.step}"
+    ensure(why == why_other, algorithm, f"{step}: a row changes what is refused: {why!r}, {why_other!r}")
+    ensure(len(here.seen) == len(there.seen), algorithm, f"{step}: a row changes how often noise is drawn")
     for (a, stated, _), (b, same, _) in zip(here.seen, there.seen, strict=True):
         apart = float(np.sqrt(((a - b).astype(np.float64) ** 2).sum()))
-        ensure(
-            stated == same and apart <= stated,
-            algorithm,
-            f"step {one.task.step}: a row changed sums by {apart} > {stated}",
-        )
+        ensure(stated == same and apart <= stated, algorithm, f"{step}: a row changed sums by {apart} > {stated}")
+
+
+def _ensure_answered(algorithm: Algorithm, executor: ClusteringExecutor, task: Task, rows: FloatArray) -> None:
+    """Ensure that a site answers whatever its rows hold but NaN and infinity: a refusal would tell of it."""
+    for other in _worst(rows):
+        try:
+            executor.answer(task, other, never, SiteTerms(GRANTED, "checks", Ledger.in_memory()))
+        except (Refusal, BadMessage) as refused:
+            ensure(False, algorithm, f"step {task.step}: a row changes whether a site answers: {refused}")
 
 
 def _ensure_paid(algorithm: Algorithm, mine: list[Exchange], rows: FloatArray, k: int) -> None:
     """Ensure that all exchanges of a job together cost no more than it asks for."""
-    executor = _build(algorithm, k)
-    spent = sum(rho for one in mine for _, _, rho in _answer(executor, one, rows, []).seen)
+    executor = build(algorithm, k)
+    spent = sum(rho for one in mine for _, _, rho in _answer(executor, one.task, rows, [])[0].seen)
     asked = rho_of(_EPSILON, _DELTA)
     ensure(0 < spent <= asked, algorithm, f"a job that asks for rho={asked} spent {spent}")
 
 
 def _ensure_refused_without_terms(algorithm: Algorithm, one: Exchange, rows: FloatArray, k: int) -> None:
     try:
-        executor = _build(algorithm, k)
-        task = replace(one.task, terms=None)
-        if task.step == ASSESS:
-            executor.assess(task, rows)
-        else:
-            executor.local(task, rows, stream(0, task.round, task.site), never)
+        build(algorithm, k).compute(replace(one.task, terms=None), Table(rows), never)
     except Refusal:
         return
     raise PromiseBroken(f"{algorithm.name}: answered the step {one.task.step} to a site without terms")

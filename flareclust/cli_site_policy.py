@@ -36,7 +36,10 @@ def change(local: Path, file: Path | None, given: Mapping[str, Any], *, show: bo
     if found is not None and file is None and not given:
         return
     base = read_policy(file) if file is not None else found or Policy()
-    write_policy(local, Policy.of(_with(base.to_json(), given)))
+    new = Policy.of(_with(base.to_json(), given))
+    write_policy(local, new)
+    if found is not None:
+        _print_changes(told(found), told(new))
 
 
 def print_policy(local: Path) -> None:
@@ -50,6 +53,12 @@ def print_policy(local: Path) -> None:
         typer.echo(f"  {subject}: {words}")
     if (used := spent(local, policy)) is not None:
         typer.echo(f"  spent: {used}")
+
+
+def _print_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    for subject, words in before.items():
+        if now[subject] != words:
+            typer.echo(f"changed: {subject}: {now[subject]} (before: {words})")
 
 
 def _unless_broken(local: Path, *, replaced: bool) -> Policy | None:

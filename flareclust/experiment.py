@@ -16,13 +16,13 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import run_pooled
 from flareclust.errors import JobFailed, UserError
-from flareclust.federation import IN_ASSESSMENT, OnRound
+from flareclust.federation import ASSESSED, IN_ASSESSMENT, OnRound
 from flareclust.flows.config import Experiment
 from flareclust.labels import LABELS_FILE, read_labels
 from flareclust.metrics import sigma, truth_metrics
 from flareclust.outcome import Outcome
 from flareclust.prepare import Prepared, arrays_of, names_of, tables_of
-from flareclust.privacy.policy import Policy
+from flareclust.privacy.policy import DP, Policy
 from flareclust.result import Result
 from flareclust.round_metrics import with_round_metrics
 from flareclust.truth_partial import partial_truth
@@ -32,6 +32,8 @@ from flareclust.version import __version__
 PICTURE, CHOICE_PICTURE, TREE_PICTURE = "picture.png", "choice.png", "tree.png"
 #: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
 OVERLAP = 10.0
+#: Share of the rows below which the assessment says little about all of them.
+COVERED = 0.99
 #: What a saved result is made of; the summary says that the others are there.
 FILES = (
     PICTURE,
@@ -196,6 +198,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         centroids_file=None,
         warnings=[
             *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome),
+            *_coverage(experiment, prepared, outcome),
             *partial.warnings(outcome.arrays, sum(int((found < 0).sum()) for found in outcome.labels.values())),
         ],
         centroids=outcome.centroids,
@@ -347,6 +350,19 @@ def _warnings(k: int, outcome: Outcome) -> list[str]:
             "same; look at the picture, and try fewer clusters or other settings"
         )
     return warnings
+
+
+def _coverage(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> list[str]:
+    """Return a warning where policies left so many rows out of the assessment that its metrics say little."""
+    rows = sum(len(X) for site, X in prepared.sites.items() if site not in outcome.refused and not isinstance(X, Path))
+    assessed = [told for record in outcome.rounds if (told := dict(record["diagnostics"]).get(ASSESSED)) is not None]  # type: ignore[call-overload]
+    if experiment.policy is None or experiment.policy.get(DP) or not assessed or assessed[-1] > COVERED * rows:
+        return []
+    why = (
+        f"the assessment is of {assessed[-1]:.0f} of {rows} rows: the sites' policy leaves out small cells, so inertia is "
+        "smaller than that of all rows, and cannot be compared with that of another run"
+    )
+    return [why]
 
 
 def _finite(value: float) -> float | None:

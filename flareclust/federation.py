@@ -35,6 +35,9 @@ from flareclust.typing import Message
 #: (step, round, arrays, sites) -> replies by site; sites that did not answer in time are missing.
 Ask = Callable[[str, int, Message, Sequence[str]], Mapping[str, SiteReply]]
 
+#: How many rows the sums of the assessment are of, in its record: sites with a policy leave out small cells.
+ASSESSED = "assessed_rows"
+
 #: What ends the reason of a site that took part in all rounds.
 IN_ASSESSMENT = "(in the assessment)"
 
@@ -145,7 +148,7 @@ class _Course:
             return {}
         sums = {name: np.sum([reply[name] for reply in replies.values()], axis=0) for name in ASSESSMENT.fields}
         metrics = aggregator.quality(round_, sums)
-        self.record(ASSESS, replies, round_.index, 0.0, {k: v for k, v in metrics.items() if v is not None})
+        self.record(ASSESS, replies, round_.index, 0.0, _told_of(metrics, sums))
         return metrics
 
     def _exchange(
@@ -236,7 +239,7 @@ class _SecureCourse(_Course):
         if total is None:
             return {}
         metrics = aggregator.quality(round_, total)
-        self.record(ASSESS, {ALL: total}, round_.index, 0.0, {k: v for k, v in metrics.items() if v is not None})
+        self.record(ASSESS, {ALL: total}, round_.index, 0.0, _told_of(metrics, total))
         return metrics
 
     def _total(self, schema: Schema, step: str, round_: Round) -> tuple[Message | None, str]:
@@ -268,6 +271,14 @@ class _SecureCourse(_Course):
                 f"there are no metrics, since the masked sums of all sites are needed for them: {self.unassessed}"
             )
         return found
+
+
+def _told_of(metrics: Mapping[str, float | None], sums: Message) -> dict[str, float]:
+    """Return what the record of the assessment holds: the metrics, and over how many rows they are."""
+    return {
+        ASSESSED: float(np.sum(sums["counts"])),
+        **{name: value for name, value in metrics.items() if value is not None},
+    }
 
 
 def _told(refused: Mapping[str, str]) -> list[str]:

@@ -16,6 +16,7 @@ from flareclust.columns import OUTWEIGHS, outweighing
 from flareclust.core.pieces import is_mapped
 from flareclust.errors import Refusal, UserError
 from flareclust.ids import Ids
+from flareclust.privacy.site_file import policy_of
 from flareclust.sites import SiteData
 from flareclust.tables import Table
 from flareclust.typing import FloatArray
@@ -78,12 +79,36 @@ def check(kit: Path, site: str | None = None) -> Checked:
         files = len(data.files())
     except Refusal as reason:
         raise UserError(f"{name} {reason}") from None
+    _check_policy(local, name, table)
     columns = columns_of(table.X, table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1])))
     facts = _facts(data, table, files) | site_policy.policies(local) | {"versions": site_policy.versions()}
     certificates = [f"the kit {told}" for told in [certificate_problem(kit)] if told]
     certificates += [told for told in [ends_soon(kit)] if told and not certificates]
     hints = [*certificates, *site_policy.hints(local), *_odd_ids(table.ids), *_odd(table, columns)]
     return Checked(name, data.path, len(table), columns, facts, hints)
+
+
+def _check_policy(local: Path, name: str, table: Table) -> None:
+    """Raise UserError where every job would be refused by what the site's policy asks of its own rows."""
+    policy = policy_of(local)
+    if policy is None:
+        return
+    least = policy.least_rows(private=policy.dp is not None)
+    if len(table) < least:
+        raise UserError(
+            f"{name} has {len(table)} rows where its policy asks for {least} (min_rows, min_count): no job can take part; "
+            "flareclust site policy says what holds, and changes it"
+        )
+    if policy.dp is None:
+        return
+    from flareclust.privacy.mechanism import check_installed
+    from flareclust.privacy.terms import bounds_of
+
+    try:
+        check_installed()
+        bounds_of(policy.dp.bounds, table.columns, table.X.shape[1])
+    except Refusal as reason:
+        raise UserError(f"{name} {reason}") from None
 
 
 def _facts(data: SiteData, table: Table, files: int) -> dict[str, str]:

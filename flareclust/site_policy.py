@@ -69,7 +69,9 @@ def spent(local: Path, policy: Policy) -> str | None:
     except Refusal as reason:
         return f"unknown: the site {reason}"
     epsilon = epsilon_of(found.total, policy.dp.delta) if found.total else 0.0
-    return f"epsilon {epsilon:.3g} of {policy.dp.budget:g} in {len(found.jobs)} jobs"
+    return (
+        f"epsilon {epsilon:.3g} of {policy.dp.budget:g} in {len(found.jobs)} job{'' if len(found.jobs) == 1 else 's'}"
+    )
 
 
 def _policy_line(local: Path) -> str:

@@ -13,7 +13,7 @@ from flareclust import registry
 from flareclust.choice import parse_k
 from flareclust.core.choice import RULES
 from flareclust.partition import parse
-from flareclust.privacy.policy import Policy
+from flareclust.privacy.policy import DP, Policy
 from flareclust.validation import check_choice
 
 Engine = Literal["inprocess", "simulator", "poc", "production"]
@@ -152,6 +152,14 @@ class Experiment(BaseModel):
             raise ValueError(f"{self.algorithm} is not federated: use the engine inprocess, not {self.engine}")
         if not algorithm.federated and (self.policy or self.secure_sums):
             raise ValueError(f"{self.algorithm} is not federated: there are no sites with a policy or with sums")
+        private = "differentially-private" in algorithm.promises
+        if private and self.k_range is not None:
+            raise ValueError(f"{self.algorithm} takes one k, not a range: what chooses is not differentially private")
+        if private and self.engine in ("inprocess", "simulator") and not (self.policy and self.policy.get(DP)):
+            raise ValueError(
+                f"{self.algorithm} needs what sites state: bounds of the columns and a budget under {DP} in a policy "
+                "(--policy FILE, or policy=); docs/differential-privacy.md has an example"
+            )
         if self.k_range is not None and not algorithm.federated:
             raise ValueError(f"{self.algorithm} is not federated and takes one k, not a range")
         if self.k_range is not None and algorithm.partial:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.stats import norm
 
 import flareclust
@@ -15,7 +17,10 @@ from flareclust.checks import PromiseBroken
 from flareclust.core import dp_grid, dp_lloyd, dp_sums
 from flareclust.core.dp_sums import COUNT, SQUARE, UNIT, Box
 from flareclust.errors import Aborted, BadMessage, JobFailed, Refusal, UserError
-from flareclust.executors.dp_lloyd import BOUNDS, MOMENTS, UPDATE, DPLloydExecutor
+from flareclust.executors import dp_base
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.dp_base import PrivateExecutor
+from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor
 from flareclust.executors.task import ASSESS, CLUSTER, PLACE, Task
 from flareclust.privacy import mechanism
 from flareclust.privacy.accounting import epsilon_of, rho_of
@@ -163,7 +168,9 @@ def test_bounds_that_bound_nothing_are_refused_where_they_are_read(bounds):
 
 def test_a_job_that_asks_for_more_than_a_site_grants_is_told_how_much_it_may():
     granting = terms(np.zeros((4, 2)), epsilon=0.5)
-    with pytest.raises(Refusal, match=r"no more than epsilon=0\.5 .* asks for epsilon=1 .* ask for 0\.5 or less"):
+    with pytest.raises(
+        Refusal, match=r"no more than epsilon=0\.5 .* asks for epsilon=1 .* ask for (epsilon=)?0\.5 or less"
+    ):
         granting.granted(1.0, 1e-5)
     assert granting.granted(0.497, 1e-5).rho < granting.rho
     # A job may say another delta; what counts is the noise.
@@ -304,13 +311,39 @@ def test_the_check_notices_noise_from_the_seed(monkeypatch):
         checks_private.check_differentially_private(get("dp-oneshot"))
 
 
+def test_the_check_notices_a_box_that_is_too_small_to_compute_with(monkeypatch):
+    """As it was once: every row gave NaN, which turned into the least whole number, and sums told whether n is odd."""
+    old = property(
+        lambda box: bool((box.low < box.high).all() and np.isfinite(box.low).all() and np.isfinite(box.half))
+    )
+    monkeypatch.setattr(Box, "usable", old)
+    monkeypatch.setattr(dp_sums, "_whole", lambda vectors: (vectors * UNIT).astype(np.int64))
+    with pytest.raises(PromiseBroken, match=r"not finite|a row changed sums"):
+        checks_private.check_differentially_private(get("dp-lloyd"))
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_the_check_notices_a_refusal_for_values_beyond_the_bounds(name, monkeypatch):
+    monkeypatch.setattr(PrivateExecutor, "_check_rows", ClusteringExecutor._check_rows)
+    with pytest.raises(PromiseBroken, match="a row changes whether a site answers"):
+        checks_private.check_differentially_private(get(name))
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_the_check_notices_a_reach_without_limits(name, monkeypatch):
+    monkeypatch.setattr(dp_base, "LARGEST_RADIUS", 1e300)
+    with pytest.raises(PromiseBroken, match="not finite"):
+        checks_private.check_differentially_private(get(name))
+
+
 # Federations
 
 
 @pytest.mark.parametrize("name", PRIVATE)
 def test_a_site_without_terms_says_what_it_must_do(name, sites):
-    with pytest.raises(JobFailed, match=r"states bounds of the columns and a budget .* \(flareclust site policy\)"):
-        flareclust.run(name, sites, k=4)
+    executor, aggregator = get(name).build(4, 0, {})
+    with pytest.raises(Refusal, match=r"states bounds of the columns and a budget .* \(flareclust site policy\)"):
+        executor.answer(Task(aggregator.begin().step, 0, {}, "site-1"), sites["site-1"], never)
 
 
 def test_a_site_with_terms_lets_out_nothing_else(sites):
@@ -391,23 +424,142 @@ def test_the_number_of_placed_rows_is_not_told(sites):
         (CLUSTER, {"low": np.zeros(3), "high": np.ones(3), "shape": np.full(3, 1000)}),
         (CLUSTER, {"low": np.zeros(3), "high": np.ones(3), "shape": np.zeros(3, int)}),
         (CLUSTER, {"low": np.zeros(2), "high": np.ones(2), "shape": np.ones(2, int)}),
-        (MOMENTS, {"low": np.zeros(3), "high": np.full(3, np.nan)}),
+        (CLUSTER, {"low": np.zeros(3), "high": np.ones(3), "shape": np.full(3, 2**62)}),
+        (CLUSTER, {"low": np.zeros(3), "high": np.full(3, 1e-200), "shape": np.ones(3, int)}),
+        (OUTLINE, {"low": np.zeros(3), "high": np.full(3, np.nan)}),
+        (OUTLINE, {"low": np.zeros(3), "high": np.full(3, 1e-200)}),
+        (OUTLINE, {"low": np.zeros(3), "high": np.full(3, 5e-324)}),
+        (OUTLINE, {"low": np.full(3, -1.7e308), "high": np.full(3, 1.7e308)}),
+        (OUTLINE, {"low": np.full(3, 1.1e140), "high": np.full(3, 1.2e140)}),
         (UPDATE, {"centroids": np.zeros((2, 3))}),
         (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.zeros(2)}),
         (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.full(2, np.nan)}),
         (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.ones(3)}),
-        (UPDATE, {"centroids": np.full((2, 3), 1e139), "radii": np.full(2, 1e-99)}),
+        (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.array([1.0, 1e-200])}),
+        (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.array([1.0, 1e200])}),
+        (UPDATE, {"centroids": np.full((2, 3), 1e141), "radii": np.ones(2)}),
+        (UPDATE, {"radii": np.ones(2)}),
         (ASSESS, {"centroids": np.zeros((2, 3))}),
         (ASSESS, {"centroids": np.zeros((2, 3)), "reach": np.array(0.0)}),
+        (ASSESS, {"centroids": np.zeros((2, 3)), "reach": np.array(1e200)}),
+        (ASSESS, {"centroids": np.zeros((2, 3)), "reach": np.array(1e-200)}),
+        (ASSESS, {"reach": np.array(1.0)}),
     ],
 )
 def test_what_a_lying_server_sends_is_refused_and_costs_nothing(step, arrays, sites):
     ledger = Ledger.in_memory()
-    with pytest.raises((BadMessage, Refusal), match="was sent"), np.errstate(over="ignore", invalid="ignore"):
+    words = "was sent|^centroids: "
+    with pytest.raises((BadMessage, Refusal), match=words), np.errstate(divide="raise", over="raise", invalid="raise"):
         DPLloydExecutor(4).answer(
             Task(step, 0, arrays, "site-1"), sites["site-1"], never, SiteTerms(Policy.of(policy()), "a", ledger)
         )
     assert ledger.spent().total == 0
+
+
+#: Numbers of every size, many of them where a square is 0 or infinite, or where a limit is.
+ANY = st.one_of(
+    st.floats(),
+    st.floats(-10, 10),
+    st.sampled_from([0.0, 1e-200, -1e-200, 1e-100, 1.1e-100, 2e-90, 1e-9, 999.0, 1e139, -1e139, 1e140, 9.9e144, 1e150]),
+)
+FINITE = ANY.filter(np.isfinite)
+
+
+@st.composite
+def hostile_tasks(draw) -> tuple[Task, np.ndarray]:
+    """Return what a server could ask a site of two columns, and its rows."""
+    two, radii = st.tuples(ANY, ANY).map(np.array), st.lists(ANY, min_size=2, max_size=2).map(np.array)
+    centroids = draw(st.tuples(two, two).map(np.array))
+    step = draw(st.sampled_from([CLUSTER, OUTLINE, UPDATE, ASSESS]))
+    arrays = {
+        CLUSTER: lambda: {
+            "low": draw(two),
+            "high": draw(two),
+            "shape": np.array(draw(st.tuples(*[st.integers(0, 9)] * 2))),
+        },
+        OUTLINE: lambda: {"low": draw(two), "high": draw(two)},
+        UPDATE: lambda: {"centroids": centroids, "radii": draw(radii)},
+        ASSESS: lambda: {"centroids": centroids, "reach": np.array(draw(ANY))},
+    }[step]()
+    if "low" in arrays and draw(st.booleans()):  # most pairs that come as they are would be refused
+        arrays |= dict(zip(("low", "high"), np.sort([arrays["low"], arrays["high"]], axis=0), strict=True))
+    rows = draw(st.lists(st.tuples(FINITE, FINITE), min_size=2, max_size=8))
+    return Task(step, 0, arrays, "site-1"), np.array(rows, dtype=float)
+
+
+@settings(max_examples=400, deadline=None)
+@given(asked=hostile_tasks())
+def test_whatever_a_server_asks_a_row_changes_sums_by_the_sensitivity_only_and_never_what_is_refused(asked):
+    task, rows = asked
+    algorithm = get("dp-lloyd")
+    checks_private.ensure_alike(algorithm, checks_private.build(algorithm, 3), task, rows, rows[1:])
+
+
+def test_extreme_centroids_and_radii_are_answered_with_sums_of_cut_length():
+    rows, box = np.array([[-1e139, 1e139], [0.0, 1e-200], [3.0, 4.0]]), Box(np.full(2, -1e140), np.full(2, 1e140))
+    with np.errstate(divide="raise", over="raise", invalid="raise"):
+        told = dp_sums.in_units(dp_sums.cluster_sums(rows, box, np.zeros((1, 2)), np.array([1.1e-100]), never))
+        squares, _ = dp_sums.quality_sums(rows, box, np.zeros((1, 2)), 1.1e-100, never)
+    np.testing.assert_allclose(told.shifts, [[-math.sqrt(0.5) + 0.6, math.sqrt(0.5) + 0.8]], atol=1e-5)
+    assert (told.rows.tolist(), squares) == ([3.0], 2 * UNIT)
+    assert told.squares == pytest.approx(2.0)
+
+
+def test_a_vector_that_is_no_number_or_too_long_counts_nothing():
+    vectors = np.array([[np.nan, 0.0], [np.inf, 0.0], [1e200, 0.0], [0.8, 0.7], [0.6, -0.8], [1.0, 0.0]])
+    counted = dp_sums._whole(vectors)
+    assert not counted[:4].any()
+    np.testing.assert_allclose(counted[4:] / UNIT, vectors[4:], atol=1e-5)
+    assert dp_sums._share(np.array([np.nan, np.inf, -1.0, 0.5])).tolist() == [0, 1, 0, 0.5]
+
+
+def test_a_grid_over_many_columns_is_counted_too():
+    box, shape = Box(np.zeros(100), np.ones(100)), (*([1] * 98), 2, 3)
+    rows = np.full((2, 100), 0.1)
+    rows[1, 98:] = 0.9, 0.5
+    assert dp_sums.cell_counts(rows, box, box, shape, never).tolist() == [1, 0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1e-200), (1.0e141, 1.1e141), (-9e139, 9e139), (0.0, 5e-324)])
+@pytest.mark.parametrize(("name", "step"), [("dp-lloyd", BOUNDS), ("dp-oneshot", CLUSTER)])
+def test_bounds_that_nothing_can_be_computed_with_are_refused_by_the_site_that_has_them(name, step, bounds):
+    ledger = Ledger.in_memory()
+    executor = get(name).build(3, 0, {})[0]
+    with pytest.raises(Refusal, match=r"too near or too far apart; correct them in the site's policy"):
+        executor.answer(
+            Task(step, 0, {}, "s"), np.zeros((9, 2)), never, SiteTerms(Policy.of(policy(bounds=bounds)), "a", ledger)
+        )
+    assert ledger.spent().total == 0
+
+
+@pytest.mark.parametrize("d", [2, 7])
+@pytest.mark.parametrize("bounds", [(-1e139, 1e139), (0.0, 1e-89), (1e139, 1.0000001e139)])
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_federation_with_extreme_bounds_ends_with_centroids_within_them(name, bounds, d, rng):
+    low, high = bounds
+    rows = {site: np.clip(rng.uniform(low, high, size=(40, d)), low, high) for site in ("a", "b")}
+    result = flareclust.run(name, rows, k=3, epsilon=8.0, policy=policy(bounds=bounds, epsilon=8.0, budget=8.0))
+    assert not result.warnings
+    assert ((result.centroids >= low) & (result.centroids <= high)).all()
+
+
+def test_values_of_any_size_are_taken_and_others_than_numbers_are_not(sites):
+    held = SiteTerms(Policy.of(policy(budget=50.0)), "a", Ledger.in_memory())
+    centroids, rows = sites["site-1"][:3], sites["site-1"].copy()
+    tasks = (
+        Task(BOUNDS, 0, {}, "site-1"),
+        Task(UPDATE, 1, {"centroids": centroids, "radii": np.ones(3)}, "site-1"),
+        Task(ASSESS, 2, {"centroids": centroids, "reach": np.array(1.0)}, "site-1"),
+        Task(PLACE, 2, {"centroids": centroids}, "site-1"),
+    )
+    rows[0] = 1.7e308
+    for task in tasks:
+        DPLloydExecutor(4).answer(task, rows, never, held)
+    for value in (np.nan, np.inf, -np.inf):
+        rows[1] = value
+        for task in tasks:
+            with pytest.raises(Refusal, match="NaN or infinite"):
+                DPLloydExecutor(4).answer(task, rows, never, held)
 
 
 def test_a_site_that_is_asked_again_and_again_stops_at_the_jobs_budget(sites):
@@ -428,7 +580,7 @@ def test_a_site_that_is_asked_again_and_again_stops_at_the_jobs_budget(sites):
 def test_a_stop_is_heard_before_anything_is_spent(sites):
     ledger = Ledger.in_memory()
     held = terms(sites["site-1"], ledger=ledger)
-    for step in (CLUSTER, BOUNDS, MOMENTS, UPDATE):
+    for step in (CLUSTER, BOUNDS, OUTLINE, UPDATE):
         with pytest.raises(Aborted):
             DPLloydExecutor(4).local(
                 Task(step, 0, {}, "s", held), sites["site-1"], np.random.default_rng(0), lambda: True

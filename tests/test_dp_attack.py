@@ -9,7 +9,7 @@ from scipy.stats import beta
 
 from flareclust.core.dp_sums import COUNT, SQUARE, UNIT
 from flareclust.executors.dp_base import GRID_START, PrivateExecutor, update_share
-from flareclust.executors.dp_lloyd import MOMENTS, UPDATE, DPLloydExecutor
+from flareclust.executors.dp_lloyd import OUTLINE, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
 from flareclust.executors.task import CLUSTER, Task
 from flareclust.privacy import mechanism
@@ -66,7 +66,7 @@ RELEASES = {
     "cells": Attacked(
         DPOneShotExecutor(1, 0, job(GRID_SHARE), DELTA, cells=16), CLUSTER, {}, lambda message: message["cells"]
     ),
-    "moments": Attacked(DPLloydExecutor(2, 0, job(GRID_START), DELTA, 1), MOMENTS, LINE, moments, d=1),
+    "moments": Attacked(DPLloydExecutor(2, 0, job(GRID_START), DELTA, 1), OUTLINE, LINE, moments, d=1),
     "update": Attacked(DPLloydExecutor(2, 0, job(update_share(2, 2, None, 1)), DELTA, 1), UPDATE, PLACES, sums),
 }
 

@@ -52,10 +52,19 @@ def by_distances(rows, policy):
     return np.linalg.solve(2 * (NEAR[1:] - NEAR[0]), right)
 
 
+def scored(rows, policy, task, name="pooled"):
+    """Return what a site answers to a question about solutions, after its own clusters."""
+    line = get(name)
+    executor, _ = line.build(2, 0, {"min_count": 1})
+    held = None if policy is None else Held.by(policy, line)
+    answered(executor, Task(CLUSTER, 0, {}, "site-1"), rows, held)
+    return answered(executor, Task(SCORE, 1, task, "site-1"), rows, held).arrays
+
+
 def by_scores(rows, policy):
     """Locate a row by what sums of squares lose when a centroid is added that is alone with it: one single answer."""
     task = stack([CENTER[None], *(np.stack([CENTER, near]) for near in NEAR)])
-    (told,) = asks("pooled", rows, policy, SCORE, [task], min_count=1)
+    told = scored(rows, policy, task)
     lost = told["sse"][0] - told["sse"][1:]
     return np.linalg.lstsq(2 * (NEAR - CENTER), lost + (NEAR**2).sum(axis=1), rcond=None)[0]
 
@@ -88,18 +97,39 @@ def test_the_default_policy_tells_of_no_cell_that_is_small_enough_to_locate_a_ro
         by_distances(rows, Policy())
 
 
-def test_with_the_default_policy_a_centroid_alone_with_a_row_changes_no_score(rows):
-    """What is solved for is then the same wherever the row is."""
+@pytest.mark.parametrize("name", ["pooled", "portfolio"])
+def test_with_the_default_policy_scores_are_of_the_rows_that_were_told_about(rows, name):
+    """So they are the same wherever the row is that was not, and nothing is left when they are subtracted."""
     moved = np.concatenate([rows[:-1], (LONELY + np.array([3.0, 2.0, -1.0]))[None]])
     task = stack([CENTER[None], *(np.stack([CENTER, near]) for near in NEAR)])
     for X in (rows, moved):
-        (told,) = asks("pooled", X, Policy(), SCORE, [task], min_count=1)
-        assert told["rows"] == len(X)
-        for name in ("sse", "silhouette", "spread"):
-            assert len(np.unique(told[name])) == 1, f"{name} tells of the lonely row"
-        counts = np.split(told["counts"][1:], len(NEAR))
-        np.testing.assert_array_equal(counts, [[len(X), 0]] * len(NEAR))
+        told = scored(X, Policy(), task, name)
+        assert told["rows"] == len(X) - 1
+        assert len(np.unique(told["sse"])) == 1, "the scores tell of the lonely row"
     assert np.linalg.norm(by_scores(rows, Policy()) - LONELY) > 5
+
+
+def test_with_the_default_policy_no_row_changes_its_cell_of_a_solution_alone(apart):
+    """Two solutions whose border passes one row, for six places of the other centroid each, would locate it."""
+    near = np.concatenate([apart[:-1], apart[:-1].mean(axis=0) + 0.01 * LONELY[None]])
+    order = np.argsort(near[:, 0])
+    at = near[order, 0]
+    tasks = []
+    for border in (at[40:43] + at[41:44]) / 2:
+        tasks.append(np.array([[border - 5.0, 0.0, 0.0], [border + 5.0, 0.0, 0.0]]))
+    told = scored(near, Policy(), stack(tasks))
+    cells = told["counts"].reshape(-1, 2)
+    assert cells[0].min() >= 10
+    assert (cells == cells[0]).all()
+    free = scored(near, None, stack(tasks))["counts"].reshape(-1, 2)
+    assert np.diff(free[:, 0]).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["fkm", "dkmpp", "pooled", "kfed", "feca"])
+def test_under_a_policy_a_site_tells_clusters_of_its_own_once(rows, name):
+    first, again = asks(name, rows, Policy(), CLUSTER, [{}, {}])
+    assert first is not None
+    assert again is None
 
 
 @pytest.fixture

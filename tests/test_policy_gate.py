@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import flareclust
 from flareclust.checks import iid_sites
 from flareclust.checks_partial import overlapping_sites
-from flareclust.core.assessment import assessment_sums, without_small
-from flareclust.core.scores import joined_sums
+from flareclust.core.assessment import assessment_sums, sums_of_groups, without_small
 from flareclust.engines.inprocess import Held, answered, run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import Refusal, UserError
@@ -84,17 +83,20 @@ def test_small_cells_are_in_none_of_the_sums_of_the_assessment(rng):
         np.testing.assert_array_equal(value, np.where([True, False], of_large[name], 0))
 
 
-def test_scores_are_over_all_rows_with_those_of_small_cells_in_the_next_large_one(rng):
-    X = np.concatenate([rng.normal(size=(40, 2)), 50 + rng.normal(size=(3, 2))])
-    centroids = np.array([[0.0, 0.0], [50.0, 50.0], [400.0, 0.0]])
-    labels, joined = joined_sums(X, centroids, 4)
-    _, alone = assessment_sums(X, centroids[:1])
-    assert (labels == 0).all()
-    for name, value in joined.items():
-        np.testing.assert_array_equal(value, np.append(alone[name], [0, 0]))
-    labels, joined = joined_sums(X[:3], centroids, 4)
-    assert (labels == 0).all()
-    assert joined["counts"].tolist() == [3, 0, 0]
+def test_sums_of_groups_that_are_the_nearest_are_those_of_the_assessment(rng):
+    X, centroids = rng.normal(size=(60, 3)), rng.normal(size=(4, 3))
+    labels, sums = assessment_sums(X, centroids)
+    for name, value in sums_of_groups(X, centroids, labels).items():
+        np.testing.assert_array_equal(value, sums[name])
+
+
+def test_sums_of_other_groups_are_of_the_distances_there():
+    X, centroids = np.array([[0.0], [1.0], [6.0]]), np.array([[0.0], [4.0]])
+    sums = sums_of_groups(X, centroids, np.array([0, 1, 1]))
+    assert sums["counts"].tolist() == [1, 2]
+    assert sums["sse"].tolist() == [0, 9 + 4]
+    assert sums["scatter"].tolist() == [0, 3 + 2]
+    np.testing.assert_allclose(sums["silhouette"], [1, (1 - 3) / 3 + (6 - 2) / 6])
 
 
 # ---- what may be asked ----
@@ -110,6 +112,7 @@ def test_scores_are_over_all_rows_with_those_of_small_cells_in_the_next_large_on
         (Policy(), [(CLUSTER, 0)], (CLUSTER, 0, {}), "before"),
         (Policy(), [(CLUSTER, 0), (UPDATE, 3)], (UPDATE, 2, TWO), "too late"),
         (Policy(), [(ASSESS, 1)], (ASSESS, 2, TWO), "too late"),
+        (Policy(), [(CLUSTER, 0), (SCORE, 1)], (SCORE, 2, {"candidates": np.zeros((2, 3))}), "once in a job"),
         (Policy(), [(PLACE, 0)], (UPDATE, 1, TWO), "too late"),
         (Policy(max_rounds=2), [(CLUSTER, 0), (UPDATE, 1)], (UPDATE, 2, TWO), "at most 2 exchanges"),
         (Policy(max_centroids=1), [], (UPDATE, 1, TWO), "at most 1 centroids"),

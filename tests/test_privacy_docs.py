@@ -188,15 +188,68 @@ def test_the_radius_of_a_pair_in_one_column_tells_both(attacks: ModuleType) -> N
     assert attacks.told(attacks.pairs_in_one_column(raised, 0.1), pair) == 2  # one does
 
 
+def asking(reconstruction: ModuleType, rows: FloatArray, k: int, policy: Policy | None) -> Any:
+    return reconstruction.in_a_job("a", rows, k, policy, reconstruction.Setting({"min_count": 2}))
+
+
+def clouds(seed: int) -> FloatArray:
+    """Return rows (61, 3) in three clouds, with one row far from all others."""
+    rng = np.random.default_rng(seed)
+    middles = np.repeat([[0.0, 0.0, 0.0], [9.0, 0.0, 0.0], [0.0, 9.0, 0.0]], 20, axis=0)
+    return np.vstack([middles + rng.normal(size=(60, 3)), [[40.0, -30.0, 20.0]]])
+
+
+def test_solutions_of_ones_own_choice_tell_rows_and_not_at_a_site_with_a_policy(reconstruction: ModuleType) -> None:
+    rows = clouds(0)
+    claims = reconstruction.chosen_solutions(asking(reconstruction, rows, 3, None), 20)
+    assert reconstruction.told(claims, rows) > 50
+    claims = reconstruction.chosen_solutions(asking(reconstruction, rows, 3, Policy()), 20)
+    assert reconstruction.told(claims, rows) == 0
+
+
+def test_own_clusters_again_tell_rows_and_not_at_a_site_with_a_policy(reconstruction: ModuleType) -> None:
+    rows = clouds(1)
+    claims = reconstruction.clusters_again(asking(reconstruction, rows, 8, None), 60)
+    assert reconstruction.told(claims, rows) > 10
+    claims = reconstruction.clusters_again(asking(reconstruction, rows, 8, Policy()), 60)
+    assert reconstruction.told(claims, rows) == 0
+
+
+def test_all_rows_less_the_clusters_are_the_row_kept_back_and_not_at_a_site_with_a_policy(
+    reconstruction: ModuleType,
+) -> None:
+    rows = clouds(2)
+    (claim,) = reconstruction.kept_back(asking(reconstruction, rows, 4, None))
+    assert np.abs(claim - rows[60]).max() < 1e-9
+    claims = reconstruction.kept_back(asking(reconstruction, rows, 4, Policy()))
+    assert reconstruction.told(claims, rows) == 0
+
+
 def test_a_close_guess_is_not_counted(attacks: ModuleType) -> None:
     data = np.random.default_rng(2).normal(size=(20, 3))
     assert attacks.told(list(data + 1e-8), data) == 20
     assert attacks.told(list(data + 1e-4), data) == 0
 
 
-def test_the_records_are_those_of_the_attacks(reconstruction: ModuleType, docs: ModuleType) -> None:
+@pytest.mark.parametrize(
+    "attacks",
+    [
+        ["rounds of `lloyd`", "what is kept back"],
+        pytest.param(
+            [
+                "a cluster of one row",
+                "rounds of `fkm`",
+                "repeatable samples of `minibatch`",
+                "own clusters again",
+                "chosen solutions",
+            ],
+            marks=[pytest.mark.slow, pytest.mark.timeout(120)],
+        ),
+    ],
+    ids=["quick ones", "others"],
+)
+def test_the_records_are_those_of_the_attacks(attacks: list[str], reconstruction: ModuleType, docs: ModuleType) -> None:
     """If this fails, run `python benchmarks/reconstruction.py` and `python docs/privacy.py --pictures`."""
-    attacks = [name for name in reconstruction.ATTACKS if "chosen" not in name]  # those take long
     stated = [record for record in docs.read("privacy") if record["data"] == "iris" and record["attack"] in attacks]
     exact = [record for record in stated if record["setting"] != "differential privacy"]
     found = reconstruction.measured(attacks, data=("iris",))
@@ -204,6 +257,16 @@ def test_the_records_are_those_of_the_attacks(reconstruction: ModuleType, docs: 
     private = [record for record in found if record["setting"] == "differential privacy"]
     assert private
     assert all(record["told"] == 0 for record in private)
+
+
+def test_some_attacks_can_be_run_again_alone(reconstruction: ModuleType, docs: ModuleType) -> None:
+    records = docs.read("privacy")
+    again = [{**record, "told": -1} for record in records if record["attack"] == "rounds of `fkm`"]
+    merged = reconstruction.merged(records, again)
+    assert [(r["attack"], r["data"], r["setting"]) for r in merged] == [
+        (r["attack"], r["data"], r["setting"]) for r in records
+    ]
+    assert {r["attack"] for r in merged if r["told"] == -1} == {"rounds of `fkm`"}
 
 
 def test_the_picture_shows_what_the_page_says() -> None:

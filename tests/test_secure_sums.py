@@ -27,12 +27,13 @@ from flareclust.federation import run_federation
 from flareclust.message import SECONDS
 from flareclust.outcome import Outcome
 from flareclust.privacy import fixed_point
-from flareclust.privacy.fixed_point import FRACTION, WORDS, Words
+from flareclust.privacy.at_server import ServerSums
+from flareclust.privacy.fixed_point import FRACTION, RANGE, WORDS, Words
 from flareclust.privacy.identity import SignedKey
-from flareclust.privacy.masking import KEYS_ARRAY, KeyTable, SiteMasks, key_of, packed, stream, total
-from flareclust.privacy.policy import Policy
+from flareclust.privacy.masking import KEYS_ARRAY, KeyTable, SiteMasks, key_of, key_reply, packed, stream, total
+from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.site_terms import SiteTerms
-from flareclust.privacy.totals import GROUPS, Layout
+from flareclust.privacy.totals import GROUPS, MOST_SITES, Layout
 from flareclust.registry import algorithms, get
 from flareclust.replies import SiteReply
 from flareclust.tables import Table
@@ -257,6 +258,17 @@ def test_keys_that_are_not_those_of_different_sites_are_refused() -> None:
         masks[0].hide(words, "update", 1, {}, useless)
 
 
+def test_a_table_that_was_refused_half_way_leaves_nothing_in_later_masks() -> None:
+    masks, everybody, words = three()
+    stranger = SiteMasks("a stranger")
+    rest = {"south": everybody.keys["south"], "west": SignedKey(bytes(32))}
+    bad = KeyTable({"a stranger": stranger.public, "north": everybody.keys["north"], **rest})
+    with pytest.raises(BadMessage, match="that of west is no usable key"):
+        masks[0].hide(words, "update", 1, {}, bad)
+    hidden = [one.hide(words, "update", 1, {}, everybody).view(np.int64) for one in masks]
+    assert total(hidden) == [3 * number for number in fixed_point.decode(words)]
+
+
 def test_a_site_whose_process_was_started_anew_says_that_its_key_is_lost() -> None:
     sites, _ = iid_sites()
     executors = lloyd_sites(sites)
@@ -309,6 +321,31 @@ def test_a_policy_can_ask_for_secure_sums() -> None:
     np.testing.assert_array_equal(run_inprocess(get("lloyd"), {}, sites, OPTIONS).centroids, held.centroids)
 
 
+def test_scores_that_no_mask_fits_do_not_leave_a_site_that_lets_out_sums_masked_only() -> None:
+    sites, _ = iid_sites()
+    params = {"k_min": 2}
+    assert run_inprocess(get("pooled"), params, sites, PLAIN, policy=Policy()).arrays["chosen_k"] == 4
+    for options in (PLAIN, OPTIONS):
+        with pytest.raises(JobFailed, match=r"in the step score cannot be masked \(its policy: secure_sums\)"):
+            run_inprocess(get("pooled"), params, sites, options, policy=Policy(secure_sums=True))
+    with pytest.raises(JobFailed, match="asked for those of the step score without; submit with secure_sums"):
+        run_inprocess(get("portfolio"), {}, sites, PLAIN, policy=Policy(secure_sums=True))
+    held = run_inprocess(get("portfolio"), {}, sites, OPTIONS, policy=Policy(secure_sums=True))
+    assert (held.refused, len(held.centroids)) == ({}, 4)
+
+
+def test_sums_with_noise_leave_a_site_that_lets_out_sums_masked_only() -> None:
+    sites, _ = iid_sites()
+    dp = DifferentialPrivacy(bounds=(-100.0, 100.0), epsilon=10.0, delta=1e-6, budget=10.0)
+    policy = Policy(secure_sums=True, dp=dp)
+    secure = run_inprocess(get("dp-lloyd"), {"epsilon": 10.0, "delta": 1e-6}, sites, OPTIONS, policy=policy)
+    assert (secure.refused, len(secure.centroids), "inertia" in secure.metrics) == ({}, 4, True)
+    assert any("in the steps" in warning and "update" in warning for warning in secure.warnings)
+    plain = run_inprocess(get("dp-lloyd"), {"epsilon": 10.0, "delta": 1e-6}, sites, PLAIN, policy=policy)
+    assert (len(plain.centroids), plain.metrics) == (4, {})
+    assert all("asked for those of the step assess without" in why for why in plain.refused.values())
+
+
 def test_numbers_of_rows_that_a_policy_rounds_leave_variances_as_they_are() -> None:
     rows = np.random.default_rng(0).normal(size=(57, 3)) + 9
     held = LloydExecutor(k=2).under(Policy(min_count=5, round_counts=20))
@@ -339,6 +376,38 @@ def test_a_site_whose_values_do_not_fit_is_left_out_by_name_before_it_gives_a_ke
     assert list(outcome.refused) == ["odd"]
     assert told in outcome.refused["odd"]
     np.testing.assert_array_equal(run_inprocess(get("lloyd"), {}, sites, OPTIONS).centroids, outcome.centroids)
+
+
+def test_a_key_does_not_tell_whether_a_value_is_large_where_numbers_are_differentially_private() -> None:
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    rows[7, 1] = 1e30
+    for name, keeps in (("dp-lloyd", False), ("dp-oneshot", False), ("lloyd", True)):
+        executor = get(name).build(2)[0]
+        if keeps:
+            with pytest.raises(Refusal, match="too large for secure sums"):
+                executor.answer(Task(KEYS, 0, {}, "a"), rows, never)
+        else:
+            assert "key" in executor.answer(Task(KEYS, 0, {}, "a"), rows, never).arrays
+
+
+def test_totals_are_of_as_many_sites_as_they_have_room_for() -> None:
+    key = SiteMasks("a").public
+    replies = {f"site-{i:04d}": {"key": key_reply(key), "columns": np.array(2)} for i in range(MOST_SITES + 1)}
+    sums = ServerSums(replies)
+    sums.begin(sums.sites[:MOST_SITES])
+    assert len(sums.sites) == MOST_SITES
+    with pytest.raises(JobFailed, match="room for the totals of 1024 sites, and 1025 take part"):
+        ServerSums(replies).begin(list(replies))
+
+
+def test_as_many_sites_as_there_is_room_for_stay_in_range() -> None:
+    """The largest numbers that a site lets through, in as many addends as the squares of a mean have, at all of them."""
+    largest = np.nextafter(RANGE / 2**13, 0)
+    one = fixed_point.encode(np.array([largest]))
+    words = np.zeros_like(one)
+    for _ in range(8 * MOST_SITES):
+        fixed_point.add(words, one)
+    assert fixed_point.decode(words) == [8 * MOST_SITES * fixed(largest)]
 
 
 def test_sums_that_do_not_fit_are_refused_and_not_wrapped() -> None:

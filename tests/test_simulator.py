@@ -23,9 +23,13 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.simulator import LOST_SITE, run_simulator
 from flareclust.errors import JobFailed, UserError
+from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.registry import Algorithm, algorithms, get
 
 FEDERATED = [algorithm for algorithm in algorithms().values() if algorithm.federated]
+#: Their noise follows from no seed, so no two runs are equal.
+PRIVATE = [algorithm for algorithm in FEDERATED if algorithm.executor_class().private]
+REPEATABLE = [algorithm for algorithm in FEDERATED if algorithm not in PRIVATE]
 LIMIT = pytest.mark.timeout(120)
 
 #: Settings with which an algorithm goes through steps that it has only then.
@@ -56,7 +60,7 @@ def processes_of(mark: str) -> list[str]:
 
 @pytest.mark.slow
 @LIMIT
-@pytest.mark.parametrize("algorithm", FEDERATED, ids=lambda a: a.name)
+@pytest.mark.parametrize("algorithm", REPEATABLE, ids=lambda a: a.name)
 def test_simulator_equals_inprocess_bit_for_bit(algorithm, tmp_path):
     sites, _ = overlapping_sites() if algorithm.partial else iid_sites(m=3, k=5)
     seen = []
@@ -75,6 +79,24 @@ def test_simulator_equals_inprocess_bit_for_bit(algorithm, tmp_path):
     assert [r["step"] for r in seen] == [r["step"] for r in here.rounds]
     assert list(tmp_path.iterdir()) == [], "the simulator left files"
     assert not processes_of(str(tmp_path)), "the simulator left processes"
+
+
+@pytest.mark.slow
+@LIMIT
+@pytest.mark.parametrize("algorithm", PRIVATE, ids=lambda a: a.name)
+def test_private_algorithms_find_the_same_clusters_in_both_engines(algorithm, tmp_path):
+    sites, centers = iid_sites(m=3, k=5)
+    policy = Policy(dp=DifferentialPrivacy(bounds=(-20.0, 20.0), epsilon=20.0, delta=1e-4, budget=20.0))
+    there, here = (
+        run(algorithm, {"epsilon": 15.0}, sites, JobOptions(k=5, seed=3), *folder, policy=policy)
+        for run, folder in ((run_simulator, [tmp_path]), (run_inprocess, []))
+    )
+    assert not there.refused
+    assert set(there.arrays) == set(here.arrays)
+    assert not np.array_equal(there.centroids, here.centroids), "the noise came from the seed"
+    for found in (there, here):
+        nearest = np.sqrt(((centers[:, None] - found.centroids[None]) ** 2).sum(axis=2)).min(axis=1)
+        assert nearest.max() < 5, "a cluster was not found"
 
 
 @pytest.mark.slow

@@ -16,7 +16,8 @@ import numpy as np
 from flareclust.core.kernels import two_nearest
 from flareclust.core.lloyd import assign
 from flareclust.core.pieces import pieces
-from flareclust.errors import Aborted, BadMessage
+from flareclust.errors import Aborted
+from flareclust.message import LARGEST
 from flareclust.typing import AbortCheck, FloatArray, IntArray
 
 #: Whole numbers per 1: fine enough that rounding is far below any noise.
@@ -35,6 +36,11 @@ SILHOUETTE = UNIT // 2
 #: Keeps rounding errors of lengths from making a contribution longer than 1.
 _WITHIN = 1 - 1e-9
 
+#: The least half diagonal of a box (`LARGEST` is the most), and what radii and reaches lie between. With values up to
+#: `LARGEST` nothing below can become infinite or NaN then, and the radii that follow from a box are such as sites take.
+_LEAST_HALF = 1e-90
+LEAST_RADIUS, LARGEST_RADIUS = 1e-100, 1e145
+
 
 class Box(NamedTuple):
     """Lower and upper bounds of the columns, (d,) each: low < high."""
@@ -51,6 +57,13 @@ class Box(NamedTuple):
     def middle(self) -> FloatArray:
         """The point (d,) half way between the bounds."""
         return (self.low + self.high) / 2
+
+    @property
+    def usable(self) -> bool:
+        """Whether low is below high, and both are so large and so small that sums over rows in the box can be computed."""
+        if not ((np.abs(self.low) <= LARGEST).all() and (np.abs(self.high) <= LARGEST).all()):
+            return False
+        return bool((self.low < self.high).all() and _LEAST_HALF <= self.half <= LARGEST)
 
     def clip(self, points: FloatArray) -> FloatArray:
         """Return points (n, d) with every value between the bounds of its column, C-contiguous."""
@@ -86,11 +99,14 @@ def cell_counts(data: FloatArray, own: Box, box: Box, shape: tuple[int, ...], ab
     """
     counts = np.zeros(math.prod(shape), dtype=np.int64)
     parts = np.array(shape)
+    step = np.cumprod([1, *shape[:0:-1]])[
+        ::-1
+    ]  # for as many columns as there are; NumPy's own takes some dozens at most
     for part in pieces(*data.shape):
         _go_on(aborted)
         place = (box.clip(own.clip(data[part])) - box.low) / (box.high - box.low) * parts
         cell = np.minimum(place.astype(np.int64), parts - 1)
-        counts += np.bincount(np.ravel_multi_index(tuple(cell.T), shape), minlength=len(counts))
+        counts += np.bincount(cell @ step, minlength=len(counts))
     return counts
 
 
@@ -129,7 +145,7 @@ def cluster_sums(data: FloatArray, own: Box, centroids: FloatArray, radii: Float
         data: rows.
         own: the site's bounds, which its values are clipped at.
         centroids: public (k, d).
-        radii: public (k,), above 0.
+        radii: public (k,), between `LEAST_RADIUS` and `LARGEST_RADIUS`.
         aborted: asked between pieces of the rows.
     """
     k, d = centroids.shape
@@ -138,14 +154,12 @@ def cluster_sums(data: FloatArray, own: Box, centroids: FloatArray, radii: Float
         _go_on(aborted)
         values = own.clip(data[part])
         labels, _ = assign(values, centroids)
-        shift = (values - centroids[labels]) / radii[labels, None]
-        length = np.sqrt((shift**2).sum(axis=1))
-        if not np.isfinite(length).all():  # else what follows would not be of length 1
-            raise BadMessage("was sent centroids or radii out of all proportion")
+        shift, radius = values - centroids[labels], radii[labels]
+        length = np.sqrt((shift**2).sum(axis=1))  # in radii it could be too large to be squared
         contributions = np.empty((len(values), d + 2), np.int64)
-        contributions[:, :d] = _whole(shift / np.maximum(length, 1)[:, None])
+        contributions[:, :d] = _whole(shift / np.maximum(length, radius)[:, None])
         contributions[:, d] = COUNT
-        contributions[:, d + 1] = (np.minimum(length, 1) ** 2 * SQUARE).astype(np.int64)
+        contributions[:, d + 1] = (_share(length / radius) ** 2 * SQUARE).astype(np.int64)
         np.add.at(sums, labels, contributions)
     return sums
 
@@ -177,8 +191,8 @@ def quality_sums(data: FloatArray, own: Box, centroids: FloatArray, reach: float
         score = np.zeros(len(values))
         if len(centroids) > 1:
             np.divide(other - nearest, other, out=score, where=other > 0)
-        sse += int((np.minimum(squared / reach**2, 1) * UNIT).astype(np.int64).sum())
-        silhouette += int((np.clip(score, 0, 1) * SILHOUETTE).astype(np.int64).sum())
+        sse += int((_share(nearest / reach) ** 2 * UNIT).astype(np.int64).sum())
+        silhouette += int((_share(score) * SILHOUETTE).astype(np.int64).sum())
     return np.array([sse, silhouette], dtype=np.int64)
 
 
@@ -188,8 +202,18 @@ def quality_sensitivity() -> float:
 
 
 def _whole(vectors: FloatArray) -> IntArray:
-    """Return vectors (n, d) of length at most 1 (but for rounding) as whole numbers of length at most UNIT."""
-    return (vectors * (UNIT * _WITHIN)).astype(np.int64)
+    """Return vectors (n, d) of length at most 1 (but for rounding) as whole numbers of length at most UNIT.
+
+    A vector that is longer, or not of numbers, counts as 0: so no row adds more, and none makes a site say that it did.
+    """
+    fit = np.einsum("nd,nd->n", vectors, vectors) < 1 + 1e-10
+    return (np.where(fit[:, None], vectors, 0) * (UNIT * _WITHIN)).astype(np.int64)
+
+
+def _share(values: FloatArray) -> FloatArray:
+    """Return values between 0 and 1; what is beyond counts as that, and NaN as 0."""
+    within: FloatArray = np.fmin(np.fmax(values, 0), 1)
+    return within
 
 
 def _go_on(aborted: AbortCheck) -> None:

@@ -7,18 +7,20 @@ What one site tells grows with the number of candidates, and a row that is alone
 be located by its distances. So cells with fewer than `min_count` rows are left out of the sums per centroid, and a site
 with so few rows that they could be solved for from what it sends sits out: it answers as a site without rows would.
 
-Who asks chooses the candidates. Of two that differ in one centroid, alone with a row, the sums over all rows differ by what
-that row adds; were it left out instead, that would tell as much. So at a site with a policy, centroids with fewer rows
-than its floor count as not sent: their rows belong to the nearest of the others, and sums are over all rows.
+Who asks chooses the candidates. Of two whose cells differ by one row the sums differ by what that row adds. So at a site
+with a policy the cells are made of rows that keep company (`flareclust.core.company`), and sums are over the rows that
+something was told about before: of the others, the numbers of all rows would tell.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from flareclust.core.assessment import assessment_sums, label_free_metrics
+from flareclust.core.assessment import assessment_sums, label_free_metrics, sums_of_groups
 from flareclust.core.blas import one_thread
+from flareclust.core.company import Company
 from flareclust.core.disclosure import note_small
+from flareclust.core.lloyd import assign
 from flareclust.errors import Aborted, BadMessage
 from flareclust.message import Field, Schema, counts
 from flareclust.privacy.rounding import factor, rounded
@@ -68,8 +70,7 @@ def score_sums(
     names: Iterable[str],
     min_count: int,
     aborted: AbortCheck = never,
-    *,
-    join: bool = False,
+    company: Company | None = None,
 ) -> Message:
     """Return the sums called `names` over one site's rows (n, d), see `ALL_SCORES`.
 
@@ -81,7 +82,7 @@ def score_sums(
         names: of the sums.
         min_count: smallest number of rows of a cell that is told of.
         aborted: asked before each candidate.
-        join: whether rows of smaller cells join the nearest cell that is large enough, for all sums.
+        company: in which rows change their cells, if in any.
 
     Raises:
         BadMessage: the task is not what `stack` returns.
@@ -90,14 +91,19 @@ def score_sums(
     _check(task)
     wanted = list(names)
     solutions = unstack(task)
+    rows, known = X, np.ones(len(X), dtype=bool) if company is None else company.known(len(X))
+    X = X[known]
     if X.size < values_needed(task, wanted, X.shape[1]) or len(X) < min_count:
-        X = X[:0]
+        X, company = X[:0], None
     found: dict[str, list[np.ndarray]] = {name: [] for name in ("sse", "silhouette", "spread", "counts", "scatter")}
     for c, centroids in enumerate(solutions):
         if aborted():
             raise Aborted(f"stopped after {c} of {len(solutions)} candidates")
-        labels, sums = joined_sums(X, centroids, min_count) if join else assessment_sums(X, centroids)
+        labels, sums = assessment_sums(X, centroids)
         note_small(sums["counts"], min_count)
+        if company is not None:
+            labels = company.groups(rows, assign(rows, centroids)[0], centroids, of_known=True)[known]
+            sums = sums_of_groups(X, centroids, labels)
         told = sums["counts"] >= min_count
         found["sse"].append(np.sum(sums["sse"], keepdims=True))
         found["silhouette"].append(np.sum(sums["silhouette"], keepdims=True))
@@ -108,24 +114,6 @@ def score_sums(
     arrays: Message = {name: np.concatenate(parts) for name, parts in found.items() if parts}
     arrays["rows"] = np.array(len(X))
     return {name: arrays[name] for name in wanted}
-
-
-def joined_sums(X: FloatArray, centroids: FloatArray, least: int) -> tuple[IntArray, Message]:
-    """Return what `assessment_sums` does, with no rows (n, d) at any of the centroids (k, d) that have fewer than `least`.
-
-    Where all have fewer, those with most rows get all of them.
-    """
-    labels, sums = assessment_sums(X, centroids)
-    counts = sums["counts"]
-    note_small(counts, least)
-    if not len(X) or not ((counts > 0) & (counts < least)).any():
-        return labels, sums
-    kept = np.flatnonzero(counts >= min(least, counts.max()))
-    labels, few = assessment_sums(X, centroids[kept])
-    every: Message = {name: np.zeros(len(centroids), value.dtype) for name, value in few.items()}
-    for name, value in few.items():
-        every[name][kept] = value
-    return kept[labels], every
 
 
 def scaled(task: Message, sums: Message, multiple: int, floor: int) -> Message:

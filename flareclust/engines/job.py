@@ -13,6 +13,7 @@ from flareclust.aggregators.controller import ClusteringController
 from flareclust.engines.options import JobOptions
 from flareclust.errors import UserError
 from flareclust.executors.task import ASSESS, CLUSTER, KEYS
+from flareclust.privacy.masking import LEAST_SITES
 from flareclust.registry import Algorithm
 from flareclust.version import __version__
 
@@ -61,7 +62,10 @@ def build_job(
         needs=__version__,
         secure_sums=options.secure_sums,
     )
-    job = FedJob(name=job_name or algorithm.name, min_clients=options.min_sites or MIN_SITES)
+    job = FedJob(
+        name=job_name or algorithm.name,
+        min_clients=options.min_sites or (LEAST_SITES if options.secure_sums else MIN_SITES),
+    )
     job.set_app_packages(["flareclust"])  # else NVFlare would copy the modules that it finds by their imports: not all
     add_server(job, controller, aggregator)
     tasks = [*executor.first_steps, CLUSTER, *executor.steps, ASSESS]

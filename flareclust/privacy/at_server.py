@@ -7,7 +7,7 @@ from flareclust.errors import BadMessage, JobFailed
 from flareclust.message import Schema
 from flareclust.privacy.fixed_point import WORDS
 from flareclust.privacy.masking import LEAST_SITES, KeyTable, key_of, total
-from flareclust.privacy.totals import Layout, sizes_of
+from flareclust.privacy.totals import MOST_SITES, Layout, sizes_of
 from flareclust.typing import Message
 
 #: Stands in the place of a site's name for the one reply that the totals make.
@@ -35,7 +35,7 @@ class ServerSums:
         """Settle before the first sum, and for all of the job, on the sites that still take part.
 
         Raises:
-            JobFailed: they are fewer than three.
+            JobFailed: they are fewer than three, or more than totals have room for.
         """
         if self._begun:
             return
@@ -43,6 +43,11 @@ class ServerSums:
         if len(self.sites) < LEAST_SITES:
             raise JobFailed(
                 f"secure sums need {LEAST_SITES} sites, and {len(self.sites)} are left: of two, each would know the other's"
+            )
+        if len(self.sites) > MOST_SITES:
+            raise JobFailed(
+                f"secure sums have room for the totals of {MOST_SITES} sites, and {len(self.sites)} take part: submit with fewer "
+                "sites, or without secure_sums"
             )
         self._begun = True
 

@@ -27,15 +27,22 @@ class SiteSums:
         """Return whether the site has given a key in this job."""
         return site in self._masks
 
-    def key(self, site: str, data: FloatArray) -> Message:
+    def key(self, site: str, data: FloatArray, *, private: bool = False) -> Message:
         """Return a new public key and the number of columns.
 
+        Args:
+            site: whose it is.
+            data: rows (n, d).
+            private: whether what leaves is differentially private. Its sums are bounded whatever the rows are, and to
+                refuse large values would tell that there is one.
+
         Raises:
-            Refusal: the rows (n, d) have values that do not fit, or the site has given a key in this job.
+            Refusal: the rows have values that do not fit, or the site has given a key in this job.
         """
         if site in self._masks:
             raise Refusal("has given its key before; a job asks for it once")
-        check_range(data)
+        if not private:
+            check_range(data)
         self._masks[site] = SiteMasks(site, self._identity)
         return {"key": key_reply(self._masks[site].public), "columns": np.array(data.shape[1])}
 

@@ -42,12 +42,46 @@ class Sent:
     Attributes:
         schema: its arrays.
         private: whether everything in it is differentially private.
-        sums: whether it is sums over rows, which secure sums mask; None where they never leave the site unmasked.
+        sums: whether it is sums over rows without noise; None where they never leave the site unmasked.
+        maskable: whether secure sums mask it, where it is sums.
     """
 
     schema: Schema
     private: bool
     sums: bool | None = False
+    maskable: bool = True
+
+
+@lru_cache(maxsize=1)
+def registered() -> Mapping[str, list[Sent]]:
+    """Return, by step, what the algorithms send that are registered here, those of installed packages among them."""
+    from flareclust.registry import algorithms  # it imports the executors, as this module's importers may
+
+    classes = []
+    for algorithm in algorithms().values():
+        try:
+            classes += [algorithm.executor_class()] if algorithm.federated else []
+        except UserError:  # it needs a package that is not installed, so no job can run it here either
+            continue
+    return sent_by(classes)
+
+
+def sent_by(executors: Iterable[type[ClusteringExecutor]]) -> dict[str, list[Sent]]:
+    """Return, by step, what executors of these classes send."""
+    found: dict[str, list[Sent]] = {
+        ASSESS: [Sent(ASSESSMENT, False, sums=True)],
+        PLACE: [Sent(PLACED, False)],
+        KEYS: [Sent(KEY, False)],
+    }
+    for executor in executors:
+        for step in executor.all_steps():
+            maskable = step in executor.summed
+            # Scores are sums whoever asks for them; some of them do not add up over sites, and so no mask fits them.
+            sums = None if step in executor.masked_only else maskable or (step == SCORE and not executor.private)
+            sent = Sent(executor.schema(step), executor.private, sums, maskable or not sums)
+            if sent not in found.setdefault(step, []):
+                found[step].append(sent)
+    return found
 
 
 @dataclass(frozen=True)
@@ -79,7 +113,7 @@ class Gate:
 
     policy: Policy
     asked: Asked = field(default_factory=Asked)
-    known: Mapping[str, list[Sent]] = field(default_factory=lambda: _registered())
+    known: Mapping[str, list[Sent]] = field(default_factory=registered)
 
     def admit(self, step: str, round_: object, arrays: Mapping[str, Any]) -> Question:
         """Return what the job asks for, written down as asked.
@@ -107,6 +141,8 @@ class Gate:
             raise _against(f"answers at most {self.policy.max_rounds} exchanges of one job", "max_rounds")
         if (step, round_) in before:
             raise _against(f"was asked for the step {step} of round {round_} before")
+        if step == SCORE and SCORE in (done for done, _ in before):
+            raise _against("compares solutions once in a job")
         if before and (round_ < before[-1][1] or before[-1][0] in _LAST):
             raise _against(f"was asked for the step {step} of round {round_} too late")
 
@@ -135,6 +171,9 @@ class Gate:
         if question.masked:
             return _masked(message) | {SECONDS: _seconds(arrays.get(SECONDS))}
         sent = self._sent(question, message, private)
+        if self.policy.secure_sums and sent.sums and not sent.maskable:
+            what = f"lets out sums masked only, and those that this algorithm asks for in the step {question.step} cannot be masked"
+            raise _against(what, "secure_sums")
         if sent.sums is None or (self.policy.secure_sums and (sent.sums or _tells_columns(question, message))):
             raise _against("lets out sums masked only; submit with secure_sums", "secure_sums")
         for name, said in sent.schema.fields.items():
@@ -197,40 +236,6 @@ class Gate:
 def reason(text: object) -> str:
     """Return the reason of a refusal as it may leave: a text, and a short one."""
     return "".join(c if c.isprintable() else " " for c in text[:LONGEST_REASON]) if isinstance(text, str) else "refused"
-
-
-def _registered() -> Mapping[str, list[Sent]]:
-    return registered()
-
-
-@lru_cache(maxsize=1)
-def registered() -> Mapping[str, list[Sent]]:
-    """Return, by step, what the algorithms send that are registered here, those of installed packages among them."""
-    from flareclust.registry import algorithms  # it imports the executors, as this module's importers may
-
-    classes = []
-    for algorithm in algorithms().values():
-        try:
-            classes += [algorithm.executor_class()] if algorithm.federated else []
-        except UserError:  # it needs a package that is not installed, so no job can run it here either
-            continue
-    return sent_by(classes)
-
-
-def sent_by(executors: Iterable[type[ClusteringExecutor]]) -> dict[str, list[Sent]]:
-    """Return, by step, what executors of these classes send."""
-    found: dict[str, list[Sent]] = {
-        ASSESS: [Sent(ASSESSMENT, False, sums=True)],
-        PLACE: [Sent(PLACED, False)],
-        KEYS: [Sent(KEY, False)],
-    }
-    for executor in executors:
-        for step in executor.all_steps():
-            sums = None if step in executor.masked_only else step in executor.summed
-            sent = Sent(executor.schema(step), executor.private, sums)
-            if sent not in found.setdefault(step, []):
-                found[step].append(sent)
-    return found
 
 
 def _check_task(arrays: Mapping[str, Any], most: int) -> None:

@@ -193,12 +193,14 @@ class SiteMasks:
             )
         if len(table.keys) < LEAST_SITES:
             raise Refusal(f"adds up its numbers with those of at least {LEAST_SITES - 1} other sites only")
+        secrets = {}
         for other, key in table.keys.items():
             if other != self.site:
                 if self._identity is not None:
                     self._identity.check(other, key)
-                self._secrets[other] = self._shared(other, key.key)
-        self._table = table
+                secrets[other] = self._shared(other, key.key)
+        # Only now, for secrets of a table that is refused half-way would go into all masks that follow.
+        self._table, self._secrets = table, secrets
 
     def _shared(self, other: str, key: bytes) -> bytes:
         try:

@@ -133,13 +133,13 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
     Raises:
         UserError: the file cannot be read, or `Policy.of` refuses what it says.
     """
-    if isinstance(source, Mapping):
+    if not isinstance(source, str | Path):
         return Policy.of(source)
     try:
         said = yaml.safe_load(Path(source).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"the policy {source} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError):
         raise UserError(f"the policy {source} is neither YAML nor JSON") from None
     return Policy.of({} if said is None else said)
 
@@ -153,7 +153,15 @@ def _private(said: Any) -> DifferentialPrivacy:
             raise UserError(f"{DP} has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")
     if missing := [key for key in known if said.get(key) is None]:
         raise UserError(f"{DP} must say {', '.join(missing)}: nothing is taken from the rows")
-    return DifferentialPrivacy(**said)
+    return DifferentialPrivacy(**{key: _number(value) if key in _NUMBERS else value for key, value in said.items()})
+
+
+def _number(value: Any) -> Any:
+    """Return the number that a text such as "1e-6" is, which YAML takes for no number for want of a point."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _check_positive(name: str, value: object) -> None:

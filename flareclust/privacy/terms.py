@@ -63,15 +63,22 @@ class Terms:
         """Return the terms for a job that asks for (epsilon, delta): it may spend that, and no more.
 
         Raises:
-            Refusal: the site grants a job less.
+            Refusal: the site grants a job less, or has not as much left; nothing is spent then.
         """
         rho = _rho("the job", epsilon, delta)
         if rho > self.rho:
             most = self.dp.epsilon if delta == self.dp.delta else _down(epsilon_of(self.rho, delta))
+            other = "" if delta == self.dp.delta else f", or for delta={self.dp.delta:g}"
             raise Refusal(
                 f"grants a job no more than epsilon={self.dp.epsilon:g} at delta={self.dp.delta:g}, where this one asks for "
-                f"epsilon={epsilon:g} at delta={delta:g}; ask for {most:g} or less"
+                f"epsilon={epsilon:g} at delta={delta:g}; ask for epsilon={most:g} or less{other}"
             )
+        spent = self.ledger.spent()
+        if (
+            rho - spent.jobs.get(self.job, 0.0)
+            > (_rho("the site's policy", self.dp.budget, self.dp.delta) - spent.total) * _ROUNDING
+        ):
+            raise Refusal(self._beyond_budget(epsilon_of(spent.total, self.dp.delta) if spent.total else 0.0))
         return replace(self, rho=rho)
 
     def gaussian(self, values: IntArray, sensitivity: float, rho: float, what: str) -> IntArray:
@@ -101,11 +108,17 @@ class Terms:
                 f"has spent epsilon={spent:.4g} of at most {most:.4g} on this job (delta={self.dp.delta:g}), and answers "
                 "nothing more in it; start a new job, with fewer rounds or a smaller epsilon"
             )
+        return self._beyond_budget(spent)
+
+    def _beyond_budget(self, spent: float) -> str:
         return (
             f"has spent epsilon={spent:.4g} of its budget of {self.dp.budget:g} for all jobs (delta={self.dp.delta:g}), too "
             "much for this one; ask for a smaller epsilon, or ask the site's operator whether the budget may grow"
         )
 
+
+#: What is left of a budget may be less by the rounding of sums.
+_ROUNDING = 1 + 1e-9
 
 #: What a site without terms answers to a job that needs them.
 NO_TERMS = (

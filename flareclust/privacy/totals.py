@@ -30,9 +30,11 @@ GROUPS = Schema(
 #: Below this the squares of a site's largest value would lose digits.
 SMALLEST = 2.0**-38
 
-#: Whatever the others send, the total stays in range if every number of a site does below this: up to eight addends of
-#: 1024 sites.
-_MOST = RANGE / 2**13
+#: The most sites whose numbers are added up, and the most addends that a number of a site has.
+MOST_SITES, _ADDENDS = 1024, 8
+
+#: Whatever the others send, the total stays in range if every addend stays below this.
+_MOST = RANGE / (_ADDENDS * MOST_SITES)
 
 
 class Layout:
