@@ -277,15 +277,21 @@ def asked(attack: Callable[[Ask, int], list[FloatArray]], data: str, title: str,
     """A server that breaks the rules asks the sites of a job of `pooled` what it likes, each in one job."""
     if title == NAIVE:
         return None
-    sites = sites_of(data)
-    if setting.private:  # the variant with privacy has neither scores nor, in one job, further clusters
-        return {"told": 0, "claimed": 0, "rows": sum(map(len, sites.values())), "refused": 1}
+    sites, refused = sites_of(data), True
     found = {"told": 0, "claimed": 0, "rows": sum(map(len, sites.values()))}
     for site, rows in sites.items():
-        claims = attack(in_a_job(site, rows, DATA[data].k, setting.policy_for(data), setting), setting.slack)
+        ask, answers = in_a_job(site, rows, DATA[data].k, setting.policy_for(data), setting), list[bool]()
+
+        def noted(step: str, arrays: Message, ask: Ask = ask, answers: list[bool] = answers) -> Message | None:
+            answer = ask(step, arrays)
+            answers.append(answer is not None)
+            return answer
+
+        claims = attack(noted, setting.slack)
+        refused = refused and not any(answers)
         found["claimed"] += len(claims)
         found["told"] += told(claims, rows)
-    return found
+    return {**found, "refused": 1} if refused else found
 
 
 def in_a_job(site: str, rows: FloatArray, k: int, policy: Policy | None, setting: Setting) -> Ask:

@@ -83,7 +83,7 @@ def _shares(figure: Figure, records: Sequence[Mapping[str, Any]]) -> None:
             words = (
                 "refused" if record.get("refused") else f"{part:.0f}" if part >= 10 else f"{part:.1f}" if part else "0"
             )
-            colour = "white" if part > 15 else INK if part else SOFT
+            colour = "white" if part > 8 else INK if part else SOFT
             axes.text(j, i, words, ha="center", va="center", fontsize=7.5, color=colour)
     axes.imshow(share, cmap="Reds", norm=LogNorm(0.01, 100), aspect="auto")
     axes.set_xticks(range(len(settings)), settings, rotation=35, ha="left", fontsize=8, color=INK)

@@ -201,9 +201,9 @@ def clouds(seed: int) -> FloatArray:
 
 def test_solutions_of_ones_own_choice_tell_rows_and_not_at_a_site_with_a_policy(reconstruction: ModuleType) -> None:
     rows = clouds(0)
-    claims = reconstruction.chosen_solutions(asking(reconstruction, rows, 3, None), 20)
+    claims = reconstruction.chosen_solutions(asking(reconstruction, rows, 3, None), 30)
     assert reconstruction.told(claims, rows) > 50
-    claims = reconstruction.chosen_solutions(asking(reconstruction, rows, 3, Policy()), 20)
+    claims = reconstruction.chosen_solutions(asking(reconstruction, rows, 3, Policy()), 30)
     assert reconstruction.told(claims, rows) == 0
 
 
@@ -232,7 +232,7 @@ def test_a_close_guess_is_not_counted(attacks: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    "attacks",
+    "names",
     [
         ["rounds of `lloyd`", "what is kept back"],
         pytest.param(
@@ -240,19 +240,19 @@ def test_a_close_guess_is_not_counted(attacks: ModuleType) -> None:
                 "a cluster of one row",
                 "rounds of `fkm`",
                 "repeatable samples of `minibatch`",
-                "own clusters again",
                 "chosen solutions",
+                "own clusters again",
             ],
             marks=[pytest.mark.slow, pytest.mark.timeout(120)],
         ),
     ],
     ids=["quick ones", "others"],
 )
-def test_the_records_are_those_of_the_attacks(attacks: list[str], reconstruction: ModuleType, docs: ModuleType) -> None:
+def test_the_records_are_those_of_the_attacks(names: list[str], reconstruction: ModuleType, docs: ModuleType) -> None:
     """If this fails, run `python benchmarks/reconstruction.py` and `python docs/privacy.py --pictures`."""
-    stated = [record for record in docs.read("privacy") if record["data"] == "iris" and record["attack"] in attacks]
+    stated = [record for record in docs.read("privacy") if record["data"] == "iris" and record["attack"] in names]
     exact = [record for record in stated if record["setting"] != "differential privacy"]
-    found = reconstruction.measured(attacks, data=("iris",))
+    found = reconstruction.measured(names, data=("iris",))
     assert [record for record in found if record["setting"] != "differential privacy"] == exact
     private = [record for record in found if record["setting"] == "differential privacy"]
     assert private
