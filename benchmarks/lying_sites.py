@@ -47,9 +47,9 @@ ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
 LIES = ("random", "shifted", "colluding")
 #: The lie that is hardest to notice: a single false centroid among honest ones. Measured with two liars, split iid.
 SINGLE = "single"
-#: Fewer than half of the centroids are false, the same ones at all liars, and nearly all rows are said to belong to them, so
-#: that most of what a liar says is right. Measured like `SINGLE`.
-HALF = "half"
+#: Fewer than half of the centroids are false, the same ones at all liars, so that most of what a liar says is right. This
+#: share of the rows is said to belong to them: nearly all, or just too few for most rows to be false. Measured like `SINGLE`.
+HALVES: Mapping[str, float] = {"half": 1.0, "even": 0.49}
 OPTIONS = ("none", "trimmed", "median")
 #: By partition, how many of the sites lie.
 LIARS = {"iid": (0, 1, 2, 3, 4), "dirichlet:0.3": (0, 2)}
@@ -59,7 +59,7 @@ class Lie(NamedTuple):
     """What liars send in the place of their centroids, and how many rows they say they have.
 
     Attributes:
-        kind: one of `LIES`, `SINGLE` or `HALF`.
+        kind: one of `LIES` or `HALVES`, or `SINGLE`.
         inflated: whether numbers of rows are multiplied by `INFLATED`.
         low: smallest values of the data's columns (d,).
         high: largest ones.
@@ -79,8 +79,8 @@ class Lie(NamedTuple):
                     told[name] = told[name].max() + told[name].min() - told[name]
         if "centroids" in told:
             told["centroids"] = self.centroids(task, told["centroids"])
-            if self.kind == HALF and "counts" in told:
-                told["counts"] = on_the_first(told["counts"], few(len(told["counts"])))
+            if self.kind in HALVES and "counts" in told:
+                told["counts"] = on_the_first(told["counts"], few(len(told["counts"])), HALVES[self.kind])
         if self.inflated:
             for name in ("rows", "counts"):
                 if name in told:
@@ -92,10 +92,12 @@ class Lie(NamedTuple):
         if self.kind == "shifted":
             return honest + 2 * (self.high - self.low)
         # Colluding sites stick to one lie; the others make up a new one in every round.
-        agreed = self.kind in ("colluding", HALF)
+        agreed = self.kind == "colluding" or self.kind in HALVES
         rng = stream(1, 0, "all liars") if agreed else stream(1, task.round, task.site)
         false = rng.uniform(self.low, self.high, honest.shape)
-        number = {SINGLE: 1, HALF: few(len(honest))}.get(self.kind, len(honest))
+        number = len(honest)
+        if self.kind not in LIES:
+            number = 1 if self.kind == SINGLE else few(number)
         return np.concatenate([false[:number], honest[number:]])
 
 
@@ -104,10 +106,11 @@ def few(k: int) -> int:
     return max(1, (k - 1) // 2)
 
 
-def on_the_first(counts: IntArray, number: int) -> IntArray:
-    """Return counts (k,) with the same sum, of which the first ones share all but one row for each of the others."""
-    told = np.ones_like(counts)
-    told[:number] += max(0, int(counts.sum()) - len(counts)) // number
+def on_the_first(counts: IntArray, number: int, share: float) -> IntArray:
+    """Return counts (k,), each at least 1, of nearly the same sum, of which the first ones have that share of the rows."""
+    rows, others = int(counts.sum()), max(1, len(counts) - number)
+    told = np.full_like(counts, max(1, int((1 - share) * rows) // others))
+    told[:number] = max(1, (rows - int(told[number:].sum())) // number)
     return told
 
 
@@ -192,7 +195,7 @@ def cells(seeds: int) -> Iterator[dict[str, Any]]:
 def lies(algorithm: str, numbers: Sequence[int]) -> Iterator[tuple[str, bool, int]]:
     """Yield kind, whether counts are inflated, and number of liars; without liars once. `mavg` knows no counts."""
     yield LIES[0], False, 0
-    for kind, inflated in product((*LIES, SINGLE, HALF), (False,) if algorithm == "mavg" else (False, True)):
+    for kind, inflated in product((*LIES, SINGLE, *HALVES), (False,) if algorithm == "mavg" else (False, True)):
         told = numbers if kind in LIES else [n for n in numbers if n == 2 and len(numbers) > 2]
         yield from ((kind, inflated, liars) for liars in told if liars)
 
@@ -204,10 +207,21 @@ def main() -> None:
     for cell in cells(seeds):
         print(json.dumps(cell), flush=True)
         measured.append(cell)
-    lines = ",\n".join("  " + json.dumps(cell) for cell in measured)
-    facts = f'"seeds": {seeds}, "sites": {SITES}, "inflated": {INFLATED}'
-    (DOCS / "lying_sites.json").write_text(f'{{{facts}, "cells": [\n{lines}\n]}}\n')
+    write(DOCS / "lying_sites.json", seeds, measured)
     figure(measured).savefig(DOCS / "images" / "lying_sites.png", dpi=100, metadata={"Software": None})
+
+
+def write(path: Path, seeds: int, measured: Sequence[Mapping[str, Any]]) -> None:
+    """Write what was measured: `cells`, and by themselves those of liars that adapt to the settings, `half`."""
+    parts = {
+        "cells": [cell for cell in measured if cell["lie"] not in HALVES],
+        "half": [cell for cell in measured if cell["lie"] in HALVES],
+    }
+    told = [f'"seeds": {seeds}, "sites": {SITES}, "inflated": {INFLATED}']
+    for name, own in parts.items():
+        lines = ",\n".join("  " + json.dumps(cell) for cell in own)
+        told.append(f'"{name}": [\n{lines}\n]')
+    path.write_text(f"{{{', '.join(told)}}}\n")
 
 
 def figure(measured: Sequence[Mapping[str, Any]]) -> Figure:

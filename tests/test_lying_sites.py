@@ -102,6 +102,28 @@ def test_an_update_of_one_cluster_by_hand():
 # Federations with sites that lie
 
 
+@pytest.mark.parametrize(("kind", "counts"), [("half", [73, 73, 1, 1, 1]), ("even", [37, 37, 25, 25, 25])])
+def test_half_false_liars_agree_on_where_and_on_how_many(federations, kind, counts):
+    lie = federations["pooled"].lie(kind, False)
+    honest = {"centroids": np.arange(15.0).reshape(5, 3), "counts": np.array([10, 20, 30, 40, 50])}
+    told = [lie.tell(lying.Task("cluster", 0, {}, site), honest) for site in ("site-1", "site-2")]
+    assert np.array_equal(told[0]["centroids"], told[1]["centroids"])
+    assert np.array_equal(told[0]["centroids"][2:], honest["centroids"][2:])
+    assert not (told[0]["centroids"][:2] == honest["centroids"][:2]).any()
+    assert told[0]["counts"].tolist() == counts
+    assert honest["counts"].tolist() == [10, 20, 30, 40, 50]
+
+
+@pytest.mark.parametrize("robust", ["trimmed", "median"])
+@pytest.mark.parametrize("name", ["pooled", "portfolio", "fkm"])
+def test_where_rows_count_half_false_liars_cost_at_most_twice_the_clean_distance(federations, name, robust):
+    federation = federations[name]
+    clean = federation.run("none")[0]
+    for inflated in (False, True):
+        lie = federation.lie("half", inflated)
+        assert federation.run(robust, 2, lie)[0] <= 2 * clean, inflated
+
+
 class Absurd(lying.Lie):
     """The largest numbers that pass the checks of a message."""
 

@@ -88,6 +88,39 @@ def test_sites_that_tell_something_else_are_left_out(liars):
     assert record["left_out"].tolist() == [f"site-{i}" for i in range(liars)]
 
 
+def _half_false(told):
+    """Return what ten sites say of four clusters, of which two say the same of one cluster, and the rows `told` of each."""
+    points, _, site = reports(10)
+    points[[0, 4]] = [15.0, 40.0]
+    weights = np.full(40, 100)
+    weights[:8] = told + told
+    return points, weights, site
+
+
+@pytest.mark.parametrize("rule", [TRIMMED, MEDIAN])
+def test_a_site_that_puts_its_rows_on_few_false_centroids_is_left_out(rule):
+    points, weights, site = _half_false([397, 1, 1, 1])
+    assert np.flatnonzero(hear(points, weights, site, 4, rule).left_out).tolist() == [0, 1]
+    assert np.flatnonzero(hear(points, weights * 1000, site, 4, rule).left_out).tolist() == [0, 1]
+    # A quarter of the rows is what a single wrong start of an honest site looks like.
+    points, weights, site = _half_false([100, 100, 100, 100])
+    assert not hear(points, weights, site, 4, rule).left_out.any()
+
+
+def test_rows_on_one_honest_centroid_do_not_hide_false_ones():
+    points, _, site = reports(10)
+    points[[1, 2, 3]] += 5.0
+    weights = np.full(40, 100)
+    weights[:4] = [397, 1, 1, 1]
+    assert np.flatnonzero(hear(points, weights, site, 4, TRIMMED).left_out).tolist() == [0]
+
+
+def test_a_heavy_cluster_that_all_sites_have_is_no_reason_to_leave_one_out():
+    points, _, site = reports(10)
+    weights = np.tile([5000, 3, 2, 1], 10)
+    assert not hear(points, weights, site, 4, TRIMMED).left_out.any()
+
+
 def test_a_single_absurd_centroid_is_left_out_and_its_site_stays():
     points, _, site = reports(5)
     points[2] = 1e139

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from flareclust.core.location import center, trimmed_mean
+from flareclust.core.location import center, trimmed_mean, weighted_median
 from flareclust.errors import UserError
 from flareclust.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.validation import check_choice
@@ -27,10 +27,13 @@ ROBUST = (NONE, TRIMMED, MEDIAN)
 #: The cap that comes with "trimmed" and "median" where none is set: with more, a minority of sites can outweigh the others.
 USUAL_CAP = 1.0
 
-#: A site is left out when the median strangeness of its centroids is above the first number, and a little more
-#: (`_too_strange`), and also farther above that of the median site than so many times that is above the lowest tenth of
+#: A site is left out when the median strangeness of its centroids, or of its rows, is above the first number, and a little
+#: more (`_too_strange`), and also farther above that of the median site than so many times that is above the lowest tenth of
 #: the sites. The lower half is that of honest sites; where they differ much, more may be strange.
 STRANGE, SPREADS = 1.7, 6.0
+
+#: No strangeness is larger in a median over rows, which is not made for infinite ones.
+MOST_STRANGE = 1e100
 
 
 class Rule(NamedTuple):
@@ -109,7 +112,7 @@ class Heard(NamedTuple):
 def hear(points: FloatArray, weights: FloatArray | IntArray, site: IntArray, k: int, rule: Rule) -> Heard:
     """Return which of the centroids (c, d) are believed, and what they count.
 
-    Left out are sites whose centroids are strange on the whole (see `strangeness`), and single centroids that lie farther
+    Left out are sites of which most centroids, or those with most of the rows, are strange (see `strangeness`), and single centroids that lie farther
     from those of most other sites than the sites' centroids lie apart at all. Where fewer than k would be left, or there
     are fewer than three sites, all stay: of two, nobody can tell which one lies.
 
@@ -125,7 +128,7 @@ def hear(points: FloatArray, weights: FloatArray | IntArray, site: IntArray, k: 
     if rule.active and len(np.unique(site)) > 2:
         strange, absurd = strangeness(points, site)
         odd = np.zeros(m, dtype=np.bool_)
-        odd[np.unique(site)] = _odd_sites(strange, site, k, points.shape[1])
+        odd[np.unique(site)] = _odd_sites(strange, weights, site, k, points.shape[1])
         believed = ~(absurd | odd[site])
         if believed.sum() >= k:
             kept, liars = believed, odd
@@ -245,18 +248,25 @@ def typical_totals(replies: Sequence[Message], names: Iterable[str], rule: Rule)
     return totals
 
 
-def _odd_sites(strange: FloatArray, site: IntArray, k: int, d: int) -> BoolArray:
-    """Return which of the sites that sent anything are too strange on the whole."""
-    middle = np.array([np.median(strange[site == i]) for i in np.unique(site)])
-    usual, low = np.median(middle), np.quantile(middle, 0.1)
-    return np.asarray((middle > _too_strange(k, d)) & (middle > usual + SPREADS * (usual - low)))
+def _odd_sites(strange: FloatArray, weights: FloatArray | IntArray, site: IntArray, k: int, d: int) -> BoolArray:
+    """Return which of the sites that sent anything are too strange on the whole.
+
+    Both the median over a site's centroids and that over its rows are judged: with the former alone, a site could put nearly
+    all rows on false centroids that are fewer than half of its own, with the latter alone on a single honest one.
+    """
+    own = [site == i for i in np.unique(site)]
+    each, rows = np.minimum(strange, MOST_STRANGE)[:, None], np.maximum(weights.astype(np.float64), 1e-9)
+    middle = np.array([[np.median(strange[i]), weighted_median(each[i], rows[i])[0]] for i in own])
+    usual, low = np.median(middle, axis=0), np.quantile(middle, 0.1, axis=0)
+    odd = (middle > _too_strange(k, d)) & (middle > usual + SPREADS * (usual - low))
+    return np.asarray(odd.any(axis=1))
 
 
 def _too_strange(k: int, d: int) -> float:
     """Return the median strangeness up to which a site is left alone: more where it is a median of few numbers.
 
     Of honest sites that differ by chance, normally, fewer than one in twenty-five are above it with one column and one or
-    two clusters, and fewer than one in a hundred with ten columns or five clusters.
+    two clusters, and fewer than one in a hundred with ten columns or five clusters (medians over centroids).
     """
     return STRANGE + 2.0 / (k * d)
 
