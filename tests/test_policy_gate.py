@@ -112,7 +112,7 @@ def test_sums_of_other_groups_are_of_the_distances_there():
         (Policy(), [(CLUSTER, 0)], (CLUSTER, 0, {}), "before"),
         (Policy(), [(CLUSTER, 0), (UPDATE, 3)], (UPDATE, 2, TWO), "too late"),
         (Policy(), [(ASSESS, 1)], (ASSESS, 2, TWO), "too late"),
-        (Policy(), [(CLUSTER, 0), (SCORE, 1)], (SCORE, 2, {"candidates": np.zeros((2, 3))}), "once in a job"),
+        (Policy(), [(CLUSTER, 0), (SCORE, 1), (SCORE, 2)], (SCORE, 3, {"candidates": np.zeros((2, 3))}), "2 times"),
         (Policy(), [(PLACE, 0)], (UPDATE, 1, TWO), "too late"),
         (Policy(max_rounds=2), [(CLUSTER, 0), (UPDATE, 1)], (UPDATE, 2, TWO), "at most 2 exchanges"),
         (Policy(max_centroids=1), [], (UPDATE, 1, TWO), "at most 1 centroids"),
@@ -223,6 +223,15 @@ def test_too_many_centroids_do_not_leave():
 def test_an_odd_account_of_time_counts_nothing():
     for odd in (np.array(np.nan), np.array([1.0, 2.0]), np.array(-1.0), np.array(123456)):
         assert released({**SUMS, SECONDS: odd})[SECONDS] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("portfolio", {"polish": 3}), ("pooled", {"k": "2..6"}), ("fkm", {"rounds": 5})]
+)
+def test_honest_jobs_of_many_steps_end_under_the_default_policy(name, settings):
+    result = flareclust.run(name, data="digits", clients=5, policy={}, **settings)
+    assert not result.left_out
+    assert result.centroids_found > 1
 
 
 def test_measures_that_repeat_the_sites_clustering_repeat_it_under_their_policy():
