@@ -12,8 +12,6 @@ import numpy as np
 
 from flareclust.core import kernels
 from flareclust.core.assessment import TOTALS, assessment_sums, without_small
-from flareclust.core.company import Company, current, in_company
-from flareclust.core.disclosure import noting_small
 from flareclust.core.lloyd import assign
 from flareclust.core.scores import scaled, score_sums
 from flareclust.errors import Aborted, BadMessage, Refusal
@@ -65,7 +63,6 @@ class ClusteringExecutor(ExecutorShell):
         self.seed = check_int("seed", seed, least=0)
         self.min_count = check_int("min_count", min_count, least=1)
         self.policy: Policy | None = None
-        self._companies: dict[str, Company] = {}
 
     @abstractmethod
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
@@ -74,14 +71,17 @@ class ClusteringExecutor(ExecutorShell):
         Pure: it depends on its arguments and the constructor's only. Raises `Refusal` when the site cannot take part.
         """
 
-    def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
+    def labels(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
+    ) -> IntArray:
         """Return the final cluster (n,) of each row; unless overridden, that of the nearest final centroid.
 
         Args:
             task: carries the arrays of the last `Round`, `centroids` (k, d) among them.
-            data: rows (n, d).
+            data: the site's rows (n, d), which get the labels.
             rng: the generator that `local` got in round 0, so that a local clustering can be repeated.
             aborted: as in `local`.
+            seen: the rows (m, d) that `local` got: `data` itself, or at a site with a policy its microaggregated rows.
         """
         return assign(data, task.arrays["centroids"])[0]
 
@@ -111,17 +111,13 @@ class ClusteringExecutor(ExecutorShell):
         if site is not None and site.policy.dp is not None:
             task = replace(task, terms=_terms(site, table, task.site))
         task, keys = held._without_keys(task)
-        with noting_small() as small, in_company(held.company(task)):
-            found = held.compute(task, table, aborted)
+        seen = table if site is None or held.private else site.microaggregated(table)
+        found = held.compute(task, seen, aborted, table)
         table.check_unchanged()
         if extra := set(found.arrays) - set(schema.fields):  # a faulty algorithm could have named them by a value
             raise BadMessage(f"made {len(extra)} arrays more than those that its schema has: {sorted(schema.fields)}")
         arrays = schema.pack(found.arrays)
         if site is not None and not held.private:
-            if small and site.policy.small == "refuse":
-                raise Refusal(
-                    f"has clusters of fewer rows than {held.min_count}, and then takes no part (its policy: small)"
-                )
             arrays = rounded_reply(arrays, schema, site.policy.round_counts, held.min_count)
         if keys is not None:
             arrays = self._sums.hidden(task.site, (task.step, task.round, task.arrays), keys, schema, arrays)
@@ -156,36 +152,23 @@ class ClusteringExecutor(ExecutorShell):
         arrays, keys = self._sums.taken(task.site, task.step, task.arrays, sums=sums, always=always)
         return replace(task, arrays=arrays, secure=self._sums.has_key(task.site)), keys
 
-    def company(self, task: Task) -> Company | None:
-        """Return what keeps a site's rows together over the rounds of this job; None where no policy asks for it.
+    def compute(self, task: Task, table: Table, aborted: AbortCheck, own: Table) -> Answer:
+        """Do what a task asks for: the algorithm's own steps, scores, the assessment.
 
-        Raises:
-            Refusal: the site has forgotten what it told in earlier rounds, or is asked for its own clusters again.
+        Args:
+            task: what is asked.
+            table: what the reply is computed from.
+            aborted: asked on the way.
+            own: the site's rows, which get labels; they differ from those of `table` at a site with a policy.
         """
-        if self.policy is None or self.private or task.step in (ASSESS, PLACE):
-            return None
-        if task.round and task.site not in self._companies:
-            raise Refusal("was started again in the middle of the job, and no longer knows what it told before")
-        company = self._companies.setdefault(task.site, Company(self.min_count, everything=self.tells_sums))
-        if task.step == CLUSTER and "centroids" not in task.arrays:
-            company.clusters()
-        return company
-
-    @property
-    def tells_sums(self) -> bool:
-        """Return whether sums over all rows leave the site before the rounds."""
-        return False
-
-    def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
-        """Do what a task asks for: the algorithm's own steps, scores, the assessment."""
         data = table.X
         if task.step == KEYS:
             return Answer(self._sums.key(task.site, data, private=self.private))
         self._check_task(task, data)
         if task.step in (ASSESS, PLACE):
-            labels = self.labels(task, data, stream(self.seed, 0, task.site), aborted)
+            labels = self.labels(task, own.X, stream(self.seed, 0, task.site), aborted, data)
             if task.step == PLACE:
-                return Answer({"rows": np.array(len(labels))}, labels)
+                return Answer({"rows": np.array(len(data))}, labels)
             sums = self.assess(task, data)
             if self.policy is not None and not self.private:
                 sums = without_small(sums, self.min_count)
@@ -194,10 +177,10 @@ class ClusteringExecutor(ExecutorShell):
             return Answer(sums | {name: np.sum(sums[name]) for name in TOTALS}, labels)
         if task.step == SCORE:
             fields = self.schema(SCORE).fields
-            told = score_sums(task.arrays, data, fields, self.min_count, aborted, current())
+            sums = score_sums(task.arrays, data, fields, self.min_count, aborted, limited=self.policy is None)
             if self.policy is None:
-                return Answer(told)
-            return Answer(scaled(task.arrays, told, self.policy.round_counts, self.min_count))
+                return Answer(sums)
+            return Answer(scaled(task.arrays, sums, self.policy.round_counts, self.min_count))
         return Answer(self.local(task, data, stream(self.seed, task.round, task.site), aborted))
 
     def assess(self, task: Task, data: FloatArray) -> Message:

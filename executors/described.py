@@ -11,7 +11,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from flareclust.core.company import current
 from flareclust.core.local import Sendable, without_remainder
 from flareclust.core.masked import nearest
 from flareclust.core.masked_assessment import masked_sums
@@ -59,11 +58,13 @@ class DescribedExecutor(ClusteringExecutor):
         """Return what leaves the site in a step, `describe` among them."""
         return DESCRIPTION if step == DESCRIBE else super().schema(step)
 
-    def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
+    def labels(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
+    ) -> IntArray:
         """Return the final cluster (n,) of each row, by the scaled distance to what is known of the centroids; -1 for none."""
         return nearest(data, task.arrays["centroids"], self.phi)
 
-    def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
+    def compute(self, task: Task, table: Table, aborted: AbortCheck, own: Table) -> Answer:
         """Answer `describe`; else show the algorithm its view of the rows and of what the server sent."""
         if task.step == DESCRIBE:
             told = describe(table, sums=self.tells_sums and not task.secure, min_count=self.min_count)
@@ -74,12 +75,14 @@ class DescribedExecutor(ClusteringExecutor):
             told = moments(table, task.arrays["columns"], self.min_count)
             return Answer(rounded_spread(told, self.policy, self.min_count))
         if "columns" not in task.arrays:  # a federation that was not described: all sites have the same columns
-            return super().compute(task, table, aborted)
+            return super().compute(task, table, aborted, own)
         X, has = self.shown(table, task.arrays)
         arrays = {name: value for name, value in task.arrays.items() if name not in ("columns", "mean", "deviation")}
         if "centroids" in arrays:
             arrays["centroids"] = np.ascontiguousarray(arrays["centroids"][:, has])
-        return super().compute(replace(task, arrays=arrays), Table(X), aborted)
+        shown = Table(X)
+        own = shown if own is table else Table(self.shown(own, task.arrays)[0])
+        return super().compute(replace(task, arrays=arrays), shown, aborted, own)
 
     def shown(self, table: Table, arrays: Message) -> tuple[FloatArray, IntArray]:
         """Return the rows as the algorithm sees them (n, d), and the places of their columns among the federation's (d,).
@@ -103,11 +106,9 @@ class DescribedExecutor(ClusteringExecutor):
         Raises:
             Refusal: there are none, unless that may be.
         """
-        if not self.tells_sums:
+        if not self.tells_sums or self.policy is not None:  # a policy's rows are groups already
             return found
         kept = without_remainder(data, found, self.min_count)
-        if company := current():
-            company.told(kept.labels)
         if not len(kept.counts) and not may_be_empty:
             raise Refusal(
                 "has told the sums of its columns, and what its clusters tell beside would give away the rows that are "

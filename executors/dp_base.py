@@ -55,12 +55,14 @@ class PrivateExecutor(ClusteringExecutor):
         self.epsilon = check_epsilon("epsilon", epsilon)
         self.delta = check_delta("delta", delta)
 
-    def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
+    def compute(self, task: Task, table: Table, aborted: AbortCheck, own: Table) -> Answer:
         """Do what a task asks for; of rows that were placed the number stays here, too."""
-        found = super().compute(task, table, aborted)
+        found = super().compute(task, table, aborted, own)
         return Answer({"rows": np.array(0)}, found.labels) if task.step == PLACE else found
 
-    def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
+    def labels(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
+    ) -> IntArray:
         """Return the nearest centroid of each row (n,); values whose squares overflow count as the largest that do not."""
         found = np.empty(len(data), np.int64)
         for part in pieces(*data.shape):

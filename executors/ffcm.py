@@ -24,7 +24,7 @@ from types import MappingProxyType
 import numpy as np
 
 from flareclust.core import fuzzy
-from flareclust.core.disclosure import describable, note_small, nothing_to_send
+from flareclust.core.disclosure import describable, nothing_to_send
 from flareclust.core.fuzzy import FuzzyClustering, check_fuzzifier, fuzzy_cmeans
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.rounds import check_start, check_tol
@@ -133,6 +133,5 @@ def describable_centroids(data: FloatArray, found: FuzzyClustering, fuzzifier: f
         heaviest = weights.argmax()
         others = weights[(data != data[heaviest]).any(axis=1)].sum()
         enough = min(others, weights.sum() / min_count) >= _ALMOST * weights[heaviest]
-        note_small(np.array([min_count if enough else 1]), min_count)
         mask[c] = enough and describable(data, everything, found.centroids[c : c + 1], min_count)[0]
     return mask

@@ -82,7 +82,9 @@ class KFedExecutor(ClusteringExecutor):
         keep = may_leave(data, found.labels, found.centroids, self.min_count)
         return {"centroids": found.centroids[keep], "counts": found.counts[keep]}
 
-    def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
+    def labels(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
+    ) -> IntArray:
         """Return the induced clustering of the rows (n,), or that of the nearest centroids.
 
         The local clustering is repeated with the generator of round 0. The server sends with the result where each
@@ -90,10 +92,10 @@ class KFedExecutor(ClusteringExecutor):
         with the server's `anchors` (k, d), the points that the others' centers were assigned to.
         """
         if self.labels_by == "nearest":
-            return super().labels(task, data, rng, aborted)
-        found = self._local_clusters(task.site, data, rng, aborted)
+            return super().labels(task, data, rng, aborted, seen)
+        found = self._local_clusters(task.site, seen, rng, aborted)
         tau, _ = assign(found.centroids, task.arrays.get("anchors", task.arrays["centroids"]))
-        sent = describable(data, found.labels, found.centroids, self.min_count)
+        sent = describable(seen, found.labels, found.centroids, self.min_count)
         own = task.arrays["tau"][task.arrays["tau_site"] == site_number(task.site)]
         if len(own) == sent.sum():  # a late device has none
             tau[sent] = own
@@ -101,7 +103,7 @@ class KFedExecutor(ClusteringExecutor):
             log.warning(
                 "%d centers were merged where %d were sent; labels go by the nearest mean", len(own), sent.sum()
             )
-        return induced_labels(found, tau)
+        return induced_labels(found.labels if seen is data else assign(data, found.centroids)[0], tau)
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Warn where `k_local` names a site that is not there: a late one, or a misspelt one."""
@@ -135,9 +137,9 @@ def _check_one(what: str, value: object, k: int) -> int:
     return number
 
 
-def induced_labels(found: Clustering, tau: IntArray) -> IntArray:
-    """Return the cluster of each row (n,) from that of its local center, tau (k(z),) (Definition 3.3)."""
-    return tau[found.labels]
+def induced_labels(local: IntArray, tau: IntArray) -> IntArray:
+    """Return the cluster of each row (n,) from its local center (n,) and that center's cluster, tau (k(z),) (Definition 3.3)."""
+    return tau[local]
 
 
 def site_number(site: str) -> int:

@@ -11,13 +11,11 @@ Readings and deviations:
    every round and site has a sample of its own.
 3. The example sends the k-means++ seeds, which are rows. Here they are the means of the seeds' cells (the rows nearest
    to each), unless `seeds="rows"`. A site with fewer than `min_count` rows per seed draws fewer; in the example it fails.
-   At a site with a policy the sample also follows from the site's rows, so that nobody else can repeat it.
 4. Groups of fewer than `min_count` different rows of the sample, of one row repeated, or whose mean is a row, are not
    sent. Where scikit-learn returns the centroid it was given, with a count of 0, nothing is sent. A site with no group
    to send sends an empty reply, and stays.
 """
 
-from hashlib import blake2b
 from types import MappingProxyType
 
 import numpy as np
@@ -59,22 +57,10 @@ class MiniBatchExecutor(ClusteringExecutor):
         if len(data) < self.min_count:
             raise Refusal(f"has fewer rows than min_count={self.min_count}")
         if task.step == SAMPLE:
-            if self.policy is not None:
-                rng = of_rows(data, rng)
             times = np.bincount(rng.integers(len(data), size=len(data)), minlength=len(data))
             return sample_means(data, times, task.arrays["centroids"], self.min_count)
         drawn = seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
         return {"centroids": drawn.centroids}
-
-
-def of_rows(data: FloatArray, rng: np.random.Generator) -> np.random.Generator:
-    """Return a generator that follows from `rng` and all values of the rows (n, d): the same in every engine.
-
-    The job's own generators can be repeated by whoever knows its seed. With the samples of as many rounds as there are
-    rows, every row could then be computed from the means.
-    """
-    secret = np.frombuffer(blake2b(data.tobytes(), digest_size=32).digest(), np.uint64)
-    return np.random.default_rng([*secret.tolist(), int(rng.integers(2**63))])
 
 
 def sample_means(data: FloatArray, times: IntArray, centroids: FloatArray, min_count: int) -> Message:

@@ -185,7 +185,9 @@ class ProxyExecutor(LocalClustersExecutor):
             fitted[r] = mean_alone(found.centroids[r])
         return fitted
 
-    def labels(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> IntArray:
+    def labels(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
+    ) -> IntArray:
         """Return where the local cluster of each row (n,) went, or the nearest final centroid.
 
         The server sends with the result the set that each cluster went to, `group` (c,), and whose it is, `group_site`
@@ -195,7 +197,7 @@ class ProxyExecutor(LocalClustersExecutor):
         own = task.arrays["group"][task.arrays["group_site"] == site_number(task.site)]
         if not len(own):  # a late site
             return labels
-        found = self.local_clustering(task.site, data, rng, aborted)
+        found = self.local_clustering(task.site, seen, rng, aborted)
         if len(own) != len(found.counts):
             log.warning(
                 "%d clusters were merged where %d were sent; rows go by the nearest centroid",
@@ -203,7 +205,8 @@ class ProxyExecutor(LocalClustersExecutor):
                 len(found.counts),
             )
             return labels
-        return np.where(found.labels >= 0, own[found.labels], labels)
+        local = found.labels if seen is data else nearest(data, found.centroids, self.phi)
+        return np.where(local >= 0, own[local], labels)
 
 
 def fit_pdf(

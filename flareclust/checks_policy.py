@@ -2,23 +2,27 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from flareclust.checks_tools import Exchange, blobs, ensure, exchanges
+from flareclust.checks_tools import Exchange, PromiseBroken, blobs, ensure, exchanges
 from flareclust.core.lloyd import assign
+from flareclust.core.microaggregation import microaggregate
+from flareclust.errors import BadMessage, Refusal
 from flareclust.executors.task import ASSESS, ASSESSMENT
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.rounding import rounded
+from flareclust.privacy.site_terms import SiteTerms
 from flareclust.registry import Algorithm
-from flareclust.typing import Array, FloatArray
+from flareclust.tables import Table
+from flareclust.typing import Array, FloatArray, never
 
 _K, _FLOOR = 3, 10
 
 #: Policies that every algorithm is run under, by what they are about.
 _POLICIES: Mapping[str, Policy] = {
-    "drop": Policy(min_count=_FLOOR),
-    "refuse": Policy(min_count=_FLOOR, small="refuse"),
+    "floor": Policy(min_count=_FLOOR),
     "rounded": Policy(min_count=_FLOOR, round_counts=8),
     "few centroids": Policy(max_centroids=_K - 1),
     "few rounds": Policy(max_rounds=2),
@@ -42,10 +46,8 @@ def check_policies_hold(algorithm: Algorithm) -> None:
             ensure(
                 not own or len(sites[site]) >= policy.min_rows, algorithm, f"{about}: {site} has fewer rows, and sent"
             )
-            said = _SMALL in " ".join(refused.get(site, []))
-            ensure(
-                not said or policy.small == "refuse", algorithm, f"{about}: {site} refused where it was to leave out"
-            )
+    if not algorithm.executor_class().private:
+        _check_independent(algorithm, sites, asked)
     if "seeds" in algorithm.parameters():
         sent = exchanges(algorithm, sites, _K, policy=Policy(), seeds="rows")
         ensure(not sent, algorithm, "sent rows as seeds although the site has a policy")
@@ -54,17 +56,55 @@ def check_policies_hold(algorithm: Algorithm) -> None:
         ensure(not sent, algorithm, "sent numbers that are not differentially private to a policy that asks for such")
 
 
-_SMALL = "(its policy: small)"
 _DP = DifferentialPrivacy(bounds=(-100.0, 100.0), epsilon=1.0, delta=1e-6, budget=10.0)
 
 
 def _sites() -> dict[str, FloatArray]:
-    """Return sites with clusters of 60 rows, one of which has four rows only of the third cluster, and two rows far away."""
+    """Return sites with clusters of 60 rows, one with four rows of the third cluster and two far away, one with 14 rows."""
     rng = np.random.default_rng(8)
     rows, _ = blobs(_K, 3, 60, rng)
     full = {f"site-{i}": rows + 0.1 * rng.normal(size=rows.shape) for i in (1, 2, 3)}
     far = 1e3 + rng.normal(size=(2, 3))
-    return full | {"site-4": np.concatenate([rows[:120] + 0.1 * rng.normal(size=(120, 3)), rows[120:124], far])}
+    full["site-4"] = np.concatenate([rows[:120] + 0.1 * rng.normal(size=(120, 3)), rows[120:124], far])
+    return full | {"site-5": rng.normal(scale=8.0, size=(14, 3))}  # one group, in cells of fewer rows than it has
+
+
+def _check_independent(algorithm: Algorithm, sites: Mapping[str, FloatArray], asked: Mapping[str, int]) -> None:
+    """Ensure that replies follow from the microaggregated rows alone: with other rows in their place they are the same.
+
+    Each question is asked twice, of two executors, so that nothing that one of them remembers counts either.
+    """
+    policy = Policy(min_count=_FLOOR)
+    for one in exchanges(algorithm, sites, _K, policy=policy, assess=True, **dict[str, Any](asked)):
+        rows = sites[one.task.site]
+        other = np.random.default_rng(3).normal(50.0, 20.0, rows.shape)
+        for own in (rows, other):
+            executor, _ = algorithm.build(_K, 0, asked)
+            terms = _SameGroups(policy, "check")
+            terms.rows = rows
+            for time in ("first", "second"):
+                try:
+                    again = executor.answer(one.task, own, never, terms).arrays
+                except (Refusal, BadMessage) as reason:
+                    raise PromiseBroken(
+                        f"{algorithm.name}: step {one.task.step}: refused the {time} time: {reason}"
+                    ) from reason
+                for name, value in one.arrays.items():
+                    ensure(
+                        np.array_equal(again[name], value, equal_nan=True),
+                        algorithm,
+                        f"step {one.task.step}: {name} changes with the rows, although the microaggregated rows are the "
+                        f"same ({time} time); compute replies from `data`, and keep nothing in the executor",
+                    )
+
+
+class _SameGroups(SiteTerms):
+    """Terms under which a site's jobs see the same microaggregated rows, whatever its rows are."""
+
+    rows: FloatArray
+
+    def microaggregated(self, table: Table) -> Table:
+        return replace(table, X=super().microaggregated(Table(self.rows)).X)
 
 
 def _ensure_within(algorithm: Algorithm, one: Exchange, rows: FloatArray, policy: Policy, about: str) -> None:
@@ -90,10 +130,10 @@ def _ensure_within(algorithm: Algorithm, one: Exchange, rows: FloatArray, policy
 def _ensure_large_cells(algorithm: Algorithm, one: Exchange, rows: FloatArray, policy: Policy, what: str) -> None:
     """Ensure that the assessment is of cells at or above the floor: numbers, distances and sums over all of them."""
     centroids = one.task.arrays["centroids"]
+    rows = np.concatenate(list(microaggregate(rows, policy.min_count)))
     labels, squared = assign(rows, centroids)
     cells = np.bincount(labels, minlength=len(centroids))
     small = (cells > 0) & (cells < policy.min_count)
-    ensure(not small.any() or policy.small == "drop", algorithm, f"{what} sums although a cell is small")
     kept = np.where(small, 0, cells)
     told = rounded(kept, policy.round_counts, policy.min_count)
     by = told / np.maximum(kept, 1)

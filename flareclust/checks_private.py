@@ -144,7 +144,8 @@ def _answer(executor: ClusteringExecutor, task: Task, rows: FloatArray, script: 
     terms = _watched(rows.shape[1], script)
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):
-            executor.compute(replace(task, terms=terms), Table(rows), never)
+            table = Table(rows)
+            executor.compute(replace(task, terms=terms), table, never, table)
     except (Refusal, BadMessage) as refused:
         return terms, str(refused)
     except ArithmeticError as error:
@@ -199,8 +200,9 @@ def _ensure_paid(algorithm: Algorithm, mine: list[Exchange], rows: FloatArray, k
 
 
 def _ensure_refused_without_terms(algorithm: Algorithm, one: Exchange, rows: FloatArray, k: int) -> None:
+    table = Table(rows)
     try:
-        build(algorithm, k).compute(replace(one.task, terms=None), Table(rows), never)
+        build(algorithm, k).compute(replace(one.task, terms=None), table, never, table)
     except Refusal:
         return
     raise PromiseBroken(f"{algorithm.name}: answered the step {one.task.step} to a site without terms")

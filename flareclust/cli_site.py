@@ -83,9 +83,6 @@ def site_policy(
     file: Annotated[Path | None, typer.Argument(help="YAML or JSON with the policy's settings.")] = None,
     min_rows: Annotated[int | None, typer.Option(help="With fewer rows the site takes no part.")] = None,
     min_count: Annotated[int | None, typer.Option(help="Clusters of fewer rows never leave the site.")] = None,
-    small: Annotated[
-        str | None, typer.Option(help="Smaller clusters: drop (leave out) or refuse (take no part).")
-    ] = None,
     round_counts: Annotated[int | None, typer.Option(help="Numbers of rows leave as multiples of this.")] = None,
     max_centroids: Annotated[int | None, typer.Option(help="Most centroids in one message.")] = None,
     max_rounds: Annotated[int | None, typer.Option(help="Most exchanges of one job.")] = None,
@@ -113,7 +110,6 @@ def site_policy(
     given: dict[str, object] = {
         "min_rows": min_rows,
         "min_count": min_count,
-        "small": small,
         "round_counts": round_counts,
         "max_centroids": max_centroids,
         "max_rounds": max_rounds,

@@ -42,10 +42,9 @@ def policies(local: Path) -> dict[str, str]:
 def told(policy: Policy) -> dict[str, str]:
     """Return what a policy holds jobs to, a line for each subject."""
     dp, counts = policy.dp, policy.round_counts
-    small = "are left out" if policy.small == "drop" else "end the site's part in the job"
     return {
         "rows": f"takes part with {policy.least_rows(private=dp is not None)} or more",
-        "small clusters": f"of fewer than {policy.min_count} rows {small}",
+        "small clusters": f"of fewer than {policy.min_count} rows are left out",
         "numbers of rows": "exact" if counts == 1 else f"multiples of {counts}",
         "one message": f"at most {policy.max_centroids} centroids",
         "one job": f"at most {policy.max_rounds} exchanges",

@@ -58,6 +58,7 @@ class Table:
         hidden: names that do not leave the site.
         ids: of the rows, where they have any; for the site's own labels file.
         stamp: of the file that is mapped, where it is the site's own.
+        scratch: folder for further files of rows, None for the system's temporary folder.
     """
 
     X: FloatArray
@@ -66,6 +67,7 @@ class Table:
     hidden: frozenset[str] = frozenset()
     ids: Ids | None = field(default=None, repr=False)
     stamp: Stamp | None = field(default=None, repr=False)
+    scratch: Path | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -149,9 +151,9 @@ def read_files(
                     positions = first.places_in(source.names, positions, file.place)
                 mapped = source.mapped if len(files) == 1 and positions is None else None
                 if mapped is not None and memory is not None and mapped.nbytes > memory:
-                    return Table(_checked_map(mapped, file.place), stamp=source.stamp)
+                    return Table(_checked_map(mapped, file.place), stamp=source.stamp, scratch=scratch)
                 _read_into(store, ids, source, positions, first, file.place)
-        return Table(store.rows(), None if first is None else first.chosen, ids=ids)
+        return Table(store.rows(), None if first is None else first.chosen, ids=ids, scratch=scratch)
     finally:
         store.close()
 

@@ -17,9 +17,10 @@ from flareclust.errors import JobFailed
 from flareclust.executors import base, feca
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
-from flareclust.executors.task import CLUSTER, DESCRIBE, Task
+from flareclust.executors.task import ASSESS, CLUSTER, DESCRIBE, Task
 from flareclust.privacy.enforce import Gate, Question
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.site_terms import SiteTerms
 from flareclust.registry import Algorithm, algorithms, get
 from flareclust.seeding import stream
 from flareclust.typing import never
@@ -156,6 +157,23 @@ def ignores_the_floor(self, policy):
     return held
 
 
+def computes_from_the_rows(self, task, table, aborted, own, answers=ClusteringExecutor.compute):
+    return answers(self, task, own, aborted, own)
+
+
+def adds_a_statistic(self, task, table, aborted, own, answers=ClusteringExecutor.compute):
+    """Sends a number of the rows themselves, of which no other check knows what it should be."""
+    found = answers(self, task, table, aborted, own)
+    if task.step == ASSESS:
+        found.arrays["silhouette"] = np.array(1e-3 * np.abs(own.X).max())
+    return found
+
+
+def remembers(self, task, data, asked=[], sums=ClusteringExecutor.assess):  # noqa: B006 - which is the fault
+    asked.append(task)
+    return {name: value * (1 + (len(asked) > 20)) for name, value in sums(self, task, data).items()}
+
+
 def does_not_check(self, question, arrays, made_under):
     return dict(arrays)
 
@@ -167,8 +185,11 @@ def does_not_count(self, step, round_, arrays):
 @pytest.mark.parametrize(
     ("name", "words", "faults"),
     [
-        ("feca", "a centroid at", {"under": ignores_the_floor}),
-        ("kfed", "counts below 10|a centroid at", {"under": ignores_the_floor, "release": does_not_check}),
+        ("feca", "a centroid at", {"under": ignores_the_floor, "microaggregated": lambda self, table: table}),
+        ("kfed", "counts below 10", {"under": ignores_the_floor, "release": does_not_check}),
+        ("mavg", "changes with the rows", {"compute": adds_a_statistic}),
+        ("lloyd", "scatter of rows|changes with the rows", {"compute": computes_from_the_rows}),
+        ("lloyd", "time", {"assess": remembers}),
         (
             "kfed",
             "counts that are not rounded",
@@ -181,7 +202,7 @@ def does_not_count(self, step, round_, arrays):
 )
 def test_the_check_of_policies_notices_when_one_does_not_hold(monkeypatch, name, words, faults):
     for attribute, fault in faults.items():
-        where = {"under": ClusteringExecutor, "release": Gate, "admit": Gate}.get(attribute, base)
+        where = next((owner for owner in (Gate, SiteTerms, ClusteringExecutor) if hasattr(owner, attribute)), base)
         monkeypatch.setattr(where, attribute, fault)
     with pytest.raises(PromiseBroken, match=words):
         check_policies_hold(get(name))

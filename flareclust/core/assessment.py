@@ -7,7 +7,6 @@ over the sites, and `label_free_metrics` of the totals equals what pooling all r
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flareclust.core.disclosure import note_small
 from flareclust.core.kernels import as_centroids, as_matrix, two_nearest
 from flareclust.core.lloyd import sums_by_label
 from flareclust.errors import BadMessage
@@ -54,28 +53,8 @@ def assessment_sums(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, Messa
     }
 
 
-def sums_of_groups(X: FloatArray, centroids: FloatArray, labels: IntArray) -> Message:
-    """Return the sums of `assessment_sums` where rows (n, d) are in groups labels (n,) that need not be the nearest."""
-    nearest, squared, second = (np.empty(len(X), kind) for kind in (np.int64, np.float64, np.float64))
-    two_nearest(X, centroids, nearest, squared, second)
-    elsewhere = labels != nearest
-    own = np.where(elsewhere, ((X - centroids[labels]) ** 2).sum(axis=1), squared)
-    a, b = np.sqrt(own), np.sqrt(np.where(elsewhere, squared, second))
-    silhouette = np.zeros(len(X))
-    if len(centroids) > 1:
-        np.divide(b - a, np.maximum(a, b), out=silhouette, where=np.maximum(a, b) > 0)
-    k = len(centroids)
-    return {
-        "counts": np.bincount(labels, minlength=k),
-        "sse": sums_by_label(labels, own, k),
-        "silhouette": sums_by_label(labels, silhouette, k),
-        "scatter": sums_by_label(labels, a, k),
-    }
-
-
 def without_small(sums: Message, min_count: int) -> Message:
     """Return a site's sums by cluster (k,) without the rows of clusters that have fewer than `min_count` at the site."""
-    note_small(sums["counts"], min_count)
     told = sums["counts"] >= min_count
     return {name: np.where(told, value, 0).astype(value.dtype) for name, value in sums.items()}
 

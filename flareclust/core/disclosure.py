@@ -1,9 +1,5 @@
 """Which clusters a site may describe to others without describing single rows."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-
 import numpy as np
 
 from flareclust.core.pieces import pieces
@@ -12,30 +8,6 @@ from flareclust.typing import BoolArray, FloatArray, IntArray
 
 #: Fewer rows than this tell each other's values by their mean and variance.
 LEAST_ROWS = 3
-
-#: Where the answer that is being computed notes that it leaves out small clusters; None where nobody wants to know.
-_NOTES: ContextVar[list[str] | None] = ContextVar("flareclust small clusters", default=None)
-
-
-@contextmanager
-def noting_small() -> Iterator[list[str]]:
-    """Give a list that has entries in the end if clusters were left out inside for having too few rows."""
-    notes: list[str] = []
-    token = _NOTES.set(notes)
-    try:
-        yield notes
-    finally:
-        _NOTES.reset(token)
-
-
-def note_small(counts: IntArray, min_count: int) -> None:
-    """Note that clusters of these numbers of rows are left out where they have some, but fewer than `min_count`.
-
-    Whatever decides which clusters leave calls it, so that a site whose policy is to refuse then can.
-    """
-    notes = _NOTES.get()
-    if notes is not None and ((counts > 0) & (counts < min_count)).any():
-        notes.append("small")
 
 
 def describable(data: FloatArray, labels: IntArray, centroids: FloatArray, min_count: int) -> BoolArray:
@@ -54,7 +26,6 @@ def describable(data: FloatArray, labels: IntArray, centroids: FloatArray, min_c
     k = len(centroids)
     used = labels >= 0
     counts = np.bincount(labels[used], minlength=k)
-    note_small(counts, min_count)
     first = np.zeros(k, dtype=np.int64)
     present, where = np.unique(labels[used], return_index=True)
     first[present] = np.flatnonzero(used)[where]

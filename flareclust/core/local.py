@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from flareclust.core.company import current
-from flareclust.core.disclosure import LEAST_ROWS, describable, may_leave, note_small
+from flareclust.core.disclosure import LEAST_ROWS, describable, may_leave
 from flareclust.core.lloyd import Clustering, assign, kmeans, settle
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.errors import Refusal
@@ -87,7 +86,6 @@ def seed_cells(
     if seeds == "means":
         settled = settle(data, cells)
         return _sendable(settled, np.arange(len(drawn)), _may_leave(data, settled, min_count))
-    note_small(cells.counts, min_count)
     kept = np.flatnonzero(cells.counts >= min_count)  # never none: the largest cell has n / k rows or more
     return Sendable(drawn[kept], cells.counts[kept], _relabel(labels, kept, len(drawn)), kept)
 
@@ -110,12 +108,8 @@ def lloyd_update(data: FloatArray, centroids: FloatArray, min_count: int) -> Sen
 def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -> tuple[Clustering, IntArray]:
     """Return the groups of the rows (n, d) with their means, and which of the centroids (k, d) they are of (c,).
 
-    Groups are those of `labels` (n,), in 0..k-1, unless the site holds them to the company of earlier rounds; then rows
-    may be in none, -1.
+    Groups are those of `labels` (n,), in 0..k-1, or -1 for rows that are in none.
     """
-    if company := current():
-        note_small(np.bincount(labels), company.least)
-        labels = company.groups(data, labels, centroids)
     used = labels >= 0
     source, own = np.unique(labels[used], return_inverse=True)
     found = Clustering(centroids[source], own.astype(np.int64), np.bincount(own, minlength=len(source)), 0.0, 0)
@@ -158,8 +152,6 @@ def _may_be_told(rows: FloatArray, min_count: int) -> bool:
 def _sendable(found: Clustering, source: IntArray, mask: BoolArray) -> Sendable:
     keep = np.flatnonzero(mask)
     labels = _relabel(found.labels, keep, len(found.counts))
-    if company := current():
-        company.told(labels)
     return Sendable(found.centroids[keep], found.counts[keep], labels, source[keep])
 
 

@@ -3,24 +3,19 @@
 The candidates travel as one array (t, d) with the number of the solution that each centroid belongs to (t,), so that
 solutions may have different numbers of centroids.
 
-What one site tells grows with the number of candidates, and a row that is alone near a centroid in several of them could
-be located by its distances. So cells with fewer than `min_count` rows are left out of the sums per centroid, and a site
-with so few rows that they could be solved for from what it sends sits out: it answers as a site without rows would.
-
-Who asks chooses the candidates. Of two whose cells differ by one row the sums differ by what that row adds. So at a site
-with a policy the cells are made of rows that keep company (`flareclust.core.company`), and sums are over the rows that
-something was told about before: of the others, the numbers of all rows would tell.
+A row that is alone near a centroid in several candidates could be located by its distances, so cells with fewer than
+`min_count` rows are left out of the sums per centroid. At a site without a policy a further rule applies: where it has so
+few rows that an honest server could solve for them from what it sends, it answers as a site without rows would. Neither
+stops a server that chooses the candidates. A site with a policy computes the sums from microaggregated rows
+(`flareclust.core.microaggregation`), so that no choice of candidates tells more about few rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from flareclust.core.assessment import assessment_sums, label_free_metrics, sums_of_groups
+from flareclust.core.assessment import assessment_sums, label_free_metrics
 from flareclust.core.blas import one_thread
-from flareclust.core.company import Company
-from flareclust.core.disclosure import note_small
-from flareclust.core.lloyd import assign
 from flareclust.errors import Aborted, BadMessage
 from flareclust.message import Field, Schema, counts
 from flareclust.privacy.rounding import factor, rounded
@@ -70,11 +65,12 @@ def score_sums(
     names: Iterable[str],
     min_count: int,
     aborted: AbortCheck = never,
-    company: Company | None = None,
+    *,
+    limited: bool = True,
 ) -> Message:
     """Return the sums called `names` over one site's rows (n, d), see `ALL_SCORES`.
 
-    All of them are 0, as if the site had no rows, where it has fewer values than `values_needed`.
+    All of them are 0, as if the site had no rows, where it has fewer values than `values_needed`, if that is a limit.
 
     Args:
         task: what `stack` returns.
@@ -82,7 +78,7 @@ def score_sums(
         names: of the sums.
         min_count: smallest number of rows of a cell that is told of.
         aborted: asked before each candidate.
-        company: in which rows change their cells, if in any.
+        limited: whether a site needs `values_needed` values.
 
     Raises:
         BadMessage: the task is not what `stack` returns.
@@ -91,26 +87,20 @@ def score_sums(
     _check(task)
     wanted = list(names)
     solutions = unstack(task)
-    rows, known = X, np.ones(len(X), dtype=bool) if company is None else company.known(len(X))
-    X = X[known]
-    if X.size < values_needed(task, wanted, X.shape[1]) or len(X) < min_count:
-        X, company = X[:0], None
+    if (limited and X.size < values_needed(task, wanted, X.shape[1])) or len(X) < min_count:
+        X = X[:0]
     found: dict[str, list[np.ndarray]] = {name: [] for name in ("sse", "silhouette", "spread", "counts", "scatter")}
     for c, centroids in enumerate(solutions):
         if aborted():
             raise Aborted(f"stopped after {c} of {len(solutions)} candidates")
         labels, sums = assessment_sums(X, centroids)
-        note_small(sums["counts"], min_count)
-        if company is not None:
-            labels = company.groups(rows, assign(rows, centroids)[0], centroids, of_known=True)[known]
-            sums = sums_of_groups(X, centroids, labels)
-        told = sums["counts"] >= min_count
+        large = sums["counts"] >= min_count
         found["sse"].append(np.sum(sums["sse"], keepdims=True))
         found["silhouette"].append(np.sum(sums["silhouette"], keepdims=True))
         if "spread" in wanted:
             found["spread"].append(np.array([_spread(X - centroids[labels])]))
-        found["counts"].append(np.where(told, sums["counts"], 0))
-        found["scatter"].append(np.where(told, sums["scatter"], 0.0))
+        found["counts"].append(np.where(large, sums["counts"], 0))
+        found["scatter"].append(np.where(large, sums["scatter"], 0.0))
     arrays: Message = {name: np.concatenate(parts) for name, parts in found.items() if parts}
     arrays["rows"] = np.array(len(X))
     return {name: arrays[name] for name in wanted}

@@ -23,7 +23,6 @@ import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import pairwise_distances, silhouette_score
 
-from flareclust.core.company import current
 from flareclust.core.disclosure import may_leave
 from flareclust.core.lloyd import Clustering, assign, kmeans, settle
 from flareclust.core.local import Sendable
@@ -124,8 +123,6 @@ def sendable(found: Clustering, mask: BoolArray) -> Sendable:
     keep = np.flatnonzero(mask)
     new = np.full(len(mask) + 1, -1, dtype=np.int64)  # the last one for rows of no cluster, -1
     new[keep] = np.arange(len(keep))
-    if company := current():
-        company.told(new[found.labels])
     return Sendable(found.centroids[keep], found.counts[keep], new[found.labels], keep.astype(np.int64))
 
 

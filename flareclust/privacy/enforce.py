@@ -31,9 +31,6 @@ _KINDS = "fibU"
 #: The steps after which a job has nothing more to ask.
 _LAST = (ASSESS, PLACE)
 
-#: So often solutions may be compared in a job: `portfolio` does so before and after it polishes one.
-_SCORES = 2
-
 #: The steps that executors of all algorithms answer.
 _OF_ALL = (ASSESS, PLACE, KEYS)
 
@@ -144,8 +141,6 @@ class Gate:
             raise _against(f"answers at most {self.policy.max_rounds} exchanges of one job", "max_rounds")
         if (step, round_) in before:
             raise _against(f"was asked for the step {step} of round {round_} before")
-        if step == SCORE and sum(done == SCORE for done, _ in before) >= _SCORES:
-            raise _against(f"compares solutions {_SCORES} times in a job at the most")
         if before and (round_ < before[-1][1] or before[-1][0] in _LAST):
             raise _against(f"was asked for the step {step} of round {round_} too late")
 

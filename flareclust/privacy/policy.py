@@ -8,16 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import yaml
 
 from flareclust.errors import UserError
-from flareclust.validation import check_bool, check_choice, check_int, did_you_mean
-
-#: What a site does about a cluster below its floor: leaves it out, or takes no part.
-Small = Literal["drop", "refuse"]
+from flareclust.validation import check_bool, check_int, did_you_mean
 
 #: Lower and upper bound of all columns, of each in their order, or of each by its name.
 Bounds = tuple[float, float] | tuple[tuple[float, float], ...] | Mapping[str, tuple[float, float]]
@@ -59,7 +56,6 @@ class Policy:
     Attributes:
         min_rows: with fewer rows the site takes no part.
         min_count: clusters, groups and cells of fewer rows never leave, even where a job's own min_count is lower.
-        small: what happens where there are such: "drop" leaves them out, "refuse" ends the site's part.
         round_counts: numbers of rows leave as multiples of this.
         max_centroids: most centroids in one message, either way.
         max_rounds: most exchanges of one job with this site; by default what 100 rounds of `lloyd` need, and what is asked before and
@@ -71,7 +67,6 @@ class Policy:
 
     min_rows: int = 1
     min_count: int = 10
-    small: Small = "drop"
     round_counts: int = 1
     max_centroids: int = 1000
     max_rounds: int = 120
@@ -83,7 +78,6 @@ class Policy:
         """Check the values."""
         for name in ("min_rows", "min_count", "round_counts", "max_centroids", "max_rounds"):
             check_int(name, getattr(self, name), least=1)
-        check_choice("small", self.small, ("drop", "refuse"))
         check_bool("secure_sums", self.secure_sums)
         if self.arrays is not None:
             names = list(self.arrays) if isinstance(self.arrays, list | tuple) else []
@@ -109,6 +103,8 @@ class Policy:
         if not isinstance(said, Mapping):
             raise UserError(f"a policy is a mapping of settings, got {type(said).__name__}")
         known = [DP if field.name == "dp" else field.name for field in fields(cls)]
+        if said.get(_GONE) == "drop":  # in files of earlier releases, which wrote all settings
+            said = {key: value for key, value in said.items() if key != _GONE}
         for key in said:
             if key not in known:
                 raise UserError(f"a policy has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")
@@ -125,6 +121,9 @@ class Policy:
 
 
 _NUMBERS = ("epsilon", "delta", "budget")
+
+#: A setting of 0.1. With "refuse" a server could find values by the refusals, so only what it has by default is read.
+_GONE = "small"
 
 
 def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:

@@ -1,10 +1,15 @@
-"""What a site holds a job to: its policy and, where it has one, its account of privacy."""
+"""What a site holds a job to: its policy, the rows that jobs see, and its account of privacy where it has one."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from flareclust.core.microaggregation import CHUNK, microaggregate
+from flareclust.core.pieces import is_mapped
+from flareclust.errors import Refusal
 from flareclust.privacy.policy import Policy
+from flareclust.rows_on_disk import RowStore
+from flareclust.tables import Table
 
 if TYPE_CHECKING:
     from flareclust.privacy.ledger import Ledger
@@ -16,7 +21,7 @@ MADE_UNDER = "flareclust_made_under"
 QUESTION = "flareclust_question"
 
 
-@dataclass(frozen=True)
+@dataclass
 class SiteTerms:
     """A site's conditions for one job.
 
@@ -29,6 +34,29 @@ class SiteTerms:
     policy: Policy
     job: str
     ledger: "Ledger | None" = None
+    _aggregated: tuple[Table, Table] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def microaggregated(self, table: Table) -> Table:
+        """Return the table that algorithms without differential privacy see in the place of the site's rows.
+
+        Groups have at least the policy's `min_count` rows, whatever the job's is, so that all jobs see the same groups.
+        Made once for each table; on disk where the rows are.
+
+        Raises:
+            Refusal: no group of rows can be made.
+        """
+        if self._aggregated is None or self._aggregated[0].X is not table.X:
+            store = RowStore(CHUNK if is_mapped(table.X) else None, table.scratch)
+            for rows in microaggregate(table.X, self.policy.min_count):
+                store.add(rows)
+            X = store.rows()
+            if not len(X):
+                raise Refusal(
+                    f"has no group of at least {self.policy.min_count} rows that are alike and yet differ, so nothing it may "
+                    "send (its policy: min_count)"
+                )
+            self._aggregated = table, replace(table, X=X, ids=None, stamp=None)
+        return self._aggregated[1]
 
     def statement(self, *, private: bool) -> str:
         """Return what an executor states beside its reply, for the site's own filter: the policy that it kept to.

@@ -1,0 +1,112 @@
+"""Microaggregation: a table in which no number is about fewer rows than a floor.
+
+The rows are divided into groups of similar rows, each of at least `floor` rows. In the place of a group's rows come as many
+synthetic ones with the same mean and, within the group, the same spread. Whatever is computed from such a table is
+computed from the size, the mean and the spread of each group (d + 2 numbers for at least floor * d values), however often
+and in whatever way it is asked.
+
+Source: Domingo-Ferrer, Mateo-Sanz (2002), Practical data-oriented microaggregation for statistical disclosure control;
+groups by repeated division with 2-means and then by exchanges, as in microaggregation with groups of variable size.
+
+1. Columns are scaled by the geometric mean of their standard deviation and a sixth of their range: units do not matter, and
+   columns that are nearly constant count less than by the standard deviation alone.
+2. The groups follow from the values only, not from the order of the rows and from no random number, so that every job at
+   a site works on the same groups. Tables larger than `CHUNK` are divided into chunks of consecutive rows first.
+3. Fewer than `floor` rows that lie far from all others belong to no group and are not in the result: a mean with them would
+   tell where they are. So do rows of which all near ones are the same one or two.
+4. Within a group the synthetic rows spread alike in all columns, in units of the column's own spread within groups.
+   The sum of squares within all groups of a chunk is kept for each column.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from flareclust.core.microaggregation_kernels import partition
+from flareclust.core.pieces import pieces
+from flareclust.typing import FloatArray, IntArray
+
+#: Bytes of rows that are divided into groups at once.
+CHUNK = 16 << 20
+
+#: The smallest group whose mean and spread do not give its rows away.
+SMALLEST_GROUP = 3
+
+#: Rows are far from others beyond so many times the others' root mean square distance from their mean.
+FAR = 10.0
+
+
+def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
+    """Yield synthetic rows (m, d), m <= n in all, in the place of the rows X (n, d), chunk by chunk.
+
+    Args:
+        X: finite rows.
+        floor: least rows of a group; at least `SMALLEST_GROUP` are taken.
+    """
+    n, d = X.shape
+    for part in pieces(n, d, CHUNK):
+        rows = np.array(X[part])
+        rows = rows[np.lexsort(rows.T[::-1])]
+        yield synthetic_rows(rows, groups_of(rows, floor))
+
+
+def groups_of(X: FloatArray, floor: int) -> IntArray:
+    """Return the group (n,) of each of the rows X (n, d), n >= 1: 0, 1, ..., or -1 for rows that belong to none."""
+    labels = np.empty(len(X), dtype=np.int64)
+    partition(_scaled(X), max(floor, SMALLEST_GROUP), FAR, labels)
+    return labels
+
+
+def synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
+    """Return rows (m, d), group by group, of which each group (n,) has as many as in X, the same mean and spread.
+
+    Args:
+        X: rows (n, d).
+        labels: the group of each, -1 for rows to leave out.
+    """
+    order = np.argsort(labels, kind="stable")
+    order = order[labels[order] >= 0]
+    labels, n, d = labels[order], len(order), X.shape[1]
+    if not n:
+        return np.empty((0, d))
+    sizes, middle = np.bincount(labels), _middle(X)
+    within = X[order] - middle
+    means = _by_group(within, labels, sizes)
+    within -= means[labels]
+    column = np.sqrt((within**2).mean(axis=0))  # the spread within groups, by column
+    scaled = np.divide(within, column, out=np.zeros_like(within), where=column > 0)
+    spread = _by_group((scaled**2).sum(axis=1, keepdims=True), labels, sizes) / max(1, int(np.count_nonzero(column)))
+    made: FloatArray = middle + means[labels] + _pattern(labels, sizes, d) * column * np.sqrt(spread)[labels]
+    return made
+
+
+def _pattern(labels: IntArray, sizes: IntArray, d: int) -> FloatArray:
+    """Return numbers (m, d) that have mean 0 and variance 1 in each group and column, and are the same everywhere."""
+    drawn = np.random.default_rng(0).normal(size=(len(labels), d))
+    drawn -= _by_group(drawn, labels, sizes)[labels]
+    drawn /= np.sqrt(_by_group(drawn**2, labels, sizes))[labels]
+    return drawn
+
+
+def _by_group(values: FloatArray, labels: IntArray, sizes: IntArray) -> FloatArray:
+    """Return the means (groups, d) of values (m, d)."""
+    sums = [np.bincount(labels, column, minlength=len(sizes)) for column in values.T]
+    means: FloatArray = np.column_stack(sums) / sizes[:, None]
+    return means
+
+
+def _middle(X: FloatArray) -> FloatArray:
+    """Return the middle of the range of each column (d,): of a constant column its value, exactly."""
+    low = X.min(axis=0)
+    middle: FloatArray = low + (X.max(axis=0) - low) / 2
+    return middle
+
+
+def _scaled(X: FloatArray) -> FloatArray:
+    """Return rows in which columns are comparable, whatever their units."""
+    centred = X - _middle(X)
+    reach = np.abs(centred).max(axis=0)
+    centred = np.divide(centred, reach, out=np.zeros_like(centred), where=reach > 0)  # now squares cannot overflow
+    scale = np.sqrt(centred.std(axis=0) / 3)  # of a range of 2
+    scaled: FloatArray = np.divide(centred, scale, out=np.zeros_like(centred), where=scale > 0)
+    return scaled

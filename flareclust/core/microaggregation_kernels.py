@@ -1,0 +1,359 @@
+"""Numba kernels of microaggregation: rows are cut into groups of similar rows, none smaller than a floor.
+
+Serial, and added in a fixed order, as those of core/kernels.py. A segment of rows is `order[lo:hi]`, row numbers of Z; the
+kernels permute it. Loops are written out, since array expressions allocate and take long to compile.
+"""
+
+import numpy as np
+from numba import njit
+
+from flareclust.typing import FloatArray, IntArray
+
+#: Segments of at most so many rows are cut to groups and then refined together: the work grows with its square.
+NODE = 512
+
+#: Most passes of a refinement, and most tries to improve the direction of a cut: few while segments are large.
+_PASSES, _TRIES, _TRIES_LARGE, _POWER_STEPS = 10, 8, 2, 4
+
+#: Fewer different rows than this tell each other's values by their mean and spread.
+_DIFFERENT = 3
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def partition(Z: FloatArray, floor: int, far: float, labels: IntArray) -> int:
+    """labels (n,) become the group of each row of Z (n, d), or -1 for rows that belong to none; return the number of groups.
+
+    A group has at least `floor` rows. Rows are in none where fewer than `floor` of them lie more than `far` times as far
+    from the others as these spread, or where all rows around are the same few.
+    """
+    n, groups = len(Z), 0
+    order = np.arange(n)
+    lows, highs = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
+    for i in range(n):
+        labels[i] = -1
+    highs[0], open_ = n, 1
+    while open_ > 0:
+        open_ -= 1
+        lo = lows[open_]
+        hi = _without_far(Z, order, lo, highs[open_], floor, far)
+        if hi - lo < floor:
+            continue
+        if hi - lo <= NODE:
+            groups = _finish(Z, order[lo:hi], floor, far, labels, groups)
+            continue
+        mid = _cut(Z, order, lo, hi, floor)
+        if mid > 0:
+            lows[open_], highs[open_] = mid, hi
+            lows[open_ + 1], highs[open_ + 1] = lo, mid
+            open_ += 2
+    return groups
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _finish(Z: FloatArray, order: IntArray, floor: int, far: float, labels: IntArray, groups: int) -> int:
+    """Cut a small segment into groups, refine them, and number those that can be released from `groups` on."""
+    m, found = len(order), 0
+    own = np.full(m, -1, np.int64)
+    lows, highs = np.zeros(m + 1, np.int64), np.zeros(m + 1, np.int64)
+    highs[0], open_ = m, 1
+    while open_ > 0:
+        open_ -= 1
+        lo = lows[open_]
+        hi = _without_far(Z, order, lo, highs[open_], floor, far)
+        if hi - lo < floor:
+            continue
+        mid = _cut(Z, order, lo, hi, floor) if hi - lo >= 2 * floor else 0
+        if mid > 0:
+            lows[open_], highs[open_] = mid, hi
+            lows[open_ + 1], highs[open_ + 1] = lo, mid
+            open_ += 2
+        else:
+            for i in range(lo, hi):
+                own[i] = found
+            found += 1
+    _refine(Z, order, own, found, floor)
+    _merge_uniform(Z, order, own, found)
+    for g in range(found):
+        members = _members(order, own, g)
+        size = _without_far(Z, members, 0, len(members), floor, far)
+        if size >= floor and _different(Z, members[:size]) >= _DIFFERENT:
+            for i in range(size):
+                labels[members[i]] = groups
+            groups += 1
+    return groups
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, far: float) -> int:
+    """Move rows that lie far from all others to the end of the segment; return where the others end."""
+    d = Z.shape[1]
+    centre, along, shift, total = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
+    while hi - lo >= max(floor, 2):
+        n = hi - lo
+        most = min(floor - 1, n // 2)
+        _mean(Z, order, lo, hi, centre)
+        farthest, reach = lo, 0.0
+        for i in range(lo, hi):
+            squared = _squared(Z[order[i]], centre)
+            if squared > reach:
+                farthest, reach = i, squared
+        if most < 1 or reach == 0:
+            return hi
+        for j in range(d):
+            along[j] = Z[order[farthest], j] - centre[j]
+            total[j] = 0.0
+        first = _first(Z, order, lo, hi, centre, along, most)
+        best, size = 0.0, 0
+        for i in range(most):
+            for j in range(d):
+                total[j] += Z[order[first[i]], j] - centre[j]
+            gain = _norm(total) * (1 / (i + 1) + 1 / (n - i - 1))
+            if gain > best:
+                best, size = gain, i + 1
+                shift[:] = total
+        rest, spread = n - size, 0.0
+        for j in range(d):
+            centre[j] -= shift[j] / rest
+        moved = np.zeros(n, np.bool_)
+        for i in range(size):
+            moved[first[i] - lo] = True
+        for i in range(n):
+            if not moved[i]:
+                spread += _squared(Z[order[lo + i]], centre)
+        if size == 0 or not _norm(shift) * (1 / size + 1 / rest) ** 2 > far * far * spread / rest:
+            return hi
+        segment, at = order[lo:hi].copy(), lo
+        for last in range(2):
+            for i in range(n):
+                if moved[i] == (last == 1):
+                    order[at] = segment[i]
+                    at += 1
+        hi -= size
+    return hi
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _first(
+    Z: FloatArray, order: IntArray, lo: int, hi: int, centre: FloatArray, along: FloatArray, most: int
+) -> IntArray:
+    """Return the places of the `most` rows of a segment that lie farthest along a direction, the farthest first."""
+    places, values, held = np.zeros(most, np.int64), np.empty(most), 0
+    for i in range(lo, hi):
+        value = _along(Z[order[i]], centre, along)
+        if held < most or value > values[held - 1]:
+            if held < most:
+                held += 1
+            r = held - 1
+            while r > 0 and values[r - 1] < value:
+                values[r], places[r] = values[r - 1], places[r - 1]
+                r -= 1
+            values[r], places[r] = value, i
+    return places
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
+    """Sort a segment along the line that divides it best into two parts of at least `floor` rows; return where, or 0.
+
+    "Best" is the smallest sum of squares within the parts. The line starts as the first principal axis and then connects
+    the two means, as in k-means with k = 2, as long as that is better.
+    """
+    n, d = hi - lo, Z.shape[1]
+    centre, total, shift = np.empty(d), np.empty(d), np.zeros(d)
+    _mean(Z, order, lo, hi, centre)
+    along = _principal_axis(Z, order, lo, hi, centre)
+    best, at, ranking = 0.0, 0, np.arange(n)
+    projected = np.empty(n)
+    for _ in range(_TRIES if n <= NODE else _TRIES_LARGE):
+        for i in range(n):
+            projected[i] = _along(Z[order[lo + i]], centre, along)
+        ranked = np.argsort(projected, kind="mergesort")
+        total[:] = 0.0
+        better, here = 0.0, 0
+        for i in range(1, n - floor + 1):
+            x = Z[order[lo + ranked[i - 1]]]
+            for j in range(d):
+                total[j] += x[j] - centre[j]
+            if i >= floor:
+                gain = _norm(total) * (1 / i + 1 / (n - i))
+                if gain > better:
+                    better, here = gain, i
+                    shift[:] = total
+        if not better > best * (1 + 1e-12):
+            break
+        best, at, ranking = better, here, ranked
+        for j in range(d):
+            along[j] = -shift[j]
+    if at == 0:
+        return 0
+    segment = order[lo:hi].copy()
+    for i in range(n):
+        order[lo + i] = segment[ranking[i]]
+    return lo + at
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: FloatArray) -> FloatArray:
+    """Return roughly the first principal axis of a segment, by a few steps of the power method."""
+    d = len(centre)
+    axis, moved = np.zeros(d), np.zeros(d)
+    for i in range(lo, hi):
+        x = Z[order[i]]
+        for j in range(d):
+            moved[j] += (x[j] - centre[j]) ** 2
+    widest = 0
+    for j in range(d):
+        if moved[j] > moved[widest]:
+            widest = j
+    axis[widest] = 1.0
+    for _ in range(_POWER_STEPS):
+        moved[:] = 0.0
+        for i in range(lo, hi):
+            x = Z[order[i]]
+            projected = _along(x, centre, axis)
+            for j in range(d):
+                moved[j] += (x[j] - centre[j]) * projected
+        size = np.sqrt(_norm(moved))
+        if size == 0:
+            break
+        for j in range(d):
+            axis[j] = moved[j] / size
+    return axis
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _refine(Z: FloatArray, order: IntArray, own: IntArray, groups: int, floor: int) -> None:
+    """Move rows to groups with a nearer mean, or swap them where a group would fall below the floor."""
+    m = len(order)
+    squared, means = np.empty((m, max(groups, 1))), np.empty((groups, Z.shape[1]))
+    nearest, gain, sizes = np.zeros(m, np.int64), np.zeros(m), np.zeros(groups, np.int64)
+    for _ in range(_PASSES):
+        _means(Z, order, own, means, sizes)
+        for i in range(m):
+            gain[i] = 0.0
+            if own[i] >= 0:
+                nearest[i] = 0
+                for g in range(groups):
+                    squared[i, g] = _squared(Z[order[i]], means[g])
+                    if squared[i, g] < squared[i, nearest[i]]:
+                        nearest[i] = g
+                gain[i] = squared[i, nearest[i]] - squared[i, own[i]]
+        moved = False
+        for i in np.argsort(gain, kind="mergesort"):
+            a, b = own[i], nearest[i]
+            if gain[i] >= 0:
+                break
+            if a == b or squared[i, b] >= squared[i, a]:
+                continue
+            if sizes[a] > floor:
+                own[i], moved = b, True
+                sizes[a] -= 1
+                sizes[b] += 1
+                continue
+            back, cost = -1, (squared[i, a] - squared[i, b]) * (1 - 1e-9)
+            for j in range(m):
+                if own[j] == b and squared[j, a] - squared[j, b] < cost:
+                    back, cost = j, squared[j, a] - squared[j, b]
+            if back >= 0:
+                own[i], own[back], moved = b, a, True
+        if not moved:
+            break
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) -> None:
+    """Join groups of too few different rows to the group with the nearest mean, until none is left or all are one."""
+    means, sizes = np.empty((groups, Z.shape[1])), np.zeros(groups, np.int64)
+    for g in range(groups):
+        while True:
+            members = _members(order, own, g)
+            if len(members) == 0 or _different(Z, members) >= _DIFFERENT:
+                break
+            _means(Z, order, own, means, sizes)
+            other, least = -1, np.inf
+            for h in range(groups):
+                if h != g and sizes[h] > 0:
+                    apart = _squared(means[h], means[g])
+                    if apart < least:
+                        other, least = h, apart
+            if other < 0:
+                break
+            for i in range(len(own)):
+                if own[i] == other:
+                    own[i] = g
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _different(Z: FloatArray, members: IntArray) -> int:
+    """Return how many of these rows differ from one another, `_DIFFERENT` for more."""
+    kinds, found = np.empty(_DIFFERENT, np.int64), 0
+    for i in members:
+        new = True
+        for r in range(found):
+            if _squared(Z[i], Z[kinds[r]]) == 0:
+                new = False
+        if new:
+            kinds[found] = i
+            found += 1
+            if found == _DIFFERENT:
+                break
+    return found
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _members(order: IntArray, own: IntArray, group: int) -> IntArray:
+    members, size = np.empty(len(order), np.int64), 0
+    for i in range(len(order)):
+        if own[i] == group:
+            members[size] = order[i]
+            size += 1
+    return members[:size]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _means(Z: FloatArray, order: IntArray, own: IntArray, means: FloatArray, sizes: IntArray) -> None:
+    means[:] = 0.0
+    sizes[:] = 0
+    for i in range(len(order)):
+        if own[i] >= 0:
+            sizes[own[i]] += 1
+            for j in range(Z.shape[1]):
+                means[own[i], j] += Z[order[i], j]
+    for g in range(len(sizes)):
+        for j in range(Z.shape[1]):
+            means[g, j] /= max(sizes[g], 1)
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _mean(Z: FloatArray, order: IntArray, lo: int, hi: int, mean: FloatArray) -> None:
+    mean[:] = 0.0
+    for i in range(lo, hi):
+        x = Z[order[i]]
+        for j in range(len(mean)):
+            mean[j] += x[j]
+    for j in range(len(mean)):
+        mean[j] /= hi - lo
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _along(x: FloatArray, centre: FloatArray, axis: FloatArray) -> float:
+    total = 0.0
+    for j in range(len(axis)):
+        total += (x[j] - centre[j]) * axis[j]
+    return total
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _squared(x: FloatArray, y: FloatArray) -> float:
+    total = 0.0
+    for j in range(len(x)):
+        total += (x[j] - y[j]) ** 2
+    return total
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _norm(x: FloatArray) -> float:
+    total = 0.0
+    for value in x:
+        total += value * value
+    return total
