@@ -59,6 +59,9 @@ class ClusteringExecutor(ExecutorShell):
     #: What the site sends in further sums, which never leave it otherwise.
     masked_only: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
 
+    #: The steps that jobs with secure sums do without, for totals take their place: such a job gets no answer to them.
+    plain_only: ClassVar[frozenset[str]] = frozenset()
+
     def __init__(self, k: int, seed: int = 0, min_count: int = 2) -> None:
         super().__init__()
         self.k = check_int("k", k, least=1)
@@ -153,8 +156,11 @@ class ClusteringExecutor(ExecutorShell):
         only = task.step in self.masked_only
         always = only or (self.policy is not None and self.policy.secure_sums)
         sums = only or task.step in self.summed
-        arrays, keys = self._sums.taken(task.site, task.step, task.arrays, sums=sums, always=always)
-        return replace(task, arrays=arrays, secure=self._sums.has_key(task.site)), keys
+        secure = self._sums.secure(task.site)
+        if secure and task.step in self.plain_only:
+            raise Refusal(f"takes part in a job with secure sums, which does without the step {task.step}")
+        arrays, keys = self._sums.taken(task.site, task.step, task.arrays, sums=sums, always=always, policy=self.policy)
+        return replace(task, arrays=arrays, secure=secure), keys
 
     def company(self, task: Task) -> Company | None:
         """Return what keeps a site's rows together over the rounds of this job; None where no policy asks for it.

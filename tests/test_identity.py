@@ -99,9 +99,9 @@ def test_nobody_takes_part_as_a_site_who_is_none(identities: dict[str, Identity]
 
 def test_a_signature_is_of_one_sites_name(identities: dict[str, Identity]) -> None:
     key = SiteMasks("south", identities["south"]).public
-    identities["north"].check("south", key)
-    with pytest.raises(BadMessage):
-        identities["north"].check("west", key)
+    identities["north"].check("south", "", key)
+    with pytest.raises(BadMessage, match="under the name 'west' that this site of the federation has not signed"):
+        identities["north"].check("west", "", key)
 
 
 def test_without_a_kit_keys_are_not_signed(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from flareclust.errors import BadMessage, JobFailed
 from flareclust.message import Schema
 from flareclust.privacy.fixed_point import WORDS
-from flareclust.privacy.masking import LEAST_SITES, KeyTable, key_of, total
+from flareclust.privacy.masking import KeyTable, key_of, total
+from flareclust.privacy.policy import LEAST_SITES
 from flareclust.privacy.totals import MOST_SITES, Layout, sizes_of
 from flareclust.typing import Message
 
