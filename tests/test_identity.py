@@ -7,7 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from nvflare.lighter.utils import load_private_key_file, serialize_pri_key, sign_folders, verify_folder_signature
+from nvflare.lighter.utils import Identity as Subject
+from nvflare.lighter.utils import (
+    generate_cert,
+    generate_keys,
+    load_private_key_file,
+    serialize_pri_key,
+    sign_folders,
+    verify_folder_signature,
+)
 
 from flareclust.errors import BadMessage, Refusal
 from flareclust.privacy import fixed_point
@@ -156,9 +164,20 @@ def test_certificates_outside_their_dates_count_as_none(kit: Kits, identities: d
     identities["north"].check("nearly", "", SiteMasks("nearly", own).public)
 
 
-def test_a_root_certificate_outside_its_dates_signs_nobody(identities: dict[str, Identity]) -> None:
-    with pytest.raises(Refusal, match=r"its kit's certificate \(client.crt\) ended"):
-        later(identities["south"], timedelta(days=400)).signed("south", "a job", bytes(32))
+def test_a_site_whose_root_certificate_has_ended_signs_nothing(identities: dict[str, Identity]) -> None:
+    private, public = generate_keys()
+    ended = datetime.now(timezone.utc) - timedelta(days=1)
+    root = generate_cert(
+        Subject("ours"),
+        Subject("ours"),
+        private,
+        public,
+        ca=True,
+        not_valid_before=ended - timedelta(days=9),
+        not_valid_after=ended,
+    )
+    with pytest.raises(Refusal, match=r"its kit's certificate \(rootCA.pem\) ended"):
+        replace(identities["south"], root=root).signed("south", "a job", bytes(32))
 
 
 @pytest.mark.parametrize(("name", "role"), [("the server", None), ("a site", None), ("a lead", "lead")])
