@@ -155,7 +155,7 @@ class ClusteringExecutor(ExecutorShell):
         """Return the task as algorithms see it, and the keys of the sites with whose sums its answer is added up."""
         only = task.step in self.masked_only
         always = only or (self.policy is not None and self.policy.secure_sums)
-        sums = only or task.step in self.summed
+        sums = only or task.step in {ASSESS, *self.summed}
         secure = self._sums.secure(task.site)
         if secure and task.step in self.plain_only:
             raise Refusal(f"takes part in a job with secure sums, which does without the step {task.step}")

@@ -256,3 +256,13 @@ def test_a_job_of_known_sites_is_of_all_of_them_unless_it_says_fewer() -> None:
         assert sums is not None
         assert (sums.min_sites, sums.sites) == (least, SITES[:5])
     assert JobOptions(k=3).among(SITES).sums() is None
+
+
+def test_the_assessment_is_masked_even_where_an_algorithm_does_not_say_that_it_adds_up() -> None:
+    class Forgetful(LloydExecutor):
+        summed = frozenset({UPDATE})
+
+    executor = Forgetful(k=2)
+    executor.hold_to(SecureSums(3))
+    with pytest.raises(Refusal, match="secure sums, and was asked for those of the step assess without"):
+        executor.answer(Task(ASSESS, 1, dict(TASK), VICTIM), ROWS, never)

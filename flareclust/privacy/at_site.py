@@ -80,6 +80,8 @@ class SiteSums:
             raise Refusal(
                 "has given its key before, in a process that is gone; a job asks for it once, so submit the job again"
             ) from None
+        except OSError as error:
+            raise Refusal(f"cannot write to the folder of the job ({error.strerror}), as secure sums need") from None
 
     def taken(
         self, site: str, step: str, arrays: Message, *, sums: bool, always: bool, policy: Policy | None = None
