@@ -253,7 +253,7 @@ class _SecureCourse(_Course):
 
     def _total(self, schema: Schema, step: str, round_: Round) -> tuple[Message | None, str]:
         """Return the total of all sites' masked replies; None and who is missing where it cannot be known."""
-        if len(self.active) < self.least:
+        if not self.sums.begun and len(self.active) < self.least:
             raise JobFailed(
                 f"secure sums of this job are of at least {self.least} sites (min_sites; all sites unless it is given), and "
                 f"{len(self.active)} are left. {'; '.join(_told(self.refused))}"

@@ -25,7 +25,7 @@ class ServerSums:
     def __init__(self, replies: Mapping[str, Message]) -> None:
         self.columns = int(next(iter(replies.values()))["columns"])
         self.table = KeyTable({site: key_of(replies[site]["key"]) for site in sorted(replies)})
-        self._begun = False
+        self.begun = False
 
     @property
     def sites(self) -> list[str]:
@@ -38,7 +38,7 @@ class ServerSums:
         Raises:
             JobFailed: they are fewer than three, or more than totals have room for.
         """
-        if self._begun:
+        if self.begun:
             return
         self.table = self.table.only(active)
         if len(self.sites) < LEAST_SITES:
@@ -50,7 +50,7 @@ class ServerSums:
                 f"secure sums have room for the totals of {MOST_SITES} sites, and {len(self.sites)} take part: submit with fewer "
                 "sites, or without secure_sums"
             )
-        self._begun = True
+        self.begun = True
 
     def sizes(self, schema: Schema, arrays: Message) -> dict[str, int]:
         """Return the sizes that the masked answers to a task must have."""
