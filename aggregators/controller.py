@@ -53,6 +53,7 @@ class ClusteringController(Controller):
         assess: whether the final centroids go out for metrics and labels.
         task_check_period: seconds between two looks at the state of a task.
         secure_sums: whether sites send sums masked, so that the server learns their total only.
+        secure_min_sites: these sums are of at least so many sites; None for three. The sites check it for themselves.
         needs: the version of flareclust that server and sites must have, as `flareclust.version.fits` compares them; None for any.
     """
 
@@ -67,6 +68,7 @@ class ClusteringController(Controller):
         task_check_period: float = 0.05,
         needs: str | None = None,
         secure_sums: bool = False,
+        secure_min_sites: int | None = None,
     ) -> None:
         super().__init__(task_check_period=task_check_period)
         self.algorithm = algorithm
@@ -78,6 +80,7 @@ class ClusteringController(Controller):
         self.task_check_period = task_check_period
         self.needs = needs
         self.secure_sums = secure_sums
+        self.secure_min_sites = secure_min_sites
         self._records: list[Mapping[str, object]] = []
         self._waiting: list[str] = []
         self._lost: set[str] = set()
@@ -134,6 +137,7 @@ class ClusteringController(Controller):
                 min_sites=self.min_sites,
                 assess=self.assess,
                 secure_sums=self.secure_sums,
+                secure_min_sites=self.secure_min_sites,
                 on_round=on_round,
             )
         except _Stopped:

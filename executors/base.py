@@ -57,6 +57,9 @@ class ClusteringExecutor(ExecutorShell):
     #: What the site sends in further sums, which never leave it otherwise.
     masked_only: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
 
+    #: The steps that jobs with secure sums do without, for totals take their place: such a job gets no answer to them.
+    plain_only: ClassVar[frozenset[str]] = frozenset()
+
     def __init__(self, k: int, seed: int = 0, min_count: int = 2) -> None:
         super().__init__()
         self.k = check_int("k", k, least=1)
@@ -148,9 +151,12 @@ class ClusteringExecutor(ExecutorShell):
         """Return the task as algorithms see it, and the keys of the sites with whose sums its answer is added up."""
         only = task.step in self.masked_only
         always = only or (self.policy is not None and self.policy.secure_sums)
-        sums = only or task.step in self.summed
-        arrays, keys = self._sums.taken(task.site, task.step, task.arrays, sums=sums, always=always)
-        return replace(task, arrays=arrays, secure=self._sums.has_key(task.site)), keys
+        sums = only or task.step in {ASSESS, *self.summed}
+        secure = self._sums.secure(task.site)
+        if secure and task.step in self.plain_only:
+            raise Refusal(f"takes part in a job with secure sums, which does without the step {task.step}")
+        arrays, keys = self._sums.taken(task.site, task.step, task.arrays, sums=sums, always=always, policy=self.policy)
+        return replace(task, arrays=arrays, secure=secure), keys
 
     def compute(self, task: Task, table: Table, aborted: AbortCheck, own: Table) -> Answer:
         """Do what a task asks for: the algorithm's own steps, scores, the assessment.

@@ -26,7 +26,7 @@ from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.lloyd import member_statistics, sums_by_label
 from flareclust.core.local import Seeds, check_seeds, lloyd_update, seed_cells
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import ASSESS, Task
+from flareclust.executors.task import ASSESS, CLUSTER, Task
 from flareclust.message import Schema, counts, index, real
 from flareclust.privacy.totals import GROUPS, rounded_spread
 from flareclust.typing import AbortCheck, FloatArray, Message
@@ -64,6 +64,7 @@ class LloydExecutor(ClusteringExecutor):
     )
     summed = frozenset({UPDATE, ASSESS})
     masked_only = MappingProxyType({SPREAD: GROUPS})
+    plain_only = frozenset({CLUSTER})
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means") -> None:
         super().__init__(k, seed, min_count)

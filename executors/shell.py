@@ -11,6 +11,7 @@ from typing import ClassVar
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
+from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
@@ -21,6 +22,7 @@ from flareclust.errors import Aborted, BadMessage, Refusal
 from flareclust.executors.task import KEYS, NEEDS, REFUSED, ROUND, STEP, Answer, Task
 from flareclust.labels import keep_labels
 from flareclust.privacy.at_site import SiteSums
+from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
 from flareclust.privacy.site_file import terms_of
 from flareclust.privacy.site_terms import MADE_UNDER, QUESTION, SiteTerms
 from flareclust.sites import SiteData
@@ -52,6 +54,10 @@ class ExecutorShell(Executor, ABC):
     ) -> Answer:
         """Answer `task` from the rows (n, d); `site` is what the site holds the job to."""
 
+    def hold_to(self, job: SecureSums | None) -> None:
+        """Send sums in this job as it says of itself, whatever the server asks for; None for a job without secure sums."""
+        self._sums.hold_to(job)
+
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Have NVFlare put the arrays of a reply into the reply itself, and not references that the server must follow."""
         if event_type == EventType.START_RUN and isinstance(cell := fl_ctx.get_engine().get_cell(), Cell):
@@ -67,6 +73,7 @@ class ExecutorShell(Executor, ABC):
             local = Path(fl_ctx.get_workspace().get_site_config_dir())
             if self._rows is None:
                 self._site = terms_of(local, str(fl_ctx.get_job_id()), private=self.private)
+                self.hold_to(_secure_sums(fl_ctx))
             if self._site is not None and fl_ctx.get_prop(QUESTION) is None:
                 raise Refusal("has a policy that is not in force; see flareclust site check there")
             _check_version(dxo.meta.get(NEEDS))
@@ -76,7 +83,8 @@ class ExecutorShell(Executor, ABC):
                 self._rows = said, said.table(scratch=_run_dir(fl_ctx))
             said, table = self._rows
             if task_name == KEYS:
-                self._sums.is_at(Path(fl_ctx.get_workspace().get_startup_kit_dir()))
+                startup = Path(fl_ctx.get_workspace().get_startup_kit_dir())
+                self._sums.is_at(startup, str(fl_ctx.get_job_id()), _run_dir(fl_ctx))
             answer = self.answer(task, table, lambda: bool(abort_signal.triggered), self._site)
             if answer.labels is not None:
                 keep_labels(_run_dir(fl_ctx), said.labels, answer.labels, table.ids, said.id)
@@ -99,6 +107,14 @@ class ExecutorShell(Executor, ABC):
         if self._site is not None:
             reply.set_header(MADE_UNDER, self._site.statement(private=self.private))
         return reply
+
+
+def _secure_sums(fl_ctx: FLContext) -> SecureSums | None:
+    """Return what the job says of secure sums to its sites; None where it has none."""
+    found = fl_ctx.get_engine().get_component(SECURE_SUMS)
+    if isinstance(found, FLComponent) and not isinstance(found, SecureSums):
+        raise Refusal(f"was sent a job whose component {SECURE_SUMS!r} is none of flareclust's")
+    return found if isinstance(found, SecureSums) else None
 
 
 def _check_version(needs: str | None) -> None:

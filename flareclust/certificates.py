@@ -31,6 +31,21 @@ def certificate_problem(kit: Path, now: datetime | None = None) -> str | None:
     return None
 
 
+def outside_dates(certificate: x509.Certificate, now: datetime, tolerance: timedelta) -> str | None:
+    """Return why a certificate does not hold at this time, in words that follow it; None if it does.
+
+    Args:
+        certificate: of a site, or a root.
+        now: with a time zone.
+        tolerance: how far clocks may be apart.
+    """
+    if now < certificate.not_valid_before_utc - tolerance:
+        return f"begins {_said(certificate.not_valid_before_utc)}, and the clock here says {_said(now)}: set the clocks (NTP)"
+    if now > certificate.not_valid_after_utc + tolerance:
+        return f"ended {_said(certificate.not_valid_after_utc)}: provision anew and hand out the new kits"
+    return None
+
+
 def ends_soon(kit: Path, now: datetime | None = None) -> str | None:
     """Return a hint where a certificate of the kit ends within `SOON`."""
     now = now or datetime.now(timezone.utc)

@@ -173,6 +173,10 @@ def jobs_export(
     min_sites: Annotated[int | None, typer.Option(help="Sites a round needs; more than half by default.")] = None,
     task_timeout: Annotated[int, typer.Option(help="Seconds a site has for one task.")] = 600,
     secure_sums: SecureSums = False,
+    secure_sites: Annotated[
+        str | None,
+        typer.Option(help="With --secure-sums: the names of all sites whose sums are added up, with commas."),
+    ] = None,
     byoc: Annotated[bool, typer.Option(help="Copy the code into the job, for sites without flareclust.")] = False,
 ) -> None:
     """Write the NVFlare job of an algorithm, to be submitted with `nvflare job submit -j FOLDER`."""
@@ -180,7 +184,14 @@ def jobs_export(
     from flareclust.engines.job import build_job, export_job
     from flareclust.engines.options import JobOptions
 
-    options = JobOptions(k=k, seed=seed, min_sites=min_sites, task_timeout=task_timeout, secure_sums=secure_sums)
+    options = JobOptions(
+        k=k,
+        seed=seed,
+        min_sites=min_sites,
+        task_timeout=task_timeout,
+        secure_sums=secure_sums,
+        secure_sites=split_names(secure_sites),
+    )
     job = build_job(registry.get(algorithm), parse_settings(settings), options, packaged=not byoc)
     with redirect_stdout(sys.stderr):
         path = export_job(job, folder)

@@ -92,6 +92,10 @@ def site_policy(
     secure_sums: Annotated[
         bool | None, typer.Option("--secure-sums/--no-secure-sums", help="Sums leave masked only.")
     ] = None,
+    secure_min_sites: Annotated[int | None, typer.Option(help="Masked sums are of at least so many sites.")] = None,
+    secure_sites: Annotated[
+        str | None, typer.Option(help="The sites whose masked sums are added up, with commas; else any.")
+    ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="Differential privacy: the most that one job may spend.")
     ] = None,
@@ -115,6 +119,8 @@ def site_policy(
         "max_rounds": max_rounds,
         "arrays": arrays,
         "secure_sums": secure_sums,
+        "secure_min_sites": secure_min_sites,
+        "secure_sites": secure_sites,
     }
     given |= dict(zip(DP_SETTINGS, (bounds, epsilon, delta, budget), strict=True))
     local = local_of(kit)

@@ -74,8 +74,9 @@ def _unless_broken(local: Path, *, replaced: bool) -> Policy | None:
 def _with(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in a policy's mapping with those of the command line."""
     changed = said | {name: value for name, value in given.items() if name not in DP_SETTINGS}
-    if "arrays" in given:
-        changed["arrays"] = list(split_names(given["arrays"]) or ())
+    for name in ("arrays", "secure_sites"):
+        if name in given:
+            changed[name] = list(split_names(given[name]) or ())
     private = {name: value for name, value in given.items() if name in DP_SETTINGS}
     if "bounds" in private:
         private["bounds"] = _pair(private["bounds"])

@@ -151,6 +151,7 @@ def _run_remote(
     from flareclust import poc
 
     federation = poc.find(Path(experiment.kit or poc.DEFAULT))
+    options = options.among(list(federation.sites))
     outcome = run_production(algorithm, params, options, federation.admin_kit, on_round, token=token)
     off = {site: OFF for site in federation.sites if site not in outcome.sites}
     outcome = replace(outcome, sites=sorted({*outcome.sites, *off}), refused=off | dict(outcome.refused))

@@ -28,7 +28,8 @@ from flareclust.executors.task import ASSESS, ASSESSMENT, DESCRIBE, KEYS
 from flareclust.message import Schema, nbytes, plain
 from flareclust.outcome import Outcome
 from flareclust.privacy.at_server import ALL, ServerSums, of_other_width, unusable
-from flareclust.privacy.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED
+from flareclust.privacy.masking import KEY, LONGEST_KEY, MASKED
+from flareclust.privacy.policy import LEAST_SITES
 from flareclust.replies import SiteReply, accept
 from flareclust.typing import Message
 
@@ -61,6 +62,7 @@ def run_federation(
     min_sites: int | None = None,
     assess: bool = True,
     secure_sums: bool = False,
+    secure_min_sites: int | None = None,
     on_round: OnRound = lambda record: None,
 ) -> Outcome:
     """Run clustering rounds until the aggregator is done, then the assessment.
@@ -72,6 +74,7 @@ def run_federation(
         min_sites: quorum of a round; None for more than half of the sites.
         assess: whether to ask for the label-free metrics and let the sites write their labels.
         secure_sums: whether sites send sums masked, so that only their total is known here.
+        secure_min_sites: these sums are of at least so many sites, which hold the server to it; None for three.
         on_round: gets a record per exchange.
 
     Raises:
@@ -80,7 +83,9 @@ def run_federation(
     """
     if secure_sums:
         aggregator = aggregator.secured()
-    course = (_SecureCourse if secure_sums else _Course)(ask, sorted(sites), quorum(len(sites), min_sites), on_round)
+    course = _Course(ask, sorted(sites), quorum(len(sites), min_sites), on_round)
+    if secure_sums:
+        course = _SecureCourse(ask, course.sites, course.needed, on_round, secure_min_sites or LEAST_SITES)
     course.agree(aggregator)
     round_ = aggregator.begin()
     merge_seconds = 0.0
@@ -194,6 +199,10 @@ class _Course:
 class _SecureCourse(_Course):
     """The same where sums arrive masked: one reply, their total, in place of those of the sites."""
 
+    def __init__(self, ask: Ask, sites: list[str], needed: int, on_round: OnRound, least: int) -> None:
+        super().__init__(ask, sites, needed, on_round)
+        self.least = least
+
     def agree(self, aggregator: ClusteringAggregator) -> None:
         """Ask all sites for their keys, and say no to those whose rows have other columns than most."""
         if len(self.sites) < LEAST_SITES:
@@ -244,6 +253,11 @@ class _SecureCourse(_Course):
 
     def _total(self, schema: Schema, step: str, round_: Round) -> tuple[Message | None, str]:
         """Return the total of all sites' masked replies; None and who is missing where it cannot be known."""
+        if not self.sums.begun and len(self.active) < self.least:
+            raise JobFailed(
+                f"secure sums of this job are of at least {self.least} sites (min_sites; all sites unless it is given), and "
+                f"{len(self.active)} are left. {'; '.join(_told(self.refused))}"
+            )
         self.sums.begin(self.active)
         asked = replace(round_, task={**round_.task, **self.sums.table.sent()})
         sizes = self.sums.sizes(schema, round_.task)

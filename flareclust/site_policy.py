@@ -50,6 +50,7 @@ def told(policy: Policy) -> dict[str, str]:
         "one job": f"at most {policy.max_rounds} exchanges",
         "arrays": "those of registered algorithms" if policy.arrays is None else ", ".join(policy.arrays),
         "sums": "masked only" if policy.secure_sums else "as they are",
+        "masked sums": _summed(policy),
         "differential privacy": "none"
         if dp is None
         else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}",
@@ -84,7 +85,13 @@ def _policy_line(local: Path) -> str:
     line = f"clusters {lines['small clusters']}; numbers of rows {lines['numbers of rows']}"
     if (used := spent(local, policy)) is not None:
         line = f"differentially private numbers only, {lines['differential privacy']}; spent {used}"
-    return f"{line}; sums masked only" if policy.secure_sums else line
+    return f"{line}; sums masked only, {lines['masked sums']}" if policy.secure_sums else line
+
+
+def _summed(policy: Policy) -> str:
+    """Return of how many and of which sites masked sums are."""
+    among = "" if policy.secure_sites is None else f", of {', '.join(policy.secure_sites)} only"
+    return f"of at least {policy.secure_min_sites} sites{among}"
 
 
 def _other_filters(local: Path) -> str:

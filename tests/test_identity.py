@@ -1,48 +1,37 @@
 """Keys of secure sums are signed by the sites that have kits: the server cannot put its own in their place."""
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from nvflare.lighter.utils import Identity as Subject
-from nvflare.lighter.utils import generate_cert, generate_keys, serialize_cert, serialize_pri_key
+from nvflare.lighter.utils import (
+    generate_cert,
+    generate_keys,
+    load_private_key_file,
+    serialize_pri_key,
+    sign_folders,
+    verify_folder_signature,
+)
 
 from flareclust.errors import BadMessage, Refusal
 from flareclust.privacy import fixed_point
 from flareclust.privacy.identity import Identity
 from flareclust.privacy.masking import KeyTable, SiteMasks
-
-Kit = Callable[..., Path]
-
-
-@pytest.fixture(scope="module")
-def kit(tmp_path_factory: pytest.TempPathFactory) -> Kit:
-    """Make the startup/ of a kit, with NVFlare's own functions; `root` names the federation."""
-    folder, roots = tmp_path_factory.mktemp("kits"), {}
-
-    def make(name: str, role: str | None = None, root: str = "ours") -> Path:
-        if root not in roots:
-            private, public = generate_keys()
-            roots[root] = private, generate_cert(Subject(root), Subject(root), private, public, ca=True)
-        private, public = generate_keys()
-        certificate = generate_cert(Subject(name, "an org", role), Subject(root), roots[root][0], public)
-        startup = folder / root / name / "startup"
-        startup.mkdir(parents=True)
-        (startup / "client.key").write_bytes(serialize_pri_key(private))
-        (startup / "client.crt").write_bytes(serialize_cert(certificate))
-        (startup / "rootCA.pem").write_bytes(serialize_cert(roots[root][1]))
-        (startup / "fed_client.json").write_text(json.dumps({"servers": [{"name": "project", "identity": "server"}]}))
-        return startup
-
-    return make
+from tests.kits import Kits
 
 
 @pytest.fixture(scope="module")
-def identities(kit: Kit) -> dict[str, Identity]:
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Kits:
+    """Make the startup/ of kits."""
+    return Kits(tmp_path_factory.mktemp("kits"))
+
+
+@pytest.fixture(scope="module")
+def identities(kit: Kits) -> dict[str, Identity]:
     """Of three sites, a user and the server of a federation, and of a site of the same name in another one."""
     found = {name: Identity.of(kit(name)) for name in ("north", "south", "west", "server")}
     found["lead@hub.org"] = Identity.of(kit("lead@hub.org", role="lead"))
@@ -99,9 +88,9 @@ def test_nobody_takes_part_as_a_site_who_is_none(identities: dict[str, Identity]
 
 def test_a_signature_is_of_one_sites_name(identities: dict[str, Identity]) -> None:
     key = SiteMasks("south", identities["south"]).public
-    identities["north"].check("south", key)
-    with pytest.raises(BadMessage):
-        identities["north"].check("west", key)
+    identities["north"].check("south", "", key)
+    with pytest.raises(BadMessage, match="under the name 'west' that this site of the federation has not signed"):
+        identities["north"].check("west", "", key)
 
 
 def test_without_a_kit_keys_are_not_signed(tmp_path: Path) -> None:
@@ -109,15 +98,97 @@ def test_without_a_kit_keys_are_not_signed(tmp_path: Path) -> None:
     assert SiteMasks("a").public.signature == ""
 
 
-def test_an_incomplete_kit_is_said_to_be_one(kit: Kit, tmp_path: Path) -> None:
+def test_an_incomplete_kit_is_said_to_be_one(kit: Kits, tmp_path: Path) -> None:
     startup = kit("incomplete")
     (startup / "rootCA.pem").unlink()
     with pytest.raises(Refusal, match="cannot sign a key for secure sums: its kit's startup/ is incomplete"):
         Identity.of(startup)
 
 
-def test_a_kit_with_another_kind_of_key_is_refused(kit: Kit) -> None:
+def test_a_kit_with_another_kind_of_key_is_refused(kit: Kits) -> None:
     startup = kit("unusual")
     (startup / "client.key").write_bytes(serialize_pri_key(ec.generate_private_key(ec.SECP256R1())))
     with pytest.raises(Refusal, match="its kit has no RSA key"):
         Identity.of(startup)
+
+
+def later(identity: Identity, by: timedelta) -> Identity:
+    """Return what a site has whose clock is so much ahead, or whose kit is used so much later."""
+    return replace(identity, now=lambda: datetime.now(timezone.utc) + by)
+
+
+def test_a_key_is_signed_for_one_job(identities: dict[str, Identity]) -> None:
+    key = SiteMasks("south", identities["south"], job="a job").public
+    identities["north"].check("south", "a job", key)
+    with pytest.raises(BadMessage, match=r"under the name 'south' that this site .* has not signed for this job"):
+        identities["north"].check("south", "another job", key)
+    masks = [SiteMasks(site, identities[site], job="a job") for site in ("north", "west")]
+    old = SiteMasks("south", identities["south"], job="another job")
+    with pytest.raises(BadMessage, match=r"under the name 'south' that this site .* has not signed for this job"):
+        masks[0].hide(fixed_point.encode(np.ones(2)), "update", 0, {}, table([*masks, old]))
+
+
+def test_a_key_is_used_on_the_day_that_it_is_signed(identities: dict[str, Identity]) -> None:
+    key = SiteMasks("south", identities["south"], job="a job").public
+    for ahead in (timedelta(minutes=-9), timedelta(0), timedelta(hours=23)):
+        later(identities["north"], ahead).check("south", "a job", key)
+    for ahead in (timedelta(minutes=-11), timedelta(hours=25)):  # of the future, and of yesterday
+        with pytest.raises(BadMessage, match=r"of 'south' that was signed .* UTC, and the clock here says .* UTC"):
+            later(identities["north"], ahead).check("south", "a job", key)
+
+
+def test_the_time_of_a_signature_cannot_be_changed(identities: dict[str, Identity]) -> None:
+    old = SiteMasks("south", later(identities["south"], timedelta(days=-2)), job="a job").public
+    with pytest.raises(BadMessage, match="that was signed"):
+        identities["north"].check("south", "a job", old)
+    fresh = replace(old, signed_at=int(datetime.now(timezone.utc).timestamp()))
+    with pytest.raises(BadMessage, match="has not signed"):
+        identities["north"].check("south", "a job", fresh)
+
+
+def test_certificates_outside_their_dates_count_as_none(kit: Kits, identities: dict[str, Identity]) -> None:
+    now = datetime.now(timezone.utc)
+    for name, begins, ends, told in (
+        ("expired", now - timedelta(days=9), now - timedelta(days=1), "ended .* UTC: provision anew"),
+        ("unborn", now + timedelta(days=1), now + timedelta(days=9), "begins .* UTC, and the clock here says"),
+    ):
+        own = Identity.of(kit(name, begins=begins, ends=ends))
+        assert own is not None
+        with pytest.raises(Refusal, match=rf"cannot sign a key .* its kit's certificate \(client.crt\) {told}"):
+            SiteMasks(name, own).public  # noqa: B018 - the key is signed when it is asked for
+        key = later(own, begins + timedelta(hours=1) - now).signed(name, "a job", bytes(32))
+        with pytest.raises(BadMessage, match=f"of '{name}', whose certificate {told}"):
+            identities["north"].check(name, "a job", key)
+    own = Identity.of(kit("nearly", begins=now + timedelta(minutes=5), ends=now + timedelta(days=9)))
+    assert own is not None, "clocks may be ten minutes apart"
+    identities["north"].check("nearly", "", SiteMasks("nearly", own).public)
+
+
+def test_a_site_whose_root_certificate_has_ended_signs_nothing(identities: dict[str, Identity]) -> None:
+    private, public = generate_keys()
+    ended = datetime.now(timezone.utc) - timedelta(days=1)
+    root = generate_cert(
+        Subject("ours"),
+        Subject("ours"),
+        private,
+        public,
+        ca=True,
+        not_valid_before=ended - timedelta(days=9),
+        not_valid_after=ended,
+    )
+    with pytest.raises(Refusal, match=r"its kit's certificate \(rootCA.pem\) ended"):
+        replace(identities["south"], root=root).signed("south", "a job", bytes(32))
+
+
+@pytest.mark.parametrize(("name", "role"), [("the server", None), ("a site", None), ("a lead", "lead")])
+def test_nvflare_lets_anybody_with_a_certificate_sign_a_job(
+    kit: Kits, tmp_path: Path, name: str, role: str | None
+) -> None:
+    """Why a job's settings bind an honest server only, and a site's policy any: docs/secure-sums.md."""
+    startup = kit(name, role=role, root="signers")
+    (tmp_path / "app" / "config").mkdir(parents=True)
+    (tmp_path / "app" / "config" / "config_fed_client.json").write_text("{}")
+    sign_folders(str(tmp_path / "app"), load_private_key_file(startup / "client.key"), str(startup / "client.crt"))
+    assert verify_folder_signature(str(tmp_path / "app"), str(startup / "rootCA.pem"))
+    (tmp_path / "app" / "config" / "config_fed_client.json").write_text("{ }")
+    assert not verify_folder_signature(str(tmp_path / "app"), str(startup / "rootCA.pem"))

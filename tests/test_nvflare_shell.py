@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import make_reply
@@ -26,9 +27,10 @@ from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.portfolio import PortfolioExecutor
 from flareclust.executors.shell import TRACEBACK_FILE
-from flareclust.executors.task import ASSESS, CLUSTER, REFUSED, ROUND, SCORE, STEP, Task
+from flareclust.executors.task import ASSESS, CLUSTER, KEYS, REFUSED, ROUND, SCORE, STEP, Task
 from flareclust.labels import LABELS_FILE, read_labels
 from flareclust.message import SECONDS
+from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
 from flareclust.registry import get
 from flareclust.site_config import write_config
 from flareclust.typing import FloatArray, never
@@ -287,3 +289,20 @@ def test_a_server_with_another_version_ends_the_job(monkeypatch):
     monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
     controller.control_flow(Signal(), FLContext())
     assert reasons == [f"the server has flareclust {__version__} where the job needs 99.1.0"]
+
+
+def test_what_a_job_says_of_secure_sums_holds_at_the_site(context):
+    """The component that the job's configuration names is found by the executor, whatever the server asks."""
+    components = {SECURE_SUMS: SecureSums(4)}
+    context.get_engine().get_component = components.get
+    executor = LloydExecutor(2)
+    centroids = {"centroids": np.zeros((2, 3))}
+    told = from_shareable(ask(executor, UPDATE, centroids, context)).meta[REFUSED]
+    assert told.startswith("takes part in a job with secure sums, and was asked for those of the step update without")
+    assert "key" in from_shareable(ask(executor, KEYS, {}, context)).data
+    assert REFUSED in from_shareable(ask(LloydExecutor(2), KEYS, {}, context)).meta, "a second key in the same job"
+    components[SECURE_SUMS] = FLComponent()
+    told = from_shareable(ask(LloydExecutor(2), UPDATE, centroids, context)).meta[REFUSED]
+    assert told == "was sent a job whose component 'secure_sums' is none of flareclust's"
+    components.clear()
+    assert "counts" in from_shareable(ask(LloydExecutor(2), UPDATE, centroids, context)).data

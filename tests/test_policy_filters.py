@@ -347,3 +347,21 @@ def test_site_check_shows_the_policy_and_hints_where_there_is_none(kit):
 def test_filters_take_what_the_file_has_as_their_arguments():
     said = Policy(min_count=4).to_json()
     assert SiteTaskPolicy(**said).policy == SiteResultPolicy(**said).policy == Policy(min_count=4)
+
+
+def test_site_policy_takes_the_number_and_the_names_of_the_sites_of_a_sum(kit, capsys):
+    assert call(kit, "--secure-sums", "--secure-min-sites", 4, "--secure-sites", "a,b, c,d,e") == 0
+    names = ("a", "b", "c", "d", "e")
+    assert policy_of(kit / "local") == Policy(secure_sums=True, secure_min_sites=4, secure_sites=names)
+    assert "masked sums: of at least 4 sites, of a, b, c, d, e only" in capsys.readouterr().out
+    assert call(kit, "--show") == 0
+    assert "masked sums: of at least 4 sites, of a, b, c, d, e only" in capsys.readouterr().out
+    assert policies(kit / "local")["policy"].endswith("sums masked only, of at least 4 sites, of a, b, c, d, e only")
+    for wrong, told in (
+        (("--secure-min-sites", 2), "secure_min_sites must be a whole number of at least 3, got 2"),
+        (("--secure-min-sites", 6), "secure_sites has 5 names where secure_min_sites asks for 6 sites"),
+        (("--secure-sites", "a,b,b,c"), "secure_sites must be a list of different names of sites"),
+    ):
+        assert call(kit, *wrong) == 2
+        assert told in capsys.readouterr().err
+    assert policy_of(kit / "local").secure_min_sites == 4

@@ -270,5 +270,5 @@ def test_a_policy_that_cannot_be_says_what_is_wrong(said, words):
 
 def test_a_policy_says_the_same_when_it_was_written_and_read():
     dp = DifferentialPrivacy({"crp": (0, 9), "iron": (1, 2)}, 0.5, 1e-6, 3.0)
-    for policy in (Policy(), Policy(5, 7, "refuse", 4, 30, 8, ("centroids",), True, dp)):
+    for policy in (Policy(), Policy(5, 7, "refuse", 4, 30, 8, ("centroids",), True, dp, 4, ("a", "b", "c", "d"))):
         assert Policy.of(json.loads(json.dumps(policy.to_json()))) == policy

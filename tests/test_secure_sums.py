@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -41,6 +42,7 @@ from flareclust.typing import FloatArray, Message, never
 
 OPTIONS = JobOptions(k=4, seed=2, secure_sums=True)
 PLAIN = JobOptions(k=4, seed=2)
+FEWER = replace(OPTIONS, min_sites=3)
 ONE = Fraction(1, 1 << FRACTION)
 
 numbers = st.floats(-1e30, 1e30, allow_subnormal=True)
@@ -228,14 +230,16 @@ def test_a_site_adds_up_with_two_others_at_least() -> None:
 
 def test_keys_that_are_not_those_of_different_sites_are_refused() -> None:
     masks, everybody, words = three()
-    rows = [[site, key.key.hex(), "", ""] for site, key in everybody.keys.items()]
-    double = [*rows, ["zeta", rows[0][1], "", ""]]
+    rows = [[site, key.key.hex(), "", "", 0] for site, key in everybody.keys.items()]
+    double = [*rows, ["zeta", rows[0][1], "", "", 0]]
     cases: list[tuple[object, str]] = [
         (double, "holds one key more than once"),
         (rows[::-1], "names of different sites, sorted"),
         ([rows[0], rows[0], rows[1]], "names of different sites, sorted"),
-        ([["north", "00", "", ""], *rows[1:]], "expected 32 bytes in hexadecimal"),
-        ([["north", "zz" * 32, "", ""], *rows[1:]], "expected 32 bytes in hexadecimal"),
+        ([["north", "00", "", "", 0], *rows[1:]], "expected 32 bytes in hexadecimal"),
+        ([["north", "zz" * 32, "", "", 0], *rows[1:]], "expected 32 bytes in hexadecimal"),
+        *(([[*rows[0][:4], at], *rows[1:]], "a signature and its time") for at in ("now", 1.5, -1, 10**12, True, None)),
+        ([rows[0][:4], *rows[1:]], "a signature and its time"),
         ([["north"], *rows[1:]], "expected 32 bytes in hexadecimal"),
         ([1, 2, 3], "expected a list of sites"),
         ({}, "expected a list of sites"),
@@ -292,7 +296,7 @@ def test_once_a_site_has_given_its_key_its_sums_leave_masked_only() -> None:
     executor.answer(Task(KEYS, 0, {}, "a"), rows, never)
     for step in (UPDATE, ASSESS):
         with pytest.raises(
-            Refusal, match=f"begun this job with secure sums, and was asked for those of the step {step}"
+            Refusal, match=f"part in a job with secure sums, and was asked for those of the step {step}"
         ):
             executor.answer(Task(step, 1, dict(centroids), "a"), rows, never)
     with pytest.raises(Refusal, match="has given its key before"):
@@ -371,7 +375,7 @@ def test_keys_with_a_step_that_is_no_sum_are_refused() -> None:
 def test_a_site_whose_values_do_not_fit_is_left_out_by_name_before_it_gives_a_key(scale: float, told: str) -> None:
     sites, _ = iid_sites()
     outcome = run_inprocess(
-        get("lloyd"), {}, {**sites, "odd": np.arange(40.0).reshape(20, 2)[:, [0, 1, 1]] * scale}, OPTIONS
+        get("lloyd"), {}, {**sites, "odd": np.arange(40.0).reshape(20, 2)[:, [0, 1, 1]] * scale}, FEWER
     )
     assert list(outcome.refused) == ["odd"]
     assert told in outcome.refused["odd"]
@@ -579,14 +583,19 @@ def test_without_one_site_in_the_assessment_there_are_no_metrics_and_a_warning()
 def test_a_site_that_is_missing_from_the_start_is_left_out() -> None:
     sites, _ = iid_sites(m=5)
     tiny = sites | {"site-2": sites["site-2"][:1], "site-4": sites["site-4"][:, :2]}
-    outcome = run_inprocess(get("lloyd"), {}, tiny, OPTIONS)
+    outcome = run_inprocess(get("lloyd"), {}, tiny, FEWER)
     assert "fewer rows than min_count=2" in outcome.refused["site-2"]
     assert outcome.refused["site-4"] == "has 2 columns where 3 other sites have 3"
     left = {site: sites[site] for site in ("site-1", "site-3", "site-5")}
     np.testing.assert_array_equal(run_inprocess(get("lloyd"), {}, left, OPTIONS).centroids, outcome.centroids)
     assert outcome.rounds[-1]["sites"] == list(left)
+    few = {site: tiny[site] for site in ("site-1", "site-2", "site-3")}
     with pytest.raises(JobFailed, match="2 of 3 sites took part where at least 3 are needed"):
-        run_inprocess(get("lloyd"), {}, {site: tiny[site] for site in ("site-1", "site-2", "site-3")}, OPTIONS)
+        run_inprocess(get("lloyd"), {}, few, OPTIONS)
+    with pytest.raises(
+        JobFailed, match=r"at least 5 sites \(min_sites; all sites unless it is given\), and 3 are left. site-2 has"
+    ):
+        run_inprocess(get("lloyd"), {}, tiny, OPTIONS)
 
 
 def test_a_start_of_other_columns_leaves_out_whoever_lacks_them() -> None:
@@ -673,7 +682,7 @@ def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object
         found: list[str] = json.loads(text)["executors"][0]["tasks"]
         return found
 
-    assert {KEYS, SPREAD, UPDATE, ASSESS} <= set(tasks(OPTIONS))
+    assert set(tasks(FEWER)) == {KEYS, SPREAD, UPDATE, ASSESS}
     assert not {KEYS, SPREAD} & set(tasks(PLAIN))
 
 

@@ -23,6 +23,24 @@ class WatchingController(ClusteringController):
         return replies
 
 
+class ThreesController(ClusteringController):
+    """Asks for sums over the first three sites of the table only, as a server with two accomplices among them would."""
+
+    def _ask(self, step, round_, arrays, sites, fl_ctx, abort_signal):
+        table = KeyTable.of(arrays)
+        if table is not None:
+            arrays = {**arrays, **table.only(sorted(table.keys)[:3]).sent()}
+        return super()._ask(step, round_, arrays, sites, fl_ctx, abort_signal)
+
+
+class ForgetfulController(ClusteringController):
+    """Asks for sums without keys in a job with secure sums."""
+
+    def _ask(self, step, round_, arrays, sites, fl_ctx, abort_signal):
+        arrays = {name: value for name, value in arrays.items() if name != KEYS_ARRAY}
+        return super()._ask(step, round_, arrays, sites, fl_ctx, abort_signal)
+
+
 class LyingController(ClusteringController):
     """Hands out a key of its own under the name of the site south, to read what the others share with it."""
 

@@ -45,6 +45,8 @@ def run_inprocess(
         JobFailed: as `flareclust.federation.run_federation`.
     """
     executor, aggregator = algorithm.build(options.k, options.seed, params)
+    sums = options.among(list(sites)).sums()
+    executor.hold_to(sums)
     executor.check_sites(list(sites))
     aggregator.check_sites(list(sites))
     labels: dict[str, IntArray] = {}
@@ -66,6 +68,7 @@ def run_inprocess(
         min_sites=options.min_sites,
         assess=options.assess,
         secure_sums=options.secure_sums,
+        secure_min_sites=None if sums is None else sums.min_sites,
         on_round=on_round,
     )
     outcome.labels.update(labels)

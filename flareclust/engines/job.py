@@ -13,7 +13,7 @@ from flareclust.aggregators.controller import ClusteringController
 from flareclust.engines.options import JobOptions
 from flareclust.errors import UserError
 from flareclust.executors.task import ASSESS, CLUSTER, KEYS
-from flareclust.privacy.masking import LEAST_SITES
+from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.registry import Algorithm
 from flareclust.version import __version__
 
@@ -53,6 +53,7 @@ def build_job(
     executor, aggregator = algorithm.build(options.k, options.seed, params)
     if options.secure_sums:
         aggregator.secured()  # raises where a setting does not go with it
+    sums = options.sums()
     controller = ClusteringController(
         algorithm.name,
         dict(params) or None,
@@ -61,15 +62,19 @@ def build_job(
         assess=options.assess,
         needs=__version__,
         secure_sums=options.secure_sums,
+        secure_min_sites=None if sums is None else sums.min_sites,
     )
     job = FedJob(
         name=job_name or algorithm.name,
-        min_clients=options.min_sites or (LEAST_SITES if options.secure_sums else MIN_SITES),
+        min_clients=options.min_sites or (MIN_SITES if sums is None else sums.min_sites),
     )
     job.set_app_packages(["flareclust"])  # else NVFlare would copy the modules that it finds by their imports: not all
     add_server(job, controller, aggregator)
     tasks = [*executor.first_steps, CLUSTER, *executor.steps, ASSESS]
-    job.to_clients(executor, tasks=[KEYS, *executor.masked_only, *tasks] if options.secure_sums else tasks)
+    if sums is not None:
+        job.to_clients(sums, id=SECURE_SUMS)
+        tasks = [KEYS, *executor.masked_only, *(task for task in tasks if task not in executor.plain_only)]
+    job.to_clients(executor, tasks=tasks)
     if not packaged:
         for file, folder in _sources():
             job.add_file_to_server(file, folder)

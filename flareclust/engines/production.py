@@ -56,7 +56,7 @@ def run_production(
     executor, aggregator = algorithm.build(options.k, options.seed, params)
 
     def check(sites: list[str]) -> None:
-        _check_enough(sites, options.min_sites or MIN_SITES, kit)
+        _check_enough(sites, options.min_sites or options.secure_min_sites or MIN_SITES, kit)
         executor.check_sites(sites)
         aggregator.check_sites(sites)
 

@@ -3,6 +3,7 @@
 A module of its own because importing `nvflare.recipe` takes `--export` out of the program's arguments.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from nvflare.job_config.api import FedJob
@@ -57,6 +58,7 @@ def recipe(
     rows: str | None = None,
     packaged: bool = True,
     secure_sums: bool = False,
+    secure_sites: Sequence[str] | None = None,
     **params: object,
 ) -> ClusteringRecipe:
     """Return an NVFlare Recipe of an algorithm, for `recipe.run(SimEnv(...))`, `ProdEnv` and `recipe.export(...)`.
@@ -70,14 +72,22 @@ def recipe(
         assess: whether to compute the label-free metrics and the labels at the end.
         rows: see `ClusteringRecipe`.
         packaged: False copies the classes into the job instead of expecting flareclust at the sites.
-        secure_sums: whether sites send sums masked, so that the server learns their total only.
+        secure_sums: whether sites send sums masked, so that the server learns their total only. It needs `min_sites`: the sums
+            are of at least so many sites, which every site checks.
+        secure_sites: the names of all sites that may be among them; None for any of the federation.
         **params: the algorithm's own settings.
 
     Raises:
         UserError: for an unknown algorithm or setting, with the nearest known one, or a value out of range.
     """
     options = JobOptions(
-        k=k, seed=seed, min_sites=min_sites, task_timeout=task_timeout, assess=assess, secure_sums=secure_sums
+        k=k,
+        seed=seed,
+        min_sites=min_sites,
+        task_timeout=task_timeout,
+        assess=assess,
+        secure_sums=secure_sums,
+        secure_sites=None if secure_sites is None else tuple(secure_sites),
     )
     job = build_job(registry.get(algorithm), params, options, packaged=packaged)
     return ClusteringRecipe(job, registry.get(algorithm).executor_class(), rows)

@@ -102,7 +102,7 @@ def run_simulator(
     aggregator.check_sites(list(sites))
     if any(character.isspace() for character in sys.executable):
         raise UserError(f"NVFlare's simulator cannot start {sys.executable}, whose path has a space; use another one")
-    options = replace(options, min_sites=quorum(len(sites), options.min_sites))
+    options = replace(options.among(list(sites)), min_sites=quorum(len(sites), options.min_sites))
     job = build_job(algorithm, params, options)
     algorithm.executor_class().warm_up()  # once here, or every site's process would compile the kernels for itself
     for attempt in range(1, ATTEMPTS + 1):

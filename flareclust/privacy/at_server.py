@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from flareclust.errors import BadMessage, JobFailed
 from flareclust.message import Schema
 from flareclust.privacy.fixed_point import WORDS
-from flareclust.privacy.masking import LEAST_SITES, KeyTable, key_of, total
+from flareclust.privacy.masking import KeyTable, key_of, total
+from flareclust.privacy.policy import LEAST_SITES
 from flareclust.privacy.totals import MOST_SITES, Layout, sizes_of
 from flareclust.typing import Message
 
@@ -24,7 +25,7 @@ class ServerSums:
     def __init__(self, replies: Mapping[str, Message]) -> None:
         self.columns = int(next(iter(replies.values()))["columns"])
         self.table = KeyTable({site: key_of(replies[site]["key"]) for site in sorted(replies)})
-        self._begun = False
+        self.begun = False
 
     @property
     def sites(self) -> list[str]:
@@ -37,7 +38,7 @@ class ServerSums:
         Raises:
             JobFailed: they are fewer than three, or more than totals have room for.
         """
-        if self._begun:
+        if self.begun:
             return
         self.table = self.table.only(active)
         if len(self.sites) < LEAST_SITES:
@@ -49,7 +50,7 @@ class ServerSums:
                 f"secure sums have room for the totals of {MOST_SITES} sites, and {len(self.sites)} take part: submit with fewer "
                 "sites, or without secure_sums"
             )
-        self._begun = True
+        self.begun = True
 
     def sizes(self, schema: Schema, arrays: Message) -> dict[str, int]:
         """Return the sizes that the masked answers to a task must have."""

@@ -5,8 +5,10 @@ of random words (HKDF-SHA256, ChaCha20) that the one site adds to its numbers an
 (Bonawitz et al. 2017, Practical Secure Aggregation for Privacy-Preserving Machine Learning, section 4, without the
 secret sharing for dropouts: docs/adr/0011-secure-sums.md).
 
-A stream belongs to one question to one set of sites: step, round, all keys and names, and what the server sent along go
-into it. A site that was asked something else than the others makes the total unreadable, and no stream is used twice.
+A stream belongs to one pair of sites and to one question to one set of sites: step, round, all keys and names, and what the
+server sent along go into it. A site that was asked something else than the others makes the total unreadable, and no stream
+is used twice. The names of the pair must be part of it: a key can be written in several ways that give the same secret, and a
+site that passed off another one's key as its own would else have the same stream added and subtracted.
 """
 
 import hashlib
@@ -27,10 +29,8 @@ from flareclust.message import Field, Schema, whole
 from flareclust.privacy import fixed_point
 from flareclust.privacy.fixed_point import WORDS, Words
 from flareclust.privacy.identity import Identity, SignedKey
+from flareclust.privacy.policy import LEAST_SITES
 from flareclust.typing import Array, IntArray, Message
-
-#: With two sites, each would know what the other sent: the total less its own.
-LEAST_SITES = 3
 
 #: Name of the array with everybody's keys, in the tasks of masked sums.
 KEYS_ARRAY = "secure_keys"
@@ -45,7 +45,10 @@ MASKED = Schema(masked=Field(("b", "w"), "int64"))
 #: The longest signed key, in numbers of eight bytes; with NVFlare's certificates it has about 250.
 LONGEST_KEY = 2048
 
-_PROTOCOL = b"flareclust secure sums 1"
+#: Seconds until then, of which Python's dates end.
+_YEAR_9999 = 253370764800
+
+_PROTOCOL = b"flareclust secure sums 2|"
 
 
 @dataclass(frozen=True)
@@ -100,19 +103,21 @@ def key_of(numbers: IntArray) -> SignedKey:
     return signed_key(unpacked(numbers))
 
 
-def _told(key: SignedKey) -> list[str]:
-    return [key.key.hex(), key.certificate, key.signature]
+def _told(key: SignedKey) -> list[str | int]:
+    return [key.key.hex(), key.certificate, key.signature, key.signed_at]
 
 
 def signed_key(told: object) -> SignedKey:
-    """Return the key in a list of its three texts, or raise BadMessage."""
+    """Return the key in a list of its three texts and its time, or raise BadMessage."""
     try:
         assert isinstance(told, list)
-        key, certificate, signature = told
-        found = SignedKey(bytes.fromhex(key), str(certificate), str(signature))
+        key, certificate, signature, at = told
+        found = SignedKey(bytes.fromhex(key), str(certificate), str(signature), at)
         assert len(found.key) == 32
+        assert type(at) is int
+        assert 0 <= at < _YEAR_9999
     except (AssertionError, ValueError, TypeError):
-        raise BadMessage("key: expected 32 bytes in hexadecimal, a certificate and a signature") from None
+        raise BadMessage("key: expected 32 bytes in hexadecimal, a certificate, a signature and its time") from None
     return found
 
 
@@ -140,8 +145,8 @@ class SiteMasks:
     is answered once: from two sums over sets that differ by a site, the server would know that site's numbers.
     """
 
-    def __init__(self, site: str, identity: Identity | None = None) -> None:
-        self.site, self._identity = site, identity
+    def __init__(self, site: str, identity: Identity | None = None, job: str = "") -> None:
+        self.site, self._identity, self._job = site, identity, job
         self._private = X25519PrivateKey.generate()
         self._table: KeyTable | None = None
         self._secrets: dict[str, bytes] = {}
@@ -151,7 +156,7 @@ class SiteMasks:
     def public(self) -> SignedKey:
         """Return the public key, signed where the site has a kit."""
         key = self._private.public_key().public_bytes_raw()
-        return SignedKey(key) if self._identity is None else self._identity.signed(self.site, key)
+        return SignedKey(key) if self._identity is None else self._identity.signed(self.site, self._job, key)
 
     def hide(self, words: Words, step: str, round_: int, asked: Message, table: KeyTable) -> Words:
         """Return the numbers (4, w) under the masks that this site shares with the others.
@@ -175,7 +180,8 @@ class SiteMasks:
         question = b"|".join((table.digest, f"{step} {round_}".encode(), _digest(asked)))
         plus, minus = np.zeros_like(words), np.zeros_like(words)
         for other, secret in self._secrets.items():
-            fixed_point.add(plus if self.site < other else minus, stream(secret, question, words.shape[1]))
+            own = stream(secret, _pair(self.site, other) + question, words.shape[1])
+            fixed_point.add(plus if self.site < other else minus, own)
         fixed_point.add(plus, words)
         fixed_point.add(plus, fixed_point.negated(minus))
         return plus
@@ -197,7 +203,7 @@ class SiteMasks:
         for other, key in table.keys.items():
             if other != self.site:
                 if self._identity is not None:
-                    self._identity.check(other, key)
+                    self._identity.check(other, self._job, key)
                 secrets[other] = self._shared(other, key.key)
         # Only now, for secrets of a table that is refused half-way would go into all masks that follow.
         self._table, self._secrets = table, secrets
@@ -207,6 +213,10 @@ class SiteMasks:
             return self._private.exchange(X25519PublicKey.from_public_bytes(key))
         except ValueError:
             raise BadMessage(f"{KEYS_ARRAY}: that of {other} is no usable key") from None
+
+
+def _pair(site: str, other: str) -> bytes:
+    return json.dumps(sorted((site, other))).encode() + b"|"
 
 
 def stream(secret: bytes, question: bytes, w: int) -> Words:

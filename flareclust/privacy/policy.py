@@ -19,6 +19,9 @@ from flareclust.validation import check_bool, check_int, did_you_mean
 #: Lower and upper bound of all columns, of each in their order, or of each by its name.
 Bounds = tuple[float, float] | tuple[tuple[float, float], ...] | Mapping[str, tuple[float, float]]
 
+#: A sum is over so many sites at least. Of two, each would know what the other sent: the total less its own.
+LEAST_SITES = 3
+
 #: The key of a policy's differential privacy in files.
 DP = "differential_privacy"
 
@@ -63,6 +66,8 @@ class Policy:
         arrays: names of the arrays that may leave; None for those that registered algorithms state.
         secure_sums: whether sums leave masked only, so that the server learns their total.
         dp: with it nothing leaves that is not differentially private.
+        secure_min_sites: masked sums are of at least so many sites.
+        secure_sites: names of the sites that may be among them; None for any of the federation.
     """
 
     min_rows: int = 1
@@ -73,12 +78,18 @@ class Policy:
     arrays: tuple[str, ...] | None = None
     secure_sums: bool = False
     dp: DifferentialPrivacy | None = None
+    secure_min_sites: int = LEAST_SITES
+    secure_sites: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
         for name in ("min_rows", "min_count", "round_counts", "max_centroids", "max_rounds"):
             check_int(name, getattr(self, name), least=1)
         check_bool("secure_sums", self.secure_sums)
+        least, sites = self.secure_min_sites, self.secure_sites
+        object.__setattr__(
+            self, "secure_sites", check_sites_of_sums("secure_min_sites", least, "secure_sites", sites)[1]
+        )
         if self.arrays is not None:
             names = list(self.arrays) if isinstance(self.arrays, list | tuple) else []
             if not names or not all(isinstance(name, str) and name for name in names):
@@ -113,8 +124,9 @@ class Policy:
 
     def to_json(self) -> dict[str, Any]:
         """Return the mapping that `of` takes; what has its default is there, too, so that a reader sees it."""
-        said = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "dp"}
+        said: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "dp"}
         said["arrays"] = None if self.arrays is None else list(self.arrays)
+        said["secure_sites"] = None if self.secure_sites is None else list(self.secure_sites)
         if self.dp is not None:
             said[DP] = {"bounds": _plain(self.dp.bounds), **{name: getattr(self.dp, name) for name in _NUMBERS}}
         return said
@@ -141,6 +153,29 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError):
         raise UserError(f"the policy {source} is neither YAML nor JSON") from None
     return Policy.of({} if said is None else said)
+
+
+def check_sites_of_sums(number: str, least: object, names: str, sites: object) -> tuple[int, tuple[str, ...] | None]:
+    """Return the least number of sites of a masked sum, and the names of those that may be among them, if they can be.
+
+    Args:
+        number: what the setting with the number is called.
+        least: the number.
+        names: what the setting with the names is called.
+        sites: the names, None for any.
+
+    Raises:
+        UserError: they cannot be.
+    """
+    found = check_int(number, least, least=LEAST_SITES)
+    if sites is None:
+        return found, None
+    told = list(sites) if isinstance(sites, list | tuple) else []
+    if not told or not all(isinstance(name, str) and name for name in told) or len(set(told)) < len(told):
+        raise UserError(f"{names} must be a list of different names of sites, got {sites!r}")
+    if len(told) < found:
+        raise UserError(f"{names} has {len(told)} names where {number} asks for {found} sites")
+    return found, tuple(told)
 
 
 def _private(said: Any) -> DifferentialPrivacy:

@@ -1,8 +1,11 @@
 """Between provisioned sites: the server gets keys and masked words, and nothing for keys of its own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import watching
+from conftest import LATE, SITES
 
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.job import build_job, export_job
@@ -21,10 +24,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 OPTIONS = JobOptions(k=5, seed=3, min_sites=3, secure_sums=True)
 
 
-def job(controller, folder, monkeypatch):
+def job(controller, folder, monkeypatch, options=OPTIONS):
     """Export a job of Lloyd's algorithm whose server is this one."""
     monkeypatch.setattr("flareclust.engines.job.ClusteringController", controller)
-    return export_job(build_job(get("lloyd"), {}, OPTIONS), folder)
+    return export_job(build_job(get("lloyd"), {}, options), folder)
 
 
 def plain_words(step, arrays, rows):
@@ -76,4 +79,22 @@ def test_a_server_that_hands_out_a_key_of_its_own_gets_nothing(federation, files
     told = (folder / "error_log.txt").read_text()
     for site in ("north", "west"):
         assert f"{site} was sent a key for secure sums under the name 'south' that this site of the federation" in told
+    assert not (folder / "result.npz").exists()
+
+
+def test_a_server_that_asks_for_sums_of_three_of_four_sites_gets_nothing(federation, tmp_path, monkeypatch):
+    """Nor sums without masks: what the job says of itself, its sites hold the server to."""
+    federation.start(LATE)
+    federation.wait_connected([*SITES, LATE])
+    four = replace(OPTIONS, min_sites=4)
+    folder = federation.run(job(watching.ThreesController, tmp_path / "threes", monkeypatch, four))
+    told = (folder / "error_log.txt").read_text()
+    for site in (LATE, "north", "south"):
+        assert f"{site} adds up its numbers with those of at least 3 other sites, and was asked to with 2" in told
+    assert not (folder / "result.npz").exists()
+
+    folder = federation.run(job(watching.ForgetfulController, tmp_path / "forgetful", monkeypatch, four))
+    told = (folder / "error_log.txt").read_text()
+    for site in (LATE, *SITES):
+        assert f"{site} lets out sums only masked, and was asked for those of the step {SPREAD} without" in told
     assert not (folder / "result.npz").exists()
