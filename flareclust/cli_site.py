@@ -1,5 +1,6 @@
 """`flareclust site`: what an operator does at a site before the first job."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -51,6 +52,24 @@ def site_check(
     from flareclust.site_check import check
 
     report.print_checked(check(kit, site))
+
+
+@site_app.command("budget")
+def site_budget(
+    kit: Kit,
+    site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """List what jobs have spent of the budget of the site's rows. Nothing leaves the site."""
+    from flareclust import report
+    from flareclust.site_budget import budget_of
+    from flareclust.site_check import local_of
+
+    found = budget_of(local_of(kit), site)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        report.print_budget(found)
 
 
 @site_app.command("allow")

@@ -1,7 +1,6 @@
 """The labels of a site's rows, in a file that stays at the site: one line per row, in the order of its rows."""
 
 import csv
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from flareclust.errors import Refusal
 from flareclust.ids import Ids
+from flareclust.own_files import create, make_folder
 from flareclust.typing import IntArray
 
 LABELS_FILE = "labels.csv"
@@ -27,12 +27,9 @@ def write_labels(
         id_name: the heading of the ids, by default "id".
         name: of the file.
     """
-    _make_folder(folder)
+    make_folder(folder)
     path, part = folder / name, folder / f"{name}.part"
-    part.unlink(missing_ok=True)  # an older file would keep its own mode
-    with os.fdopen(
-        os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", newline=""
-    ) as file:
+    with create(part) as file:
         lines = csv.writer(file, lineterminator="\n")
         if ids is None:
             file.write(HEADER)
@@ -79,9 +76,3 @@ def _is_heading(cells: Iterable[str]) -> bool:
         case ["row", "label"] | ["row", _, "label"]:
             return True
     return False
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it that are missing, each for the site's account only."""
-    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
-        missing.mkdir(mode=0o700, exist_ok=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flareclust import site_policy
+from flareclust import site_budget, site_policy
 from flareclust.certificates import certificate_problem, ends_soon
 from flareclust.column_summary import Column, columns_of
 from flareclust.columns import OUTWEIGHS, outweighing
@@ -81,7 +81,12 @@ def check(kit: Path, site: str | None = None) -> Checked:
         raise UserError(f"{name} {reason}") from None
     _check_policy(local, name, table)
     columns = columns_of(table.X, table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1])))
-    facts = _facts(data, table, files) | site_policy.policies(local) | {"versions": site_policy.versions()}
+    facts = (
+        _facts(data, table, files)
+        | site_policy.policies(local)
+        | _budget(local, name)
+        | {"versions": site_policy.versions()}
+    )
     certificates = [f"the kit {told}" for told in [certificate_problem(kit)] if told]
     certificates += [told for told in [ends_soon(kit)] if told and not certificates]
     hints = [*certificates, *site_policy.hints(local), *_odd_ids(table.ids), *_odd(table, columns)]
@@ -109,6 +114,20 @@ def _check_policy(local: Path, name: str, table: Table) -> None:
         bounds_of(policy.dp.bounds, table.columns, table.X.shape[1])
     except Refusal as reason:
         raise UserError(f"{name} {reason}") from None
+
+
+def _budget(local: Path, name: str) -> dict[str, str]:
+    """Return whose budget the site's jobs spend, and what is left of it; nothing without differential privacy.
+
+    Raises:
+        UserError: no job could spend from it.
+    """
+    policy = policy_of(local)
+    if policy is None or policy.dp is None:
+        return {}
+    if (found := site_budget.budget_of(local, name)).trouble is not None:
+        raise UserError(f"{name}: {found.trouble}")
+    return site_budget.facts(local, policy, name)
 
 
 def _facts(data: SiteData, table: Table, files: int) -> dict[str, str]:

@@ -14,6 +14,7 @@ import psutil
 import yaml
 
 from flareclust.errors import Refusal, UserError
+from flareclust.site_files import for_site
 from flareclust.tables import FORMATS
 from flareclust.typing import Agreement, Reading
 from flareclust.validation import did_you_mean
@@ -22,8 +23,11 @@ CONFIG_FILE = "flareclust.yaml"
 
 KEYS = (
     *("path", "format", "root", "columns", "id", "min_rows", "max_rows"),
-    *("memory", "scratch", "labels", "agreement", "salt", "hide"),
+    *("memory", "scratch", "labels", "account", "agreement", "salt", "hide"),
 )
+
+#: The account of rows that are gone with their kit, or that only a simulation reads: of the kit, and not of their place.
+ACCOUNT_IN_KIT = "../account"
 
 #: A shorter salt can be found by trying, as what is hashed with it travels.
 SHORTEST_SALT = 16
@@ -119,6 +123,19 @@ def is_text(value: object) -> TypeGuard[str]:
         return False
 
 
+def account(config: Mapping[str, Any], site: str) -> str | None:
+    """Return the name or the folder of the rows' account of privacy, None for that of their place."""
+    value = text(config, "account")
+    if value is None:
+        return None
+    if "/" not in value and (value.startswith(".") or not value.isprintable()):
+        raise odd("account is neither a name nor a folder")
+    try:
+        return for_site(value, site)
+    except UserError:
+        raise odd("account has the site's name in it, which cannot stand in a path") from None
+
+
 def names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return the names of the columns to use, None for all."""
     columns = config.get("columns")
@@ -189,7 +206,7 @@ def write_config(local: Path, path: str | dict[str, str], reading: Reading = Non
     Each path is absolute, with `{site}` in it, or stands for one site.
     """
     local.mkdir(parents=True, exist_ok=True)
-    config: dict[str, Any] = {"path": path, "root": "/"}
+    config: dict[str, Any] = {"path": path, "root": "/", "account": ACCOUNT_IN_KIT}
     if reading is not None:
         config |= {"columns": list(reading[0]), "agreement": reading[1]}
     (local / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=False))

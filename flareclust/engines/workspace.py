@@ -192,13 +192,18 @@ def read_json(file: Path) -> dict[str, Any]:
     return resources
 
 
-def write_json(file: Path, resources: dict[str, Any]) -> None:
-    """Replace the file as a whole, so that a site that starts meanwhile reads the old one or the new one."""
-    mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
+def write_json(file: Path, resources: dict[str, Any], mode: int = 0o644) -> None:
+    """Replace the file as a whole, so that a site that starts meanwhile reads the old one or the new one.
+
+    A new file has this mode, an old one keeps its own.
+    """
+    mode = file.stat().st_mode & 0o777 if file.exists() else mode
     try:
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             out.write(json.dumps(resources, indent=2) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
         os.chmod(temporary, mode)
         os.replace(temporary, file)
     except OSError as error:
