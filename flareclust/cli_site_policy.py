@@ -37,7 +37,7 @@ def change(local: Path, file: Path | None, given: Mapping[str, Any], *, show: bo
     if found is not None and file is None and not given:
         return
     base = read_policy(file) if file is not None else found or Policy()
-    new = Policy.of(_with(base.to_json(), given))
+    new = read_policy(_with(base.to_json(), given))
     write_policy(local, new)
     if found is not None:
         _print_changes(told(found), told(new))
