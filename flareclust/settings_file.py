@@ -105,7 +105,7 @@ class _Loader(yaml.SafeLoader):
         """Return a mapping whose keys all differ."""
         seen = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise Twice(str(key), key_node.start_mark.line + 1)
             seen.add(key)

@@ -17,6 +17,7 @@ from flareclust.core.pieces import is_mapped
 from flareclust.errors import Refusal, UserError
 from flareclust.ids import Ids
 from flareclust.privacy.site_file import policy_of
+from flareclust.site_places import check_places
 from flareclust.sites import SiteData
 from flareclust.tables import Table
 from flareclust.typing import FloatArray
@@ -75,6 +76,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
     local, name = local_of(kit), site or kit.absolute().name
     try:
         data = SiteData.of(local, name)
+        places = check_places(data, kit)
         table = data.table(reader_owns_them=True, scratch=kit)
         files = len(data.files())
     except Refusal as reason:
@@ -89,7 +91,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
     )
     certificates = [f"the kit {told}" for told in [certificate_problem(kit)] if told]
     certificates += [told for told in [ends_soon(kit)] if told and not certificates]
-    hints = [*certificates, *site_policy.hints(local), *_odd_ids(table.ids), *_odd(table, columns)]
+    hints = [*certificates, *places, *site_policy.hints(local), *_odd_ids(table.ids), *_odd(table, columns)]
     return Checked(name, data.path, len(table), columns, facts, hints)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from flareclust.engines.rights import RIGHTS, code_from
 from flareclust.engines.workspace import PREFIX, RESOURCES, resources_of, rights_of
 from flareclust.errors import UserError
-from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_file import PRIVACY, other_filters, policy_of, scope_names
+from flareclust.privacy.policy import Policy, unknown_arrays
+from flareclust.privacy.site_file import PRIVACY, default_scope, other_filters, policy_of, scope_names
 from flareclust.site_config import CONFIG_FILE
 from flareclust.version import __version__
 
@@ -87,11 +87,17 @@ def _policy_hints(local: Path) -> list[str]:
         return [
             f"no policy: each job says what leaves the site (min_count {MIN_COUNT}, or what it says): flareclust site policy"
         ]
+    found = [f"the policy names arrays that no algorithm here sends: {name}" for name in unknown_arrays(policy)]
+    if (default := default_scope(local)) not in (None, *names):
+        found.append(
+            f"local/{PRIVACY} has the default_scope {default!r} and no scope of that name, so that NVFlare cannot apply one: "
+            f"name one of {', '.join(names)}"
+        )
     if len(names) > 1:
-        return [
+        found.append(
             f"local/{PRIVACY} has the scopes {', '.join(names)}; the policy holds in all, but other filters may not, and a job chooses"
-        ]
-    return []
+        )
+    return found
 
 
 def hints(local: Path) -> list[str]:

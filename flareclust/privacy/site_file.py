@@ -172,3 +172,10 @@ def scope_names(local: Path) -> Iterator[str]:
     """Yield the names of the file's scopes, of which a job may choose."""
     file = local / PRIVACY
     yield from (str(scope.get("name")) for scope in (_scopes(read_json(file), file) if file.exists() else []))
+
+
+def default_scope(local: Path) -> str | None:
+    """Return the name of the scope for jobs that name none, which the file need not have; None where it names none."""
+    file = local / PRIVACY
+    found = read_json(file).get("default_scope") if file.exists() else None
+    return None if not found else str(found)
