@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from flareclust.csv_text import write_rows
 from flareclust.errors import Refusal
 from flareclust.ids import Ids
 from flareclust.own_files import create, make_folder
 from flareclust.typing import IntArray
 
 LABELS_FILE = "labels.csv"
-HEADER = "row,label\n"
+HEADER = ("row", "label")
 
 
 def write_labels(
@@ -30,13 +31,11 @@ def write_labels(
     make_folder(folder)
     path, part = folder / name, folder / f"{name}.part"
     with create(part) as file:
-        lines = csv.writer(file, lineterminator="\n")
         if ids is None:
-            file.write(HEADER)
-            lines.writerows(enumerate(labels.tolist()))
+            write_rows(file, [HEADER, *enumerate(labels.tolist())])
         else:
-            lines.writerow(("row", id_name or "id", "label"))
-            lines.writerows(zip(range(len(labels)), ids, labels.tolist(), strict=True))
+            write_rows(file, [("row", id_name or "id", "label")])
+            write_rows(file, zip(range(len(labels)), ids, labels.tolist(), strict=True))
     part.replace(path)
     return path
 
