@@ -35,12 +35,16 @@ def site_init(
 ) -> None:
     """Write local/flareclust.yaml, which says where the site's rows are."""
     from flareclust.cli import split_names
+    from flareclust.site_budget import existing
     from flareclust.site_check import local_of
     from flareclust.site_config import write_site
 
     within = None if root is None else str(root.absolute())
     path = str(Path(rows).absolute())
-    typer.echo(write_site(local_of(kit), path, split_names(columns), id_name=id_name, root=within, format=form))
+    local = local_of(kit)
+    typer.echo(write_site(local, path, split_names(columns), id_name=id_name, root=within, format=form))
+    if (budget := existing(local)) is not None:
+        typer.echo(budget)
 
 
 @site_app.command("check")

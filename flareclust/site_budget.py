@@ -109,6 +109,20 @@ def facts(local: Path, policy: Policy, site: str | None = None) -> dict[str, str
     return lines
 
 
+def existing(local: Path) -> str | None:
+    """Return whose budget the rows share that a site has just named, in a line; None where they have no account yet."""
+    from flareclust.privacy.account import LEDGER, Account
+
+    try:
+        account = Account.of(local, local.absolute().parent.name)
+        users = [f"{user.site} in {user.kit}" for user in account.ledger().users()] if account.begun else []
+    except Refusal as reason:
+        return f"the account of privacy of these rows cannot be read: it {reason}"
+    if not account.begun:
+        return None
+    return f"these rows have a budget already, in {account.folder.resolve() / LEDGER}; used by {'; '.join(users) or 'nobody yet'}"
+
+
 def _budget(local: Path, site: str, policy: Policy) -> Budget:
     from flareclust.privacy.account import LEDGER, Account, Trouble, check_account
 

@@ -484,6 +484,18 @@ def test_check_show_and_budget_say_whose_budget_it_is(tmp_path, rows, capsys):
     )
 
 
+def test_init_says_that_the_rows_have_a_budget_already(tmp_path, rows, capsys):
+    new = tmp_path / "new"
+    for folder in ("startup", "local"):
+        (new / folder).mkdir(parents=True)
+    assert call("site", "init", new, "--rows", rows) == 0
+    assert "budget" not in capsys.readouterr().out
+    spend(kit_of(tmp_path, "north", rows), "a")
+    (new / "local" / CONFIG_FILE).unlink()
+    assert call("site", "init", new, "--rows", rows) == 0
+    assert f"used by north in {tmp_path / 'north'}" in capsys.readouterr().out
+
+
 def test_nothing_is_written_by_looking(tmp_path, rows, state):
     kit = kit_of(tmp_path, "north", rows).parent
     old_ledger(kit / "local", ("x", 0.5))
