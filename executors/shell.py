@@ -72,7 +72,7 @@ class ExecutorShell(Executor, ABC):
                 return shareable
             local = Path(fl_ctx.get_workspace().get_site_config_dir())
             if self._rows is None:
-                self._site = terms_of(local, str(fl_ctx.get_job_id()), private=self.private)
+                self._site = terms_of(local, site, str(fl_ctx.get_job_id()), private=self.private)
                 self.hold_to(_secure_sums(fl_ctx))
             if self._site is not None and fl_ctx.get_prop(QUESTION) is None:
                 raise Refusal("has a policy that is not in force; see flareclust site check there")

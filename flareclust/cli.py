@@ -235,10 +235,11 @@ def assign(
     assert data is not None
     from flareclust.labels import LABELS_FILE, is_labels_file, write_labels
     from flareclust.late import place_file
+    from flareclust.own_files import make_folder
 
     labels = place_file(result, data, site, split_names(columns), salt)
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         if not is_labels_file(out / LABELS_FILE):
             raise UserError(f"{out / LABELS_FILE} is there and is none of ours; say --out FOLDER")
         write_labels(out, labels)

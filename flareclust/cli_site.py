@@ -1,5 +1,6 @@
 """`flareclust site`: what an operator does at a site before the first job."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -34,12 +35,16 @@ def site_init(
 ) -> None:
     """Write local/flareclust.yaml, which says where the site's rows are."""
     from flareclust.cli import split_names
+    from flareclust.site_budget import existing
     from flareclust.site_check import local_of
     from flareclust.site_config import write_site
 
     within = None if root is None else str(root.absolute())
     path = str(Path(rows).absolute())
-    typer.echo(write_site(local_of(kit), path, split_names(columns), id_name=id_name, root=within, format=form))
+    local = local_of(kit)
+    typer.echo(write_site(local, path, split_names(columns), id_name=id_name, root=within, format=form))
+    if (budget := existing(local)) is not None:
+        typer.echo(budget)
 
 
 @site_app.command("check")
@@ -51,6 +56,24 @@ def site_check(
     from flareclust.site_check import check
 
     report.print_checked(check(kit, site))
+
+
+@site_app.command("budget")
+def site_budget(
+    kit: Kit,
+    site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """List what jobs have spent of the budget of the site's rows. Nothing leaves the site."""
+    from flareclust import report
+    from flareclust.site_budget import budget_of
+    from flareclust.site_check import local_of
+
+    found = budget_of(local_of(kit), site)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        report.print_budget(found)
 
 
 @site_app.command("allow")

@@ -10,7 +10,8 @@ from flareclust.cli import split_names
 from flareclust.errors import UserError
 from flareclust.privacy.policy import DP, Policy, read_policy
 from flareclust.privacy.site_file import PRIVACY, policy_of, remove_policy, write_policy
-from flareclust.site_policy import spent, told
+from flareclust.site_budget import facts
+from flareclust.site_policy import told
 
 #: The settings of differential privacy, in the order of the command's options.
 DP_SETTINGS = ("bounds", "epsilon", "delta", "budget")
@@ -36,7 +37,7 @@ def change(local: Path, file: Path | None, given: Mapping[str, Any], *, show: bo
     if found is not None and file is None and not given:
         return
     base = read_policy(file) if file is not None else found or Policy()
-    new = Policy.of(_with(base.to_json(), given))
+    new = read_policy(_with(base.to_json(), given))
     write_policy(local, new)
     if found is not None:
         _print_changes(told(found), told(new))
@@ -49,10 +50,8 @@ def print_policy(local: Path) -> None:
         typer.echo("no policy: each job says what leaves the site")
         return
     typer.echo(local / PRIVACY)
-    for subject, words in told(policy).items():
+    for subject, words in (told(policy) | facts(local, policy)).items():
         typer.echo(f"  {subject}: {words}")
-    if (used := spent(local, policy)) is not None:
-        typer.echo(f"  spent: {used}")
 
 
 def _print_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:

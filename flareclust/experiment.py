@@ -21,6 +21,7 @@ from flareclust.flows.config import Experiment
 from flareclust.labels import LABELS_FILE, read_labels
 from flareclust.metrics import sigma, truth_metrics
 from flareclust.outcome import Outcome
+from flareclust.own_files import close_files, create, make_folder
 from flareclust.prepare import Prepared, arrays_of, names_of, tables_of
 from flareclust.privacy.policy import DP, Policy
 from flareclust.result import Result
@@ -252,7 +253,7 @@ def save(result: Result, outcome: Outcome, experiment: Experiment, folder: Path)
 
     The folder holds result.npz, result.json, rounds.jsonl, labels.csv and picture.png; choice.png where k was chosen, and
     tree.png where clusters were merged in a tree.
-    It appears complete or not at all.
+    It appears complete or not at all, for its owner only.
     """
     check_out(folder)
     try:
@@ -267,7 +268,7 @@ def _saved(result: Result, outcome: Outcome, experiment: Experiment, folder: Pat
     from flareclust import plots
     from flareclust.plots_choice import choice_picture
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     result = replace(result, centroids_file=str(folder / outcome_files.ARRAYS))
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
         new = Path(scratch) / "new"
@@ -289,13 +290,14 @@ def _saved(result: Result, outcome: Outcome, experiment: Experiment, folder: Pat
             )
         if (known := choice.judged(result.arrays)) is not None:
             plots.save(choice_picture(known), new / CHOICE_PICTURE)
+        close_files(new)  # they show rows and labels; until now nobody else could enter the folder around them
         _put(new, folder)
     return result
 
 
 def _write_labels(result: Result, folder: Path) -> None:
     """Write the labels of all sites, as only an engine that sees the rows can: site, number of the row there, label."""
-    with (folder / LABELS_FILE).open("w") as file:
+    with create(folder / LABELS_FILE) as file:
         file.write("site,row,label\n")
         for site, labels in sorted(result.site_labels.items()):
             file.writelines(f"{site},{row},{label}\n" for row, label in enumerate(labels.tolist()))

@@ -1,18 +1,19 @@
 """The labels of a site's rows, in a file that stays at the site: one line per row, in the order of its rows."""
 
 import csv
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from flareclust.csv_text import write_rows
 from flareclust.errors import Refusal
 from flareclust.ids import Ids
+from flareclust.own_files import create, make_folder
 from flareclust.typing import IntArray
 
 LABELS_FILE = "labels.csv"
-HEADER = "row,label\n"
+HEADER = ("row", "label")
 
 
 def write_labels(
@@ -27,19 +28,14 @@ def write_labels(
         id_name: the heading of the ids, by default "id".
         name: of the file.
     """
-    _make_folder(folder)
+    make_folder(folder)
     path, part = folder / name, folder / f"{name}.part"
-    part.unlink(missing_ok=True)  # an older file would keep its own mode
-    with os.fdopen(
-        os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", newline=""
-    ) as file:
-        lines = csv.writer(file, lineterminator="\n")
+    with create(part) as file:
         if ids is None:
-            file.write(HEADER)
-            lines.writerows(enumerate(labels.tolist()))
+            write_rows(file, [HEADER, *enumerate(labels.tolist())])
         else:
-            lines.writerow(("row", id_name or "id", "label"))
-            lines.writerows(zip(range(len(labels)), ids, labels.tolist(), strict=True))
+            write_rows(file, [("row", id_name or "id", "label")])
+            write_rows(file, zip(range(len(labels)), ids, labels.tolist(), strict=True))
     part.replace(path)
     return path
 
@@ -79,9 +75,3 @@ def _is_heading(cells: Iterable[str]) -> bool:
         case ["row", "label"] | ["row", _, "label"]:
             return True
     return False
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it that are missing, each for the site's account only."""
-    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
-        missing.mkdir(mode=0o700, exist_ok=True)

@@ -15,7 +15,7 @@ from flareclust.api import make_experiment
 from flareclust.errors import UserError
 from flareclust.poc_state import ADMIN, KITS, LEAD, PROJECT, SERVER
 from flareclust.prepare import Prepared, prepare
-from flareclust.site_config import CONFIG_FILE
+from flareclust.site_config import ACCOUNT_IN_KIT, CONFIG_FILE
 from flareclust.tables import Rows, Table
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ def file_of(kit: Path) -> Path:
 
 
 def _say(kit: Path, config: Mapping[str, object]) -> None:
-    text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump({**config, "account": ACCOUNT_IN_KIT}, sort_keys=False, allow_unicode=True)
     (kit / "local" / CONFIG_FILE).write_text(text, encoding="utf-8")
 
 

@@ -21,6 +21,7 @@ from flareclust.message import Schema
 from flareclust.outcome import Outcome
 from flareclust.registry import Algorithm
 from flareclust.result import Result
+from flareclust.site_budget import Budget
 from flareclust.site_check import Checked
 from flareclust.typing import IntArray
 
@@ -156,6 +157,25 @@ def print_checked(checked: Checked) -> None:
         console.print(f"[yellow]hint:[/] {escape(hint)}", highlight=False, soft_wrap=True)
     if not checked.hints:
         console.print("nothing odd")
+
+
+def print_budget(found: Budget) -> None:
+    """Print what was spent of a site's budget of privacy, by job and date."""
+    table = Table(title=f"epsilon {found.spent:.4g} of {found.budget:g} (delta {found.delta:g})", box=None)
+    for heading in ("date (UTC)", "job", "site", "what", "epsilon", "in all"):
+        table.add_column(heading, justify="right" if heading in ("epsilon", "in all") else "left", overflow="fold")
+    for line in found.lines:
+        numbers = f"{line.epsilon:.4g}", f"{line.total:.4g}"
+        table.add_row(line.at[:19], *map(escape, (line.job, line.site, line.what)), *numbers)
+    console = Console() if Console().is_terminal else Console(width=160)  # lines that go to a file stay whole
+    console.print(table)
+    lines = [f"table: {found.place}", f"ledger: {found.file}", *(f"shared with: {other}" for other in found.others)]
+    if found.waiting:
+        lines.append(f"{found.waiting} of these spendings are in the kit's old ledger; the next job adds them")
+    if found.trouble is not None:
+        lines.append(f"no job may spend from it: {found.trouble}")
+    for words in lines:
+        console.print(words, highlight=False, soft_wrap=True, markup=False)
 
 
 def print_placement(labels: IntArray, folder: Path) -> None:

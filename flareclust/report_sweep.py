@@ -1,6 +1,5 @@
 """What a study came to, for people: tables of means and deviations, reasons of failures, progress while it runs."""
 
-import csv
 import io
 import sys
 import time
@@ -17,6 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from flareclust.csv_text import write_rows
 from flareclust.plots import save
 from flareclust.plots_sweep import sweep_figure
 from flareclust.trials import Cell, Done, by_cell
@@ -54,11 +54,11 @@ def comma_separated(cells: Sequence[Cell]) -> str:
     """Return all measures as comma-separated values with full precision: `l2_mean`, `l2_std`, ..."""
     names = measures(cells)
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow([*_axes(cells), "done", "failed", *(f"{n}_{what}" for n in names for what in ("mean", "std"))])
+    heads = [f"{name}_{what}" for name in names for what in ("mean", "std")]
+    write_rows(text, [[*_axes(cells), "done", "failed", *heads]])
     for cell in cells:
         values = [part.get(name, "") for name in names for part in (cell.mean, cell.std)]
-        table.writerow([*_place(cell, cells), cell.n, cell.failed, *values])
+        write_rows(text, [[*_place(cell, cells), cell.n, cell.failed, *values]])
     return text.getvalue()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flareclust import site_policy
+from flareclust import site_budget, site_policy
 from flareclust.certificates import certificate_problem, ends_soon
 from flareclust.column_summary import Column, columns_of
 from flareclust.columns import OUTWEIGHS, outweighing
@@ -17,6 +17,7 @@ from flareclust.core.pieces import is_mapped
 from flareclust.errors import Refusal, UserError
 from flareclust.ids import Ids
 from flareclust.privacy.site_file import policy_of
+from flareclust.site_places import check_places
 from flareclust.sites import SiteData
 from flareclust.tables import Table
 from flareclust.typing import FloatArray
@@ -75,16 +76,22 @@ def check(kit: Path, site: str | None = None) -> Checked:
     local, name = local_of(kit), site or kit.absolute().name
     try:
         data = SiteData.of(local, name)
+        places = check_places(data, kit)
         table = data.table(reader_owns_them=True, scratch=kit)
         files = len(data.files())
     except Refusal as reason:
         raise UserError(f"{name} {reason}") from None
     _check_policy(local, name, table)
     columns = columns_of(table.X, table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1])))
-    facts = _facts(data, table, files) | site_policy.policies(local) | {"versions": site_policy.versions()}
+    facts = (
+        _facts(data, table, files)
+        | site_policy.policies(local)
+        | _budget(local, name)
+        | {"versions": site_policy.versions()}
+    )
     certificates = [f"the kit {told}" for told in [certificate_problem(kit)] if told]
     certificates += [told for told in [ends_soon(kit)] if told and not certificates]
-    hints = [*certificates, *site_policy.hints(local), *_odd_ids(table.ids), *_odd(table, columns)]
+    hints = [*certificates, *places, *site_policy.hints(local), *_odd_ids(table.ids), *_odd(table, columns)]
     return Checked(name, data.path, len(table), columns, facts, hints)
 
 
@@ -109,6 +116,20 @@ def _check_policy(local: Path, name: str, table: Table) -> None:
         bounds_of(policy.dp.bounds, table.columns, table.X.shape[1])
     except Refusal as reason:
         raise UserError(f"{name} {reason}") from None
+
+
+def _budget(local: Path, name: str) -> dict[str, str]:
+    """Return whose budget the site's jobs spend, and what is left of it; nothing without differential privacy.
+
+    Raises:
+        UserError: no job could spend from it.
+    """
+    policy = policy_of(local)
+    if policy is None or policy.dp is None:
+        return {}
+    if (found := site_budget.budget_of(local, name)).trouble is not None:
+        raise UserError(f"{name}: {found.trouble}")
+    return site_budget.facts(local, policy, name)
 
 
 def _facts(data: SiteData, table: Table, files: int) -> dict[str, str]:

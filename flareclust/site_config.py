@@ -14,6 +14,8 @@ import psutil
 import yaml
 
 from flareclust.errors import Refusal, UserError
+from flareclust.settings_file import NotPlain, Twice, parse_yaml, read_text
+from flareclust.site_files import for_site
 from flareclust.tables import FORMATS
 from flareclust.typing import Agreement, Reading
 from flareclust.validation import did_you_mean
@@ -22,8 +24,11 @@ CONFIG_FILE = "flareclust.yaml"
 
 KEYS = (
     *("path", "format", "root", "columns", "id", "min_rows", "max_rows"),
-    *("memory", "scratch", "labels", "agreement", "salt", "hide"),
+    *("memory", "scratch", "labels", "account", "agreement", "salt", "hide"),
 )
+
+#: The account of rows that are gone with their kit, or that only a simulation reads: of the kit, and not of their place.
+ACCOUNT_IN_KIT = "../account"
 
 #: A shorter salt can be found by trying, as what is hashed with it travels.
 SHORTEST_SALT = 16
@@ -31,38 +36,8 @@ SHORTEST_SALT = 16
 #: More rows than any site has, and no number that takes long to write.
 _MOST = 2**63
 
-#: What yaml raises for a text that cannot be what its tag or its form promises, such as a 13th month or endless brackets.
-_NO_YAML = (
-    yaml.YAMLError,
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-)
-
-#: No configuration is nested as deep; the time that yaml takes grows with the square of the depth.
-_DEEPEST = 20
-
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
 _POWER = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads plain values only, and refuses what is nested too deep."""
-
-    _depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Read a value and what is in it."""
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise yaml.YAMLError
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
 
 
 def read_config(local: Path) -> dict[str, Any]:
@@ -75,11 +50,14 @@ def read_config(local: Path) -> dict[str, Any]:
     if not file.is_file():
         raise Refusal(f"has no local/{CONFIG_FILE}, which says where its rows are")
     try:
-        config = yaml.load(file.read_text(encoding="utf-8"), _Loader)
+        config = parse_yaml(read_text(file))
     except OSError as error:
         raise Refusal(f"has a local/{CONFIG_FILE} that cannot be read ({error.strerror})") from None
-    except _NO_YAML:
-        raise Refusal(f"has a local/{CONFIG_FILE} that is not YAML") from None
+    except Twice as twice:
+        key = repr(twice.key) if twice.key in KEYS else "a key"  # others may be names of sites or columns
+        raise Refusal(f"has a local/{CONFIG_FILE} with {key} twice, again in line {twice.line}; leave one") from None
+    except NotPlain as reason:
+        raise Refusal(f"has a local/{CONFIG_FILE} that {reason}") from None
     if not isinstance(config, dict) or not isinstance(config.get("path"), str | dict):
         raise no_path()
     if unknown := sorted(set(map(_shown, config)) - set(KEYS)):
@@ -117,6 +95,19 @@ def is_text(value: object) -> TypeGuard[str]:
         return isinstance(value, str) and value != "" and "\0" not in value and bool(value.encode())
     except UnicodeEncodeError:  # half of a pair of surrogates, which YAML can spell
         return False
+
+
+def account(config: Mapping[str, Any], site: str) -> str | None:
+    """Return the name or the folder of the rows' account of privacy, None for that of their place."""
+    value = text(config, "account")
+    if value is None:
+        return None
+    if "/" not in value and (value.startswith(".") or not value.isprintable()):
+        raise odd("account is neither a name nor a folder")
+    try:
+        return for_site(value, site)
+    except UserError:
+        raise odd("account has the site's name in it, which cannot stand in a path") from None
 
 
 def names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -189,7 +180,7 @@ def write_config(local: Path, path: str | dict[str, str], reading: Reading = Non
     Each path is absolute, with `{site}` in it, or stands for one site.
     """
     local.mkdir(parents=True, exist_ok=True)
-    config: dict[str, Any] = {"path": path, "root": "/"}
+    config: dict[str, Any] = {"path": path, "root": "/", "account": ACCOUNT_IN_KIT}
     if reading is not None:
         config |= {"columns": list(reading[0]), "agreement": reading[1]}
     (local / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=False))

@@ -36,6 +36,21 @@ def folder_of(path: Path) -> Path:
     return Path(*fixed) if len(fixed) < len(path.parts) else path.parent
 
 
+def place_of(path: Path) -> Path:
+    """Return a path, or a pattern, with the links followed of all that it names: the same place has one name."""
+    if not _matches_several(path):
+        return path.resolve()
+    fixed = folder_of(path)
+    return fixed.resolve().joinpath(*path.parts[len(fixed.parts) :])
+
+
+def matched(path: Path) -> list[Path]:
+    """Return the file of a path, or the files that a pattern matches in the order of their names."""
+    if not _matches_several(path):
+        return [path]
+    return sorted(Path(name) for name in glob.glob(str(path), recursive=True) if not name.endswith(os.sep))
+
+
 def for_site(path: str, site: str) -> str:
     """Return a path with the site's name for `{site}`.
 
@@ -63,7 +78,7 @@ def find(path: Path, root: Path | None, kind: str | None) -> list[File]:
     within = None if root is None else root.resolve()
     if not _matches_several(path):
         return [File(_inside(path, path.name, within), path.name, kind)]
-    found = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if not name.endswith(os.sep))
+    found = matched(path)
     if not found:
         raise UserError(f"{path.name}: no file matches")
     files = []

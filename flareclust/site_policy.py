@@ -10,9 +10,9 @@ from typing import Any
 
 from flareclust.engines.rights import RIGHTS, code_from
 from flareclust.engines.workspace import PREFIX, RESOURCES, resources_of, rights_of
-from flareclust.errors import Refusal, UserError
-from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_file import PRIVACY, ledger_of, other_filters, policy_of, scope_names
+from flareclust.errors import UserError
+from flareclust.privacy.policy import Policy, unknown_arrays
+from flareclust.privacy.site_file import PRIVACY, default_scope, other_filters, policy_of, scope_names
 from flareclust.site_config import CONFIG_FILE
 from flareclust.version import __version__
 
@@ -57,23 +57,6 @@ def told(policy: Policy) -> dict[str, str]:
     }
 
 
-def spent(local: Path, policy: Policy) -> str | None:
-    """Return what the jobs of a site with differential privacy have spent so far; None where it has none."""
-    if policy.dp is None:
-        return None
-    from flareclust.privacy.accounting import epsilon_of
-    from flareclust.privacy.ledger import Ledger
-
-    try:
-        found = Ledger(ledger_of(local)).spent()
-    except Refusal as reason:
-        return f"unknown: the site {reason}"
-    epsilon = epsilon_of(found.total, policy.dp.delta) if found.total else 0.0
-    return (
-        f"epsilon {epsilon:.3g} of {policy.dp.budget:g} in {len(found.jobs)} job{'' if len(found.jobs) == 1 else 's'}"
-    )
-
-
 def _policy_line(local: Path) -> str:
     try:
         policy = policy_of(local)
@@ -83,8 +66,8 @@ def _policy_line(local: Path) -> str:
         return "none"
     lines = told(policy)
     line = f"clusters {lines['small clusters']}; numbers of rows {lines['numbers of rows']}"
-    if (used := spent(local, policy)) is not None:
-        line = f"differentially private numbers only, {lines['differential privacy']}; spent {used}"
+    if policy.dp is not None:
+        line = f"differentially private numbers only, {lines['differential privacy']}"
     return f"{line}; sums masked only, {lines['masked sums']}" if policy.secure_sums else line
 
 
@@ -110,11 +93,17 @@ def _policy_hints(local: Path) -> list[str]:
         return [
             f"no policy: each job says what leaves the site (min_count {MIN_COUNT}, or what it says): flareclust site policy"
         ]
+    found = [f"the policy names arrays that no algorithm here sends: {name}" for name in unknown_arrays(policy)]
+    if (default := default_scope(local)) not in (None, *names):
+        found.append(
+            f"local/{PRIVACY} has the default_scope {default!r} and no scope of that name, so that NVFlare cannot apply one: "
+            f"name one of {', '.join(names)}"
+        )
     if len(names) > 1:
-        return [
+        found.append(
             f"local/{PRIVACY} has the scopes {', '.join(names)}; the policy holds in all, but other filters may not, and a job chooses"
-        ]
-    return []
+        )
+    return found
 
 
 def hints(local: Path) -> list[str]:

@@ -11,6 +11,7 @@ The simulator and real deployments use the same file; the simulator's copy has a
     memory: 4GB                         # optional: most bytes of rows in memory; by default half of the machine's
     scratch: /secure/scratch            # optional: folder for rows that do not fit; by default the job's
     labels: /secure/labels              # optional: folder for the labels, <job id>.csv; by default labels.csv in the job's
+    account: cohort-2                   # optional: name or folder of the account of privacy; by default that of the place
     agreement: may-lack                 # optional: "exact" refuses a file with other columns, "may-lack" takes those it has
     salt: a secret of several sites     # optional: names of columns are compared by hashes with this salt
     hide: [lactate]                     # optional: names that do not leave the site, or true for all; needs the salt
@@ -59,6 +60,7 @@ class SiteData:
         memory: most bytes of rows to hold in memory; None for no limit.
         scratch: folder for a file with rows that do not fit; None for the job's.
         labels: folder for the labels of all jobs; None for each job's own.
+        account: name or folder of the rows' account of privacy; None for that of their place.
     """
 
     path: Path
@@ -74,6 +76,7 @@ class SiteData:
     memory: int | None = None
     scratch: Path | None = None
     labels: Path | None = None
+    account: str | None = None
 
     @classmethod
     def of(cls, local: str | Path, site: str) -> "SiteData":
@@ -119,6 +122,7 @@ class SiteData:
             memory=site_config.memory(config),
             scratch=scratch,
             labels=labels,
+            account=site_config.account(config, site),
         )
 
     def rows(self, *, reader_owns_them: bool = False) -> FloatArray:

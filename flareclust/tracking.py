@@ -7,7 +7,6 @@ retried task finds the same run and leaves no second copy of a metric, a model o
 MLflow is imported on first use, because that takes about a second.
 """
 
-import csv
 import math
 import tempfile
 import time
@@ -21,7 +20,9 @@ import numpy as np
 
 from flareclust import tracking_registry
 from flareclust.champion import METRIC, Decision, check_alias, decide
+from flareclust.csv_text import write_rows
 from flareclust.errors import UserError
+from flareclust.own_files import make_folder
 from flareclust.tracking_model import MODEL_NAME, column_names, save_model
 from flareclust.tracking_store import connect, resolve_uri, sqlite_file
 from flareclust.typing import FloatArray
@@ -157,6 +158,7 @@ class Tracker:
 
         names = column_names(centroids, columns)
         _check_files(files)
+        self._make_folder()
         known = self._client.get_run(run_id).data.metrics
         now = time.time_ns() // 1_000_000
         pairs = [*_finite("final", final), *_finite("cost", cost)]
@@ -164,7 +166,7 @@ class Tracker:
         with tempfile.TemporaryDirectory() as scratch:
             np.savez(Path(scratch, "centroids.npz"), centroids=centroids)
             with Path(scratch, "centroids.csv").open("w", newline="", encoding="utf-8") as stream:
-                csv.writer(stream, lineterminator="\n").writerows([names, *centroids.tolist()])
+                write_rows(stream, [names, *centroids.tolist()])
             self._client.log_artifacts(run_id, scratch)
         for file in files:
             self._client.log_artifact(run_id, str(file))
@@ -191,6 +193,7 @@ class Tracker:
         """
         from mlflow.entities import LoggedModelOutput
 
+        self._make_folder()
         run = self._client.get_run(run_id)
         model = self._find_model(run_id) or self._client.create_logged_model(
             self._experiment_id, name=MODEL_NAME, source_run_id=run_id, params=run.data.params
@@ -252,6 +255,11 @@ class Tracker:
         """Close the run as FAILED, or as KILLED if somebody stopped it; the tag `flareclust.error` has the reason."""
         self._client.set_tag(run_id, ERROR_TAG, reason[:_TAG_LENGTH])
         self._client.set_terminated(run_id, "KILLED" if stopped else "FAILED")
+
+    def _make_folder(self) -> None:
+        """Make the folder for files beside a SQLite store, for its owner only: pictures show rows."""
+        if file := sqlite_file(self.uri):
+            make_folder(file.parent / "mlruns")
 
     def _open_experiment(self, name: str) -> str:
         from mlflow.exceptions import MlflowException

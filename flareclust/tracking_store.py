@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from flareclust.errors import UserError
+from flareclust.own_files import create, make_folder
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 
@@ -113,7 +114,7 @@ def _make_sqlite(file: Path) -> None:
     interrupt. So each makes its own, aside, and the first to finish gives it the name.
     """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
         if file.exists():
             with file.open("rb+") as stream:
                 start = stream.read(16)
@@ -122,6 +123,7 @@ def _make_sqlite(file: Path) -> None:
             return
         with tempfile.TemporaryDirectory(prefix=".mlflow-", dir=file.parent, ignore_cleanup_errors=True) as scratch:
             fresh = Path(scratch, file.name)
+            create(fresh).close()  # SQLite keeps the mode of an empty file, for the files beside it as well
             _upgrade(f"{_SQLITE}{fresh}")
             try:
                 os.link(fresh, file)

@@ -16,6 +16,7 @@ from flareclust import checks_private
 from flareclust.checks import PromiseBroken
 from flareclust.core import dp_grid, dp_lloyd, dp_sums
 from flareclust.core.dp_sums import COUNT, SQUARE, UNIT, Box
+from flareclust.engines import inprocess
 from flareclust.errors import Aborted, BadMessage, JobFailed, Refusal, UserError
 from flareclust.executors import dp_base
 from flareclust.executors.base import ClusteringExecutor
@@ -364,11 +365,15 @@ def test_a_job_within_its_terms_finds_clusters_and_spends_what_it_asks_for(name,
         assert 0.99 * asked < ledger.spent().total <= asked
 
 
-def test_a_budget_that_is_used_up_ends_the_next_job(sites):
-    result = flareclust.run("dp-oneshot", sites, k=4, epsilon=1.0, policy=policy(epsilon=1.0, budget=1.0))
+def test_a_budget_that_is_used_up_ends_the_next_job(sites, monkeypatch):
+    ledger = Ledger.in_memory()
+    monkeypatch.setattr(Ledger, "in_memory", classmethod(lambda cls: ledger))
+    site = {"site-1": np.concatenate(list(sites.values()))}
+    result = flareclust.run("dp-oneshot", site, k=4, epsilon=1.0, policy=policy(epsilon=1.0, budget=1.2))
     assert len(result.centroids)
-    with pytest.raises(JobFailed, match=r"of its budget of 0\.5 for all jobs"):
-        flareclust.run("dp-oneshot", sites, k=4, epsilon=1.0, policy=policy(epsilon=1.0, budget=0.5))
+    monkeypatch.setattr(inprocess, "_JOB", "the next one")
+    with pytest.raises(JobFailed, match=r"of its budget of 1\.2 for all jobs"):
+        flareclust.run("dp-oneshot", site, k=4, epsilon=1.0, policy=policy(epsilon=1.0, budget=1.2))
 
 
 def test_a_job_without_assessment_keeps_that_share(sites):

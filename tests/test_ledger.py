@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flareclust.errors import Refusal
-from flareclust.privacy import ledger as module
+from flareclust.privacy import ledger_file
 from flareclust.privacy.ledger import Ledger, Overspent
 
 
@@ -74,7 +74,7 @@ def test_only_the_site_reads_its_ledger_and_nothing_else_is_left_in_the_folder(p
 
 def test_a_commit_waits_for_the_disk(path):
     Ledger(path).spend("a", "x", 0.1, 1.0, 1.0)
-    connection = module._connect(path, 1.0)
+    connection = ledger_file.connect(path, 1.0)
     [mode], [level] = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("journal_mode", "synchronous"))
     connection.close()
     # Of a rollback journal FULL does not sync the folder from which the journal goes; EXTRA (3) does.
@@ -157,7 +157,7 @@ def test_a_folder_in_the_place_of_the_file_refuses(path):
 SITES = """
 import json, os, sys
 import numpy as np
-from flareclust.privacy import ledger, mechanism
+from flareclust.privacy import ledger_file, mechanism
 from flareclust.privacy.ledger import Ledger
 from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.privacy.terms import Terms
@@ -192,7 +192,7 @@ def site(folder, where, at, job):
         passing("after draw")
         return noisy
 
-    for owner, name in ((ledger, "_make"), (ledger, "_set_up"), (Ledger, "_begin"), (Ledger, "_write"), (Ledger, "_commit")):
+    for owner, name in ((ledger_file, "make"), (ledger_file, "set_up"), (Ledger, "_begin"), (Ledger, "_write"), (Ledger, "_commit")):
         watched(owner, name, name.strip("_"))
     draw = mechanism.gaussian
     mechanism.gaussian = drawn

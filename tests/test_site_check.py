@@ -249,3 +249,74 @@ def test_rows_beyond_the_memory_are_described_alike_and_counted_up_to_a_bound(ki
         assert one.numbers_rows is other.numbers_rows
     assert [hint for hint in bounded.hints if "whole numbers that all differ" in hint] != []
     assert list((kit / "local").glob("tmp*")) == []
+
+
+# --- where rows and labels are ---
+
+
+def plain(kit, **said):
+    """Configure a site whose rows are in a folder of their own, with a policy; return the folder."""
+    folder = kit.parent / "rows"
+    folder.mkdir(exist_ok=True)
+    np.save(folder / "a.npy", np.random.default_rng(0).normal(size=(30, 2)))
+    lines = {"path": folder / "a.npy", **said}
+    (kit / "local" / "flareclust.yaml").write_text("".join(f"{key}: {value}\n" for key, value in lines.items()))
+    write_policy(kit / "local", Policy())
+    return folder
+
+
+def hinted(kit, words):
+    return [hint for hint in check(kit).hints if words in hint]
+
+
+def test_labels_in_the_folder_of_the_rows_are_named(kit):
+    folder = plain(kit)
+    assert not hinted(kit, "labels")
+    plain(kit, labels=folder)
+    assert hinted(kit, "labels are written into the folder of the rows")
+    plain(kit, path=f"{folder}/*.npy", labels=folder)
+    assert hinted(kit, "labels are written into the folder of the rows"), "no csv is matched now, but may be later"
+    plain(kit, labels=folder / "labels")
+    assert not hinted(kit, "labels")
+
+
+def test_a_pattern_that_reads_the_labels_of_earlier_jobs_in_the_kit_is_named(kit):
+    folder = plain(kit)
+    (folder / "a.npy").unlink()
+    (folder / "a.csv").write_text("x,y\n" + "1.5,2\n2.5,7\n" * 8)
+    (kit / "local" / "flareclust.yaml").write_text(f"path: {kit.parent}/**/*.csv\n")
+    assert hinted(kit, "labels.csv of each job would be read as rows")
+    (kit / "local" / "flareclust.yaml").write_text(f"path: {folder}/**/*.csv\n")
+    assert not hinted(kit, "labels.csv")
+
+
+def test_patterns_that_walk_the_disk_are_named(kit, monkeypatch):
+    plain(kit, path="/**/a.npy")
+    with pytest.raises(UserError, match="looks through the whole disk"):
+        check(kit)
+    folder = plain(kit)
+    plain(kit, path=f"{folder}/**/a.npy")
+    assert not hinted(kit, "looks through")
+    monkeypatch.setenv("HOME", str(folder))
+    assert hinted(kit, "looks through a home folder")
+    monkeypatch.setenv("HOME", str(kit))
+    monkeypatch.setattr("flareclust.site_places.MANY", 3)
+    for number in range(4):
+        (folder / f"{number}.txt").touch()
+    assert hinted(kit, "looks through more than 3 files and folders")
+    plain(kit, path=f"{folder}/a.npy")
+    assert not hinted(kit, "looks through")
+
+
+def test_a_default_scope_that_is_not_there_is_named(kit):
+    plain(kit)
+    file = kit / "local" / "privacy.json"
+    assert not hinted(kit, "default_scope")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "default_scope": "strict"}))
+    assert hinted(kit, "the default_scope 'strict' and no scope of that name")
+
+
+def test_arrays_that_no_algorithm_sends_are_named(kit):
+    plain(kit)
+    write_policy(kit / "local", Policy(arrays=("centroid",)))
+    assert hinted(kit, "'centroid' (did you mean 'centroids'?)")

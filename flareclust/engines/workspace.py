@@ -18,6 +18,7 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
 from flareclust.engines.rights import RIGHTS, code_from, with_code, without_code
 from flareclust.errors import UserError
+from flareclust.settings_file import LONGEST_JSON, NotPlain, parse_json, read_text
 
 #: The dot at the end makes it a package prefix; without it NVFlare refuses the whole list.
 PREFIX = "flareclust."
@@ -182,23 +183,28 @@ def _objects(value: object, name: str, file: Path) -> list[dict[str, Any]]:
 def read_json(file: Path) -> dict[str, Any]:
     """Return the object in a file of a kit."""
     try:
-        resources = json.loads(file.read_text(encoding="utf-8"))
+        resources = parse_json(read_text(file, LONGEST_JSON))
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise UserError(f"{file} is not JSON ({error}); mend it, or take the kit's own file again") from None
+    except NotPlain as reason:
+        raise UserError(f"{file} {reason}; correct it, or take the kit's own file again") from None
     if not isinstance(resources, dict):
         raise UserError(f"{file}: expected a JSON object, got {type(resources).__name__}")
     return resources
 
 
-def write_json(file: Path, resources: dict[str, Any]) -> None:
-    """Replace the file as a whole, so that a site that starts meanwhile reads the old one or the new one."""
-    mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
+def write_json(file: Path, resources: dict[str, Any], mode: int = 0o644) -> None:
+    """Replace the file as a whole, so that a site that starts meanwhile reads the old one or the new one.
+
+    A new file has this mode, an old one keeps its own.
+    """
+    mode = file.stat().st_mode & 0o777 if file.exists() else mode
     try:
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             out.write(json.dumps(resources, indent=2) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
         os.chmod(temporary, mode)
         os.replace(temporary, file)
     except OSError as error:

@@ -9,33 +9,26 @@ also syncs the folder in which the journal was removed, without which a power cu
 """
 
 import math
-import os
 import sqlite3
-import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from datetime import datetime, timezone
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from flareclust.errors import Refusal
-
-#: Marks the file as ours, and the form of its table.
-_MARK, _VERSION = 0x666C6C67, 1
-
-_TABLE = """
-CREATE TABLE spending (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    at TEXT NOT NULL,
-    job TEXT NOT NULL,
-    what TEXT NOT NULL,
-    rho REAL NOT NULL CHECK (rho > 0)
+from flareclust.privacy import ledger_file
+from flareclust.privacy.ledger_file import (
+    GONE,
+    PATIENCE,
+    VERSION,
+    check,
+    connect,
+    in_words,
+    now,
+    or_rolled_back,
+    transaction,
 )
-"""
-
-#: Seconds to wait for another process that is just spending.
-PATIENCE = 30.0
 
 
 class Spent(NamedTuple):
@@ -43,6 +36,25 @@ class Spent(NamedTuple):
 
     jobs: dict[str, float]
     total: float
+
+
+class Entry(NamedTuple):
+    """One spending: when (UTC), by which job at which site, on what, and its rho."""
+
+    at: str
+    job: str
+    site: str
+    what: str
+    rho: float
+
+
+class User(NamedTuple):
+    """Who uses a ledger: the place of a table, the site and the kit that named it, and since when."""
+
+    place: str
+    site: str
+    kit: str
+    since: str
 
 
 class Overspent(Exception):
@@ -62,18 +74,23 @@ class Ledger:
     """A site's ledger.
 
     Args:
-        path: the file, which is made with the mode 0600 where there is none; None keeps the ledger in memory.
+        path: the file, which `spend` makes with the mode 0600 where there is none; None keeps the ledger in memory.
         patience: seconds to wait for other processes.
+        site: whose spendings these are, for those who read the ledger.
+        must_exist: whether a file that is not there is refused rather than made.
     """
 
-    def __init__(self, path: str | Path | None, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, path: str | Path | None, patience: float = PATIENCE, *, site: str = "", must_exist: bool = False
+    ) -> None:
         self.path = None if path is None else Path(path)
         self.patience = patience
+        self.site, self.must_exist = site, must_exist
         self._lock = threading.Lock()
         self._memory: sqlite3.Connection | None = None
         if self.path is None:
             self._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            _set_up(self._memory)
+            ledger_file.set_up(self._memory)
 
     @classmethod
     def in_memory(cls) -> "Ledger":
@@ -96,9 +113,9 @@ class Ledger:
         """
         if not (math.isfinite(rho) and rho > 0):
             raise ValueError(f"rho must be a finite number above 0, got {rho!r}")
-        with self._open(make=True) as connection:
+        with self._open(make=not self.must_exist) as connection:
             self._begin(connection)
-            try:
+            with or_rolled_back(connection):
                 before = _read(connection)
                 of_job = before.jobs.get(job, 0.0)
                 if math.fsum([of_job, rho]) > job_limit:
@@ -107,10 +124,6 @@ class Ledger:
                     raise Overspent(False, before.total)
                 self._write(connection, job, what, rho)
                 self._commit(connection)
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
-                raise
 
     def spent(self) -> Spent:
         """Return what was spent so far; nothing where there is no file yet.
@@ -118,10 +131,50 @@ class Ledger:
         Raises:
             Refusal: as for `spend`.
         """
-        if self.path is not None and not self.path.exists():
+        if self.path is not None and not self.must_exist and not self.path.exists():
             return Spent({}, 0.0)
         with self._open(make=False) as connection:
             return _read(connection)
+
+    def make(self) -> None:
+        """Make the file, without spendings, unless it is there; Refusal as for `spend`."""
+        with self._open(make=True):
+            pass
+
+    @property
+    def id(self) -> str:
+        """Return the ledger's own name, which no other ledger has; a copy of the file has the same."""
+        with self._open(make=False) as connection:
+            return str(connection.execute("SELECT id FROM ledger").fetchone()[0])
+
+    def entries(self) -> list[Entry]:
+        """Return all spendings by their time."""
+        with self._open(make=False) as connection:
+            found = connection.execute("SELECT at, job, site, what, rho FROM spending ORDER BY at, number")
+            return [Entry(*row) for row in found]
+
+    def users(self) -> list[User]:
+        """Return who uses the ledger, the first ones first."""
+        with self._open(make=False) as connection:
+            return [User(*row) for row in connection.execute("SELECT * FROM user ORDER BY since, rowid")]
+
+    def note(self, place: str, kit: str) -> None:
+        """Write down that the site uses the ledger for the table in this place, by this kit."""
+        with self._open(make=False) as connection:
+            connection.execute("INSERT OR IGNORE INTO user VALUES (?, ?, ?, ?)", (place, self.site, kit, now()))
+
+    def origins(self) -> set[str]:
+        """Return the names of the spendings that were taken over."""
+        with self._open(make=False) as connection:
+            return {row[0] for row in connection.execute("SELECT origin FROM spending WHERE origin IS NOT NULL")}
+
+    def merge(self, entries: Iterable[tuple[str, Entry]]) -> None:
+        """Add spendings of another ledger, each with a name of its own by which it is added once; all or none."""
+        with self._open(make=False) as connection, transaction(connection):
+            connection.executemany(
+                "INSERT OR IGNORE INTO spending (origin, at, job, site, what, rho) VALUES (?, ?, ?, ?, ?, ?)",
+                ((origin, *entry) for origin, entry in entries),
+            )
 
     # The three steps of a transaction, on their own so that a test can end the process between them.
 
@@ -129,8 +182,8 @@ class Ledger:
         connection.execute("BEGIN IMMEDIATE")
 
     def _write(self, connection: sqlite3.Connection, job: str, what: str, rho: float) -> None:
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        connection.execute("INSERT INTO spending (at, job, what, rho) VALUES (?, ?, ?, ?)", (now, job, what, rho))
+        row = (now(), job, self.site, what, rho)
+        connection.execute("INSERT INTO spending (at, job, site, what, rho) VALUES (?, ?, ?, ?, ?)", row)
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         connection.execute("COMMIT")
@@ -144,59 +197,18 @@ class Ledger:
                     yield self._memory
                     return
                 assert self.path is not None
-                if make and not self.path.exists():
-                    _make(self.path)
-                with closing(_connect(self.path, self.patience)) as connection:
-                    _check(connection)
+                if not self.path.exists():
+                    if self.must_exist and not make:
+                        raise Refusal(GONE)
+                    if make:
+                        ledger_file.make(self.path)
+                with closing(connect(self.path, self.patience)) as connection:
+                    check(connection, VERSION)
                     yield connection
         except sqlite3.Error as error:
-            raise Refusal(_words(error)) from None
+            raise Refusal(in_words(error)) from None
         except OSError as error:
             raise Refusal(f"cannot write its privacy ledger ({error.strerror}); its operator must look at it") from None
-
-
-def _connect(path: Path, patience: float) -> sqlite3.Connection:
-    # mode=rw: a file that is gone is not made anew in passing, which would forget what was spent.
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=patience, isolation_level=None)
-    connection.execute("PRAGMA synchronous = EXTRA")
-    connection.execute("PRAGMA fullfsync = ON")
-    return connection
-
-
-def _make(path: Path) -> None:
-    """Make a ledger that appears complete or not at all, so that an empty file is a damaged one and not a new one."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp makes files of the mode 0600
-    os.close(handle)
-    try:
-        with closing(_connect(Path(name), PATIENCE)) as connection:
-            _set_up(connection)
-        with suppress(FileExistsError):  # another process was quicker
-            os.link(name, path)
-        _sync(path.parent)
-    finally:
-        os.unlink(name)
-
-
-def _set_up(connection: sqlite3.Connection) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute(_TABLE)
-    connection.execute(f"PRAGMA application_id = {_MARK}")
-    connection.execute(f"PRAGMA user_version = {_VERSION}")
-    connection.execute("COMMIT")
-
-
-def _check(connection: sqlite3.Connection) -> None:
-    """Raise Refusal unless the file is a whole ledger of this version."""
-    [mark], [version] = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
-    if mark != _MARK:
-        raise Refusal("has something else in the place of its privacy ledger; its operator must look at it")
-    if version != _VERSION:
-        raise Refusal(
-            f"has a privacy ledger of the form {version}, which another version of flareclust wrote; this one reads {_VERSION}"
-        )
-    if [row[0] for row in connection.execute("PRAGMA quick_check")] != ["ok"]:
-        raise Refusal(_DAMAGED)
 
 
 def _read(connection: sqlite3.Connection) -> Spent:
@@ -207,27 +219,3 @@ def _read(connection: sqlite3.Connection) -> Spent:
         {job: math.fsum(values) for job, values in spendings.items()},
         math.fsum(value for values in spendings.values() for value in values),
     )
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-_DAMAGED = (
-    "has a privacy ledger that is damaged, so that it cannot tell what was spent; its operator must bring back a copy "
-    "that is at least as new, or end the use of differential privacy on these rows"
-)
-
-
-def _words(error: sqlite3.Error) -> str:
-    """Return what SQLite met, without its own text, which may name folders."""
-    text = str(error)
-    if "locked" in text or "busy" in text:
-        return f"has a privacy ledger that another process has held for more than {PATIENCE:g} s; try again later"
-    if "readonly" in text or "unable to open" in text or "full" in text:
-        return "cannot write its privacy ledger (not writable, or the disk is full); its operator must look at it"
-    return _DAMAGED

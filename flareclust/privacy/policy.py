@@ -4,17 +4,20 @@ At a real site a policy stands in `local/privacy.json`, as the arguments of our 
 mapping that holds at every site. Both have the same keys.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import yaml
-
 from flareclust.errors import UserError
+from flareclust.privacy.accounting import check_delta, check_epsilon
+from flareclust.settings_file import NotPlain, parse_yaml, read_text
 from flareclust.validation import check_bool, check_int, did_you_mean
+
+#: More than any table has rows, and no number that takes long to write.
+_MOST = 10**9
 
 #: Lower and upper bound of all columns, of each in their order, or of each by its name.
 Bounds = tuple[float, float] | tuple[tuple[float, float], ...] | Mapping[str, tuple[float, float]]
@@ -44,11 +47,16 @@ class DifferentialPrivacy:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        _check_positive("epsilon", self.epsilon)
-        _check_positive("budget", self.budget)
-        _check_positive("delta", self.delta)
-        if self.delta >= 1:
-            raise UserError(f"delta must be below 1, and should be below 1 / number of rows; got {self.delta!r}")
+        for name in _NUMBERS:
+            _check_positive(name, getattr(self, name))
+        check_epsilon("epsilon", self.epsilon)
+        check_epsilon("budget", self.budget)
+        check_delta("delta", self.delta)
+        if self.epsilon > self.budget:
+            raise UserError(
+                f"epsilon={self.epsilon:g} for one job is more than the budget of {self.budget:g} for all jobs together; lower "
+                "the one or raise the other"
+            )
         object.__setattr__(self, "bounds", _checked_bounds(self.bounds))
 
 
@@ -84,7 +92,8 @@ class Policy:
     def __post_init__(self) -> None:
         """Check the values."""
         for name in ("min_rows", "min_count", "round_counts", "max_centroids", "max_rounds"):
-            check_int(name, getattr(self, name), least=1)
+            if check_int(name, getattr(self, name), least=1) > _MOST:
+                raise UserError(f"{name} must be at most {_MOST:,}, which is more than any table has rows")
         check_bool("secure_sums", self.secure_sums)
         least, sites = self.secure_min_sites, self.secure_sites
         object.__setattr__(
@@ -142,17 +151,34 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
     """Return the policy in a YAML or JSON file, or in a mapping.
 
     Raises:
-        UserError: the file cannot be read, or `Policy.of` refuses what it says.
+        UserError: the file cannot be read, `Policy.of` refuses what it says, or it names arrays that no algorithm sends.
     """
     if not isinstance(source, str | Path):
-        return Policy.of(source)
+        return _with_known_arrays(source)
     try:
-        said = yaml.safe_load(Path(source).read_text(encoding="utf-8"))
+        said = parse_yaml(read_text(Path(source)))  # of which JSON is a part
     except OSError as error:
         raise UserError(f"the policy {source} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError):
-        raise UserError(f"the policy {source} is neither YAML nor JSON") from None
-    return Policy.of({} if said is None else said)
+    except NotPlain as reason:
+        raise UserError(f"the policy {source} {reason}") from None
+    return _with_known_arrays({} if said is None else said)
+
+
+def _with_known_arrays(said: Mapping[str, Any]) -> Policy:
+    policy = Policy.of(said)
+    if unknown := unknown_arrays(policy):
+        raise UserError(f"arrays has what no registered algorithm sends: {', '.join(unknown)}")
+    return policy
+
+
+def unknown_arrays(policy: Policy) -> list[str]:
+    """Return which names of arrays in a policy no algorithm sends that is registered here, each with the nearest known one."""
+    if policy.arrays is None:
+        return []
+    from flareclust.privacy.enforce import registered  # imports all algorithms
+
+    known = sorted({name for sent in registered().values() for one in sent for name in one.schema.fields})
+    return [f"{name!r}{did_you_mean(name, known)}" for name in policy.arrays if name not in known]
 
 
 def check_sites_of_sums(number: str, least: object, names: str, sites: object) -> tuple[int, tuple[str, ...] | None]:
@@ -200,14 +226,16 @@ def _number(value: Any) -> Any:
 
 def _check_positive(name: str, value: object) -> None:
     if not _is_number(value) or value <= 0:  # type: ignore[operator]
-        raise UserError(f"{name} must be a number above 0, got {value!r}")
+        raise UserError(f"{name} must be a finite number above 0, got {_short(value)}")
 
 
 def _checked_bounds(bounds: object) -> Bounds:
     if isinstance(bounds, Mapping):
-        return {str(name): _pair(pair, f"bounds of {name}") for name, pair in bounds.items()}
+        if len(names := set(map(str, bounds))) < len(bounds) or not names:
+            raise UserError("bounds by column need names, each once")
+        return {str(name): _pair(pair, f"bounds of {_short(str(name))}") for name, pair in bounds.items()}
     if not isinstance(bounds, list | tuple) or not len(bounds):
-        raise UserError(f"bounds are a pair [low, high], a list of pairs, or pairs by column; got {bounds!r}")
+        raise UserError(f"bounds are a pair [low, high], a list of pairs, or pairs by column; got {_short(bounds)}")
     if all(isinstance(value, Real) for value in bounds):
         return _pair(bounds, "bounds")
     return tuple(_pair(pair, f"bounds of column {j + 1}") for j, pair in enumerate(bounds))
@@ -216,15 +244,26 @@ def _checked_bounds(bounds: object) -> Bounds:
 def _pair(pair: Any, what: str) -> tuple[float, float]:
     good = isinstance(pair, list | tuple) and len(pair) == 2 and all(_is_number(value) for value in pair)
     if not good:
-        raise UserError(f"{what}: expected a pair of numbers [low, high], got {pair!r}")
+        raise UserError(f"{what}: expected a pair of finite numbers [low, high], got {_short(pair)}")
     low, high = float(pair[0]), float(pair[1])
     if low >= high:
-        raise UserError(f"{what}: expected low below high, got {pair!r}")
+        raise UserError(f"{what}: expected low below high, got {_short(pair)}")
     return low, high
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:  # a whole number beyond all floats
+        return False
+
+
+def _short(value: object) -> str:
+    """Return a value for a message, not longer than a line."""
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**40 else f"{str(value)[:30]}..."
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _plain(bounds: Bounds) -> Any:

@@ -5,7 +5,6 @@ scope of the file, with the same arguments, and a component puts them around job
 (`flareclust.privacy.filters.EveryScope`). Each filter states its direction, as the server of a simulation reads the same file.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,6 @@ GUARD_ID = "flareclust_policy"
 _OURS = {"task_data_filters": (TASK_FILTER, "in"), "task_result_filters": (RESULT_FILTER, "out")}
 
 _ANEW = "take the policy away and write it anew: flareclust site policy KIT --remove"
-
-#: Where a kit keeps what its jobs have spent.
-LEDGER = Path("privacy") / "ledger.db"
 
 
 def policy_of(local: Path) -> Policy | None:
@@ -111,16 +107,17 @@ def remove_policy(local: Path) -> bool:
     return had
 
 
-def terms_of(local: Path, job: str, *, private: bool) -> SiteTerms | None:
+def terms_of(local: Path, site: str, job: str, *, private: bool) -> SiteTerms | None:
     """Return what a site holds a job to; None where it has no policy.
 
     Args:
         local: the folder of the site's kit.
+        site: its name.
         job: the job's id.
         private: whether the job's executor makes differentially private messages, and so needs the account.
 
     Raises:
-        Refusal: its policy cannot be read, so nothing may leave.
+        Refusal: its policy or its account cannot be read, so nothing may leave.
     """
     try:
         policy = policy_of(local)
@@ -130,17 +127,9 @@ def terms_of(local: Path, job: str, *, private: bool) -> SiteTerms | None:
         ) from None
     if policy is None or policy.dp is None or not private:
         return None if policy is None else SiteTerms(policy, job)
-    from flareclust.privacy.ledger import Ledger  # needs an optional package
+    from flareclust.privacy.account import open_account  # the policy's file needs no rows, the account does
 
-    file = ledger_of(local)
-    file.parent.mkdir(mode=0o700, exist_ok=True)
-    os.chmod(file.parent, 0o700)
-    return SiteTerms(policy, job, Ledger(file))
-
-
-def ledger_of(local: Path) -> Path:
-    """Return where the kit with the folder `local` keeps what its jobs have spent."""
-    return local.parent / LEDGER
+    return SiteTerms(policy, job, open_account(local, site))
 
 
 def other_filters(local: Path) -> list[str]:
@@ -183,3 +172,10 @@ def scope_names(local: Path) -> Iterator[str]:
     """Yield the names of the file's scopes, of which a job may choose."""
     file = local / PRIVACY
     yield from (str(scope.get("name")) for scope in (_scopes(read_json(file), file) if file.exists() else []))
+
+
+def default_scope(local: Path) -> str | None:
+    """Return the name of the scope for jobs that name none, which the file need not have; None where it names none."""
+    file = local / PRIVACY
+    found = read_json(file).get("default_scope") if file.exists() else None
+    return None if not found else str(found)

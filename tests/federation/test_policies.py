@@ -17,6 +17,7 @@ from flareclust.outcome import read
 from flareclust.privacy.asked import ASKED_FILE
 from flareclust.privacy.site_file import remove_policy
 from flareclust.registry import get
+from flareclust.site_budget import budget_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -82,3 +83,26 @@ def test_foreign_executors_and_other_scopes_do_not_get_around_a_policy(lonely, f
     assert "own executors only" in outcome.refused["west"]
     assert "BAD_TASK_DATA" in outcome.refused["south"]
     assert set(outcome.refused) == {"west", "south"}
+
+
+def test_a_second_kit_over_the_same_table_has_no_budget_of_its_own(federation):
+    """What one site's job spends on a table is spent for another site that names the same file, through a link."""
+    private = ("--epsilon", "1", "--delta", "1e-5", "--bounds=-20,20")
+    try:
+        policy(federation, "north", *private, "--budget", "1.2")
+        policy(federation, "south", *private, "--budget", "5")
+        first = job(federation, "dp-oneshot", 4, epsilon=1.0).outcome()
+        assert set(first.refused) == {"west"}, first.refused
+        link = federation.kit("west") / "data" / "link.npy"
+        link.symlink_to(rows_of(federation, "north"))
+        federation.configure("west", path=str(link), root=str(federation.folder))
+        policy(federation, "west", *private, "--budget", "1.2")
+        second = job(federation, "dp-oneshot", 4, epsilon=1.0).outcome()
+        assert set(second.refused) == {"north", "west"}
+        for words in second.refused.values():
+            assert "has spent epsilon=1 of its budget of 1.2" in words
+        [other] = budget_of(federation.kit("north") / "local").others
+        assert other.startswith(f"west in {federation.kit('west')}")
+    finally:
+        for site in SITES:
+            remove_policy(federation.kit(site) / "local")
