@@ -17,6 +17,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.cell import Cell
 
+from flareclust.engines.workspace import classes_problem
 from flareclust.errors import Aborted, BadMessage, Refusal
 from flareclust.executors.task import KEYS, NEEDS, REFUSED, ROUND, STEP, Answer, Task
 from flareclust.labels import keep_labels
@@ -66,6 +67,7 @@ class ExecutorShell(Executor, ABC):
                 return shareable
             local = Path(fl_ctx.get_workspace().get_site_config_dir())
             if self._rows is None:
+                _check_classes(local)
                 self._site = terms_of(local, str(fl_ctx.get_job_id()), private=self.private)
             if self._site is not None and fl_ctx.get_prop(QUESTION) is None:
                 raise Refusal("has a policy that is not in force; see flareclust site check there")
@@ -99,6 +101,12 @@ class ExecutorShell(Executor, ABC):
         if self._site is not None:
             reply.set_header(MADE_UNDER, self._site.statement(private=self.private))
         return reply
+
+
+def _check_classes(local: Path) -> None:
+    """Raise Refusal where the site's list of classes would let any job call any function."""
+    if problem := classes_problem(local):
+        raise Refusal(problem)
 
 
 def _check_version(needs: str | None) -> None:

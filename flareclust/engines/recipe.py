@@ -3,6 +3,7 @@
 A module of its own because importing `nvflare.recipe` takes `--export` out of the program's arguments.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from nvflare.job_config.api import FedJob
@@ -10,7 +11,7 @@ from nvflare.recipe.sim_env import SimEnv
 from nvflare.recipe.spec import ExecEnv, Recipe
 
 from flareclust import registry
-from flareclust.engines.job import build_job
+from flareclust.engines.job import build_job, installed_plugin
 from flareclust.engines.options import JobOptions
 from flareclust.engines.workspace import allow_classes
 from flareclust.errors import UserError
@@ -26,10 +27,14 @@ class ClusteringRecipe(Recipe):
         executor: the class of the sites' side, compiled before a simulator starts.
         rows: for NVFlare's simulator, where the simulated sites' rows are: a path with `{site}` in it. Real sites
             say so themselves, in `local/flareclust.yaml`.
+        plugins: the algorithm's name where another package has registered it.
     """
 
-    def __init__(self, job: FedJob, executor: type[ClusteringExecutor], rows: str | None = None) -> None:
+    def __init__(
+        self, job: FedJob, executor: type[ClusteringExecutor], rows: str | None = None, plugins: Sequence[str] = ()
+    ) -> None:
         super().__init__(job)
+        self._plugins = plugins
         self._executor = executor
         self.rows = rows
 
@@ -42,7 +47,7 @@ class ClusteringRecipe(Recipe):
                 raise UserError(f"rows must have {{site}} in it, or all sites would read the same file: {self.rows!r}")
             local = Path(env.workspace_root) / self.name / "local"
             write_config(local, str(Path(self.rows).absolute()))
-            allow_classes(local)
+            allow_classes(local, self._plugins)
             self._executor.warm_up()
 
 
@@ -79,5 +84,6 @@ def recipe(
     options = JobOptions(
         k=k, seed=seed, min_sites=min_sites, task_timeout=task_timeout, assess=assess, secure_sums=secure_sums
     )
-    job = build_job(registry.get(algorithm), params, options, packaged=packaged)
-    return ClusteringRecipe(job, registry.get(algorithm).executor_class(), rows)
+    line = registry.get(algorithm)
+    job = build_job(line, params, options, packaged=packaged)
+    return ClusteringRecipe(job, line.executor_class(), rows, installed_plugin(line) if packaged else ())
