@@ -24,14 +24,17 @@ _SERVER = (
     "flareclust.aggregators.placed.PlacedAggregator",
 )
 
+#: What a site puts into each job by itself, where its operator lets error logs go to the server.
+_SITE = ("flareclust.engines.log_streaming.LogStreamer",)
+
 _ADVICE = "flareclust site allow KIT"
 
 
 def of_sites() -> tuple[str, ...]:
-    """Return the classes of ours that jobs name at sites."""
+    """Return the classes of ours that jobs have at sites."""
     from flareclust.registry import BUILT_IN  # which needs the executors, and these this module
 
-    return tuple(algorithm.executor for algorithm in BUILT_IN if algorithm.executor is not None)
+    return (*_SITE, *(algorithm.executor for algorithm in BUILT_IN if algorithm.executor is not None))
 
 
 def of_server() -> tuple[str, ...]:

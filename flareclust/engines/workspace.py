@@ -27,6 +27,8 @@ _SHARED = "/tmp/nvflare/"
 _NVFLARE_HEART_BEAT = 600
 _NVFLARE_LAUNCHER = "nvflare.app_common.job_launcher.client_process_launcher.ClientProcessJobLauncher"
 _NVFLARE_STORAGE = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
+_NVFLARE_LOGS = "nvflare.app_common.logging.site_log_streamer.SiteLogStreamer"
+_LOGS = "flareclust.engines.log_streaming.SiteLogs"
 _LAUNCHER = "flareclust.launcher.SiteProcessLauncher"
 _STORAGE = "flareclust.engines.server.WorkspaceStorage"
 #: The id under which NVFlare's client looks for it, and the key under which NVFlare's server does.
@@ -159,6 +161,9 @@ def _at_site(resources: dict[str, Any], settings: Settings, file: Path) -> Itera
         if component.get("path") == _NVFLARE_LAUNCHER:
             component["path"] = _LAUNCHER
             yield "process_launcher: a job's process that is killed does not end the job of all sites"
+        if component.get("path") == _NVFLARE_LOGS and not settings.nvflare_classes:
+            component["path"] = _LOGS
+            yield "site_log_streamer: where error texts may go to the server, no other file of a job does"
     if not any(component.get("id") == _DEPLOYER["id"] for component in _components(resources, file)):
         resources.setdefault("components", []).append(dict(_DEPLOYER))
         yield "app_deployer: jobs that bring files beside their configuration are refused, and files of local/ are watched"
