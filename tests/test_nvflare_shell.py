@@ -287,3 +287,24 @@ def test_a_server_with_another_version_ends_the_job(monkeypatch):
     monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
     controller.control_flow(Signal(), FLContext())
     assert reasons == [f"the server has flareclust {__version__} where the job needs 99.1.0"]
+
+
+OLD_LIST = '{"class_allow_list": ["nvflare.x.Own", "flareclust."]}'
+TOO_WIDE = "lets jobs call every function of flareclust ('flareclust.' in local/resources.json); there: flareclust site allow KIT"
+
+
+def test_a_site_with_an_old_list_of_classes_refuses_before_it_reads_a_row(context, tmp_path):
+    (tmp_path / "local" / "resources.json").write_text(OLD_LIST)
+    (tmp_path / "rows.npy").unlink()
+    reply = from_shareable(ask(FeCAExecutor(4), CLUSTER, {}, context))
+    assert reply.meta == {REFUSED: TOO_WIDE}
+    assert not reply.data
+
+
+def test_a_server_with_an_old_list_of_classes_ends_the_job(context, tmp_path, monkeypatch):
+    (tmp_path / "local" / "resources.json").write_text(OLD_LIST)
+    controller = ClusteringController("feca")
+    reasons = []
+    monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
+    controller.control_flow(Signal(), context)
+    assert reasons == [f"the server {TOO_WIDE}"]
