@@ -263,7 +263,7 @@ def test_a_plugins_classes_are_listed_where_its_name_is_said(plugin, tmp_path):
     assert changes == [f"class_allow_list: added {name!r}" for name in classes]
     prepare_site(tmp_path)
     assert {*classes} < {*json.loads(file.read_text())["class_allow_list"]}, "what was allowed by name stays"
-    with pytest.raises(UserError, match="no installed package has the algorithm 'meen'.*did you mean 'mean'"):
+    with pytest.raises(UserError, match=r"no installed package has the algorithm 'meen'.*did you mean 'mean'"):
         of_plugins(["meen"])
 
 

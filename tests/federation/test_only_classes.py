@@ -130,7 +130,9 @@ def submit(federation: Federation, job: Path) -> tuple[str, str]:
     with federation.session(LEAD) as session:
         job_id = session.submit_job(str(job))
         session.wait_for_job(job_id, timeout=120, poll_interval=0.25)
-        return job_id, json.dumps(session.get_job_meta(job_id))
+        fetched = Path(session.download_job_result(job_id, str(federation.folder / "fetched")))
+        logs = [path.read_text() for path in fetched.rglob("*log.txt")]
+        return job_id, "\n".join([json.dumps(session.get_job_meta(job_id)), *logs])
 
 
 def logs(federation: Federation, job: str) -> str:
@@ -172,8 +174,8 @@ def named(attack: str) -> str:
 
 def test_a_server_calls_no_function_that_a_job_names(federation, tmp_path):
     args = {"args": ["site", "policy", ".", "--min-rows", "77"], "standalone_mode": False}
-    job, _ = submit(federation, hand_made(tmp_path / "job", server=APP | {"args": args}))
-    assert "Component 'flareclust.cli.app' at config path" in logs(federation, job)
+    _, told = submit(federation, hand_made(tmp_path / "job", server=APP | {"args": args}))
+    assert "Component 'flareclust.cli.app' at config path" in told
 
 
 def test_a_file_beside_the_configuration_is_refused_and_no_later_job_runs_it(federation, tmp_path):
