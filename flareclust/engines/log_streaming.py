@@ -15,7 +15,8 @@ from nvflare.apis.workspace import Workspace
 from nvflare.app_common.logging.job_log_streamer import JobLogStreamer
 from nvflare.app_common.logging.site_log_streamer import SiteLogStreamer
 
-_NVFLARE = f"{JobLogStreamer.__module__}.{JobLogStreamer.__name__}"
+#: What NVFlare's component puts into a job.
+_ID, _NVFLARE = "auto_log_streamer", f"{JobLogStreamer.__module__}.{JobLogStreamer.__name__}"
 
 
 class LogStreamer(JobLogStreamer):
@@ -50,7 +51,7 @@ class SiteLogs(SiteLogStreamer):
         if not file.is_file():
             return
         config = json.loads(file.read_text(encoding="utf-8"))
-        given = [one for one in config.get("components") or () if one.get("path") == _NVFLARE]
+        given = [one for one in config.get("components") or () if one.get("id") == _ID and one.get("path") == _NVFLARE]
         for one in given:
             one["path"] = f"{LogStreamer.__module__}.{LogStreamer.__name__}"
         if given:

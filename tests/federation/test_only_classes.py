@@ -199,8 +199,9 @@ def test_no_class_of_nvflare_takes_a_file_out_of_a_site(federation, tmp_path):
         "path": "nvflare.app_common.logging.job_log_streamer.JobLogStreamer",
         "args": {"log_file_name": "labels.csv", "target_parent_server": True, "poll_interval": 0.01},
     }
-    job, _ = submit(federation, hand_made(tmp_path / "job", client=streamer))
     secret = re.compile(rf"{str(SECRET_ID)[:-3]}\d\d\d".encode())
-    at_server = [path for root in (federation.kit(SERVER), federation.folder / "tmp") for path in root.rglob("*")]
-    assert [path for path in at_server if path.is_file() and secret.search(path.read_bytes())] == []
-    assert "is not in allow_list" in logs(federation, job)
+    for identity, reason in (("attack", "is not in allow_list"), ("auto_log_streamer", "as log_file_name")):
+        job, _ = submit(federation, hand_made(tmp_path / identity, client={"id": identity, **streamer}))
+        at_server = [path for root in (federation.kit(SERVER), federation.folder / "tmp") for path in root.rglob("*")]
+        assert [path for path in at_server if path.is_file() and secret.search(path.read_bytes())] == []
+        assert reason in logs(federation, job)
