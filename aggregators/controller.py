@@ -23,6 +23,7 @@ from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 from flareclust import partial
 from flareclust.aggregators import intake
 from flareclust.aggregators.base import ClusteringAggregator, unpack
+from flareclust.engines.workspace import classes_problem
 from flareclust.errors import FlareclustError
 from flareclust.executors.task import NEEDS, ROUND
 from flareclust.federation import run_federation
@@ -117,6 +118,9 @@ class ClusteringController(Controller):
         """Run the job; a failure that was foreseen stops it with its reason."""
         if self.needs is not None and not fits(self.needs, __version__):
             self.system_panic(f"the server has flareclust {__version__} where the job needs {self.needs}", fl_ctx)
+            return
+        if problem := classes_problem(Path(fl_ctx.get_workspace().get_site_config_dir())):
+            self.system_panic(f"the server {problem}", fl_ctx)
             return
         folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
         sites = [client.name for client in fl_ctx.get_engine().get_clients()]

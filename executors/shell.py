@@ -18,6 +18,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.cell import Cell
 
+from flareclust.engines.workspace import classes_problem
 from flareclust.errors import Aborted, BadMessage, Refusal
 from flareclust.executors.task import KEYS, NEEDS, REFUSED, ROUND, STEP, Answer, Task
 from flareclust.labels import keep_labels
@@ -72,6 +73,7 @@ class ExecutorShell(Executor, ABC):
                 return shareable
             local = Path(fl_ctx.get_workspace().get_site_config_dir())
             if self._rows is None:
+                _check_classes(local)
                 self._site = terms_of(local, site, str(fl_ctx.get_job_id()), private=self.private)
                 self.hold_to(_secure_sums(fl_ctx))
             if self._site is not None and fl_ctx.get_prop(QUESTION) is None:
@@ -115,6 +117,12 @@ def _secure_sums(fl_ctx: FLContext) -> SecureSums | None:
     if isinstance(found, FLComponent) and not isinstance(found, SecureSums):
         raise Refusal(f"was sent a job whose component {SECURE_SUMS!r} is none of flareclust's")
     return found if isinstance(found, SecureSums) else None
+
+
+def _check_classes(local: Path) -> None:
+    """Raise Refusal where the site's list of classes would let any job call any function."""
+    if problem := classes_problem(local):
+        raise Refusal(problem)
 
 
 def _check_version(needs: str | None) -> None:

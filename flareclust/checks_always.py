@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from flareclust.aggregators.base import Round, expected_sizes
+from flareclust.checks_constructors import check_constructors_do_nothing
 from flareclust.checks_policy import check_policies_hold
 from flareclust.checks_tools import PromiseBroken, ensure, exchanges, iid_sites, run
 from flareclust.errors import Aborted
@@ -244,6 +245,7 @@ def check_assessment_equals_pooled(algorithm: Algorithm) -> None:
 
 ALWAYS: tuple[Callable[[Algorithm], None], ...] = (
     check_arguments_survive,
+    check_constructors_do_nothing,
     check_both_sides_agree,
     check_same_seed_same_centroids,
     check_result_is_finite_and_at_most_k,

@@ -85,14 +85,23 @@ def site_allow(
     byoc: Annotated[
         bool, typer.Option("--byoc", help="Let those who submit jobs bring code in them, whatever classes are allowed.")
     ] = False,
+    nvflare_classes: Annotated[
+        bool, typer.Option("--nvflare-classes", help="Let jobs name the classes of NVFlare's own list, too.")
+    ] = False,
+    plugin: Annotated[
+        list[str] | None, typer.Option(help="An algorithm of another package, installed here; may be repeated.")
+    ] = None,
 ) -> None:
-    """Allow flareclust's classes in a kit of a site or a server, no code in jobs, and set what makes jobs end well."""
+    """List the classes of flareclust's jobs in a kit of a site or a server, no code in jobs, and what makes jobs end well."""
     from flareclust.engines.workspace import Settings, prepare_site
     from flareclust.site_check import local_of
     from flareclust.site_policy import chosen
 
     local = local_of(kit)
-    file, changes = prepare_site(local, Settings(allow_log_streaming=log_streaming, byoc=byoc))
+    wanted = Settings(
+        allow_log_streaming=log_streaming, byoc=byoc, nvflare_classes=nvflare_classes, plugins=tuple(plugin or ())
+    )
+    file, changes = prepare_site(local, wanted)
     typer.echo(file)
     for change in changes or ["nothing to change"]:
         typer.echo(f"  {change}")

@@ -8,12 +8,16 @@ notices by the site's heartbeats (docs/adr/0010-lost-sites.md). A process that e
 import signal
 import time
 
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import SystemComponents
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.app_common.job_launcher.process_launcher import ProcessHandle
 from nvflare.fuel.common.exit_codes import PROCESS_EXIT_REASON
 from nvflare.utils.process_utils import ProcessAdapter
+
+from flareclust.engines.admission import SiteDeployer
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
 #: was killed is kept in the list for so long after its start.
@@ -29,6 +33,14 @@ class SiteProcessLauncher(ClientProcessJobLauncher):
     def launch_job(self, job_meta: dict, fl_ctx: FLContext) -> ProcessHandle:  # type: ignore[type-arg]
         """Start the job's process."""
         return _Handle(process_adapter=super().launch_job(job_meta, fl_ctx).adapter)
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Give a site whose kit is of an older flareclust, and names no deployer, the one that looks at jobs."""
+        super().handle_event(event_type, fl_ctx)
+        if event_type == EventType.SYSTEM_START:
+            engine = fl_ctx.get_engine()
+            if engine.get_component(SystemComponents.APP_DEPLOYER) is None:
+                engine.add_component(SystemComponents.APP_DEPLOYER, SiteDeployer())
 
 
 class _Handle(ProcessHandle):

@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 
 from flareclust.api import make_experiment
+from flareclust.engines.classes import installed_plugins
 from flareclust.errors import UserError
 from flareclust.poc_state import ADMIN, KITS, LEAD, PROJECT, SERVER
 from flareclust.prepare import Prepared, prepare
@@ -69,7 +70,8 @@ def _project(sites: Sequence[str], port: int) -> dict[str, Any]:
     builders = {
         "nvflare.lighter.impl.workspace.WorkspaceBuilder": {},
         "nvflare.lighter.impl.static_file.StaticFileBuilder": {"config_folder": "config"},
-        "flareclust.provision.SiteDefaults": {"policy": False},  # one machine, one owner; and small data to try things
+        # One machine, one owner, and small data to try things: no policy, and every algorithm that is installed.
+        "flareclust.provision.SiteDefaults": {"policy": False, "plugins": installed_plugins()},
         "nvflare.lighter.impl.cert.CertBuilder": {},
         "nvflare.lighter.impl.signature.SignatureBuilder": {},
     }

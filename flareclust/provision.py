@@ -10,7 +10,7 @@ In the project file, after StaticFileBuilder, which makes what is changed here, 
       - path: nvflare.lighter.impl.signature.SignatureBuilder
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class SiteDefaults(Builder):
             classes keeps nobody out who may submit jobs.
         policy: what sites let out, whatever a job asks: true for the recommended policy, false for none, or a mapping of
             settings as `flareclust site policy` takes them. It is the site's own, who may change it in `local/privacy.json`.
+        nvflare_classes: whether jobs may also name the classes of NVFlare's own list, for federations with other jobs.
+        plugins: algorithms of other packages, installed here and at the sites, whose classes jobs may name.
     """
 
     def __init__(
@@ -46,17 +48,25 @@ class SiteDefaults(Builder):
         allow_log_streaming: bool = False,
         byoc: bool = False,
         policy: bool | Mapping[str, Any] = True,
+        nvflare_classes: bool = False,
+        plugins: Sequence[str] = (),
     ) -> None:
         for name, value in (("heart_beat_timeout", heart_beat_timeout), ("outcome_wait", outcome_wait)):
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
                 raise ValueError(f"SiteDefaults: expected a number of seconds above 0 as {name}, got {value!r}")
-        for name, value in (("allow_log_streaming", allow_log_streaming), ("byoc", byoc)):
+        flags = {"allow_log_streaming": allow_log_streaming, "byoc": byoc, "nvflare_classes": nvflare_classes}
+        for name, value in flags.items():
             if value not in (True, False):
                 raise ValueError(f"SiteDefaults: expected true or false as {name}, got {value!r}")
         if policy not in (True, False) and not isinstance(policy, Mapping):
             raise ValueError(f"SiteDefaults: expected true, false or settings as policy, got {policy!r}")
         self.policy = Policy.of(policy if isinstance(policy, Mapping) else {}) if policy is not False else None
-        self.settings = Settings(heart_beat_timeout, outcome_wait, allow_log_streaming, None if byoc else False)
+        if isinstance(plugins, str) or not all(isinstance(name, str) for name in plugins):
+            raise ValueError(f"SiteDefaults: expected a list of names as plugins, got {plugins!r}")
+        code = None if byoc else False
+        self.settings = Settings(
+            heart_beat_timeout, outcome_wait, allow_log_streaming, code, nvflare_classes, tuple(plugins)
+        )
 
     def build(self, project: Project, ctx: ProvisionContext) -> None:
         """Change the kits of the server and the sites while they are made."""

@@ -8,8 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from flareclust.engines import classes
+from flareclust.engines.kit_files import rights_problem
 from flareclust.engines.rights import RIGHTS, code_from
-from flareclust.engines.workspace import PREFIX, RESOURCES, resources_of, rights_of
+from flareclust.engines.workspace import RESOURCES, resources_of, rights_of
 from flareclust.errors import UserError
 from flareclust.privacy.policy import Policy, unknown_arrays
 from flareclust.privacy.site_file import PRIVACY, default_scope, other_filters, policy_of, scope_names
@@ -29,14 +31,22 @@ def versions() -> str:
 def policies(local: Path) -> dict[str, str]:
     """Return what a site's folder `local` says jobs may do, a line for each subject."""
     resources = _json(resources_of(local))
-    classes = [str(prefix) for prefix in resources.get("class_allow_list", [])]
     return {
-        "classes": "flareclust allowed" if PREFIX in classes else "flareclust not allowed",
+        "classes": _classes(resources),
         "error texts": "stay here" if resources.get("allow_log_streaming", True) is False else "may go to the server",
         "code in jobs": _byoc(local),
         "policy": _policy_line(local),
         "other filters": _other_filters(local),
     }
+
+
+def _classes(resources: Mapping[str, Any]) -> str:
+    if classes.open_entries(resources):
+        return "every function of flareclust"
+    listed = [str(entry) for entry in resources.get(classes.CLASSES, ())]
+    wanted = classes.of_server() if "servers" in resources else classes.of_sites()
+    found, others = len({*wanted} & {*listed}), len({*listed} - {*wanted})
+    return f"{found} of {len(wanted)} of flareclust, {others} others"
 
 
 def told(policy: Policy) -> dict[str, str]:
@@ -106,12 +116,28 @@ def _policy_hints(local: Path) -> list[str]:
     return found
 
 
+def _classes_hints(file: Path) -> list[str]:
+    resources = _json(file)
+    if (problem := classes.problem_of(resources, file)) is not None:
+        return [f"no job can take part: the kit {problem}"]
+    found = []
+    listed = [str(entry) for entry in resources.get(classes.CLASSES, ())]
+    wanted = classes.of_server() if "servers" in resources else classes.of_sites()
+    if missing := {*wanted} - {*listed}:
+        found.append(
+            f"{len(missing)} classes of flareclust's jobs are not listed in {file.name}: flareclust site allow"
+        )
+    if wide := [entry for entry in listed if entry.endswith(".")]:
+        found.append(f"jobs may call every function of {', '.join(wide)} ({file.name}): name classes, not packages")
+    return found
+
+
 def hints(local: Path) -> list[str]:
     """Return what somebody at the site may want to change in the kit with this folder `local`, a sentence each."""
     found = []
-    file = resources_of(local)
-    if PREFIX not in _json(file).get("class_allow_list", []):
-        found.append(f"{PREFIX!r} is not among the classes allowed in {file.name}: flareclust site allow")
+    found += _classes_hints(resources_of(local))
+    if (problem := rights_problem(local)) is not None:
+        found.append(f"no job can take part: the kit {problem}")
     if code_from(_permissions(local)):
         rights = rights_of(local)
         remedy = '"byoc": "none" there' if rights.name == RIGHTS else "flareclust site allow"

@@ -1,6 +1,6 @@
 """The version, in a module without imports so that every part can name it."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def fits(needed: str, installed: str) -> bool:

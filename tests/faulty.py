@@ -1,6 +1,7 @@
 """An algorithm with sites that misbehave, for tests with real processes. NVFlare copies this module into the job."""
 
 import time
+from importlib import import_module
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -98,3 +99,24 @@ class FaultyAggregator(ClusteringAggregator):
     def merge(self, round_, replies, rng):
         means = np.mean([reply["centroids"] for reply in replies.values()], axis=0)
         return Round({"centroids": means}, done=round_.index + 1 >= self.rounds)
+
+
+class OpeningExecutor(FaultyExecutor):
+    """Reads a file that the job names while NVFlare constructs it."""
+
+    def __init__(self, k, seed=0, min_count=2, faults=None, table=None):
+        super().__init__(k, seed, min_count, faults)
+        self.table = table
+        if isinstance(table, str) and table:
+            with open(table) as file:
+                self.first = file.readline()
+
+
+class ImportingAggregator(FaultyAggregator):
+    """Imports the module that the job names."""
+
+    def __init__(self, k, seed=0, rounds=1, module=None):
+        super().__init__(k, seed, rounds)
+        self.module = module
+        if isinstance(module, str) and module.isidentifier():
+            import_module(module)

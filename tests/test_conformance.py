@@ -1,6 +1,7 @@
 """Every promise of every algorithm, and proof that the checks notice when one is broken."""
 
 from copy import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ import pytest
 from flareclust import checks_always, checks_promises
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.checks import PromiseBroken, checks_for
+from flareclust.checks_constructors import check_constructors_do_nothing, effects_of
 from flareclust.checks_policy import check_policies_hold
 from flareclust.checks_tools import exchanges
 from flareclust.core import local
+from flareclust.engines.classes import of_server, of_sites
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import JobFailed
@@ -21,7 +24,7 @@ from flareclust.executors.task import ASSESS, CLUSTER, DESCRIBE, Task
 from flareclust.privacy.enforce import Gate, Question
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.site_terms import SiteTerms
-from flareclust.registry import Algorithm, algorithms, get
+from flareclust.registry import BUILT_IN, Algorithm, algorithms, get
 from flareclust.seeding import stream
 from flareclust.typing import never
 
@@ -115,6 +118,30 @@ def snaps_to_a_grid(self, round_, replies, rng):
 def test_the_checks_notice(check, fault):
     with pytest.raises(PromiseBroken):
         check(broken(**fault))
+
+
+HONEST = ("faulty.FaultyExecutor", "faulty.FaultyAggregator")
+
+
+@pytest.mark.parametrize(
+    ("executor", "aggregator", "words"),
+    [
+        ("faulty.OpeningExecutor", HONEST[1], "OpeningExecutor with an odd table: open"),
+        (HONEST[0], "faulty.ImportingAggregator", "ImportingAggregator with an odd module: import antigravity"),
+    ],
+)
+def test_the_check_of_constructors_notices_one_that_does_more(monkeypatch, executor, aggregator, words):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    with pytest.raises(PromiseBroken, match=words):
+        check_constructors_do_nothing(Algorithm("faulty", "misbehaves", executor, aggregator))
+    check_constructors_do_nothing(Algorithm("faulty", "misbehaves", *HONEST))
+
+
+def test_constructors_of_what_jobs_have_beside_algorithms_do_nothing_either():
+    of_algorithms = {path for algorithm in BUILT_IN for path in (algorithm.executor, algorithm.aggregator)}
+    others = {*of_sites(), *of_server()} - of_algorithms
+    assert len(others) == 3
+    assert effects_of(sorted(others)) == []
 
 
 def by_count_only(data, labels, centroids, min_count):

@@ -12,6 +12,7 @@ import pytest
 
 import flareclust
 import flareclust.nvflare_jobs
+from flareclust.engines.classes import of_server, of_sites
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.engines.workspace import allow_classes
@@ -48,7 +49,7 @@ def test_every_class_of_a_job_loads_with_its_arguments(algorithm):
     assert len(parts) == 3
     for part in parts:
         module, _, name = part["path"].rpartition(".")
-        assert module.startswith("flareclust."), "only one package needs to be on the sites' allow-lists"
+        assert part["path"] in {*of_sites(), *of_server()}, "kits do not list it"
         component = getattr(import_module(module), name)(**part["args"])
         for argument, value in part["args"].items():
             assert getattr(component, argument) == value
@@ -111,18 +112,18 @@ def test_central_is_no_job():
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_the_allow_list_gains_our_prefix_and_keeps_the_rest(tmp_path, own):
+def test_a_simulators_list_gains_our_classes_and_keeps_the_rest(tmp_path, own):
     name = "resources.json" if own else "resources.json.default"
     if own:
         (tmp_path / name).write_text(json.dumps({"format_version": 2, "class_allow_list": ["site.Own"], "x": 1}))
     assert allow_classes(tmp_path) == tmp_path / name
+    once = (tmp_path / name).read_text()
     allow_classes(tmp_path)
-    resources = json.loads((tmp_path / name).read_text())
-    assert resources["class_allow_list"].count("flareclust.") == 1
+    assert (tmp_path / name).read_text() == once
+    expected = {"format_version": 2, "class_allow_list": [*of_sites(), *of_server()]}
     if own:
-        assert resources == {"format_version": 2, "class_allow_list": ["site.Own", "flareclust."], "x": 1}
-    else:
-        assert any(entry.startswith("nvflare.") for entry in resources["class_allow_list"])
+        expected = expected | {"class_allow_list": ["site.Own", *expected["class_allow_list"]], "x": 1}
+    assert json.loads(once) == expected
 
 
 def test_k_of_the_kept_jobs_is_what_they_say():
@@ -142,6 +143,7 @@ def test_a_job_lists_every_step_of_its_algorithm(tmp_path):
 @pytest.mark.parametrize(
     ("needed", "installed", "runs"),
     [
+        ("0.2.0", "0.1.0", False),
         ("0.1.0", "0.1.0", True),
         ("0.1.0", "0.1.7", True),
         ("0.1.0", "0.2.0", False),

@@ -306,3 +306,24 @@ def test_what_a_job_says_of_secure_sums_holds_at_the_site(context):
     assert told == "was sent a job whose component 'secure_sums' is none of flareclust's"
     components.clear()
     assert "counts" in from_shareable(ask(LloydExecutor(2), UPDATE, centroids, context)).data
+
+
+OLD_LIST = '{"class_allow_list": ["nvflare.x.Own", "flareclust."]}'
+TOO_WIDE = "lets jobs call every function of flareclust ('flareclust.' in local/resources.json); there: flareclust site allow KIT"
+
+
+def test_a_site_with_an_old_list_of_classes_refuses_before_it_reads_a_row(context, tmp_path):
+    (tmp_path / "local" / "resources.json").write_text(OLD_LIST)
+    (tmp_path / "rows.npy").unlink()
+    reply = from_shareable(ask(FeCAExecutor(4), CLUSTER, {}, context))
+    assert reply.meta == {REFUSED: TOO_WIDE}
+    assert not reply.data
+
+
+def test_a_server_with_an_old_list_of_classes_ends_the_job(context, tmp_path, monkeypatch):
+    (tmp_path / "local" / "resources.json").write_text(OLD_LIST)
+    controller = ClusteringController("feca")
+    reasons = []
+    monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
+    controller.control_flow(Signal(), context)
+    assert reasons == [f"the server {TOO_WIDE}"]

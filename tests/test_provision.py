@@ -18,6 +18,7 @@ from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
 
 from flareclust import site_policy
 from flareclust.cli import main
+from flareclust.engines.classes import of_server, of_sites
 from flareclust.engines.rights import code_from, with_code, without_code
 from flareclust.engines.server import OUTCOME_WAIT
 from flareclust.engines.workspace import Settings, prepare_site
@@ -117,10 +118,18 @@ def test_the_project_file_makes_kits_for_server_sites_lead_and_admin(kits):
 
 
 @pytest.mark.parametrize("name", ["localhost", *SITES])
-def test_every_kit_allows_our_classes_beside_those_of_nvflare(kits, name):
+def test_every_kit_lists_the_classes_of_our_jobs_one_by_one_and_no_others(kits, name):
     allowed = resources(kits / name)["class_allow_list"]
-    assert allowed == [*DEFAULT_CLASS_ALLOW_LIST, "flareclust."]
+    assert allowed == list(of_server() if name == "localhost" else of_sites())
     assert resources(kits / name)["class_list_enforcement_mode"] == "enforce"
+
+
+def test_the_project_file_can_add_the_classes_of_nvflare(tmp_path):
+    file = changed(
+        tmp_path, lambda p: next(b for b in p["builders"] if b["path"] == OURS).update(args={"nvflare_classes": True})
+    )
+    kits = provisioned(file, tmp_path / "made")[0]
+    assert resources(kits / "clinic-a")["class_allow_list"] == [*DEFAULT_CLASS_ALLOW_LIST, *of_sites()]
 
 
 @pytest.mark.parametrize("name", ["localhost", *SITES])
@@ -325,7 +334,9 @@ def test_kits_prepared_for_containers_keep_what_the_builder_made(kits, tmp_path,
         command = [sys.executable, "-m", "nvflare.cli", "deploy", "prepare", str(kits / name)]
         command += ["--output", str(tmp_path / name), "--config", str(tmp_path / "runtime.yaml")]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
-        assert "flareclust." in resources(tmp_path / name)["class_allow_list"]
+        listed = of_server() if name == "localhost" else of_sites()
+        assert resources(tmp_path / name)["class_allow_list"] == list(listed)
+    assert component(resources(tmp_path / "clinic-a"), "app_deployer")["path"].startswith("flareclust.")
     assert resources(tmp_path / "clinic-a")["allow_log_streaming"] is False
     server = resources(tmp_path / "localhost")
     assert server["servers"][0]["heart_beat_timeout"] == 60
@@ -348,6 +359,8 @@ def test_kits_prepared_for_containers_keep_what_the_builder_made(kits, tmp_path,
         {"allow_log_streaming": "no"},
         {"byoc": "lead"},
         {"policy": "yes"},
+        {"nvflare_classes": "all"},
+        {"plugins": "stacked"},
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(wrong):

@@ -1,6 +1,8 @@
 """The registry: suggestions, settings that reach the side that knows them, algorithms of other packages."""
 
+import json
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from types import ModuleType
 
@@ -9,6 +11,10 @@ import pytest
 
 import flareclust
 from flareclust import registry
+from flareclust.engines.classes import of_plugins
+from flareclust.engines.job import build_job, export_job, installed_plugin
+from flareclust.engines.options import JobOptions
+from flareclust.engines.workspace import Settings, prepare_site
 from flareclust.errors import UserError
 from flareclust.registry import BUILT_IN, Algorithm, algorithms, get
 
@@ -243,3 +249,40 @@ def test_the_missing_package_is_the_one_that_the_module_imports(tmp_path, monkey
     deep = Algorithm("deep", "needs an extra", "flareclust_deep.Executor", "flareclust_deep.Aggregator")
     with pytest.raises(UserError, match="needs the package 'flareclust_no_such_package'"):
         deep.aggregator_class()
+
+
+def test_a_plugins_classes_are_listed_where_its_name_is_said(plugin, tmp_path):
+    plugin(mean="flareclust_plugin:MEAN")
+    classes = ["flareclust_plugin.MeanExecutor", "flareclust_plugin.MeanAggregator"]
+    assert list(of_plugins(["mean"])) == classes
+    file = tmp_path / "resources.json"
+    file.write_text('{"class_allow_list": [], "components": []}')
+    prepare_site(tmp_path)
+    assert not {*classes} & {*json.loads(file.read_text())["class_allow_list"]}
+    _, changes = prepare_site(tmp_path, Settings(plugins=("mean",)))
+    assert changes == [f"class_allow_list: added {name!r}" for name in classes]
+    prepare_site(tmp_path)
+    assert {*classes} < {*json.loads(file.read_text())["class_allow_list"]}, "what was allowed by name stays"
+    with pytest.raises(UserError, match=r"no installed package has the algorithm 'meen'.*did you mean 'mean'"):
+        of_plugins(["meen"])
+
+
+def test_a_plugin_that_names_a_function_is_not_listed(plugin, monkeypatch):
+    plugin(mean="flareclust_plugin:MEAN")
+    monkeypatch.setattr(sys.modules["flareclust_plugin"], "MeanExecutor", len)
+    with pytest.raises(UserError, match="expected a subclass of ClusteringExecutor"):
+        of_plugins(["mean"])
+
+
+def test_a_registered_plugins_job_carries_no_code_and_an_unregistered_ones_does(plugin, tmp_path, monkeypatch):
+    plugin(mean="flareclust_plugin:MEAN")
+    (tmp_path / "flareclust_plugin.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "flareclust_plugin")
+    line = get("mean")
+    unregistered = replace(line, title="another one of that name")
+    assert [installed_plugin(one) for one in (line, unregistered, get("lloyd"))] == [("mean",), (), ()]
+    for algorithm, code in ((line, []), (unregistered, ["flareclust_plugin.py"])):
+        job = export_job(build_job(algorithm, {}, JobOptions(k=1)), tmp_path / "job")
+        assert [path.name for path in job.rglob("*.py")] == code
+    monkeypatch.delitem(sys.modules, "flareclust_plugin")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flareclust.cli import main
-from flareclust.engines.workspace import PREFIX
+from flareclust.engines.classes import of_sites
 from flareclust.errors import UserError
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.site_file import write_policy
@@ -23,7 +23,7 @@ def kit(tmp_path):
     folder = tmp_path / "prod_00" / "north"
     (folder / "startup").mkdir(parents=True)
     (folder / "local").mkdir()
-    (folder / "local" / "resources.json.default").write_text(json.dumps({"class_allow_list": ["nvflare."]}))
+    (folder / "local" / "resources.json.default").write_text(json.dumps({"class_allow_list": ["hospital.Own"]}))
     return folder
 
 
@@ -50,9 +50,10 @@ def test_a_site_is_prepared_by_four_commands(kit, capsys):
     assert call("site", "check", kit) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "north: 30 rows" in printed
-    assert "'flareclust.' is not among the classes allowed" in printed
+    assert "17 classes of flareclust's jobs are not listed in resources.json.default" in printed
     assert call("site", "allow", kit) == 0
-    assert PREFIX in json.loads((kit / "local" / "resources.json.default").read_text())["class_allow_list"]
+    listed = json.loads((kit / "local" / "resources.json.default").read_text())["class_allow_list"]
+    assert listed == ["hospital.Own", *of_sites()]
     capsys.readouterr()
     assert call("site", "check", kit) == 0
     assert "flareclust site policy" in capsys.readouterr().out
@@ -190,7 +191,7 @@ def test_check_tells_files_ids_limits_policies_and_versions(kit, capsys):
     assert checked.facts["kept"] == "in memory, 0.0 MB (1 MB of memory allowed)"
     assert checked.facts["ids"] == "in 'patient'"
     assert checked.facts["labels"] == "in /secure/labels"
-    assert checked.facts["classes"] == "flareclust not allowed"
+    assert checked.facts["classes"] == "0 of 17 of flareclust, 1 others"
     assert checked.facts["error texts"] == "may go to the server"
     assert checked.facts["code in jobs"] == "from project_admin (any), lead (o:site)"
     assert checked.facts["policy"] == "none"
@@ -212,14 +213,14 @@ def test_a_kit_that_is_closed_is_told_as_such(kit):
     (kit / "local" / "privacy.json").write_text(json.dumps({"scopes": [scope], "default_scope": "default"}))
     write_policy(kit / "local", Policy(min_count=2))
     (kit / "local" / "resources.json").write_text(
-        json.dumps({"class_allow_list": [PREFIX], "allow_log_streaming": False})
+        json.dumps({"class_allow_list": of_sites(), "allow_log_streaming": False})
     )
     (kit / "startup" / "client.key").write_text("")
     (kit / "startup" / "client.key").chmod(0o600)
     checked = check(kit)
     assert checked.hints == []
     policies = [checked.facts[key] for key in ("classes", "error texts", "code in jobs", "other filters")]
-    assert policies == ["flareclust allowed", "stay here", "from nobody", "hospital.Noise"]
+    assert policies == ["17 of 17 of flareclust, 0 others", "stay here", "from nobody", "hospital.Noise"]
 
 
 def test_rows_beyond_the_memory_are_described_alike_and_counted_up_to_a_bound(kit, monkeypatch):

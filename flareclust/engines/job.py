@@ -14,7 +14,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.errors import UserError
 from flareclust.executors.task import ASSESS, CLUSTER, KEYS
 from flareclust.privacy.job_sums import SECURE_SUMS
-from flareclust.registry import Algorithm
+from flareclust.registry import BUILT_IN, Algorithm, algorithms, get
 from flareclust.version import __version__
 
 #: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
@@ -47,8 +47,9 @@ def build_job(
         params: the algorithm's own settings.
         options: settings every job has.
         job_name: name of the job's folder; the algorithm's name by default.
-        packaged: True where the sites have flareclust installed and allow `flareclust.` classes: the job then carries
-            configuration only. False copies the classes into the job (NVFlare calls it BYOC), which sites must permit.
+        packaged: True where the sites have flareclust, and the package of another registered algorithm, installed and
+            list the classes: the job then carries configuration only. False copies the classes into the job (NVFlare
+            calls it BYOC), which sites must permit.
     """
     executor, aggregator = algorithm.build(options.k, options.seed, params)
     if options.secure_sums:
@@ -68,7 +69,9 @@ def build_job(
         name=job_name or algorithm.name,
         min_clients=options.min_sites or (MIN_SITES if sums is None else sums.min_sites),
     )
-    job.set_app_packages(["flareclust"])  # else NVFlare would copy the modules that it finds by their imports: not all
+    # What is not named here NVFlare copies into the job, by the imports that it finds; of ours that is not all.
+    installed = installed_plugin(algorithm) if packaged else ()
+    job.set_app_packages(["flareclust", *(top_package(line) for line in installed)])
     add_server(job, controller, aggregator)
     tasks = [*executor.first_steps, CLUSTER, *executor.steps, ASSESS]
     if sums is not None:
@@ -80,6 +83,18 @@ def build_job(
             job.add_file_to_server(file, folder)
             job.add_file_to_clients(file, folder)
     return job
+
+
+def installed_plugin(algorithm: Algorithm) -> tuple[str, ...]:
+    """Return the name of an algorithm that another installed package has registered; nothing for any other."""
+    if algorithm in BUILT_IN or algorithms().get(algorithm.name) != algorithm:
+        return ()
+    return (algorithm.name,)
+
+
+def top_package(name: str) -> str:
+    """Return the package of a registered algorithm's classes."""
+    return get(name).aggregator.partition(".")[0]
 
 
 def add_server(job: FedJob, controller: ClusteringController, aggregator: ClusteringAggregator) -> None:

@@ -11,7 +11,7 @@ from nvflare.recipe.sim_env import SimEnv
 from nvflare.recipe.spec import ExecEnv, Recipe
 
 from flareclust import registry
-from flareclust.engines.job import build_job
+from flareclust.engines.job import build_job, installed_plugin
 from flareclust.engines.options import JobOptions
 from flareclust.engines.workspace import allow_classes
 from flareclust.errors import UserError
@@ -27,10 +27,14 @@ class ClusteringRecipe(Recipe):
         executor: the class of the sites' side, compiled before a simulator starts.
         rows: for NVFlare's simulator, where the simulated sites' rows are: a path with `{site}` in it. Real sites
             say so themselves, in `local/flareclust.yaml`.
+        plugins: the algorithm's name where another package has registered it.
     """
 
-    def __init__(self, job: FedJob, executor: type[ClusteringExecutor], rows: str | None = None) -> None:
+    def __init__(
+        self, job: FedJob, executor: type[ClusteringExecutor], rows: str | None = None, plugins: Sequence[str] = ()
+    ) -> None:
         super().__init__(job)
+        self._plugins = plugins
         self._executor = executor
         self.rows = rows
 
@@ -43,7 +47,7 @@ class ClusteringRecipe(Recipe):
                 raise UserError(f"rows must have {{site}} in it, or all sites would read the same file: {self.rows!r}")
             local = Path(env.workspace_root) / self.name / "local"
             write_config(local, str(Path(self.rows).absolute()))
-            allow_classes(local)
+            allow_classes(local, self._plugins)
             self._executor.warm_up()
 
 
@@ -89,5 +93,6 @@ def recipe(
         secure_sums=secure_sums,
         secure_sites=None if secure_sites is None else tuple(secure_sites),
     )
-    job = build_job(registry.get(algorithm), params, options, packaged=packaged)
-    return ClusteringRecipe(job, registry.get(algorithm).executor_class(), rows)
+    line = registry.get(algorithm)
+    job = build_job(line, params, options, packaged=packaged)
+    return ClusteringRecipe(job, line.executor_class(), rows, installed_plugin(line) if packaged else ())

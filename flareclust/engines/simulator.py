@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from flareclust.engines.job import build_job, export_job
+from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions
 from flareclust.engines.workspace import allow_classes
 from flareclust.errors import JobFailed, UserError
@@ -108,6 +108,7 @@ def run_simulator(
     for attempt in range(1, ATTEMPTS + 1):
         with _scratch(folder / f"simulator-{attempt}") as scratch:
             _place(scratch, sites, reading, policy)
+            allow_classes(scratch / "workspace" / "local", installed_plugin(algorithm))
             export_job(job, scratch / "job")
             try:
                 _simulate(scratch, list(sites), options, on_round, last=attempt == ATTEMPTS)
@@ -134,7 +135,6 @@ def _place(scratch: Path, sites: Mapping[str, Rows], reading: Reading, policy: P
             np.save(paths[site], rows.X if isinstance(rows, Table) else rows, allow_pickle=False)
     local = scratch / "workspace" / "local"
     write_config(local, paths, reading)
-    allow_classes(local)
     if policy is not None:
         write_policy(local, policy)
 

@@ -1,4 +1,4 @@
-"""What a kit's `local/` needs before NVFlare runs our jobs well: permission for our classes, and settings.
+"""What a kit's `local/` needs before NVFlare runs our jobs well: permission for our classes (see `classes`), and settings.
 
 What an operator chose is kept: only the values that NVFlare's provisioning puts there are replaced. NVFlare reads
 `resources.json` and, only where that is absent, `resources.json.default`; `authorization.json` likewise. A default of
@@ -9,19 +9,17 @@ as NVFlare's. `allow_log_streaming: true` in `resources.json`, and the whole of 
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
+from flareclust.engines import classes
 from flareclust.engines.rights import RIGHTS, code_from, with_code, without_code
 from flareclust.errors import UserError
 from flareclust.settings_file import LONGEST_JSON, NotPlain, parse_json, read_text
-
-#: The dot at the end makes it a package prefix; without it NVFlare refuses the whole list.
-PREFIX = "flareclust."
 
 RESOURCES = "resources.json"
 
@@ -30,8 +28,13 @@ _SHARED = "/tmp/nvflare/"
 _NVFLARE_HEART_BEAT = 600
 _NVFLARE_LAUNCHER = "nvflare.app_common.job_launcher.client_process_launcher.ClientProcessJobLauncher"
 _NVFLARE_STORAGE = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
+_NVFLARE_LOGS = "nvflare.app_common.logging.site_log_streamer.SiteLogStreamer"
+_LOGS = "flareclust.engines.log_streaming.SiteLogs"
 _LAUNCHER = "flareclust.launcher.SiteProcessLauncher"
 _STORAGE = "flareclust.engines.server.WorkspaceStorage"
+#: The id under which NVFlare's client looks for it, and the key under which NVFlare's server does.
+_DEPLOYER = {"id": "app_deployer", "path": "flareclust.engines.admission.SiteDeployer", "args": {}}
+_VALIDATOR = {"path": "flareclust.engines.admission.ServerValidator", "args": {}}
 _OUTCOME_WAIT = {"id": "outcome_wait", "path": "flareclust.engines.server.OutcomeWait"}
 
 
@@ -45,12 +48,16 @@ class Settings:
         allow_log_streaming: whether a site's error texts may go to the server; None leaves it as it is, and False does
             so, too, where it stands in an operator's own file.
         byoc: whether those who submit jobs may bring code in them; None leaves it as it is.
+        nvflare_classes: whether jobs may also name the classes that NVFlare's own provisioning lists.
+        plugins: algorithms of other packages whose classes jobs may name.
     """
 
     heart_beat_timeout: float = 60
     outcome_wait: float = 20.0
     allow_log_streaming: bool | None = False
     byoc: bool | None = False
+    nvflare_classes: bool = False
+    plugins: tuple[str, ...] = ()
 
 
 def resources_of(local: Path) -> Path:
@@ -68,14 +75,26 @@ def _read_by_nvflare(local: Path, name: str) -> Path:
     return own if own.exists() else local / f"{name}.default"
 
 
-def allow_classes(local: Path) -> Path:
-    """Add `flareclust.` to the list of classes that jobs may load at the site with the folder `local`; return the file."""
+def allow_classes(local: Path, plugins: Sequence[str] = ()) -> Path:
+    """List our classes, of both sides, as a simulator needs it that reads the folder `local`; return the file.
+
+    Args:
+        local: the folder.
+        plugins: algorithms of other packages whose classes are listed, too.
+    """
     local.mkdir(parents=True, exist_ok=True)
     file = resources_of(local)
-    resources = read_json(file) if file.exists() else {"format_version": 2}
-    for _ in _allow(resources, file):
+    resources = read_json(file) if file.exists() else {"format_version": 2, classes.CLASSES: []}
+    wanted = (*classes.of_sites(), *classes.of_server())
+    if [*_allow(resources, file, wanted, Settings(plugins=tuple(plugins)))] or not file.exists():
         write_json(file, resources)
     return file
+
+
+def classes_problem(local: Path) -> str | None:
+    """Return why no job may run at the site or server with the folder `local`, where its list of classes is too wide."""
+    file = resources_of(local)
+    return classes.problem_of(read_json(file), file) if file.exists() else None
 
 
 def prepare_site(local: Path, settings: Settings | None = None) -> tuple[Path, list[str]]:
@@ -93,7 +112,8 @@ def prepare_site(local: Path, settings: Settings | None = None) -> tuple[Path, l
     if not file.exists():
         raise UserError(f"{local} has neither {RESOURCES} nor {RESOURCES}.default; is it the local/ of a kit?")
     resources = read_json(file)
-    changes = [*_allow(resources, file)]
+    wanted = classes.of_server() if "servers" in resources else classes.of_sites()
+    changes = [*_allow(resources, file, wanted, settings)]
     changes += _at_server(resources, settings, file) if "servers" in resources else _at_site(resources, settings, file)
     rights, permitted = rights_of(local), [*_permit(local, settings)]
     if changes:
@@ -122,13 +142,14 @@ def _permit(local: Path, settings: Settings) -> Iterator[tuple[str, dict[str, An
         yield f"{text} ({file.name})", {**found, "permissions": wanted}
 
 
-def _allow(resources: dict[str, Any], file: Path) -> Iterator[str]:
-    allowed = resources.setdefault("class_allow_list", list(DEFAULT_CLASS_ALLOW_LIST))
-    if not isinstance(allowed, list):
-        raise UserError(f"{file}: expected a list of names as class_allow_list, got {type(allowed).__name__}")
-    if PREFIX not in allowed:
-        allowed.append(PREFIX)
-        yield f"class_allow_list: added {PREFIX!r}"
+def _allow(resources: dict[str, Any], file: Path, wanted: Sequence[str], settings: Settings) -> Iterator[str]:
+    before = resources.get(classes.CLASSES, list(DEFAULT_CLASS_ALLOW_LIST))
+    if not isinstance(before, list) or not all(isinstance(entry, str) for entry in before):
+        raise UserError(f"{file}: expected a list of names as {classes.CLASSES}")
+    plugins = classes.of_plugins(settings.plugins)
+    after, lines = classes.listed(before, wanted, nvflare=settings.nvflare_classes, plugins=plugins)
+    resources[classes.CLASSES] = after
+    yield from [*lines, *classes.enforced(resources)]
 
 
 def _at_site(resources: dict[str, Any], settings: Settings, file: Path) -> Iterator[str]:
@@ -141,6 +162,12 @@ def _at_site(resources: dict[str, Any], settings: Settings, file: Path) -> Itera
         if component.get("path") == _NVFLARE_LAUNCHER:
             component["path"] = _LAUNCHER
             yield "process_launcher: a job's process that is killed does not end the job of all sites"
+        if component.get("path") == _NVFLARE_LOGS and not settings.nvflare_classes:
+            component["path"] = _LOGS
+            yield "site_log_streamer: where error texts may go to the server, no other file of a job does"
+    if not any(component.get("id") == _DEPLOYER["id"] for component in _components(resources, file)):
+        resources.setdefault("components", []).append(dict(_DEPLOYER))
+        yield "app_deployer: jobs that bring files beside their configuration are refused, and files of local/ are watched"
 
 
 def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Iterator[str]:
@@ -149,6 +176,9 @@ def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Ite
             server["heart_beat_timeout"] = settings.heart_beat_timeout
             yield f"heart_beat_timeout: {settings.heart_beat_timeout:g} s instead of {_NVFLARE_HEART_BEAT}"
     yield from _store_inside(resources, file)
+    if "app_validator" not in resources:
+        resources["app_validator"] = dict(_VALIDATOR)
+        yield "app_validator: jobs that bring files beside their configuration are refused, and files of local/ are watched"
     if not any(component.get("path") == _OUTCOME_WAIT["path"] for component in _components(resources, file)):
         resources.setdefault("components", []).append({**_OUTCOME_WAIT, "args": {"seconds": settings.outcome_wait}})
         yield f"outcome_wait: {settings.outcome_wait:g} s for sites that vanished from a finished job, instead of 900"

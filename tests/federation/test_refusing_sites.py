@@ -9,12 +9,12 @@ import pytest
 from conftest import LATE, SITES
 from harness import Federation
 from jobs import Job
+from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 
 import flareclust
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.engines.workspace import PREFIX
 from flareclust.errors import JobFailed
 from flareclust.registry import get
 from flareclust.version import __version__
@@ -117,7 +117,7 @@ def test_a_site_that_does_not_allow_the_classes_is_named(federation, record):
     file = resources(federation, "west")
     before = file.read_text()
     config = json.loads(before)
-    config["class_allow_list"].remove(PREFIX)
+    config["class_allow_list"] = list(DEFAULT_CLASS_ALLOW_LIST)
     (launcher,) = [part for part in config["components"] if part["id"] == "process_launcher"]
     launcher["path"] = f"{ClientProcessJobLauncher.__module__}.{ClientProcessJobLauncher.__name__}"
     file.write_text(json.dumps(config))

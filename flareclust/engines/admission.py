@@ -1,0 +1,142 @@
+"""Which jobs a site and the server let in, before anything in them is read: the last word of NVFlare's parent process.
+
+A job is configuration. Files beside it are read by no component of ours, and what lies in a job's folder can be imported
+as a module by whoever finds a way to name it (docs/adr/0015-exact-classes.md). Code belongs into `custom/`, where NVFlare
+asks whether the submitter may bring it.
+"""
+
+import io
+import logging
+import os
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from nvflare.apis.app_validation import AppValidator
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_def import JobMetaKey
+from nvflare.apis.workspace import Workspace
+from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
+from nvflare.private.fed.utils.app_deployer import AppDeployer
+
+from flareclust.aggregators.placed import FILE as PLACED
+from flareclust.engines.kit_files import Watch, rights_problem
+from flareclust.engines.workspace import classes_problem
+from flareclust.errors import UserError
+
+log = logging.getLogger(__name__)
+
+#: What a job consists of, in its app's folder, and what NVFlare puts beside it to sign it.
+_FILES = frozenset({"config/config_fed_client.json", "config/config_fed_server.json"})
+_SIGNATURES = frozenset({NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE})
+
+#: What the job that places late sites brings to the server: arrays, read without pickle.
+_AT_SERVER = frozenset({f"config/{PLACED}"})
+
+_CUSTOM = "custom"
+
+
+def files_problem(names: Iterable[str], *, at_server: bool = False) -> str | None:
+    """Return why a job with these files in its app's folder may not run, in words that follow the site's name."""
+    allowed = _FILES | _AT_SERVER if at_server else _FILES
+    for name in names:
+        path = PurePosixPath(name)
+        if path.parts[:1] == (_CUSTOM,) and ".." not in path.parts:
+            continue
+        signs = path.name in _SIGNATURES and str(path.parent) in (".", "config")
+        if str(path) not in allowed and not signs:
+            return (
+                f"refuses the job for its file {ascii(name)[:200]}: a job is config/*.json, and code goes into custom/"
+            )
+    return None
+
+
+class SiteDeployer(FLComponent, AppDeployer):
+    """NVFlare's deployer of jobs for a site's `local/resources.json`, which looks before it unpacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watch = Watch()
+
+    def deploy(
+        self,
+        workspace: Workspace,
+        job_id: str,
+        job_meta: dict,  # type: ignore[type-arg]
+        app_name: str,
+        app_data: bytes,
+        fl_ctx: FLContext,
+    ) -> str:
+        """Unpack a job's files into its folder, unless it may not run; return why."""
+        local = Path(workspace.get_site_config_dir())
+        try:
+            with zipfile.ZipFile(io.BytesIO(app_data)) as packed:
+                names = [entry.filename for entry in packed.infolist() if not entry.is_dir()]
+        except zipfile.BadZipFile:
+            return "the job's files cannot be unpacked"
+        if problem := _problem(local, names, self._watch):
+            log.warning("job %s is not run: this site %s", job_id, problem)
+            return problem
+        return super().deploy(workspace, job_id, job_meta, app_name, app_data, fl_ctx) or ""
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Note when jobs start and end."""
+        if event_type == EventType.AFTER_JOB_LAUNCH:
+            meta = fl_ctx.get_prop(FLContextKey.JOB_META, {})
+            self._watch.started(str(meta.get(JobMetaKey.JOB_ID.value)), _local(fl_ctx))
+        elif event_type == EventType.JOB_COMPLETED:
+            _told(self._watch.ended(str(fl_ctx.get_prop(FLContextKey.CURRENT_JOB_ID)), _local(fl_ctx)))
+
+
+class ServerValidator(FLComponent, AppValidator):
+    """The same for the `app_validator` of a server's `local/resources.json`, where a job's files are unpacked already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The server makes its workspace the current folder before it reads its configuration, and moves no more.
+        self._local = Path(os.getcwd()) / "local"
+        self._watch = Watch()
+
+    def validate(self, app_folder: str) -> tuple[str, dict[str, object]]:
+        """Return why a job may not run, and nothing about it."""
+        root = Path(app_folder)
+        names = [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if not path.is_dir()]
+        problem = _problem(self._local, names, self._watch, at_server=True)
+        if problem:
+            log.warning("job %s is not run: the server %s", root.parent.name, problem)
+            return f"the server {problem}", {}
+        return "", {}
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Note when jobs start and end."""
+        if event_type in (EventType.JOB_STARTED, EventType.JOB_COMPLETED):
+            said = fl_ctx.get_prop(FLContextKey.EVENT_DATA, {})
+            job = str(said.get(JobMetaKey.JOB_ID.value))
+            if event_type == EventType.JOB_STARTED:
+                self._watch.started(job, self._local)
+            else:
+                _told(self._watch.ended(job, self._local))
+
+
+def _problem(local: Path, names: Iterable[str], watch: Watch, *, at_server: bool = False) -> str | None:
+    try:
+        return (
+            files_problem(names, at_server=at_server)
+            or classes_problem(local)
+            or rights_problem(local)
+            or watch.problem(local)
+        )
+    except UserError as error:
+        return f"cannot say what jobs may do: {error}"
+
+
+def _local(fl_ctx: FLContext) -> Path:
+    return Path(fl_ctx.get_engine().args.workspace) / "local"
+
+
+def _told(names: list[str]) -> None:
+    if names:
+        log.error("changed while a job ran: %s; no further job is run until this process is started anew", names)
