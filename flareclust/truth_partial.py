@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from flareclust import registry
+from flareclust.core.masked import nearest
 from flareclust.errors import Refusal
 from flareclust.executors.local_clusters import LocalClustersExecutor
 from flareclust.metrics import accuracy
@@ -23,6 +24,7 @@ from flareclust.outcome import Outcome
 from flareclust.partial import columns_of, is_partial
 from flareclust.prepare import Prepared, in_places, tables_of
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.site_terms import SiteTerms
 from flareclust.seeding import stream
 from flareclust.typing import FloatArray, IntArray, never
 
@@ -98,7 +100,7 @@ def _aggregation(
 ) -> float | None:
     """Return the share of local clusters that went to the right group; the sites' clustering is repeated for it."""
     executor, _ = registry.get(name).build(prepared.k, seed, params)
-    executor = executor if policy is None else executor.under(policy)
+    executor, terms = (executor, None) if policy is None else (executor.under(policy), SiteTerms(policy, ""))
     assert isinstance(executor, LocalClustersExecutor)
     columns, tables = columns_of(outcome.arrays), tables_of(prepared, skip_unreadable=True)
     numbers, groups = outcome.arrays["received_site"], outcome.arrays["received_group"]
@@ -108,11 +110,15 @@ def _aggregation(
         if site not in classes:
             return None
         try:
-            rows, _ = executor.shown(tables[site], columns.sent())
-            clusters = executor.local_clustering(site, rows, stream(seed, 0, site), never).labels
+            seen = tables[site] if terms is None else terms.microaggregated(tables[site])
+            rows, _ = executor.shown(seen, columns.sent())
+            clusters = executor.local_clustering(site, rows, stream(seed, 0, site), never)
+            local = clusters.labels
+            if terms is not None:
+                local = nearest(executor.shown(tables[site], columns.sent())[0], clusters.centroids, executor.phi)
         except Refusal:
             return None
-        true[numbers == i] = majority_class(clusters, classes[site], int((numbers == i).sum()))
+        true[numbers == i] = majority_class(local, classes[site], int((numbers == i).sum()))
     return correct_aggregation(groups, true)
 
 

@@ -303,9 +303,9 @@ def test_the_command_writes_changes_shows_and_removes(kit, capsys):
     assert "of fewer than 20 rows are left out" in shown
     assert "multiples of 5" in shown
     assert policy_of(kit / "local") == changed
-    (kit / "policy.yaml").write_text("min_count: 12\nsmall: refuse\n")
+    (kit / "policy.yaml").write_text("min_count: 12\nround_counts: 4\n")
     assert call(kit, kit / "policy.yaml", "--min-rows", 30) == 0
-    assert policy_of(kit / "local") == Policy(min_rows=30, min_count=12, small="refuse")
+    assert policy_of(kit / "local") == Policy(min_rows=30, min_count=12, round_counts=4)
     assert call(kit, "--remove") == 0
     assert policy_of(kit / "local") is None
 
@@ -320,7 +320,6 @@ def test_the_command_says_what_was_spent(kit, capsys):
     ("arguments", "words"),
     [
         (["--min-count", "0"], "min_count"),
-        (["--small", "maybe"], "small"),
         (["--epsilon", "1"], "must say bounds, delta, budget"),
         (["--bounds", "low"], "two numbers with a comma"),
         (["--show", "--remove"], "stand alone"),

@@ -105,7 +105,7 @@ class Server:
 def secret() -> Words:
     """Return the victim's numbers, which no server should have."""
     executor = LloydExecutor(k=2)
-    reply = executor.compute(Task(UPDATE, 1, dict(TASK), VICTIM), Table(ROWS), never).arrays
+    reply = executor.compute(Task(UPDATE, 1, dict(TASK), VICTIM), Table(ROWS), never, Table(ROWS)).arrays
     schema = executor.schema(UPDATE)
     return Layout(schema, sizes_of(TASK, 2)).words(schema.pack(reply))
 

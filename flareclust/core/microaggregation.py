@@ -35,6 +35,9 @@ SMALLEST_GROUP = 3
 #: Rows are far from others beyond so many times the others' root mean square distance from their mean.
 FAR = 10.0
 
+#: Rows beyond so many half ranges of the others are as far as any: their squares stay finite.
+_FARTHEST = 1e9
+
 
 def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
     """Yield synthetic rows (m, d), m <= n in all, in the place of the rows X (n, d), chunk by chunk.
@@ -52,8 +55,12 @@ def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
 
 def groups_of(X: FloatArray, floor: int) -> IntArray:
     """Return the group (n,) of each of the rows X (n, d), n >= 1: 0, 1, ..., or -1 for rows that belong to none."""
-    labels = np.empty(len(X), dtype=np.int64)
-    partition(_scaled(X), max(floor, SMALLEST_GROUP), FAR, labels)
+    labels, like = np.empty(len(X), dtype=np.int64), X
+    for _ in range(2):  # once more without the rows far away, which may have made all others look alike
+        partition(_scaled(X, like), max(floor, SMALLEST_GROUP), FAR, labels)
+        if (labels >= 0).all() or not (labels >= 0).any():
+            break
+        like = X[labels >= 0]
     return labels
 
 
@@ -69,14 +76,15 @@ def synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
     labels, n, d = labels[order], len(order), X.shape[1]
     if not n:
         return np.empty((0, d))
-    sizes, middle = np.bincount(labels), _middle(X)
-    within = X[order] - middle
+    within, sizes = X[order], np.bincount(labels)
+    near = _near(within.mean(axis=0))
+    within -= near
     means = _by_group(within, labels, sizes)
     within -= means[labels]
     column = np.sqrt((within**2).mean(axis=0))  # the spread within groups, by column
     scaled = np.divide(within, column, out=np.zeros_like(within), where=column > 0)
     spread = _by_group((scaled**2).sum(axis=1, keepdims=True), labels, sizes) / max(1, int(np.count_nonzero(column)))
-    made: FloatArray = middle + means[labels] + _pattern(labels, sizes, d) * column * np.sqrt(spread)[labels]
+    made: FloatArray = near + means[labels] + _pattern(labels, sizes, d) * column * np.sqrt(spread)[labels]
     return made
 
 
@@ -95,18 +103,20 @@ def _by_group(values: FloatArray, labels: IntArray, sizes: IntArray) -> FloatArr
     return means
 
 
-def _middle(X: FloatArray) -> FloatArray:
-    """Return the middle of the range of each column (d,): of a constant column its value, exactly."""
-    low = X.min(axis=0)
-    middle: FloatArray = low + (X.max(axis=0) - low) / 2
-    return middle
+def _near(mean: FloatArray) -> FloatArray:
+    """Return the mean (d,) to three digits: differences from it lose none, and it holds nothing that the mean does not."""
+    tiny = np.abs(mean) < 1e-290
+    unit = 10.0 ** (np.floor(np.log10(np.where(tiny, 1.0, np.abs(mean)))) - 2)
+    near: FloatArray = np.where(tiny, 0.0, np.rint(mean / unit) * unit)
+    return near
 
 
-def _scaled(X: FloatArray) -> FloatArray:
-    """Return rows in which columns are comparable, whatever their units."""
-    centred = X - _middle(X)
-    reach = np.abs(centred).max(axis=0)
-    centred = np.divide(centred, reach, out=np.zeros_like(centred), where=reach > 0)  # now squares cannot overflow
-    scale = np.sqrt(centred.std(axis=0) / 3)  # of a range of 2
-    scaled: FloatArray = np.divide(centred, scale, out=np.zeros_like(centred), where=scale > 0)
+def _scaled(X: FloatArray, like: FloatArray) -> FloatArray:
+    """Return rows in which columns are comparable, whatever their units; by the spread of the rows `like`, some of X."""
+    low = like.min(axis=0)
+    reach = (like.max(axis=0) - low) / 2
+    unit = np.divide(X - low, reach, out=np.zeros_like(X), where=reach > 0) - 1  # now squares cannot overflow
+    inside = (np.abs(unit) <= 1).all(axis=1)
+    scale = np.sqrt(unit[inside].std(axis=0) / 3)  # of a range of 2
+    scaled: FloatArray = np.divide(np.clip(unit, -_FARTHEST, _FARTHEST), scale, out=np.zeros_like(X), where=scale > 0)
     return scaled

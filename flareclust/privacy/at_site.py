@@ -11,7 +11,7 @@ from flareclust.privacy.identity import Identity
 from flareclust.privacy.job_sums import SecureSums, check_members
 from flareclust.privacy.masking import KEYS_ARRAY, MASKED, KeyTable, SiteMasks, key_reply
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.totals import Layout, check_range, sizes_of
+from flareclust.privacy.totals import LARGEST_SENT, Layout, check_range, sizes_of
 from flareclust.typing import FloatArray, Message
 
 #: Says in a job's folder that the site has given its key. The key itself is nowhere but in memory.
@@ -27,6 +27,7 @@ class SiteSums:
         self._job_id = ""
         self._folder: Path | None = None
         self._job: SecureSums | None = None
+        self._ended: set[str] = set()
 
     def hold_to(self, job: SecureSums | None) -> None:
         """Let sums leave in this job as it says of itself, however the server asks; None for a job without secure sums."""
@@ -97,7 +98,8 @@ class SiteSums:
             policy: the site's, if it has one.
 
         Raises:
-            Refusal: sums are to leave without a mask, or to be added up with those of too few or of other sites.
+            Refusal: sums are to leave without a mask, or to be added up with those of too few or of other sites, or
+                about values beyond `LARGEST_SENT`.
             BadMessage: the keys are none, or came with a step that is no sum, or the site has no key.
         """
         table = KeyTable.of(arrays)
@@ -114,8 +116,25 @@ class SiteSums:
                 "has no key for this job's secure sums: its process was started anew since it gave one, and the key is "
                 "kept nowhere else; submit the job again"
             )
+        self._check_sent(site, arrays)
         check_members(table.keys, self._job, policy)
         return arrays, table
+
+    def _check_sent(self, site: str, arrays: Message) -> None:
+        """Refuse values beyond a public bound, and all sums after them.
+
+        Sums about such values leave the range of fixed point, by an amount that depends on how many rows there are. A
+        server that tries one after the other would find that number.
+        """
+        floats = [value for value in arrays.values() if value.dtype == np.float64 and value.size]
+        # NaN stands for what is unknown where columns differ, and compares as not larger.
+        if any((np.abs(value) > LARGEST_SENT).any() for value in floats):
+            self._ended.add(site)
+        if site in self._ended:
+            raise Refusal(
+                f"was sent values beyond {LARGEST_SENT:g} with secure sums, which no federation needs, and adds up nothing more "
+                "in this job; give the columns in a larger unit"
+            )
 
     def hidden(
         self, site: str, question: tuple[str, int, Message], table: KeyTable, schema: Schema, reply: Message

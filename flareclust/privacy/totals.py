@@ -33,8 +33,14 @@ SMALLEST = 2.0**-38
 #: The most sites whose numbers are added up, and the most addends that a number of a site has.
 MOST_SITES, _ADDENDS = 1024, 8
 
+#: The largest value that a server may send with a question about masked sums, and that rows may have.
+LARGEST_SENT = 1e12
+
 #: Whatever the others send, the total stays in range if every addend stays below this.
 _MOST = RANGE / (_ADDENDS * MOST_SITES)
+
+
+_LARGEST_SUM = np.nextafter(_MOST, 0)
 
 
 class Layout:
@@ -61,8 +67,8 @@ class Layout:
     def words(self, reply: Message) -> Words:
         """Return a checked reply in fixed point (4, w).
 
-        Raises:
-            Refusal: a number is too large.
+        Numbers that are too large count as the largest that are not. A refusal would tell the server that they are, and
+        of rows and questions within `LARGEST_SENT` there are none.
         """
         rows: list[list[FloatArray]] = [self._addends(name, reply) for name in self._shapes]
         depth = max(map(len, rows))
@@ -73,9 +79,7 @@ class Layout:
                 for own, shape in zip(rows, self._shapes.values(), strict=True)
             ]
             values = np.concatenate(parts).astype(np.float64)
-            if not (np.abs(values) < _MOST).all():
-                raise Refusal("has sums beyond 2e34, too large for secure sums; give the columns in a larger unit")
-            fixed_point.add(added, fixed_point.encode(values))
+            fixed_point.add(added, fixed_point.encode(np.clip(values, -_LARGEST_SUM, _LARGEST_SUM)))
         return added
 
     def reply(self, numbers: Sequence[int]) -> Message:
@@ -179,8 +183,11 @@ def check_range(data: FloatArray) -> None:
     Said before a site gives its key, for afterwards it would end the job.
     """
     largest = float(max(-data.min(), data.max()))
-    if (4 * largest) ** 2 * data.size >= _MOST:
-        raise Refusal("has values whose squares are too large for secure sums; give the columns in a larger unit")
+    if largest > LARGEST_SENT or (4 * LARGEST_SENT) ** 2 * data.size >= _MOST:
+        raise Refusal(
+            f"has values beyond {LARGEST_SENT:g}, or too many, for their squares to be added up with secure sums; give the "
+            "columns in a larger unit"
+        )
     if 0 < largest < SMALLEST:
         raise Refusal(
             f"has no value beyond {SMALLEST:.1g}, too small for secure sums; give the columns in a smaller unit"
