@@ -102,10 +102,11 @@ class Server:
         return total([told, *(words.view(np.int64) for words in added)])
 
 
-def secret() -> Words:
+def secret(terms: SiteTerms | None = None) -> Words:
     """Return the victim's numbers, which no server should have."""
-    executor = LloydExecutor(k=2)
-    reply = executor.compute(Task(UPDATE, 1, dict(TASK), VICTIM), Table(ROWS), never, Table(ROWS)).arrays
+    executor, rows = LloydExecutor(k=2), Table(ROWS)
+    seen = rows if terms is None else terms.microaggregated(rows)
+    reply = executor.compute(Task(UPDATE, 1, dict(TASK), VICTIM), seen, never, rows).arrays
     schema = executor.schema(UPDATE)
     return Layout(schema, sizes_of(TASK, 2)).words(schema.pack(reply))
 
@@ -123,7 +124,8 @@ def test_a_server_with_accomplices_gets_no_sum_of_fewer_sites_than_the_job_has(
 ) -> None:
     """Tables of three, and of all sizes below ten where accomplices are enough."""
     asked = (SecureSums(M), None) if by == "job" else (None, Policy(min_count=2, secure_sums=True, secure_min_sites=M))
-    server, plain = Server(startups, tmp_path, *asked), fixed_point.decode(secret())
+    server = Server(startups, tmp_path, *asked)
+    plain = fixed_point.decode(secret(server.terms))
     friends, strangers = OTHERS[:accomplices], OTHERS[accomplices:]
     tables = [list(pair) for pair in combinations(friends or OTHERS, 2)] if accomplices != 1 else []
     tables += [[*friends[:1], stranger] for stranger in strangers] + [friends[:n] for n in range(3, accomplices + 1)]
