@@ -1,7 +1,7 @@
 """Which jobs a site and the server let in, before anything in them is read: the last word of NVFlare's parent process.
 
 A job is configuration. Files beside it are read by no component of ours, and what lies in a job's folder can be imported
-as a module by whoever finds a way to name it (docs/adr/0015-exact-classes.md). Code belongs into `custom/`, where NVFlare
+as a module by anyone who finds a way to name it (docs/adr/0015-exact-classes.md). Code belongs into `custom/`, where NVFlare
 asks whether the submitter may bring it.
 """
 
@@ -88,7 +88,7 @@ class SiteDeployer(FLComponent, AppDeployer):
             meta = fl_ctx.get_prop(FLContextKey.JOB_META, {})
             self._watch.started(str(meta.get(JobMetaKey.JOB_ID.value)), _local(fl_ctx))
         elif event_type == EventType.JOB_COMPLETED:
-            _told(self._watch.ended(str(fl_ctx.get_prop(FLContextKey.CURRENT_JOB_ID)), _local(fl_ctx)))
+            _log_changes(self._watch.ended(str(fl_ctx.get_prop(FLContextKey.CURRENT_JOB_ID)), _local(fl_ctx)))
 
 
 class ServerValidator(FLComponent, AppValidator):
@@ -118,7 +118,7 @@ class ServerValidator(FLComponent, AppValidator):
             if event_type == EventType.JOB_STARTED:
                 self._watch.started(job, self._local)
             else:
-                _told(self._watch.ended(job, self._local))
+                _log_changes(self._watch.ended(job, self._local))
 
 
 def _problem(local: Path, names: Iterable[str], watch: Watch, *, at_server: bool = False) -> str | None:
@@ -137,6 +137,6 @@ def _local(fl_ctx: FLContext) -> Path:
     return Path(fl_ctx.get_engine().args.workspace) / "local"
 
 
-def _told(names: list[str]) -> None:
+def _log_changes(names: list[str]) -> None:
     if names:
         log.error("changed while a job ran: %s; no further job is run until this process is started anew", names)
