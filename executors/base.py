@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from flareclust.core import kernels
+from flareclust.core import kernels, microaggregation
 from flareclust.core.assessment import TOTALS, assessment_sums, without_small
 from flareclust.core.lloyd import assign
 from flareclust.core.scores import scaled, score_sums
@@ -201,6 +201,7 @@ class ClusteringExecutor(ExecutorShell):
     def warm_up(cls) -> None:
         """Compile what sites compute with, once, so that processes started later find it on disk."""
         kernels.warm_up()
+        microaggregation.warm_up()
 
     @classmethod
     def schema(cls, step: str) -> Schema:

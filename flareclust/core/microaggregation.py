@@ -55,12 +55,11 @@ def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
 
 def groups_of(X: FloatArray, floor: int) -> IntArray:
     """Return the group (n,) of each of the rows X (n, d), n >= 1: 0, 1, ..., or -1 for rows that belong to none."""
-    labels, like = np.empty(len(X), dtype=np.int64), X
-    for _ in range(2):  # once more without the rows far away, which may have made all others look alike
-        partition(_scaled(X, like), max(floor, SMALLEST_GROUP), FAR, labels)
-        if (labels >= 0).all() or not (labels >= 0).any():
-            break
-        like = X[labels >= 0]
+    floor = max(floor, SMALLEST_GROUP)
+    labels = partition(_scaled(X, X), floor, FAR)
+    if 0 < np.count_nonzero(labels >= 0) < len(X):
+        # Once more by the others' spread: rows far away may have made all others look alike.
+        labels = partition(_scaled(X, X[labels >= 0]), floor, FAR)
     return labels
 
 
@@ -120,3 +119,8 @@ def _scaled(X: FloatArray, like: FloatArray) -> FloatArray:
     scale = np.sqrt(unit[inside].std(axis=0) / 3)  # of a range of 2
     scaled: FloatArray = np.divide(np.clip(unit, -_FARTHEST, _FARTHEST), scale, out=np.zeros_like(X), where=scale > 0)
     return scaled
+
+
+def warm_up() -> None:
+    """Compile the kernels, so that processes started later find them on disk."""
+    groups_of(np.arange(12.0).reshape(6, 2), SMALLEST_GROUP)

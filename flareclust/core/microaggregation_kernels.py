@@ -19,66 +19,45 @@ _PASSES, _TRIES, _TRIES_LARGE, _POWER_STEPS = 10, 8, 2, 4
 _DIFFERENT = 3
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def partition(Z: FloatArray, floor: int, far: float, labels: IntArray) -> int:
-    """labels (n,) become the group of each row of Z (n, d), or -1 for rows that belong to none; return the number of groups.
+def partition(Z: FloatArray, floor: int, far: float) -> IntArray:
+    """Return the group (n,) of each row of Z (n, d), or -1 for rows that belong to none.
 
     A group has at least `floor` rows. Rows are in none where fewer than `floor` of them lie more than `far` times as far
     from the others as these spread, or where all rows around are the same few.
     """
-    n, groups = len(Z), 0
-    order = np.arange(n)
-    lows, highs = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
-    for i in range(n):
-        labels[i] = -1
-    highs[0], open_ = n, 1
-    while open_ > 0:
-        open_ -= 1
-        lo = lows[open_]
-        hi = _without_far(Z, order, lo, highs[open_], floor, far)
-        if hi - lo < floor:
-            continue
-        if hi - lo <= NODE:
+    labels, order, groups = np.full(len(Z), -1, dtype=np.int64), np.arange(len(Z)), 0
+    segments = [(0, len(Z))]
+    while segments:
+        lo, hi = segments.pop()
+        hi = _without_far(Z, order, lo, hi, floor, far)
+        if hi - lo > NODE:
+            mid = _cut(Z, order, lo, hi, floor)
+            segments += [(mid, hi), (lo, mid)] if mid else []
+        elif hi - lo >= floor:
             groups = _finish(Z, order[lo:hi], floor, far, labels, groups)
-            continue
-        mid = _cut(Z, order, lo, hi, floor)
-        if mid > 0:
-            lows[open_], highs[open_] = mid, hi
-            lows[open_ + 1], highs[open_ + 1] = lo, mid
-            open_ += 2
-    return groups
+    return labels
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _finish(Z: FloatArray, order: IntArray, floor: int, far: float, labels: IntArray, groups: int) -> int:
     """Cut a small segment into groups, refine them, and number those that can be released from `groups` on."""
-    m, found = len(order), 0
-    own = np.full(m, -1, np.int64)
-    lows, highs = np.zeros(m + 1, np.int64), np.zeros(m + 1, np.int64)
-    highs[0], open_ = m, 1
-    while open_ > 0:
-        open_ -= 1
-        lo = lows[open_]
-        hi = _without_far(Z, order, lo, highs[open_], floor, far)
-        if hi - lo < floor:
-            continue
+    own, found = np.full(len(order), -1, dtype=np.int64), 0
+    segments = [(0, len(order))]
+    while segments:
+        lo, hi = segments.pop()
+        hi = _without_far(Z, order, lo, hi, floor, far)
         mid = _cut(Z, order, lo, hi, floor) if hi - lo >= 2 * floor else 0
-        if mid > 0:
-            lows[open_], highs[open_] = mid, hi
-            lows[open_ + 1], highs[open_ + 1] = lo, mid
-            open_ += 2
-        else:
-            for i in range(lo, hi):
-                own[i] = found
+        if mid:
+            segments += [(mid, hi), (lo, mid)]
+        elif hi - lo >= floor:
+            own[lo:hi] = found
             found += 1
     _refine(Z, order, own, found, floor)
     _merge_uniform(Z, order, own, found)
     for g in range(found):
-        members = _members(order, own, g)
-        size = _without_far(Z, members, 0, len(members), floor, far)
-        if size >= floor and _different(Z, members[:size]) >= _DIFFERENT:
-            for i in range(size):
-                labels[members[i]] = groups
+        members = order[own == g]
+        members = members[: _without_far(Z, members, 0, len(members), floor, far)]
+        if len(members) >= floor and _different(Z, members) >= _DIFFERENT:
+            labels[members] = groups
             groups += 1
     return groups
 
@@ -110,7 +89,7 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
             gain = _norm(total) * (1 / (i + 1) + 1 / (n - i - 1))
             if gain > best:
                 best, size = gain, i + 1
-                shift[:] = total
+                _copy(total, shift)
         rest, spread = n - size, 0.0
         for j in range(d):
             centre[j] -= shift[j] / rest
@@ -122,7 +101,7 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
                 spread += _squared(Z[order[lo + i]], centre)
         if size == 0 or not _norm(shift) * (1 / size + 1 / rest) ** 2 > far * far * spread / rest:
             return hi
-        segment, at = order[lo:hi].copy(), lo
+        segment, at = _segment(order, lo, hi), lo
         for last in range(2):
             for i in range(n):
                 if moved[i] == (last == 1):
@@ -167,8 +146,8 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
     for _ in range(_TRIES if n <= NODE else _TRIES_LARGE):
         for i in range(n):
             projected[i] = _along(Z[order[lo + i]], centre, along)
-        ranked = np.argsort(projected, kind="mergesort")
-        total[:] = 0.0
+        ranked = _ranked(projected)
+        _fill(total, 0.0)
         better, here = 0.0, 0
         for i in range(1, n - floor + 1):
             x = Z[order[lo + ranked[i - 1]]]
@@ -178,7 +157,7 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
                 gain = _norm(total) * (1 / i + 1 / (n - i))
                 if gain > better:
                     better, here = gain, i
-                    shift[:] = total
+                    _copy(total, shift)
         if not better > best * (1 + 1e-12):
             break
         best, at, ranking = better, here, ranked
@@ -186,7 +165,7 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
             along[j] = -shift[j]
     if at == 0:
         return 0
-    segment = order[lo:hi].copy()
+    segment = _segment(order, lo, hi)
     for i in range(n):
         order[lo + i] = segment[ranking[i]]
     return lo + at
@@ -207,7 +186,7 @@ def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: Fl
             widest = j
     axis[widest] = 1.0
     for _ in range(_POWER_STEPS):
-        moved[:] = 0.0
+        _fill(moved, 0.0)
         for i in range(lo, hi):
             x = Z[order[i]]
             projected = _along(x, centre, axis)
@@ -239,7 +218,7 @@ def _refine(Z: FloatArray, order: IntArray, own: IntArray, groups: int, floor: i
                         nearest[i] = g
                 gain[i] = squared[i, nearest[i]] - squared[i, own[i]]
         moved = False
-        for i in np.argsort(gain, kind="mergesort"):
+        for i in _ranked(gain):
             a, b = own[i], nearest[i]
             if gain[i] >= 0:
                 break
@@ -312,8 +291,9 @@ def _members(order: IntArray, own: IntArray, group: int) -> IntArray:
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _means(Z: FloatArray, order: IntArray, own: IntArray, means: FloatArray, sizes: IntArray) -> None:
-    means[:] = 0.0
-    sizes[:] = 0
+    for g in range(len(sizes)):
+        sizes[g] = 0
+        _fill(means[g], 0.0)
     for i in range(len(order)):
         if own[i] >= 0:
             sizes[own[i]] += 1
@@ -326,7 +306,7 @@ def _means(Z: FloatArray, order: IntArray, own: IntArray, means: FloatArray, siz
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _mean(Z: FloatArray, order: IntArray, lo: int, hi: int, mean: FloatArray) -> None:
-    mean[:] = 0.0
+    _fill(mean, 0.0)
     for i in range(lo, hi):
         x = Z[order[i]]
         for j in range(len(mean)):
@@ -357,3 +337,44 @@ def _norm(x: FloatArray) -> float:
     for value in x:
         total += value * value
     return total
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _ranked(values: FloatArray) -> IntArray:
+    """Return `np.argsort(values, kind="stable")` by a bottom-up merge sort, which compiles in a third of its time."""
+    n, width = len(values), 1
+    ranked, merged = np.arange(n), np.empty(n, np.int64)
+    while width < n:
+        for lo in range(0, n, 2 * width):
+            middle, hi = min(lo + width, n), min(lo + 2 * width, n)
+            a, b = lo, middle
+            for at in range(lo, hi):
+                if a < middle and (b == hi or values[ranked[a]] <= values[ranked[b]]):
+                    merged[at] = ranked[a]
+                    a += 1
+                else:
+                    merged[at] = ranked[b]
+                    b += 1
+        ranked, merged = merged, ranked
+        width *= 2
+    return ranked
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _copy(source: FloatArray, target: FloatArray) -> None:
+    for j in range(len(source)):
+        target[j] = source[j]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _fill(target: FloatArray, value: float) -> None:
+    for j in range(len(target)):
+        target[j] = value
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _segment(order: IntArray, lo: int, hi: int) -> IntArray:
+    found = np.empty(hi - lo, np.int64)
+    for i in range(lo, hi):
+        found[i - lo] = order[i]
+    return found
