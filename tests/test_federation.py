@@ -173,7 +173,7 @@ def test_a_sites_odd_account_of_its_time_is_ignored():
 
 def test_all_sites_refusing_the_assessment_leaves_the_centroids():
     class Shy(MeanExecutor):
-        def labels(self, task, data, rng, aborted):
+        def labels(self, task, data, rng, aborted, seen):
             raise Refusal("does not assess")
 
     outcome = run({site: Shy() for site in SITES})
@@ -267,7 +267,7 @@ def test_records_say_what_had_happened_until_then():
 
 def test_a_loss_in_the_assessment_is_told_apart():
     class Shy(MeanExecutor):
-        def labels(self, task, data, rng, aborted):
+        def labels(self, task, data, rng, aborted, seen):
             raise Refusal("does not assess")
 
     outcome = run({site: Shy() if site == "b" else MeanExecutor() for site in SITES})

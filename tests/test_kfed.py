@@ -342,7 +342,7 @@ def test_a_late_device_gets_the_clusters_it_would_have_had(tmp_path):
 
         executor, _ = get("kfed").build(9, seed, params)
         task = Task(ASSESS, 1, without.arrays, latecomer)
-        asked = executor.labels(task, sites[latecomer], np.random.default_rng(9), never)
+        asked = executor.labels(task, sites[latecomer], np.random.default_rng(9), never, sites[latecomer])
         placed = late.place(folder, sites[latecomer], latecomer)
         placed_some = late.place(folder, some, "device-new")
 

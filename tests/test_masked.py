@@ -555,7 +555,7 @@ def test_rows_belong_to_the_nearest_centroid_by_the_jobs_distance():
     data = np.array([[1.0, 0.1], [30.0, 40.0], [0.1, 9.0]])
     task = Task("assess", 3, {"centroids": np.array([[9.0, 0.0], [1.0, 1.0], [0.0, 2.0]])}, "a")
     found = {
-        phi: MaskedExecutor(3, phi=phi).labels(task, data, stream(0, 0, "a"), never).tolist()
+        phi: MaskedExecutor(3, phi=phi).labels(task, data, stream(0, 0, "a"), never, data).tolist()
         for phi in ("euclidean", "cosine")
     }
     assert found == {"euclidean": [1, 0, 2], "cosine": [0, 1, 2]}
