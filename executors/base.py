@@ -108,13 +108,15 @@ class ClusteringExecutor(ExecutorShell):
         table = data if isinstance(data, Table) else Table(data)
         table.check_unchanged()
         held = self if site is None else self.under(site.policy)
-        held._check_rows(task, table.X)
+        held._check_rows(table.X)
         if aborted():
             raise Aborted(f"stopped before the step {task.step}")
         if site is not None and site.policy.dp is not None:
             task = replace(task, terms=_terms(site, table, task.site))
         task, keys = held._without_keys(task)
         seen = table if site is None or held.private else site.microaggregated(table)
+        if task.step in (ASSESS, KEYS) and not held.private and len(seen.X) < held.min_count:
+            raise Refusal(f"has fewer rows than min_count={held.min_count}, so sums over them would tell the rows")
         found = held.compute(task, seen, aborted, table)
         table.check_unchanged()
         if extra := set(found.arrays) - set(schema.fields):  # a faulty algorithm could have named them by a value
@@ -219,7 +221,7 @@ class ClusteringExecutor(ExecutorShell):
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise UserError where the settings name sites that the federation does not have; nothing unless overridden."""
 
-    def _check_rows(self, task: Task, data: FloatArray) -> None:
+    def _check_rows(self, data: FloatArray) -> None:
         if len(data) == 0:
             raise Refusal("has no rows")
         least, largest = data.min(), data.max()  # NaN where a cell is; and no copy of the rows
@@ -229,8 +231,6 @@ class ClusteringExecutor(ExecutorShell):
             raise Refusal(f"has values beyond {LARGEST:g}, whose squares cannot be added up; rescale them at the site")
         if self.policy is not None and len(data) < self.policy.least_rows(private=self.private):
             raise Refusal("has fewer rows than it must have to take part (its policy: min_rows, min_count)")
-        if task.step in (ASSESS, KEYS) and len(data) < self.min_count:
-            raise Refusal(f"has fewer rows than min_count={self.min_count}, so sums over them would tell the rows")
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
         if task.step == SCORE:

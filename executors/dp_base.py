@@ -93,11 +93,11 @@ class PrivateExecutor(ClusteringExecutor):
         """Return sums with noise that costs a share of what the job may spend."""
         return terms.gaussian(sums, sensitivity, share * WHOLE * terms.rho, what)
 
-    def _check_rows(self, task: Task, data: FloatArray) -> None:
+    def _check_rows(self, data: FloatArray) -> None:
         """Refuse rows that are not numbers. How many and how large they are is no reason to: the refusal would tell it."""
         if len(data) and np.isfinite(data.min()) and np.isfinite(data.max()):
             data = np.broadcast_to(0.0, data.shape)  # values are clipped before anything is computed from them
-        super()._check_rows(Task("", task.round, {}, task.site), data)
+        super()._check_rows(data)
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
         """Refuse a task without the centroids that it is about, beside those of others."""
