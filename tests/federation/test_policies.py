@@ -57,11 +57,11 @@ def test_each_site_holds_jobs_to_its_own_policy_without_a_restart(lonely):
     assert np.abs(without.centroids).max() > FAR / 2, "the case does not show what a policy is for"
 
     policy(lonely, "north")
-    policy(lonely, "south", "--small", "refuse", "--round-counts", "5")
+    policy(lonely, "south", "--min-rows", "1000000", "--round-counts", "5")
     policy(lonely, "west", "--max-centroids", "3")
     after = job(lonely, "pooled", 6, min_count=1).outcome()
     assert np.abs(after.centroids).max() < FAR / 2
-    assert "has clusters of fewer rows than 10" in after.refused["south"]
+    assert "has fewer rows than it must have" in after.refused["south"]
     assert "lets out at most 3 centroids" in after.refused["west"]
     assert set(after.refused) == {"south", "west"}
     asked = (lonely.kit("north") / after.job / ASKED_FILE).read_text().split()
