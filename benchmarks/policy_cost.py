@@ -1,4 +1,4 @@
-"""What a site's policy costs: l2 and inertia of four algorithms, by smallest number of rows and by rounding of numbers.
+"""What a site's policy costs: l2 and inertia of each algorithm, by smallest number of rows and by rounding of numbers.
 
     FLARECLUST_DATA=<folder> python benchmarks/policy_cost.py                  # all algorithms
     FLARECLUST_DATA=<folder> python benchmarks/policy_cost.py ALGORITHM ...    # these, the records of the others stay
@@ -22,7 +22,7 @@ from flareclust.errors import JobFailed
 RECORDS = Path(__file__).resolve().parent.parent / "docs" / "policy_cost.json"
 
 CELLS, SEEDS = (("s1", "iid"), ("s1", "dirichlet:0.3"), ("digits", "iid"), ("digits", "dirichlet:0.3")), 10
-ALGORITHMS = ("portfolio", "feca", "lloyd", "fkm")
+ALGORITHMS = ("portfolio", "feca", "kfed", "fkm", "lloyd", "dkmpp", "pooled", "mavg", "ffcm", "minibatch")
 POLICIES: tuple[dict[str, int] | None, ...] = (
     None,
     *({"min_count": least} for least in (2, 5, 10, 20)),
