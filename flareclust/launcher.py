@@ -18,6 +18,7 @@ from nvflare.fuel.common.exit_codes import PROCESS_EXIT_REASON
 from nvflare.utils.process_utils import ProcessAdapter
 
 from flareclust.engines.admission import SiteDeployer
+from flareclust.engines.peers import guard_site
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
 #: was killed is kept in the list for so long after its start.
@@ -37,7 +38,9 @@ class SiteProcessLauncher(ClientProcessJobLauncher):
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Give a site whose kit is of an older flareclust, and names no deployer, the one that looks at jobs."""
         super().handle_event(event_type, fl_ctx)
-        if event_type == EventType.SYSTEM_START:
+        if event_type == EventType.SYSTEM_BOOTSTRAP:
+            guard_site(fl_ctx)
+        elif event_type == EventType.SYSTEM_START:
             engine = fl_ctx.get_engine()
             if engine.get_component(SystemComponents.APP_DEPLOYER) is None:
                 engine.add_component(SystemComponents.APP_DEPLOYER, SiteDeployer())

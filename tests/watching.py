@@ -1,13 +1,18 @@
 """Servers that keep what they get and send, or lie about keys, for tests with real processes. NVFlare copies this module."""
 
+import json
 from pathlib import Path
 
 import numpy as np
+from nvflare.fuel.f3.cellnet.defs import CellChannel
+from nvflare.fuel.f3.cellnet.utils import new_cell_message
+from nvflare.private.admin_defs import Message
+from nvflare.private.defs import RequestHeader
 
 from flareclust.aggregators.controller import ClusteringController
 from flareclust.privacy.masking import KEYS_ARRAY, KeyTable, SiteMasks
 
-WATCHED = "watched.npz"
+WATCHED, ASKED = "watched.npz", "asked.json"
 
 
 class WatchingController(ClusteringController):
@@ -49,4 +54,30 @@ class LyingController(ClusteringController):
         if table is not None:
             arrays = {**arrays, **KeyTable({**table.keys, "south": SiteMasks("south").public}).sent()}
             assert KEYS_ARRAY in arrays
+        return super()._ask(step, round_, arrays, sites, fl_ctx, abort_signal)
+
+
+def ask_site(cell, site, topic, body="", job=""):
+    """Ask NVFlare's process at a site, as its server does; return the answer's text, None where there is no answer."""
+    message = Message(topic, body)
+    if job:
+        message.set_header(RequestHeader.JOB_ID, job)
+    request = new_cell_message({}, message)
+    reply = cell.send_request(CellChannel.CLIENT_MAIN, topic, site, request, timeout=5.0)
+    return getattr(reply.payload, "body", None)
+
+
+class ReadingController(ClusteringController):
+    """Asks NVFlare's processes at the sites for their files, and to remove the folder with their policies."""
+
+    def _ask(self, step, round_, arrays, sites, fl_ctx, abort_signal):
+        cell = fl_ctx.get_engine().get_cell()
+        folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
+        if not (folder / ASKED).exists():
+            told = {}
+            for site in sites:
+                told[f"{site} shell"] = ask_site(cell, site, "sys.shell", "cat local/flareclust.yaml")
+                told[f"{site} remove"] = ask_site(cell, site, "train.delete_run", job="local")
+                told[f"{site} status"] = ask_site(cell, site, "train.check_status")
+            (folder / ASKED).write_text(json.dumps(told))
         return super()._ask(step, round_, arrays, sites, fl_ctx, abort_signal)

@@ -24,6 +24,7 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 
 from flareclust.aggregators.placed import FILE as PLACED
 from flareclust.engines.kit_files import Watch, rights_problem
+from flareclust.engines.peers import guard_server, guard_site
 from flareclust.engines.workspace import classes_problem
 from flareclust.errors import UserError
 
@@ -83,8 +84,10 @@ class SiteDeployer(FLComponent, AppDeployer):
         return super().deploy(workspace, job_id, job_meta, app_name, app_data, fl_ctx) or ""
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Note when jobs start and end."""
-        if event_type == EventType.AFTER_JOB_LAUNCH:
+        """Before NVFlare answers anyone, say whom the site answers; then note when jobs start and end."""
+        if event_type == EventType.SYSTEM_BOOTSTRAP:
+            guard_site(fl_ctx)
+        elif event_type == EventType.AFTER_JOB_LAUNCH:
             meta = fl_ctx.get_prop(FLContextKey.JOB_META, {})
             self._watch.started(str(meta.get(JobMetaKey.JOB_ID.value)), _local(fl_ctx))
         elif event_type == EventType.JOB_COMPLETED:
@@ -111,8 +114,10 @@ class ServerValidator(FLComponent, AppValidator):
         return "", {}
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Note when jobs start and end."""
-        if event_type in (EventType.JOB_STARTED, EventType.JOB_COMPLETED):
+        """When the server starts, say what it passes on; then note when jobs start and end."""
+        if event_type == EventType.SYSTEM_BOOTSTRAP:
+            guard_server(fl_ctx)
+        elif event_type in (EventType.JOB_STARTED, EventType.JOB_COMPLETED):
             said = fl_ctx.get_prop(FLContextKey.EVENT_DATA, {})
             job = str(said.get(JobMetaKey.JOB_ID.value))
             if event_type == EventType.JOB_STARTED:

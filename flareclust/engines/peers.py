@@ -1,0 +1,154 @@
+"""Whose messages a server passes on, and which requests the process of a site answers.
+
+NVFlare's server passes a message from any kit of the federation on to any other, and the parent process of a site answers
+whatever comes: it sends files, and removes folders by the name of a job, without asking who wants that unless the sender
+says that it should (docs/adr/0018-peers.md). So the server passes on what belongs to a job only, and a site answers what
+jobs and their administration need.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, ReturnCode
+from nvflare.fuel.f3.cellnet.fqcn import FqcnInfo
+from nvflare.fuel.f3.cellnet.utils import make_reply
+from nvflare.fuel.f3.endpoint import Endpoint
+from nvflare.fuel.f3.message import Message
+from nvflare.private.admin_defs import Message as AdminMessage
+from nvflare.private.admin_defs import error_reply
+from nvflare.private.defs import RequestHeader, SysCommandTopic, TrainingTopic
+from nvflare.private.fed.client.admin import RequestProcessor
+from nvflare.private.fed.client.client_engine import ClientEngine
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+
+log = logging.getLogger(__name__)
+
+#: What NVFlare's server asks sites for when it runs jobs, and what an administrator asks. Sending files (`sys.shell`),
+#: telling paths and changing the logs are not among it.
+ANSWERED = frozenset(
+    {
+        *(TrainingTopic.CHECK_STATUS, TrainingTopic.GET_SCOPES, TrainingTopic.NOTIFY_JOB_STATUS),
+        *(TrainingTopic.CHECK_RESOURCE, TrainingTopic.ALLOCATE_RESOURCE, TrainingTopic.CANCEL_RESOURCE),
+        *(TrainingTopic.DEPLOY, TrainingTopic.START, TrainingTopic.START_JOB, TrainingTopic.SET_JOB_ID),
+        *(TrainingTopic.ABORT, TrainingTopic.ABORT_TASK, TrainingTopic.DELETE_RUN),
+        *(TrainingTopic.SHUTDOWN, TrainingTopic.RESTART),
+        *(SysCommandTopic.SYS_INFO, SysCommandTopic.REPORT_RESOURCES, SysCommandTopic.REPORT_VERSION),
+    }
+)
+
+#: Jobs have names of this form, and are in folders of that name in the kit.
+_JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def job_problem(job: object) -> str | None:
+    """Return why no job can have this name, None where it can."""
+    if isinstance(job, str) and _JOB.fullmatch(job):
+        return None
+    return f"was given {ascii(job)[:80]} as the name of a job, which is none"
+
+
+def passing_problem(endpoint: str, origin: str, destination: str) -> str | None:
+    """Return why a server does not take a message, in words that follow the endpoint's name; None where it does.
+
+    Args:
+        endpoint: the cell at the other end of the connection, whose certificate NVFlare has compared with this name.
+        origin: the cell that has sent the message, as the message says.
+        destination: the cell that the message is for.
+    """
+    if FqcnInfo(endpoint).is_on_server:
+        return None
+    if not _is_family(endpoint, origin):
+        return f"sent a message in the name of {ascii(origin)[:80]}"
+    to = FqcnInfo(destination)
+    if not to.is_on_server and to.root != FqcnInfo(endpoint).root:
+        return f"sent a message to {ascii(destination)[:80]}"
+    return None
+
+
+def answering_problem(site: str, origin: str) -> str | None:
+    """Return why a site does not take a message from this cell, None where it does."""
+    if FqcnInfo(origin).is_on_server or FqcnInfo(origin).root == FqcnInfo(site).root:
+        return None
+    return "is no cell of the server or of this site"
+
+
+def guard_server(fl_ctx: FLContext) -> None:
+    """Have the server, in its parent process, drop what passes between sites, and between users and sites."""
+    cell = fl_ctx.get_prop(FLContextKey.SITE_OBJ).cell
+
+    def problem(message: Message) -> str | None:
+        endpoint = message.get_prop(MessagePropKey.ENDPOINT)
+        name = endpoint.name if isinstance(endpoint, Endpoint) else ""
+        wrong = passing_problem(name, _of(message, MessageHeaderKey.ORIGIN), _of(message, MessageHeaderKey.DESTINATION))
+        return wrong and f"{ascii(name)[:80]} {wrong}"
+
+    cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=_dropping(problem))
+
+
+def guard_site(fl_ctx: FLContext) -> None:
+    """Have a site, in its parent process, answer the server only, and no other requests than `ANSWERED`.
+
+    To be called before NVFlare takes up its processors of requests, at `SYSTEM_BOOTSTRAP`.
+    """
+    engine = fl_ctx.get_engine()
+    if not isinstance(engine, ClientEngine):  # a simulated site has neither
+        return
+    processors = ClientRequestProcessors.request_processors
+    if all(isinstance(processor, SafeProcessor) for processor in processors):
+        return
+    processors[:] = [SafeProcessor(processor) for processor in processors]
+    cell = engine.get_cell()
+    site = cell.get_fqcn()
+
+    def problem(message: Message) -> str | None:
+        origin = _of(message, MessageHeaderKey.ORIGIN)
+        wrong = answering_problem(site, origin)
+        return wrong and f"{ascii(origin)[:80]} {wrong}"
+
+    cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=_dropping(problem))
+
+
+class SafeProcessor(RequestProcessor):
+    """One of NVFlare's processors of requests, for those of its requests that a site answers."""
+
+    def __init__(self, processor: RequestProcessor) -> None:
+        self._processor = processor
+
+    def get_topics(self) -> list[str]:
+        """Return the topics that the processor is asked about."""
+        return list(self._processor.get_topics())
+
+    def process(self, req: AdminMessage, app_ctx: object) -> AdminMessage:
+        """Return the processor's answer, or why there is none."""
+        if req.topic not in ANSWERED:
+            return self._refused(f"does not answer {req.topic}")
+        job = req.get_header(RequestHeader.JOB_ID)
+        if job and (problem := job_problem(job)):
+            return self._refused(problem)
+        return self._processor.process(req, app_ctx)
+
+    def _refused(self, problem: str) -> AdminMessage:
+        log.warning("a request was refused: this site %s", problem)
+        return error_reply(f"this site {problem}")
+
+
+def _is_family(endpoint: str, origin: str) -> bool:
+    return bool(endpoint) and (origin == endpoint or origin.startswith(f"{endpoint}."))
+
+
+def _of(message: Message, header: str) -> str:
+    return str(message.get_header(header) or "")
+
+
+def _dropping(problem: Callable[[Message], str | None]) -> Callable[[Message], Message | None]:
+    def drop(message: Message) -> Message | None:
+        wrong = problem(message)
+        if wrong is None:
+            return None
+        log.warning("a message was dropped: %s", wrong)
+        return make_reply(ReturnCode.UNAUTHENTICATED, error="dropped")
+
+    return drop

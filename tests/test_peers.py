@@ -1,0 +1,161 @@
+"""What a server passes on, and what the process of a site answers."""
+
+from types import SimpleNamespace
+
+import pytest
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey
+from nvflare.fuel.f3.endpoint import Endpoint
+from nvflare.fuel.f3.message import Message
+from nvflare.private.admin_defs import Message as AdminMessage
+from nvflare.private.defs import RequestHeader
+from nvflare.private.fed.client.admin import RequestProcessor
+from nvflare.private.fed.client.client_engine import ClientEngine
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+
+from flareclust.engines.admission import ServerValidator, SiteDeployer
+from flareclust.engines.peers import ANSWERED, SafeProcessor, answering_problem, job_problem, passing_problem
+from flareclust.launcher import SiteProcessLauncher
+
+JOB = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "origin", "destination"),
+    [
+        ("north", "north", "server"),
+        ("north", f"north.{JOB}", f"server.{JOB}"),
+        (f"north.{JOB}", f"north.{JOB}", "server"),
+        (f"north.{JOB}", f"north.{JOB}", "north"),
+        ("relay", f"relay.north.{JOB}", f"server.{JOB}"),
+        (f"server.{JOB}", f"server.{JOB}", "north"),
+        ("_admin_1", "_admin_1", "server"),
+    ],
+)
+def test_a_server_passes_on_what_belongs_to_jobs(endpoint, origin, destination):
+    assert passing_problem(endpoint, origin, destination) is None
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "origin", "destination", "problem"),
+    [
+        ("south", "south", "north", "sent a message to 'north'"),
+        ("south", f"south.{JOB}", f"north.{JOB}", f"sent a message to 'north.{JOB}'"),
+        ("_admin_1", "_admin_1", "north", "sent a message to 'north'"),
+        ("south", "server", "north", "in the name of 'server'"),
+        ("south", "north", "server", "in the name of 'north'"),
+        ("south", "southern", "server", "in the name of 'southern'"),
+        ("south", f"server.{JOB}", f"north.{JOB}", f"in the name of 'server.{JOB}'"),
+        ("", "server", "north", "in the name of 'server'"),
+        ("south", "", "server", "in the name of ''"),
+        ("south", "south", "servers", "sent a message to 'servers'"),
+    ],
+)
+def test_a_server_drops_what_one_kit_sends_to_another_or_in_the_name_of_another(endpoint, origin, destination, problem):
+    assert problem in passing_problem(endpoint, origin, destination)
+
+
+def test_a_site_answers_its_server_and_its_own_jobs():
+    assert answering_problem("north", "server") is None
+    assert answering_problem("north", f"server.{JOB}") is None
+    assert answering_problem("north", f"north.{JOB}") is None
+    for other in ("south", "_admin_1", "servers", "northern", ""):
+        assert answering_problem("north", other) is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["local", "startup", "", "..", JOB.upper(), f"{JOB}/..", f"{JOB}\n", None, 7, "simulate_job"]
+)
+def test_no_job_has_the_name_of_a_folder_of_the_kit(name):
+    assert job_problem(name) is not None
+    assert job_problem(JOB) is None
+
+
+@pytest.fixture
+def processors(monkeypatch):
+    """NVFlare's processors of requests, each of which answers and does nothing else; put back afterwards."""
+    for processor in ClientRequestProcessors.request_processors:
+        monkeypatch.setattr(type(processor), "process", lambda self, req, app_ctx: AdminMessage(req.topic, "answered"))
+    listed = list(ClientRequestProcessors.request_processors)
+    monkeypatch.setattr(ClientRequestProcessors, "request_processors", listed)
+    return listed
+
+
+class Cell:
+    """A cell that keeps its filters."""
+
+    def __init__(self, fqcn):
+        self.filters, self._fqcn = [], fqcn
+        self.core_cell = SimpleNamespace(add_incoming_filter=lambda channel, topic, cb: self.filters.append(cb))
+
+    def get_fqcn(self):
+        return self._fqcn
+
+
+def started(component, *, cell):
+    """Have a component see that the process of a site or server starts."""
+    fl_ctx = FLContext()
+    engine = ClientEngine.__new__(ClientEngine)
+    engine.cell = cell
+    fl_ctx.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
+    fl_ctx.set_prop(FLContextKey.SITE_OBJ, SimpleNamespace(cell=cell), private=True, sticky=False)
+    component.handle_event(EventType.SYSTEM_BOOTSTRAP, fl_ctx)
+
+
+def message(origin, destination="north", endpoint=None):
+    made = Message({MessageHeaderKey.ORIGIN: origin, MessageHeaderKey.DESTINATION: destination}, None)
+    made.set_prop(MessagePropKey.ENDPOINT, Endpoint(endpoint or origin))
+    return made
+
+
+@pytest.mark.parametrize("component", [SiteDeployer, SiteProcessLauncher])
+def test_a_started_site_answers_only_what_jobs_need(component, processors, caplog):
+    cell = Cell("north")
+    started(component(), cell=cell)
+    started(component(), cell=cell)  # the second component of a kit changes nothing any more
+    assert len(cell.filters) == 1
+    told = {}
+    for processor in processors:
+        assert isinstance(processor, SafeProcessor)
+        told |= {
+            topic: processor.process(AdminMessage(topic, "cat rows.csv"), None).body for topic in processor.get_topics()
+        }
+    assert {topic for topic, body in told.items() if body == "answered"} <= ANSWERED
+    assert "does not answer sys.shell" in told["sys.shell"]
+    assert set(told) - ANSWERED >= {"sys.shell", "sys.report_env", "sys.configure_site_log", "train.configure_job_log"}
+    assert cell.filters[0](message("server")) is None
+    assert cell.filters[0](message("south")) is not None
+    assert "a message was dropped: 'south' is no cell of the server or of this site" in caplog.text
+
+
+def test_requests_about_jobs_name_a_job(processors):
+    started(SiteDeployer(), cell=Cell("north"))
+    (remove,) = [p for p in processors if "train.delete_run" in p.get_topics()]
+    for job, answer in ((JOB, "answered"), ("local", "was given 'local' as the name of a job, which is none")):
+        request = AdminMessage("train.delete_run", "")
+        request.set_header(RequestHeader.JOB_ID, job)
+        assert answer in remove.process(request, None).body
+
+
+def test_a_processor_of_a_later_nvflare_is_not_answered_unasked(processors):
+    class Later(RequestProcessor):
+        def get_topics(self):
+            return ["sys.later"]
+
+        def process(self, req, app_ctx):
+            raise AssertionError
+
+    processors.append(Later())
+    started(SiteDeployer(), cell=Cell("north"))
+    assert "does not answer sys.later" in processors[-1].process(AdminMessage("sys.later", ""), None).body
+
+
+def test_a_started_server_drops_what_is_not_of_a_job():
+    cell = Cell("server")
+    started(ServerValidator(), cell=cell)
+    (drops,) = cell.filters
+    assert drops(message("north", f"server.{JOB}")) is None
+    assert drops(message("south", "north")) is not None
+    assert drops(message("server", "north", endpoint="south")) is not None
