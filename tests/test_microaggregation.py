@@ -102,11 +102,11 @@ def test_few_rows_far_from_all_others_are_left_out(rng, few):
 
 
 def test_a_row_that_stands_out_from_its_own_group_alone_is_left_out(rng):
-    """Ten rows, nine of them within a millionth: their mean would tell the tenth."""
-    tight = [c + 1e-6 * rng.normal(size=(size, 2)) for c, size in ((0.0, 9), (100.0, 40), (-100.0, 40))]
+    """Ten rows, nine of them within a thousandth: their mean would tell the tenth."""
+    tight = [c + 1e-3 * rng.normal(size=(size, 2)) for c, size in ((0.0, 9), (100.0, 40), (-100.0, 40))]
     X = np.concatenate([[[3.0, 4.0]], *tight])
     (made,) = microaggregate(X, FLOOR)
-    assert np.abs(np.abs(made[:, 0]) - 100).max() < 1e-3
+    assert np.abs(np.abs(made[:, 0]) - 100).max() < 1
 
 
 def test_one_row_repeated_makes_no_group(rng):
@@ -115,6 +115,15 @@ def test_one_row_repeated_makes_no_group(rng):
     assert (groups_of(np.concatenate([same, odd]), FLOOR) == -1).all()
     mixed = np.concatenate([same, rng.normal(7, 1, (30, 2))])
     assert all(len(np.unique(g, axis=0)) >= SMALLEST_GROUP for g in in_groups(mixed, groups_of(mixed, FLOOR)))
+
+
+def test_one_row_repeated_with_noise_makes_no_group_either(rng):
+    """Ten rows within 1e-9 of each other have a mean that is each of them, to nine digits."""
+    base = rng.normal(size=(20, 3))
+    (made,) = microaggregate(np.repeat(base, 10, axis=0) + 1e-9 * rng.normal(size=(200, 3)), FLOOR)
+    assert np.abs(made.mean(axis=0) - base[:, None]).max() > 1e-3
+    centres = made.reshape(-1, 10, 3).mean(axis=1) if len(made) % 10 == 0 else made
+    assert np.abs(base[:, None] - centres[None]).max(axis=2).min() > 1e-4
 
 
 def test_a_table_in_chunks_keeps_its_totals(rng, monkeypatch):

@@ -14,7 +14,10 @@ groups by repeated division with 2-means and then by exchanges, as in microaggre
    a site works on the same groups. Tables larger than `CHUNK` are divided into chunks of consecutive rows first.
 3. Fewer than `floor` rows that lie far from all others belong to no group and are not in the result: a mean with them would
    tell where they are. So do rows of which all near ones are the same one or two.
-4. Within a group the synthetic rows spread alike in all columns, in units of the column's own spread within groups.
+4. Where a group's mean of a column would tell the value of one row, since the others have nearly the same value, that row's
+   value is moved to theirs before the mean is taken: the p % rule of disclosure control, with p = 10
+   (`flareclust.core.dominance`).
+5. Within a group the synthetic rows spread alike in all columns, in units of the column's own spread within groups.
    The sum of squares within all groups of a chunk is kept for each column.
 """
 
@@ -22,6 +25,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from flareclust.core.dominance import without_dominant
 from flareclust.core.microaggregation_kernels import partition
 from flareclust.core.pieces import pieces
 from flareclust.typing import FloatArray, IntArray
@@ -50,7 +54,8 @@ def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
     for part in pieces(n, d, CHUNK):
         rows = np.array(X[part])
         rows = rows[np.lexsort(rows.T[::-1])]
-        yield synthetic_rows(rows, groups_of(rows, floor))
+        labels = groups_of(rows, floor)
+        yield synthetic_rows(without_dominant(rows, labels), labels)
 
 
 def groups_of(X: FloatArray, floor: int) -> IntArray:
@@ -123,4 +128,5 @@ def _scaled(X: FloatArray, like: FloatArray) -> FloatArray:
 
 def warm_up() -> None:
     """Compile the kernels, so that processes started later find them on disk."""
-    groups_of(np.arange(12.0).reshape(6, 2), SMALLEST_GROUP)
+    X = np.arange(12.0).reshape(6, 2)
+    without_dominant(X, groups_of(X, SMALLEST_GROUP))

@@ -1,12 +1,24 @@
 """Numba kernels of microaggregation: rows are cut into groups of similar rows, none smaller than a floor.
 
 Serial, and added in a fixed order, as those of core/kernels.py. A segment of rows is `order[lo:hi]`, row numbers of Z; the
-kernels permute it. Loops are written out, since array expressions allocate and take long to compile.
+kernels permute it.
 """
 
 import numpy as np
 from numba import njit
 
+from flareclust.core.loops import (
+    argsort,
+    copy_into,
+    fill,
+    group_means,
+    members_of,
+    projection,
+    segment_mean,
+    segment_of,
+    squared_distance,
+    squared_norm,
+)
 from flareclust.typing import FloatArray, IntArray
 
 #: Segments of at most so many rows are cut to groups and then refined together: the work grows with its square.
@@ -17,6 +29,9 @@ _PASSES, _TRIES, _TRIES_LARGE, _POWER_STEPS = 10, 8, 2, 4
 
 #: Fewer different rows than this tell each other's values by their mean and spread.
 _DIFFERENT = 3
+
+#: Rows of scaled columns are the same row, as a mean tells it, if the square of their distance is no larger.
+_SAME = 1e-12
 
 
 def partition(Z: FloatArray, floor: int, far: float) -> IntArray:
@@ -70,10 +85,10 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
     while hi - lo >= max(floor, 2):
         n = hi - lo
         most = min(floor - 1, n // 2)
-        _mean(Z, order, lo, hi, centre)
+        segment_mean(Z, order, lo, hi, centre)
         farthest, reach = lo, 0.0
         for i in range(lo, hi):
-            squared = _squared(Z[order[i]], centre)
+            squared = squared_distance(Z[order[i]], centre)
             if squared > reach:
                 farthest, reach = i, squared
         if most < 1 or reach == 0:
@@ -86,10 +101,10 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
         for i in range(most):
             for j in range(d):
                 total[j] += Z[order[first[i]], j] - centre[j]
-            gain = _norm(total) * (1 / (i + 1) + 1 / (n - i - 1))
+            gain = squared_norm(total) * (1 / (i + 1) + 1 / (n - i - 1))
             if gain > best:
                 best, size = gain, i + 1
-                _copy(total, shift)
+                copy_into(total, shift)
         rest, spread = n - size, 0.0
         for j in range(d):
             centre[j] -= shift[j] / rest
@@ -98,10 +113,10 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
             moved[first[i] - lo] = True
         for i in range(n):
             if not moved[i]:
-                spread += _squared(Z[order[lo + i]], centre)
-        if size == 0 or not _norm(shift) * (1 / size + 1 / rest) ** 2 > far * far * spread / rest:
+                spread += squared_distance(Z[order[lo + i]], centre)
+        if size == 0 or not squared_norm(shift) * (1 / size + 1 / rest) ** 2 > far * far * spread / rest:
             return hi
-        segment, at = _segment(order, lo, hi), lo
+        segment, at = segment_of(order, lo, hi), lo
         for last in range(2):
             for i in range(n):
                 if moved[i] == (last == 1):
@@ -118,7 +133,7 @@ def _first(
     """Return the places of the `most` rows of a segment that lie farthest along a direction, the farthest first."""
     places, values, held = np.zeros(most, np.int64), np.empty(most), 0
     for i in range(lo, hi):
-        value = _along(Z[order[i]], centre, along)
+        value = projection(Z[order[i]], centre, along)
         if held < most or value > values[held - 1]:
             if held < most:
                 held += 1
@@ -139,25 +154,25 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
     """
     n, d = hi - lo, Z.shape[1]
     centre, total, shift = np.empty(d), np.empty(d), np.zeros(d)
-    _mean(Z, order, lo, hi, centre)
+    segment_mean(Z, order, lo, hi, centre)
     along = _principal_axis(Z, order, lo, hi, centre)
     best, at, ranking = 0.0, 0, np.arange(n)
     projected = np.empty(n)
     for _ in range(_TRIES if n <= NODE else _TRIES_LARGE):
         for i in range(n):
-            projected[i] = _along(Z[order[lo + i]], centre, along)
-        ranked = _ranked(projected)
-        _fill(total, 0.0)
+            projected[i] = projection(Z[order[lo + i]], centre, along)
+        ranked = argsort(projected)
+        fill(total, 0.0)
         better, here = 0.0, 0
         for i in range(1, n - floor + 1):
             x = Z[order[lo + ranked[i - 1]]]
             for j in range(d):
                 total[j] += x[j] - centre[j]
             if i >= floor:
-                gain = _norm(total) * (1 / i + 1 / (n - i))
+                gain = squared_norm(total) * (1 / i + 1 / (n - i))
                 if gain > better:
                     better, here = gain, i
-                    _copy(total, shift)
+                    copy_into(total, shift)
         if not better > best * (1 + 1e-12):
             break
         best, at, ranking = better, here, ranked
@@ -165,7 +180,7 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
             along[j] = -shift[j]
     if at == 0:
         return 0
-    segment = _segment(order, lo, hi)
+    segment = segment_of(order, lo, hi)
     for i in range(n):
         order[lo + i] = segment[ranking[i]]
     return lo + at
@@ -186,13 +201,13 @@ def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: Fl
             widest = j
     axis[widest] = 1.0
     for _ in range(_POWER_STEPS):
-        _fill(moved, 0.0)
+        fill(moved, 0.0)
         for i in range(lo, hi):
             x = Z[order[i]]
-            projected = _along(x, centre, axis)
+            projected = projection(x, centre, axis)
             for j in range(d):
                 moved[j] += (x[j] - centre[j]) * projected
-        size = np.sqrt(_norm(moved))
+        size = np.sqrt(squared_norm(moved))
         if size == 0:
             break
         for j in range(d):
@@ -207,18 +222,18 @@ def _refine(Z: FloatArray, order: IntArray, own: IntArray, groups: int, floor: i
     squared, means = np.empty((m, max(groups, 1))), np.empty((groups, Z.shape[1]))
     nearest, gain, sizes = np.zeros(m, np.int64), np.zeros(m), np.zeros(groups, np.int64)
     for _ in range(_PASSES):
-        _means(Z, order, own, means, sizes)
+        group_means(Z, order, own, means, sizes)
         for i in range(m):
             gain[i] = 0.0
             if own[i] >= 0:
                 nearest[i] = 0
                 for g in range(groups):
-                    squared[i, g] = _squared(Z[order[i]], means[g])
+                    squared[i, g] = squared_distance(Z[order[i]], means[g])
                     if squared[i, g] < squared[i, nearest[i]]:
                         nearest[i] = g
                 gain[i] = squared[i, nearest[i]] - squared[i, own[i]]
         moved = False
-        for i in _ranked(gain):
+        for i in argsort(gain):
             a, b = own[i], nearest[i]
             if gain[i] >= 0:
                 break
@@ -245,14 +260,14 @@ def _merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) -
     means, sizes = np.empty((groups, Z.shape[1])), np.zeros(groups, np.int64)
     for g in range(groups):
         while True:
-            members = _members(order, own, g)
+            members = members_of(order, own, g)
             if len(members) == 0 or _different(Z, members) >= _DIFFERENT:
                 break
-            _means(Z, order, own, means, sizes)
+            group_means(Z, order, own, means, sizes)
             other, least = -1, np.inf
             for h in range(groups):
                 if h != g and sizes[h] > 0:
-                    apart = _squared(means[h], means[g])
+                    apart = squared_distance(means[h], means[g])
                     if apart < least:
                         other, least = h, apart
             if other < 0:
@@ -269,112 +284,11 @@ def _different(Z: FloatArray, members: IntArray) -> int:
     for i in members:
         new = True
         for r in range(found):
-            if _squared(Z[i], Z[kinds[r]]) == 0:
+            if squared_distance(Z[i], Z[kinds[r]]) <= _SAME:
                 new = False
         if new:
             kinds[found] = i
             found += 1
             if found == _DIFFERENT:
                 break
-    return found
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _members(order: IntArray, own: IntArray, group: int) -> IntArray:
-    members, size = np.empty(len(order), np.int64), 0
-    for i in range(len(order)):
-        if own[i] == group:
-            members[size] = order[i]
-            size += 1
-    return members[:size]
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _means(Z: FloatArray, order: IntArray, own: IntArray, means: FloatArray, sizes: IntArray) -> None:
-    for g in range(len(sizes)):
-        sizes[g] = 0
-        _fill(means[g], 0.0)
-    for i in range(len(order)):
-        if own[i] >= 0:
-            sizes[own[i]] += 1
-            for j in range(Z.shape[1]):
-                means[own[i], j] += Z[order[i], j]
-    for g in range(len(sizes)):
-        for j in range(Z.shape[1]):
-            means[g, j] /= max(sizes[g], 1)
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _mean(Z: FloatArray, order: IntArray, lo: int, hi: int, mean: FloatArray) -> None:
-    _fill(mean, 0.0)
-    for i in range(lo, hi):
-        x = Z[order[i]]
-        for j in range(len(mean)):
-            mean[j] += x[j]
-    for j in range(len(mean)):
-        mean[j] /= hi - lo
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _along(x: FloatArray, centre: FloatArray, axis: FloatArray) -> float:
-    total = 0.0
-    for j in range(len(axis)):
-        total += (x[j] - centre[j]) * axis[j]
-    return total
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _squared(x: FloatArray, y: FloatArray) -> float:
-    total = 0.0
-    for j in range(len(x)):
-        total += (x[j] - y[j]) ** 2
-    return total
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _norm(x: FloatArray) -> float:
-    total = 0.0
-    for value in x:
-        total += value * value
-    return total
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _ranked(values: FloatArray) -> IntArray:
-    """Return `np.argsort(values, kind="stable")` by a bottom-up merge sort, which compiles in a third of its time."""
-    n, width = len(values), 1
-    ranked, merged = np.arange(n), np.empty(n, np.int64)
-    while width < n:
-        for lo in range(0, n, 2 * width):
-            middle, hi = min(lo + width, n), min(lo + 2 * width, n)
-            a, b = lo, middle
-            for at in range(lo, hi):
-                if a < middle and (b == hi or values[ranked[a]] <= values[ranked[b]]):
-                    merged[at] = ranked[a]
-                    a += 1
-                else:
-                    merged[at] = ranked[b]
-                    b += 1
-        ranked, merged = merged, ranked
-        width *= 2
-    return ranked
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _copy(source: FloatArray, target: FloatArray) -> None:
-    for j in range(len(source)):
-        target[j] = source[j]
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _fill(target: FloatArray, value: float) -> None:
-    for j in range(len(target)):
-        target[j] = value
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _segment(order: IntArray, lo: int, hi: int) -> IntArray:
-    found = np.empty(hi - lo, np.int64)
-    for i in range(lo, hi):
-        found[i - lo] = order[i]
     return found
