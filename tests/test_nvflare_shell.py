@@ -119,7 +119,7 @@ def test_rows_are_read_once(context, tmp_path):
     ("spoil", "words"),
     [
         (lambda f: (f / "local" / "flareclust.yaml").unlink(), "has no local/flareclust.yaml"),
-        (lambda f: (f / "local" / "flareclust.yaml").write_text("path: ["), "not YAML"),
+        (lambda f: (f / "local" / "flareclust.yaml").write_text("path: ["), "cannot be read as settings"),
         (lambda f: (f / "local" / "flareclust.yaml").write_text("file: x"), "without a path"),
         (lambda f: (f / "local" / "flareclust.yaml").write_text("path: x.npy\nfrom: y"), "unknown keys .*: from"),
         (lambda f: (f / "rows.npy").unlink(), "rows.npy"),
