@@ -116,8 +116,8 @@ def call(*words):
 def test_site_check_finds_an_old_kit_and_site_allow_repairs_it(old_kit, capsys):
     (error,) = check(old_kit).errors
     assert error == (
-        "north lets jobs call every function of flareclust ('flareclust.' in local/resources.json.default); there: "
-        "flareclust site allow KIT"
+        "north lets jobs call every function of flareclust ('flareclust.' in local/resources.json.default); run "
+        "`flareclust site allow KIT` there"
     )
     assert call("site", "check", old_kit) == 2
     assert check(old_kit).facts["classes"] == "every function of flareclust"

@@ -309,7 +309,7 @@ def test_what_a_job_says_of_secure_sums_holds_at_the_site(context):
 
 
 OLD_LIST = '{"class_allow_list": ["nvflare.x.Own", "flareclust."]}'
-TOO_WIDE = "lets jobs call every function of flareclust ('flareclust.' in local/resources.json); there: flareclust site allow KIT"
+TOO_WIDE = "lets jobs call every function of flareclust ('flareclust.' in local/resources.json); run `flareclust site allow KIT` there"
 
 
 def test_a_site_with_an_old_list_of_classes_refuses_before_it_reads_a_row(context, tmp_path):
