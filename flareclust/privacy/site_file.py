@@ -28,7 +28,7 @@ _OURS = {"task_data_filters": (TASK_FILTER, "in"), "task_result_filters": (RESUL
 _ANEW = "take the policy away (`flareclust site policy KIT --remove`) and write it anew, with `flareclust site policy KIT` and your settings"
 
 #: What to do about a file that is no JSON, or has a key twice: no kit comes with one to take in its place.
-_DELETE = "correct it, or delete it and run `flareclust site policy KIT`"
+_DELETE = "correct the file, or delete it and run `flareclust site policy KIT`"
 
 
 def policy_of(local: Path, *, mended: bool = False) -> Policy | None:
