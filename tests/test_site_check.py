@@ -11,7 +11,7 @@ import pytest
 from flareclust.cli import main
 from flareclust.engines.classes import of_server, of_sites
 from flareclust.errors import UserError
-from flareclust.privacy.policy import Policy
+from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.site_file import write_policy
 from flareclust.site_check import check, local_of
 from flareclust.site_config import write_site
@@ -360,6 +360,9 @@ def test_fewer_rows_than_the_policy_asks_for_and_columns_without_bounds_are_erro
     plain(kit)
     write_policy(kit / "local", Policy(min_count=31))
     wrong(kit, "north has 30 rows where its policy asks for 31")
+    private = DifferentialPrivacy(((0, 1), (0, 1), (0, 1)), epsilon=1, delta=1e-6, budget=5)
+    write_policy(kit / "local", Policy(dp=private))
+    wrong(kit, "north has bounds for 3 columns and rows of 2")
 
 
 @pytest.fixture
