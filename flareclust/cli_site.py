@@ -10,6 +10,9 @@ site_app = typer.Typer(no_args_is_help=True, help="Prepare a provisioned site: i
 
 Kit = Annotated[Path, typer.Argument(help="The site's kit: the folder with startup/ and local/.")]
 
+#: For what is done at the server as well.
+AnyKit = Annotated[Path, typer.Argument(help="A site's or the server's kit: the folder with startup/ and local/.")]
+
 
 @site_app.command("init")
 def site_init(
@@ -49,13 +52,16 @@ def site_init(
 
 @site_app.command("check")
 def site_check(
-    kit: Kit, site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None
+    kit: AnyKit, site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None
 ) -> None:
-    """Read the site's rows as a job would, and say what is odd about them. Nothing leaves the site."""
+    """Say what the kit lets jobs do, read a site's rows as a job would, and name what is wrong or odd. Nothing is sent."""
     from flareclust import report
     from flareclust.site_check import check
 
-    report.print_checked(check(kit, site))
+    checked = check(kit, site)
+    report.print_checked(checked)
+    if checked.errors:
+        raise typer.Exit(2)
 
 
 @site_app.command("budget")
@@ -78,7 +84,7 @@ def site_budget(
 
 @site_app.command("allow")
 def site_allow(
-    kit: Kit,
+    kit: AnyKit,
     log_streaming: Annotated[
         bool, typer.Option("--log-streaming", help="Let the site's error texts go to the server.")
     ] = False,

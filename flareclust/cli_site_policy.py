@@ -8,8 +8,8 @@ import typer
 
 from flareclust.cli import split_names
 from flareclust.errors import UserError
-from flareclust.privacy.policy import DP, Policy, read_policy
-from flareclust.privacy.site_file import PRIVACY, policy_of, remove_policy, write_policy
+from flareclust.privacy.policy import DP, GONE, Policy, read_policy
+from flareclust.privacy.site_file import PRIVACY, has_gone, policy_of, remove_policy, write_policy
 from flareclust.site_budget import facts
 from flareclust.site_policy import told
 
@@ -21,7 +21,7 @@ def change(local: Path, file: Path | None, given: Mapping[str, Any], *, show: bo
     """Write, change or remove the policy of the site with the folder `local`.
 
     A file replaces the policy that is there, settings change single ones of it; with neither a policy that is there
-    stays, and a site without one gets the recommended one.
+    stays, but for a setting that is gone since 0.1, and a site without one gets the recommended one.
 
     Raises:
         UserError: the request contradicts itself, or a setting has a value that it cannot have.
@@ -33,12 +33,14 @@ def change(local: Path, file: Path | None, given: Mapping[str, Any], *, show: bo
     if remove:
         remove_policy(local)
         return
-    found = _unless_broken(local, replaced=file is not None)
-    if found is not None and file is None and not given:
+    found, gone = _unless_broken(local, replaced=file is not None)
+    if found is not None and file is None and not given and not gone:
         return
     base = read_policy(file) if file is not None else found or Policy()
     new = read_policy(_with(base.to_json(), given))
     write_policy(local, new)
+    if gone:
+        typer.echo(f"taken out: {GONE}, which is gone since 0.2; small clusters are always left out")
     if found is not None:
         _print_changes(told(found), told(new))
 
@@ -60,13 +62,13 @@ def _print_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:
             typer.echo(f"changed: {subject}: {now[subject]} (before: {words})")
 
 
-def _unless_broken(local: Path, *, replaced: bool) -> Policy | None:
-    """Return the policy that is there; None for one that does not hold and is written anew."""
+def _unless_broken(local: Path, *, replaced: bool) -> tuple[Policy | None, bool]:
+    """Return the policy that is there, None for one that does not hold and is written anew; and whether `GONE` is in it."""
     try:
-        return policy_of(local)
+        return policy_of(local, mended=True), has_gone(local)
     except UserError:
         if replaced:
-            return None
+            return None, False
         raise
 
 

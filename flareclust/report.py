@@ -22,7 +22,7 @@ from flareclust.outcome import Outcome
 from flareclust.registry import Algorithm
 from flareclust.result import Result
 from flareclust.site_budget import Budget
-from flareclust.site_check import Checked
+from flareclust.site_check import Checked, Rows
 from flareclust.typing import IntArray
 
 
@@ -142,21 +142,33 @@ def print_pairs(heading: str, pairs: Mapping[str, str]) -> None:
 
 
 def print_checked(checked: Checked) -> None:
-    """Print what a site's rows look like to its own operator, and hints."""
-    table = Table(title=f"{checked.site}: {checked.rows:,} rows in {checked.file}", box=None)
-    for heading in ("column", "different", "least", "mean", "largest"):
-        table.add_column(heading, justify="left" if heading == "column" else "right")
-    for column in checked.columns:
-        numbers = (f"{value:,.6g}" for value in (column.least, column.mean, column.largest))
-        table.add_row(escape(column.name), f"{column.different:,}{'+' if column.more else ''}", *numbers)
+    """Print what a kit brings to a job to its own operator, with hints; errors go to stderr."""
     console = Console()
-    console.print(table)
+    if checked.rows is not None:
+        console.print(_rows_table(checked.name, checked.rows))
+    else:
+        text = (
+            f"{checked.name}: a server, which has no rows" if checked.server else f"{checked.name}: no rows, see below"
+        )
+        console.print(escape(text), highlight=False, soft_wrap=True)
     for subject, words in checked.facts.items():
         console.print(f"{subject}: {escape(words)}", highlight=False, soft_wrap=True)
     for hint in checked.hints:
         console.print(f"[yellow]hint:[/] {escape(hint)}", highlight=False, soft_wrap=True)
-    if not checked.hints:
+    for error in checked.errors:
+        Console(stderr=True).print(f"error: {escape(error)}", highlight=False, soft_wrap=True)
+    if not checked.hints and not checked.errors:
         console.print("nothing odd")
+
+
+def _rows_table(name: str, rows: Rows) -> Table:
+    table = Table(title=escape(f"{name}: {rows.number:,} rows in {rows.file}"), box=None)
+    for heading in ("column", "different", "least", "mean", "largest"):
+        table.add_column(heading, justify="left" if heading == "column" else "right")
+    for column in rows.columns:
+        numbers = (f"{value:,.6g}" for value in (column.least, column.mean, column.largest))
+        table.add_row(escape(column.name), f"{column.different:,}{'+' if column.more else ''}", *numbers)
+    return table
 
 
 def print_budget(found: Budget) -> None:

@@ -5,6 +5,7 @@ that the reader has seen. Aliases, nesting beyond any need and files of megabyte
 """
 
 import json
+import re
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,10 @@ _NO_YAML = (
 )
 
 
+#: The parts of a JSON text that say where its keys are.
+_JSON_TOKEN = re.compile(r'(?P<text>"[^"\\]*(?:\\.[^"\\]*)*")(?P<colon>\s*:)?|[{}\[\]]')
+
+
 class NotPlain(ValueError):
     """The text is no settings; the message says why in words that follow the file's name, and holds no value."""
 
@@ -42,12 +47,11 @@ class Twice(NotPlain):
 
     Attributes:
         key: the key.
-        line: where it is for the second time, from 1; 0 where that is not known.
+        line: where it is for the second time, from 1.
     """
 
-    def __init__(self, key: str, line: int = 0) -> None:
-        where = f", again in line {line}" if line else ""
-        super().__init__(f"has the key {key!r} twice{where}; leave one of them")
+    def __init__(self, key: str, line: int) -> None:
+        super().__init__(f"has the key {key!r} twice, again in line {line}; leave one of them")
         self.key, self.line = key, line
 
 
@@ -69,8 +73,13 @@ def parse_yaml(text: str) -> Any:
         return yaml.load(text, _Loader)
     except NotPlain:
         raise
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise _unreadable(min(mark.line + 1, len(text.splitlines())) if mark else 0) from None
+    except yaml.reader.ReaderError as error:
+        raise _unreadable(text.count("\n", 0, error.position) + 1) from None
     except _NO_YAML:
-        raise NotPlain("is not YAML") from None
+        raise _unreadable(0) from None
 
 
 def parse_json(text: str) -> Any:
@@ -78,7 +87,7 @@ def parse_json(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_once)
     except NotPlain:
-        raise
+        raise _second_key(text) from None
     except RecursionError:
         raise NotPlain("is not JSON: it is nested too deep") from None
     except ValueError as error:
@@ -106,15 +115,45 @@ class _Loader(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise _unreadable(key_node.start_mark.line + 1)
             if key in seen:
                 raise Twice(str(key), key_node.start_mark.line + 1)
             seen.add(key)
         return super().construct_mapping(node, deep)
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Return a value; what its form or its tag promises and it is not, such as a 13th month, is refused with its line."""
+        try:
+            return super().construct_object(node, deep)
+        except NotPlain:
+            raise
+        except _NO_YAML:
+            raise _unreadable(node.start_mark.line + 1) from None
+
+
+def _unreadable(line: int) -> NotPlain:
+    return NotPlain("cannot be read as settings" + (f" (line {line})" if line else ""))
+
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise Twice(next(name for name in names if names.count(name) > 1))
+        raise NotPlain("has a key twice")
     return found
+
+
+def _second_key(text: str) -> Twice:
+    """Return what to say of the first key that a JSON text has twice in one object, which the parser does not tell the place of."""
+    objects: list[set[str]] = []
+    for token in _JSON_TOKEN.finditer(text):
+        if token[0] in "{[":
+            objects.append(set())
+        elif token[0] in "}]":
+            objects.pop()
+        elif token["colon"]:
+            key = json.loads(token["text"])
+            if key in objects[-1]:
+                return Twice(key, text.count("\n", 0, token.start()) + 1)
+            objects[-1].add(key)
+    raise AssertionError("the text has no key twice")

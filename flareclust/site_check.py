@@ -1,4 +1,4 @@
-"""What an operator asks at a site before the first job: are the rows named, can they be used, what may jobs do?
+"""What an operator asks of a kit before the first job: what may jobs do, are the rows named, can they be used?
 
 Everything here is for the site's own eyes. Texts and tables name columns and show values.
 """
@@ -31,23 +31,38 @@ _LOOKED_AT = 64 << 20
 
 @dataclass(frozen=True)
 class Checked:
-    """What a site brings to a job.
+    """What a kit brings to a job.
 
     Attributes:
-        site: its name.
-        file: where its rows are; a pattern where there are several files.
-        rows: how many.
-        columns: a line each.
-        facts: what else is to be known, by subject.
-        hints: what the operator may want to change, a sentence each; none of it keeps the site from taking part.
+        name: of the site, or of the server.
+        facts: what is to be known, by subject.
+        errors: why no job can run, a sentence each.
+        hints: what the operator may want to change, a sentence each; none of it keeps jobs out.
+        rows: the site's; None where they cannot be read, and for a server, which has none.
+        server: whether it is a server's kit.
     """
 
-    site: str
-    file: Path
-    rows: int
-    columns: Sequence[Column]
+    name: str
     facts: Mapping[str, str]
+    errors: Sequence[str]
     hints: Sequence[str]
+    rows: "Rows | None" = None
+    server: bool = False
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a site's rows look like.
+
+    Attributes:
+        file: where they are; a pattern where there are several files.
+        number: how many.
+        columns: a line each.
+    """
+
+    file: Path
+    number: int
+    columns: Sequence[Column]
 
 
 def local_of(kit: Path) -> Path:
@@ -64,72 +79,80 @@ def local_of(kit: Path) -> Path:
 
 
 def check(kit: Path, site: str | None = None) -> Checked:
-    """Read a site's rows as a job would, and look for what is odd about them.
+    """Look at a kit's files, read a site's rows as a job would, and look for what is odd about them.
+
+    What the files say is found first, so that no trouble with the rows hides it.
 
     Args:
-        kit: the site's.
+        kit: of a site, or of the server.
         site: its name; None for that of the folder.
 
     Raises:
-        UserError: the folder is no kit, or a job would be refused; the text says why, and what to do.
+        UserError: the folder is no kit.
     """
     local, name = local_of(kit), site or kit.absolute().name
+    facts, errors, hints = site_policy.policies(local), site_policy.problems(local, name), _certificates(kit)
+    rows, server = None, site_policy.is_server(local)
+    if not server:
+        try:
+            data = SiteData.of(local, name)
+            hints += check_places(data, kit)
+            table = data.table(reader_owns_them=True, scratch=kit)
+            rows = _described(data, table)
+            facts = _facts(data, table, len(data.files())) | facts
+        except Refusal as reason:
+            errors.append(f"{name} {reason}")
+        except UserError as error:
+            errors.append(f"{name} cannot use its rows: {error}")
+    hints += site_policy.hints(local)
+    if rows is not None:
+        hints += [*_odd_ids(table.ids), *_odd(table, rows.columns)]
+        told, budget = _under_policy(local, name, table)
+        errors, facts = [*errors, *told], facts | budget
+    return Checked(name, facts | {"versions": site_policy.versions()}, errors, hints, rows, server)
+
+
+def _certificates(kit: Path) -> list[str]:
+    problem, ends = certificate_problem(kit), ends_soon(kit)
+    if problem is not None:
+        return [f"the kit {problem}"]
+    return [] if ends is None else [ends]
+
+
+def _described(data: SiteData, table: Table) -> Rows:
+    names = table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1]))
+    return Rows(data.path, len(table), columns_of(table.X, names))
+
+
+def _under_policy(local: Path, name: str, table: Table) -> tuple[list[str], dict[str, str]]:
+    """Return why the site's policy keeps its own rows out of every job, a sentence each, and whose budget jobs spend."""
     try:
-        data = SiteData.of(local, name)
-        places = check_places(data, kit)
-        table = data.table(reader_owns_them=True, scratch=kit)
-        files = len(data.files())
-    except Refusal as reason:
-        raise UserError(f"{name} {reason}") from None
-    _check_policy(local, name, table)
-    columns = columns_of(table.X, table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1])))
-    facts = (
-        _facts(data, table, files)
-        | site_policy.policies(local)
-        | _budget(local, name)
-        | {"versions": site_policy.versions()}
-    )
-    certificates = [f"the kit {told}" for told in [certificate_problem(kit)] if told]
-    certificates += [told for told in [ends_soon(kit)] if told and not certificates]
-    hints = [*certificates, *places, *site_policy.hints(local), *_odd_ids(table.ids), *_odd(table, columns)]
-    return Checked(name, data.path, len(table), columns, facts, hints)
-
-
-def _check_policy(local: Path, name: str, table: Table) -> None:
-    """Raise UserError where every job would be refused by what the site's policy asks of its own rows."""
-    policy = policy_of(local)
+        policy = policy_of(local)
+    except UserError:  # which `site_policy.problems` tells
+        return [], {}
     if policy is None:
-        return
-    least = policy.least_rows(private=policy.dp is not None)
+        return [], {}
+    errors, least = [], policy.least_rows(private=policy.dp is not None)
     if len(table) < least:
-        raise UserError(
+        errors.append(
             f"{name} has {len(table)} rows where its policy asks for {least} (min_rows, min_count): no job can take part; "
             "flareclust site policy says what holds, and changes it"
         )
     if policy.dp is None:
-        return
+        return errors, {}
     from flareclust.privacy.mechanism import check_installed
     from flareclust.privacy.terms import bounds_of
 
     try:
         check_installed()
         bounds_of(policy.dp.bounds, table.columns, table.X.shape[1])
+        trouble = site_budget.budget_of(local, name).trouble
+        errors += [] if trouble is None else [f"{name}: {trouble}"]
     except Refusal as reason:
-        raise UserError(f"{name} {reason}") from None
-
-
-def _budget(local: Path, name: str) -> dict[str, str]:
-    """Return whose budget the site's jobs spend, and what is left of it; nothing without differential privacy.
-
-    Raises:
-        UserError: no job could spend from it.
-    """
-    policy = policy_of(local)
-    if policy is None or policy.dp is None:
-        return {}
-    if (found := site_budget.budget_of(local, name)).trouble is not None:
-        raise UserError(f"{name}: {found.trouble}")
-    return site_budget.facts(local, policy, name)
+        errors.append(f"{name} {reason}")
+    except UserError as error:
+        errors.append(str(error))
+    return errors, site_budget.facts(local, policy, name)
 
 
 def _facts(data: SiteData, table: Table, files: int) -> dict[str, str]:

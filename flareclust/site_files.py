@@ -77,7 +77,8 @@ def find(path: Path, root: Path | None, kind: str | None) -> list[File]:
     """
     within = None if root is None else root.resolve()
     if not _matches_several(path):
-        return [File(_inside(path, path.name, within), path.name, kind)]
+        place = path.name or str(path)  # that of the root of all folders is empty
+        return [File(_inside(path, place, within), place, kind)]
     found = matched(path)
     if not found:
         raise UserError(f"{path.name}: no file matches")

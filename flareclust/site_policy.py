@@ -1,4 +1,4 @@
-"""What the files of a site's kit allow: which classes and whose code jobs may bring, what is streamed, who can read what."""
+"""What the files of a kit allow: which classes and whose code jobs may bring, what is streamed, who can read what."""
 
 import json
 import platform
@@ -11,7 +11,7 @@ from typing import Any
 from flareclust.engines import classes
 from flareclust.engines.kit_files import rights_problem
 from flareclust.engines.rights import RIGHTS, code_from
-from flareclust.engines.workspace import RESOURCES, resources_of, rights_of
+from flareclust.engines.workspace import RESOURCES, classes_problem, resources_of, rights_of
 from flareclust.errors import UserError
 from flareclust.privacy.policy import Policy, unknown_arrays
 from flareclust.privacy.site_file import PRIVACY, default_scope, other_filters, policy_of, scope_names
@@ -28,25 +28,60 @@ def versions() -> str:
     return f"flareclust {__version__}, {packages}, Python {platform.python_version()}"
 
 
+def is_server(local: Path) -> bool:
+    """Return whether this is the folder `local` of a server's kit, which has neither rows nor a policy."""
+    return "servers" in _json(resources_of(local)) or (local.parent / "startup" / "fed_server.json").exists()
+
+
 def policies(local: Path) -> dict[str, str]:
-    """Return what a site's folder `local` says jobs may do, a line for each subject."""
+    """Return what a kit's folder `local` says jobs may do, a line for each subject."""
     resources = _json(resources_of(local))
+    found = {"classes": _classes(resources, local), "code in jobs": _byoc(local)}
+    if is_server(local):
+        return found
+    streamed = resources.get("allow_log_streaming", True) is not False
     return {
-        "classes": _classes(resources),
-        "error texts": "stay here" if resources.get("allow_log_streaming", True) is False else "may go to the server",
-        "code in jobs": _byoc(local),
+        "classes": found["classes"],
+        "error texts": "may go to the server" if streamed else "stay here",
+        "code in jobs": found["code in jobs"],
         "policy": _policy_line(local),
         "other filters": _other_filters(local),
     }
 
 
-def _classes(resources: Mapping[str, Any]) -> str:
+def problems(local: Path, name: str) -> list[str]:
+    """Return why no job is run under a kit's files, a sentence each; with none of them a job may be.
+
+    Args:
+        local: the folder of that name in the kit.
+        name: of its site or server.
+    """
+    found = []
+    try:
+        found.append(classes_problem(local))
+    except UserError as error:
+        found.append(f"has a file that cannot be read: {error}")
+    found.append(rights_problem(local))
+    told = [f"{name} {problem}" for problem in found if problem is not None]
+    try:
+        if not is_server(local):
+            policy_of(local)
+    except UserError as error:
+        told.append(f"{name} has a policy that no job can be held to: {error}")
+    return told
+
+
+def _classes(resources: Mapping[str, Any], local: Path) -> str:
     if classes.open_entries(resources):
         return "every function of flareclust"
     listed = [str(entry) for entry in resources.get(classes.CLASSES, ())]
-    wanted = classes.of_server() if "servers" in resources else classes.of_sites()
+    wanted = _wanted(local)
     found, others = len({*wanted} & {*listed}), len({*listed} - {*wanted})
     return f"{found} of {len(wanted)} of flareclust, {others} others"
+
+
+def _wanted(local: Path) -> tuple[str, ...]:
+    return classes.of_server() if is_server(local) else classes.of_sites()
 
 
 def told(policy: Policy) -> dict[str, str]:
@@ -97,8 +132,8 @@ def _other_filters(local: Path) -> str:
 def _policy_hints(local: Path) -> list[str]:
     try:
         policy, names = policy_of(local), list(scope_names(local))
-    except UserError as error:
-        return [f"no job can take part: {error}"]
+    except UserError:  # which `problems` tells
+        return []
     if policy is None:
         return [
             f"no policy: each job says what leaves the site (min_count {MIN_COUNT}, or what it says): flareclust site policy"
@@ -118,12 +153,11 @@ def _policy_hints(local: Path) -> list[str]:
 
 def _classes_hints(file: Path) -> list[str]:
     resources = _json(file)
-    if (problem := classes.problem_of(resources, file)) is not None:
-        return [f"no job can take part: the kit {problem}"]
+    if classes.open_entries(resources):  # which `problems` tells
+        return []
     found = []
     listed = [str(entry) for entry in resources.get(classes.CLASSES, ())]
-    wanted = classes.of_server() if "servers" in resources else classes.of_sites()
-    if missing := {*wanted} - {*listed}:
+    if missing := {*_wanted(file.parent)} - {*listed}:
         found.append(
             f"{len(missing)} classes of flareclust's jobs are not listed in {file.name}: flareclust site allow"
         )
@@ -133,16 +167,14 @@ def _classes_hints(file: Path) -> list[str]:
 
 
 def hints(local: Path) -> list[str]:
-    """Return what somebody at the site may want to change in the kit with this folder `local`, a sentence each."""
+    """Return what its operator may want to change in the kit with this folder `local`, a sentence each."""
     found = []
     found += _classes_hints(resources_of(local))
-    if (problem := rights_problem(local)) is not None:
-        found.append(f"no job can take part: the kit {problem}")
     if code_from(_permissions(local)):
         rights = rights_of(local)
         remedy = '"byoc": "none" there' if rights.name == RIGHTS else "flareclust site allow"
         found.append(f"jobs may bring code {_byoc(local)} ({rights.name}), whatever classes are allowed: {remedy}")
-    found += _policy_hints(local)
+    found += [] if is_server(local) else _policy_hints(local)
     own = [local / CONFIG_FILE, *sorted((local.parent / "startup").glob("*.key"))]
     if open_ := [path for path in own if path.exists() and _others_read(path)]:
         names = ", ".join(str(path.relative_to(local.parent)) for path in open_)

@@ -174,7 +174,9 @@ def test_a_kit_that_other_accounts_can_write_runs_no_job(kit, unpacked):
     assert rights_problem(local) is None
     for path in (local / "privacy.json", local):
         path.chmod(path.stat().st_mode | 0o002)
-        assert "which other accounts may write; there: chmod go-w local local/*" in deploy(SiteDeployer(), kit)
+        assert "which other accounts can write; run `chmod go-w local local/*` in its kit" in deploy(
+            SiteDeployer(), kit
+        )
         path.chmod(path.stat().st_mode & ~0o002)
     assert unpacked == []
     assert deploy(SiteDeployer(), kit) == ""
@@ -210,7 +212,7 @@ def test_the_group_of_one_account_alone_may_write(kit, monkeypatch):
         monkeypatch.setattr("grp.getgrgid", lambda number, group=group: group)
         assert (rights_problem(kit / "local") is None) is well
     monkeypatch.setattr("grp.getgrgid", lambda number: SimpleNamespace(gr_gid=account.pw_gid, gr_name="all", gr_mem=[]))
-    assert "privacy.json, which other accounts may write" in rights_problem(kit / "local")
+    assert "privacy.json, which other accounts can write" in rights_problem(kit / "local")
 
 
 def test_a_server_looks_at_jobs_and_at_its_own_kit(kit, monkeypatch, tmp_path_factory):

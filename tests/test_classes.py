@@ -114,16 +114,18 @@ def call(*words):
 
 
 def test_site_check_finds_an_old_kit_and_site_allow_repairs_it(old_kit, capsys):
-    (hint,) = [hint for hint in check(old_kit).hints if "every function" in hint]
-    assert hint == (
-        "no job can take part: the kit lets jobs call every function of flareclust ('flareclust.' in "
-        "local/resources.json.default); there: flareclust site allow KIT"
+    (error,) = check(old_kit).errors
+    assert error == (
+        "north lets jobs call every function of flareclust ('flareclust.' in local/resources.json.default); run "
+        "`flareclust site allow KIT` there"
     )
+    assert call("site", "check", old_kit) == 2
     assert check(old_kit).facts["classes"] == "every function of flareclust"
     assert call("site", "allow", old_kit) == 0
     assert "took out 'flareclust.', with which jobs call every function" in capsys.readouterr().out
     assert classes_problem(old_kit / "local") is None
-    assert not [hint for hint in check(old_kit).hints if "function" in hint]
+    checked = check(old_kit)
+    assert not [told for told in (*checked.errors, *checked.hints) if "function" in told]
 
 
 def test_what_is_too_wide_is_named_without_an_end(tmp_path):

@@ -74,7 +74,7 @@ def test_a_configuration_runs_nothing(tmp_path):
     touched = tmp_path / "touched"
     for tag in ("!!python/object/apply:os.system", "!!python/object/new:os.system", "!!python/name:os.system"):
         (tmp_path / CONFIG_FILE).write_text(f"path: rows.npy\nid: {tag} ['touch {touched}']\n")
-        with pytest.raises(Refusal, match="is not YAML"):
+        with pytest.raises(Refusal, match="cannot be read as settings"):
             SiteData.of(tmp_path, "site-1")
     assert not touched.exists()
 

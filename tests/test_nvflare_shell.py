@@ -119,7 +119,7 @@ def test_rows_are_read_once(context, tmp_path):
     ("spoil", "words"),
     [
         (lambda f: (f / "local" / "flareclust.yaml").unlink(), "has no local/flareclust.yaml"),
-        (lambda f: (f / "local" / "flareclust.yaml").write_text("path: ["), "not YAML"),
+        (lambda f: (f / "local" / "flareclust.yaml").write_text("path: ["), "cannot be read as settings"),
         (lambda f: (f / "local" / "flareclust.yaml").write_text("file: x"), "without a path"),
         (lambda f: (f / "local" / "flareclust.yaml").write_text("path: x.npy\nfrom: y"), "unknown keys .*: from"),
         (lambda f: (f / "rows.npy").unlink(), "rows.npy"),
@@ -309,7 +309,7 @@ def test_what_a_job_says_of_secure_sums_holds_at_the_site(context):
 
 
 OLD_LIST = '{"class_allow_list": ["nvflare.x.Own", "flareclust."]}'
-TOO_WIDE = "lets jobs call every function of flareclust ('flareclust.' in local/resources.json); there: flareclust site allow KIT"
+TOO_WIDE = "lets jobs call every function of flareclust ('flareclust.' in local/resources.json); run `flareclust site allow KIT` there"
 
 
 def test_a_site_with_an_old_list_of_classes_refuses_before_it_reads_a_row(context, tmp_path):

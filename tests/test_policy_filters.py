@@ -30,7 +30,7 @@ from flareclust.privacy.site_file import PRIVACY, other_filters, policy_of, remo
 from flareclust.privacy.site_terms import MADE_UNDER, QUESTION
 from flareclust.site_check import check
 from flareclust.site_config import write_config
-from flareclust.site_policy import hints, policies
+from flareclust.site_policy import hints, policies, problems
 
 SECRET = "v123456.789"
 FOREIGN = {"path": "nvflare.app_common.filters.percentile_privacy.PercentilePrivacy", "args": {"gamma": 0.1}}
@@ -241,7 +241,8 @@ def test_a_file_that_does_not_impose_one_policy_on_all_jobs_is_told_and_stops_th
     with pytest.raises(UserError, match="flareclust site policy KIT --remove"):
         policy_of(kit / "local")
     assert policies(kit / "local")["policy"] == "broken"
-    assert any("no job can take part" in hint for hint in hints(kit / "local"))
+    (error,) = problems(kit / "local", "north")
+    assert error.startswith(f"north has a policy that no job can be held to: {file}")
     assert "does not impose one policy" in refusal(ask(executor()))
 
 
@@ -320,7 +321,7 @@ def test_the_command_says_what_was_spent(kit, capsys):
     ("arguments", "words"),
     [
         (["--min-count", "0"], "min_count"),
-        (["--epsilon", "1"], "must say bounds, delta, budget"),
+        (["--epsilon", "1"], "needs bounds, delta, budget"),
         (["--bounds", "low"], "two numbers with a comma"),
         (["--show", "--remove"], "stand alone"),
         (["--remove", "--min-count", "3"], "stand alone"),

@@ -244,7 +244,10 @@ def test_sums_leave_masked_only_where_the_policy_says_so():
         ({"min_count": 0}, "min_count"),
         ({"small": "refuse"}, "small"),
         ({"arrays": "centroids"}, "arrays must be a list"),
-        ({"differential_privacy": {"epsilon": 1}}, "must say bounds, delta, budget"),
+        (
+            {"differential_privacy": {"epsilon": 1}},
+            "needs bounds, delta, budget; they are never computed from the rows",
+        ),
         ({"differential_privacy": {"epsilon": 1, "delta": 1e-6, "budget": 5, "bounds": [3, 1]}}, "low below high"),
     ],
 )

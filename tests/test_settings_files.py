@@ -10,8 +10,8 @@ import pytest
 from flareclust.cli import main
 from flareclust.errors import Refusal, UserError
 from flareclust.privacy.policy import Policy, read_policy
-from flareclust.privacy.site_file import policy_of, write_policy
-from flareclust.settings_file import LONGEST
+from flareclust.privacy.site_file import GUARD, policy_of, remove_policy, write_policy
+from flareclust.settings_file import LONGEST, Twice, parse_json
 from flareclust.site_config import CONFIG_FILE
 from flareclust.sites import SiteData
 from tests.fuzz.watch import peak_of, traced
@@ -62,7 +62,59 @@ def test_a_key_twice_in_a_kits_json_is_refused(tmp_path):
     text = file.read_text()
     file.write_text(text.replace('"min_count": 20', '"min_count": 20, "min_count": 1'))
     assert json.loads(file.read_text())["components"][0]["args"]["min_count"] == 1
-    with pytest.raises(UserError, match="the key 'min_count' twice"):
+    words = r"the key 'min_count' twice, again in line \d+; .* or delete it and run `flareclust site policy KIT`"
+    for ask in (policy_of, remove_policy):
+        with pytest.raises(UserError, match=words):
+            ask(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"a": 1,\n "a": 2}', 2),
+        ('{"a": "\\"a\\": {[",\n "b": [{"a": 1}, {"a": 1}],\n\n "a" \n: 3}', 4),
+        ('{"b": {"a": {}, "b": 1},\n "c": [\n{"a": 1, "\\u0061": 2}', 3),
+        ('[{"a": 1}, {"a": [1, "a", "a"],\n "a": 2}] and no JSON', 2),
+    ],
+)
+def test_a_key_twice_in_json_is_told_with_its_line(text, line):
+    with pytest.raises(Twice, match="the key 'a' twice") as caught:
+        parse_json(text)
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[1", 1),
+        ("min_count: 1\n[1\n", 2),
+        ("min_count: 1\n---\nmin_rows: 2\n", 2),
+        ("min_count: 1\nmin_rows: 2\n<<: {round_counts: 1}\n", 3),
+        ("min_count: 1\n? [1, 2]\n: 3\n", 2),
+        ("min_count: 1\nmin_rows:\n  [2024-13-01]\n", 3),
+        ("min_count: !mine 3\n", 1),
+        ("min_count: 1\nmin_rows: \x01\n", 2),
+    ],
+)
+def test_what_cannot_be_settings_is_told_with_its_line(tmp_path, text, line):
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError, match=rf"policy\.yaml cannot be read as settings \(line {line}\)$"):
+        read_policy(file)
+
+
+def test_what_a_policy_cannot_say_is_told_with_its_file(tmp_path):
+    file = tmp_path / "policy.yaml"
+    for text, words in (("min_count: 0", "min_count must be"), ("min_cont: 3", "a policy has no 'min_cont'")):
+        file.write_text(text)
+        with pytest.raises(UserError, match=rf"policy\.yaml: {words}"):
+            read_policy(file)
+    kit = write_policy(tmp_path, Policy())
+    kit.write_text(kit.read_text().replace('"min_rows"', '"min_raws"'))
+    with pytest.raises(UserError, match=r"privacy\.json: a policy has no 'min_raws' \(did you mean 'min_rows'"):
+        policy_of(tmp_path)
+    kit.write_text(json.dumps({"components": [{"path": GUARD, "args": [1]}], "scopes": [{}]}))
+    with pytest.raises(UserError, match=r"privacy\.json: "):
         policy_of(tmp_path)
 
 
@@ -78,11 +130,11 @@ LINES = "".join(f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for befor
         ("a: &a [x, x, x]\n" + LINES, "has an alias"),
         ("arrays: &a [*a]\n", "has an alias"),
         ("x: &x {min_count: 1}\n<<: *x\n", "has an alias"),
-        ("<<: {min_count: 1}\n", "is not YAML"),
+        ("<<: {min_count: 1}\n", r"settings \(line 1\)"),
         ("#" * (LONGEST + 1), "longer than 256 KiB"),
-        ("min_count: " + "9" * 100_000, "is not YAML"),
-        ("min_count: !!python/object/apply:os.getcwd []", "is not YAML"),
-        ("min_count: 'open", "is not YAML"),
+        ("min_count: " + "9" * 100_000, r"settings \(line 1\)"),
+        ("\nmin_count: !!python/object/apply:os.getcwd []", r"settings \(line 2\)"),
+        ("min_count: 'open", r"settings \(line 1\)"),
     ],
 )
 def test_bombs_are_refused_at_once_in_one_line_and_little_memory(tmp_path, text, words, capsys):
@@ -167,3 +219,50 @@ def test_arrays_that_no_algorithm_sends_are_refused_with_the_nearest(tmp_path, c
     assert ended.value.code == 2
     assert "did you mean 'counts'" in capsys.readouterr().err
     assert policy_of(tmp_path / "north" / "local") is None
+
+
+# --- a setting of 0.1 that is gone ---
+
+
+def site_policy(kit, *words):
+    with pytest.raises(SystemExit) as ended:
+        main(["site", "policy", str(kit), *map(str, words)])
+    return ended.value.code
+
+
+@pytest.fixture(params=["refuse", "drop"])
+def old_kit(request, tmp_path):
+    """A kit with a policy as 0.1 wrote it."""
+    for folder in ("startup", "local"):
+        (tmp_path / "north" / folder).mkdir(parents=True)
+    file = write_policy(tmp_path / "north" / "local", Policy(min_count=20, max_rounds=7))
+    file.write_text(file.read_text().replace('"min_rows": 1', f'"small": "{request.param}",\n "min_rows": 1'))
+    return tmp_path / "north", request.param
+
+
+@pytest.mark.parametrize(("words", "rounded"), [((), 1), (("--round-counts", 5), 5)])
+def test_site_policy_takes_out_what_is_gone_and_keeps_the_rest(old_kit, capsys, words, rounded):
+    kit, said = old_kit
+    if said == "refuse":
+        told = "privacy.json: `small` is gone since 0.2: .*`flareclust site policy KIT` does that"
+        with pytest.raises(UserError, match=told):
+            policy_of(kit / "local")
+        assert site_policy(kit, "--show") == 2
+        assert "`small` is gone since 0.2" in capsys.readouterr().err
+    assert site_policy(kit, *words) == 0
+    printed = capsys.readouterr().out
+    assert "taken out: small" in printed
+    assert "of fewer than 20 rows are left out" in printed
+    assert policy_of(kit / "local") == Policy(min_count=20, max_rounds=7, round_counts=rounded)
+    assert "small" not in (kit / "local" / "privacy.json").read_text()
+    assert site_policy(kit, *words) == 0
+    assert "taken out" not in capsys.readouterr().out
+
+
+def test_a_file_of_0_1_with_what_is_gone_says_what_to_do(tmp_path):
+    file = tmp_path / "policy.yaml"
+    file.write_text("min_count: 20\nsmall: refuse\n")
+    with pytest.raises(UserError, match=r"policy\.yaml: `small` is gone since 0\.2: .*Take the key out"):
+        read_policy(file)
+    file.write_text("min_count: 20\nsmall: drop\n")
+    assert read_policy(file) == Policy(min_count=20)

@@ -2,15 +2,16 @@
 
 import json
 import os
+import re
 import stat
 
 import numpy as np
 import pytest
 
 from flareclust.cli import main
-from flareclust.engines.classes import of_sites
+from flareclust.engines.classes import of_server, of_sites
 from flareclust.errors import UserError
-from flareclust.privacy.policy import Policy
+from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.site_file import write_policy
 from flareclust.site_check import check, local_of
 from flareclust.site_config import write_site
@@ -66,8 +67,8 @@ def test_a_site_is_prepared_by_four_commands(kit, capsys):
 def test_columns_are_described_by_hand_worked_numbers(kit):
     write_site(local_of(kit), str(rows(kit, crp=[1.0, 4.0, 4.0], iron=[2.0, 2.0, 8.0])))
     checked = check(kit)
-    assert (checked.site, checked.rows) == ("north", 3)
-    assert [(c.name, c.different, c.least, c.mean, c.largest) for c in checked.columns] == [
+    assert (checked.name, checked.rows.number, checked.errors) == ("north", 3, [])
+    assert [(c.name, c.different, c.least, c.mean, c.largest) for c in checked.rows.columns] == [
         ("crp", 2, 1.0, 3.0, 4.0),
         ("iron", 2, 2.0, 4.0, 8.0),
     ]
@@ -116,27 +117,26 @@ def test_what_a_job_would_refuse_is_an_error(kit, text, words):
     file = kit.parent / "north.csv"
     file.write_text(text)
     write_site(local_of(kit), str(file))
-    with pytest.raises(UserError, match=words):
-        check(kit)
+    wrong(kit, words)
+
+
+def wrong(kit, words):
+    (error,) = check(kit).errors
+    assert re.search(words, error), error
 
 
 def test_a_pattern_that_would_read_labels_as_rows_is_an_error(kit):
     rows(kit, crp=[1.0, 4.0, 4.0], iron=[2.0, 2.0, 8.0])
     (kit / "local" / "flareclust.yaml").write_text(f"path: {kit.parent}/*.csv\nlabels: {kit.parent}\n")
-    with pytest.raises(
-        UserError, match=r"north has a local/.*labels folder, so the next job would read labels as rows"
-    ):
-        check(kit)
+    wrong(kit, r"north has a local/.*labels folder, so the next job would read labels as rows")
 
 
 def test_what_is_no_kit_or_has_no_rows_says_what_to_do(kit, tmp_path, capsys):
     with pytest.raises(UserError, match=r"is no kit: expected a folder with startup/ and local/"):
         local_of(tmp_path)
-    with pytest.raises(UserError, match=r"north has no local/flareclust\.yaml"):
-        check(kit)
+    wrong(kit, r"north has no local/flareclust\.yaml")
     write_site(local_of(kit), "absent.csv")
-    with pytest.raises(UserError, match=r"absent\.csv: no such file"):
-        check(kit)
+    wrong(kit, r"absent\.csv: no such file")
     with pytest.raises(UserError, match="is there already"):
         write_site(local_of(kit), "other.csv")
     assert call("site", "check", tmp_path) == 2
@@ -184,8 +184,8 @@ def test_check_tells_files_ids_limits_policies_and_versions(kit, capsys):
     rights = {"project_admin": "any", "lead": {"submit_job": "any", "byoc": "o:site"}, "member": {"view": "any"}}
     (local / "authorization.json.default").write_text(json.dumps({"permissions": rights}))
     checked = check(kit)
-    assert checked.rows == 20
-    assert [column.name for column in checked.columns] == ["crp", "iron"]
+    assert checked.rows.number == 20
+    assert [column.name for column in checked.rows.columns] == ["crp", "iron"]
     assert checked.facts["files"] == "2"
     assert checked.facts["rows asked for"] == "at least 5, at most 50"
     assert checked.facts["kept"] == "in memory, 0.0 MB (1 MB of memory allowed)"
@@ -230,21 +230,21 @@ def test_rows_beyond_the_memory_are_described_alike_and_counted_up_to_a_bound(ki
     np.save(kit / "local" / "rows.npy", X)
     write_site(local_of(kit), "rows.npy")
     whole = check(kit)
-    assert [column.different for column in whole.columns] == [500, 500, 3, 1]
-    assert not any(column.more for column in whole.columns)
+    assert [column.different for column in whole.rows.columns] == [500, 500, 3, 1]
+    assert not any(column.more for column in whole.rows.columns)
     monkeypatch.setattr("flareclust.core.pieces.PIECE", 50 * 32)
     monkeypatch.setattr("flareclust.column_summary.MOST_DIFFERENT", 100)
     with (kit / "local" / "flareclust.yaml").open("a") as file:
         file.write("memory: 1000\n")
     bounded = check(kit)
     assert bounded.facts["kept"].startswith("on disk, ")
-    assert [(column.different, column.more) for column in bounded.columns] == [
+    assert [(column.different, column.more) for column in bounded.rows.columns] == [
         (150, True),
         (150, True),
         (3, False),
         (1, False),
     ]
-    for one, other in zip(whole.columns, bounded.columns, strict=True):
+    for one, other in zip(whole.rows.columns, bounded.rows.columns, strict=True):
         assert (one.least, one.mean, one.largest, one.deviation) == (
             other.least, other.mean, other.largest, other.deviation
         )  # fmt: skip
@@ -294,8 +294,9 @@ def test_a_pattern_that_reads_the_labels_of_earlier_jobs_in_the_kit_is_named(kit
 
 def test_patterns_that_walk_the_disk_are_named(kit, monkeypatch):
     plain(kit, path="/**/a.npy")
-    with pytest.raises(UserError, match="looks through the whole disk"):
-        check(kit)
+    wrong(kit, "looks through the whole disk")
+    plain(kit, path="/")
+    wrong(kit, "cannot use its rows: / is a folder")
     folder = plain(kit)
     plain(kit, path=f"{folder}/**/a.npy")
     assert not hinted(kit, "looks through")
@@ -322,3 +323,79 @@ def test_arrays_that_no_algorithm_sends_are_named(kit):
     plain(kit)
     write_policy(kit / "local", Policy(arrays=("centroid",)))
     assert hinted(kit, "'centroid' (did you mean 'centroids'?)")
+
+
+# --- what the kit's own files say comes first, and a server has nothing else ---
+
+
+def test_trouble_with_the_rows_hides_nothing_about_classes_rights_and_code(kit, capsys):
+    write_site(local_of(kit), "absent.csv")
+    (kit / "local" / "resources.json.default").write_text(json.dumps({"class_allow_list": ["flareclust."]}))
+    (kit / "local" / "authorization.json.default").write_text(json.dumps({"permissions": {"lead": {"byoc": "any"}}}))
+    (kit / "local").chmod(0o777)
+    write_policy(kit / "local", Policy())
+    (kit / "local" / "privacy.json").write_text('{"scopes": 3}')
+    assert call("site", "check", kit) == 2
+    printed = capsys.readouterr()
+    assert "north: no rows, see below" in printed.out
+    assert "classes: every function of flareclust" in printed.out
+    assert "code in jobs: from lead (any)" in printed.out
+    assert "policy: broken" in printed.out
+    assert "versions: flareclust" in printed.out
+    assert "hint: jobs may bring code from lead (any)" in printed.out
+    classes, rights, policy, rows = printed.err.splitlines()
+    assert classes.startswith("error: north lets jobs call every function of flareclust ('flareclust.' in local/res")
+    assert rights == "error: north has local, which other accounts can write; run `chmod go-w local local/*` in its kit"
+    assert policy.startswith("error: north has a policy that no job can be held to: ")
+    assert rows == "error: north cannot use its rows: absent.csv: no such file"
+
+
+def test_resources_that_jobs_would_stumble_over_are_an_error(kit):
+    plain(kit)
+    (kit / "local" / "resources.json").write_text('{"class_allow_list": [],\n "class_allow_list": ["*"]}')
+    wrong(kit, "north has a file that cannot be read: .*resources.json has the key 'class_allow_list' twice, .* line 2")
+
+
+def test_fewer_rows_than_the_policy_asks_for_and_columns_without_bounds_are_errors(kit):
+    plain(kit)
+    write_policy(kit / "local", Policy(min_count=31))
+    wrong(kit, "north has 30 rows where its policy asks for 31")
+    private = DifferentialPrivacy(((0, 1), (0, 1), (0, 1)), epsilon=1, delta=1e-6, budget=5)
+    write_policy(kit / "local", Policy(dp=private))
+    wrong(kit, "north has bounds for 3 columns and rows of 2")
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A server's kit as version 0.1 made it."""
+    folder = tmp_path / "prod_00" / "hub"
+    (folder / "startup").mkdir(parents=True)
+    (folder / "local").mkdir(mode=0o755)
+    (folder / "startup" / "fed_server.json").write_text("{}")
+    resources = {"servers": [{"heart_beat_timeout": 600}], "class_allow_list": ["flareclust."], "components": []}
+    (folder / "local" / "resources.json.default").write_text(json.dumps(resources))
+    rights = {"permissions": {"lead": {"submit_job": "any", "byoc": "any"}}}
+    (folder / "local" / "authorization.json.default").write_text(json.dumps(rights))
+    return folder
+
+
+def test_a_servers_kit_is_checked_without_rows_and_policy(server, capsys):
+    assert call("site", "check", server) == 2
+    printed = capsys.readouterr()
+    assert "hub: a server, which has no rows" in printed.out
+    assert "code in jobs: from lead (any)" in printed.out
+    assert printed.err.startswith("error: hub lets jobs call every function of flareclust")
+    assert call("site", "allow", server) == 0
+    capsys.readouterr()
+    assert call("site", "check", server) == 0
+    printed = capsys.readouterr().out
+    assert f"classes: {len(of_server())} of {len(of_server())} of flareclust, 0 others" in printed
+    assert "code in jobs: from nobody" in printed
+    assert "policy" not in printed
+    assert "error texts" not in printed
+    assert "nothing odd" in printed
+    (server / "startup" / "server.key").write_text("")
+    (server / "startup" / "server.key").chmod(0o644)
+    assert check(server).hints == ["other accounts of this machine can read startup/server.key: chmod 600"]
+    (server / "local" / "authorization.json.default").chmod(0o666)
+    wrong(server, "hub has local/authorization.json.default, which other accounts can write")

@@ -108,7 +108,7 @@ def problem_of(resources: Mapping[str, Any], file: Path) -> str | None:
     if not found:
         return None
     shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
-    return f"lets jobs call every function of flareclust ({shown} in local/{file.name}); there: {_ADVICE}"
+    return f"lets jobs call every function of flareclust ({shown} in local/{file.name}); run `{_ADVICE}` there"
 
 
 def listed(

@@ -48,9 +48,9 @@ def rights_problem(local: Path) -> str | None:
             return f"has {name} as a link out of its kit; put the file itself there"
         about = path.stat()
         if about.st_mode & stat.S_IWOTH or (about.st_mode & stat.S_IWGRP and _is_shared(about)):
-            return f"has {name}, which other accounts may write; there: chmod go-w local local/*"
+            return f"has {name}, which other accounts can write; run `chmod go-w local local/*` in its kit"
         if about.st_uid not in trusted:
-            return f"has {name}, which belongs to another account than the one that runs it; there: chown"
+            return f"has {name}, which belongs to another account than the one that runs it; run `chown` on it"
     return None
 
 

@@ -210,14 +210,18 @@ def _objects(value: object, name: str, file: Path) -> list[dict[str, Any]]:
     return value
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """Return the object in a file of a kit."""
+def read_json(file: Path, remedy: str = "correct it, or take the kit's own file again") -> dict[str, Any]:
+    """Return the object in a file of a kit.
+
+    Raises:
+        UserError: there is none; the text ends with the remedy.
+    """
     try:
         resources = parse_json(read_text(file, LONGEST_JSON))
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
     except NotPlain as reason:
-        raise UserError(f"{file} {reason}; correct it, or take the kit's own file again") from None
+        raise UserError(f"{file} {reason}; {remedy}") from None
     if not isinstance(resources, dict):
         raise UserError(f"{file}: expected a JSON object, got {type(resources).__name__}")
     return resources

@@ -123,8 +123,10 @@ class Policy:
         if not isinstance(said, Mapping):
             raise UserError(f"a policy is a mapping of settings, got {type(said).__name__}")
         known = [DP if field.name == "dp" else field.name for field in fields(cls)]
-        if said.get(_GONE) == "drop":  # in files of earlier releases, which wrote all settings
-            said = {key: value for key, value in said.items() if key != _GONE}
+        if said.get(GONE) == "drop":  # in files of earlier releases, which wrote all settings
+            said = without_gone(said)
+        if GONE in said:
+            raise UserError(_GONE_SINCE)
         for key in said:
             if key not in known:
                 raise UserError(f"a policy has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")
@@ -144,7 +146,16 @@ class Policy:
 _NUMBERS = ("epsilon", "delta", "budget")
 
 #: A setting of 0.1. With "refuse" a server could find values by the refusals, so only what it has by default is read.
-_GONE = "small"
+GONE = "small"
+_GONE_SINCE = (
+    f"`{GONE}` is gone since 0.2: refusals told values, so small clusters are always left out. Take the key out; in a "
+    "kit, `flareclust site policy KIT` does that and keeps the other settings"
+)
+
+
+def without_gone(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a policy's mapping without the setting that is gone."""
+    return {key: value for key, value in said.items() if key != GONE}
 
 
 def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
@@ -161,7 +172,10 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
         raise UserError(f"the policy {source} cannot be read: {error.strerror}") from None
     except NotPlain as reason:
         raise UserError(f"the policy {source} {reason}") from None
-    return _with_known_arrays({} if said is None else said)
+    try:
+        return _with_known_arrays({} if said is None else said)
+    except UserError as error:
+        raise UserError(f"the policy {source}: {error}") from None
 
 
 def _with_known_arrays(said: Mapping[str, Any]) -> Policy:
@@ -212,7 +226,7 @@ def _private(said: Any) -> DifferentialPrivacy:
         if key not in known:
             raise UserError(f"{DP} has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")
     if missing := [key for key in known if said.get(key) is None]:
-        raise UserError(f"{DP} must say {', '.join(missing)}: nothing is taken from the rows")
+        raise UserError(f"{DP} needs {', '.join(missing)}; they are never computed from the rows")
     return DifferentialPrivacy(**{key: _number(value) if key in _NUMBERS else value for key, value in said.items()})
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from flareclust.engines.workspace import read_json, write_json
 from flareclust.errors import Refusal, UserError
-from flareclust.privacy.policy import Policy
+from flareclust.privacy.policy import GONE, Policy, without_gone
 from flareclust.privacy.site_terms import SiteTerms
 
 #: The file in a kit's folder `local`.
@@ -25,11 +25,18 @@ GUARD_ID = "flareclust_policy"
 #: By the key of their list: our filter, and which way what it sees goes, seen from here.
 _OURS = {"task_data_filters": (TASK_FILTER, "in"), "task_result_filters": (RESULT_FILTER, "out")}
 
-_ANEW = "take the policy away and write it anew: flareclust site policy KIT --remove"
+_ANEW = "take the policy away (`flareclust site policy KIT --remove`) and write it anew, with `flareclust site policy KIT` and your settings"
+
+#: What to do about a file that is no JSON, or has a key twice: no kit comes with one to take in its place.
+_DELETE = "correct the file, or delete it and run `flareclust site policy KIT`"
 
 
-def policy_of(local: Path) -> Policy | None:
+def policy_of(local: Path, *, mended: bool = False) -> Policy | None:
     """Return the policy of the site with the folder `local`; None where it has none.
+
+    Args:
+        local: the folder.
+        mended: whether the setting that is gone since 0.1 is passed over, for a policy that is written again without it.
 
     Raises:
         UserError: the file cannot be read, or does not impose one policy on every job.
@@ -37,9 +44,8 @@ def policy_of(local: Path) -> Policy | None:
     file = local / PRIVACY
     if not file.exists():
         return None
-    said = read_json(file)
-    scopes, guards = _scopes(said, file), [one for one in _components(said, file) if one.get("path") == GUARD]
-    found = [*guards, *(ours for scope in scopes for key in _OURS for ours in _ours(scope, key))]
+    said = read_json(file, _DELETE)
+    scopes, guards, found = _all_ours(said, file)
     if not found:
         return None
     if len(guards) != 1 or not scopes:
@@ -54,10 +60,22 @@ def policy_of(local: Path) -> Policy | None:
                     f"{file}: the scope {scope.get('name')!r} must have {path} once among its {key}, so that no job goes "
                     f"without the policy; {_ANEW}"
                 )
-    policies = [Policy.of(one.get("args") or {}) for one in found]
+    try:
+        policies = [Policy.of(without_gone(args) if mended else args) for args in _arguments(found, file)]
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from None
     if any(policy.to_json() != policies[0].to_json() for policy in policies):
         raise UserError(f"{file}: its filters state different policies; {_ANEW}")
     return policies[0]
+
+
+def has_gone(local: Path) -> bool:
+    """Return whether the site's policy has the setting that is gone since 0.1."""
+    file = local / PRIVACY
+    if not file.exists():
+        return False
+    found = _all_ours(read_json(file, _DELETE), file)[2]
+    return any(GONE in args for args in _arguments(found, file))
 
 
 def write_policy(local: Path, policy: Policy) -> Path:
@@ -69,7 +87,7 @@ def write_policy(local: Path, policy: Policy) -> Path:
         UserError: the file that is there is not what NVFlare reads.
     """
     file = local / PRIVACY
-    found = read_json(file) if file.exists() else {}
+    found = read_json(file, _DELETE) if file.exists() else {}
     scopes, components = _scopes(found, file), _components(found, file)
     if not scopes:
         scopes = found["scopes"] = [{"name": "default", "properties": {}}]
@@ -90,7 +108,7 @@ def remove_policy(local: Path) -> bool:
     file = local / PRIVACY
     if not file.exists():
         return False
-    found = read_json(file)
+    found = read_json(file, _DELETE)
     scopes = _scopes(found, file)
     components = _components(found, file)
     others = [one for one in components if one.get("path") != GUARD]
@@ -135,10 +153,25 @@ def terms_of(local: Path, site: str, job: str, *, private: bool) -> SiteTerms | 
 def other_filters(local: Path) -> list[str]:
     """Return the classes of the filters in the file that are not ours."""
     file = local / PRIVACY
-    scopes = _scopes(read_json(file), file) if file.exists() else []
+    scopes = _scopes(read_json(file, _DELETE), file) if file.exists() else []
     return [
         str(one.get("path")) for scope in scopes for key in _OURS for one in scope.get(key, []) if not _is_ours(one)
     ]
+
+
+def _all_ours(
+    said: dict[str, Any], file: Path
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the scopes of a file, our component, as often as it is there, and that with our filters of all scopes."""
+    scopes, guards = _scopes(said, file), [one for one in _components(said, file) if one.get("path") == GUARD]
+    return scopes, guards, [*guards, *(ours for scope in scopes for key in _OURS for ours in _ours(scope, key))]
+
+
+def _arguments(found: list[dict[str, Any]], file: Path) -> list[dict[str, Any]]:
+    arguments = [one.get("args") or {} for one in found]
+    if not all(isinstance(args, dict) for args in arguments):
+        raise UserError(f"{file}: expected an object as args of flareclust's filters; {_ANEW}")
+    return arguments
 
 
 def _scopes(found: dict[str, Any], file: Path) -> list[dict[str, Any]]:
@@ -171,11 +204,11 @@ def _is_ours(one: dict[str, Any]) -> bool:
 def scope_names(local: Path) -> Iterator[str]:
     """Yield the names of the file's scopes, of which a job may choose."""
     file = local / PRIVACY
-    yield from (str(scope.get("name")) for scope in (_scopes(read_json(file), file) if file.exists() else []))
+    yield from (str(scope.get("name")) for scope in (_scopes(read_json(file, _DELETE), file) if file.exists() else []))
 
 
 def default_scope(local: Path) -> str | None:
     """Return the name of the scope for jobs that name none, which the file need not have; None where it names none."""
     file = local / PRIVACY
-    found = read_json(file).get("default_scope") if file.exists() else None
+    found = read_json(file, _DELETE).get("default_scope") if file.exists() else None
     return None if not found else str(found)
