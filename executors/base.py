@@ -117,7 +117,7 @@ class ClusteringExecutor(ExecutorShell):
         seen = table if site is None or held.private else site.microaggregated(table)
         if task.step in (ASSESS, KEYS) and not held.private and len(seen.X) < held.min_count:
             raise Refusal(f"has fewer rows than min_count={held.min_count}, so sums over them would tell the rows")
-        found = held.compute(task, seen, aborted, table)
+        found = held.compute(task, seen, aborted)
         table.check_unchanged()
         if extra := set(found.arrays) - set(schema.fields):  # a faulty algorithm could have named them by a value
             raise BadMessage(f"made {len(extra)} arrays more than those that its schema has: {sorted(schema.fields)}")
@@ -128,7 +128,16 @@ class ClusteringExecutor(ExecutorShell):
             arrays = self._sums.hidden(task.site, (task.step, task.round, task.arrays), keys, schema, arrays)
         # How long it took follows from the rows; under differential privacy that is not told either.
         seconds = 0.0 if self.private else perf_counter() - started
-        return Answer({**arrays, SECONDS: np.array(seconds)}, found.labels)
+        answer = Answer({**arrays, SECONDS: np.array(seconds)})
+        if task.step not in (ASSESS, PLACE):
+            return answer
+        try:
+            return replace(answer, labels=held._placed(task, table, seen, aborted))
+        except Exception as error:
+            if site is None or isinstance(error, Aborted):
+                raise
+            # A refusal would tell the server about rows, since labels are made of these and not of groups.
+            return replace(answer, unplaced=error)
 
     def under(self, policy: Policy) -> "ClusteringExecutor":
         """Return this executor as a site with a policy lets it answer: clusters below the policy's floor stay.
@@ -160,29 +169,31 @@ class ClusteringExecutor(ExecutorShell):
         arrays, keys = self._sums.taken(task.site, task.step, task.arrays, sums=sums, always=always, policy=self.policy)
         return replace(task, arrays=arrays, secure=secure), keys
 
-    def compute(self, task: Task, table: Table, aborted: AbortCheck, own: Table) -> Answer:
-        """Do what a task asks for: the algorithm's own steps, scores, the assessment.
+    def _placed(self, task: Task, own: Table, seen: Table, aborted: AbortCheck) -> IntArray:
+        """Return the labels (n,) of the site's own rows; at a site with a policy `seen` is what replies are computed from."""
+        shown, table = self.viewed(task, own)
+        like = table if seen is own else self.viewed(task, seen)[1]
+        return self.labels(shown, table.X, stream(self.seed, 0, task.site), aborted, like.X)
 
-        Args:
-            task: what is asked.
-            table: what the reply is computed from.
-            aborted: asked on the way.
-            own: the site's rows, which get labels; they differ from those of `table` at a site with a policy.
-        """
+    def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
+        """Return a task and a table as the algorithm sees them: as they are, unless overridden."""
+        return task, table
+
+    def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
+        """Do what a task asks for, but for the labels: the algorithm's own steps, scores, the assessment."""
         data = table.X
         if task.step == KEYS:
             return Answer(self._sums.key(task.site, data, private=self.private))
         self._check_task(task, data)
-        if task.step in (ASSESS, PLACE):
-            labels = self.labels(task, own.X, stream(self.seed, 0, task.site), aborted, data)
-            if task.step == PLACE:
-                return Answer({"rows": np.array(len(data))}, labels)
+        if task.step == PLACE:
+            return Answer({"rows": np.array(len(data))})
+        if task.step == ASSESS:
             sums = self.assess(task, data)
             if self.policy is not None and not self.private:
                 sums = without_small(sums, self.min_count)
                 by = factor(sums["counts"], self.policy.round_counts, self.min_count)
                 sums |= {name: value * by for name, value in sums.items() if name != "counts"}
-            return Answer(sums | {name: np.sum(sums[name]) for name in TOTALS}, labels)
+            return Answer(sums | {name: np.sum(sums[name]) for name in TOTALS})
         if task.step == SCORE:
             fields = self.schema(SCORE).fields
             sums = score_sums(task.arrays, data, fields, self.min_count, aborted, limited=self.policy is None)

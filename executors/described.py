@@ -64,8 +64,18 @@ class DescribedExecutor(ClusteringExecutor):
         """Return the final cluster (n,) of each row, by the scaled distance to what is known of the centroids; -1 for none."""
         return nearest(data, task.arrays["centroids"], self.phi)
 
-    def compute(self, task: Task, table: Table, aborted: AbortCheck, own: Table) -> Answer:
-        """Answer `describe`; else show the algorithm its view of the rows and of what the server sent."""
+    def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
+        """Return the algorithm's view of what the server sent, and of the rows."""
+        if "columns" not in task.arrays:  # a federation that was not described: all sites have the same columns
+            return task, table
+        X, has = self.shown(table, task.arrays)
+        arrays = {name: value for name, value in task.arrays.items() if name not in ("columns", "mean", "deviation")}
+        if "centroids" in arrays:
+            arrays["centroids"] = np.ascontiguousarray(arrays["centroids"][:, has])
+        return replace(task, arrays=arrays), Table(X)
+
+    def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
+        """Answer `describe` and `moments`; else show the algorithm its view."""
         if task.step == DESCRIBE:
             told = describe(table, sums=self.tells_sums and not task.secure, min_count=self.min_count)
             if self.policy is not None:  # so that mean squares stay what they are
@@ -74,15 +84,7 @@ class DescribedExecutor(ClusteringExecutor):
         if task.step == MOMENTS:
             told = moments(table, task.arrays["columns"], self.min_count)
             return Answer(rounded_spread(told, self.policy, self.min_count))
-        if "columns" not in task.arrays:  # a federation that was not described: all sites have the same columns
-            return super().compute(task, table, aborted, own)
-        X, has = self.shown(table, task.arrays)
-        arrays = {name: value for name, value in task.arrays.items() if name not in ("columns", "mean", "deviation")}
-        if "centroids" in arrays:
-            arrays["centroids"] = np.ascontiguousarray(arrays["centroids"][:, has])
-        shown = Table(X)
-        own = shown if own is table else Table(self.shown(own, task.arrays)[0])
-        return super().compute(replace(task, arrays=arrays), shown, aborted, own)
+        return super().compute(*self.viewed(task, table), aborted)
 
     def shown(self, table: Table, arrays: Message) -> tuple[FloatArray, IntArray]:
         """Return the rows as the algorithm sees them (n, d), and the places of their columns among the federation's (d,).

@@ -55,10 +55,10 @@ class PrivateExecutor(ClusteringExecutor):
         self.epsilon = check_epsilon("epsilon", epsilon)
         self.delta = check_delta("delta", delta)
 
-    def compute(self, task: Task, table: Table, aborted: AbortCheck, own: Table) -> Answer:
+    def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
         """Do what a task asks for; of rows that were placed the number stays here, too."""
-        found = super().compute(task, table, aborted, own)
-        return Answer({"rows": np.array(0)}, found.labels) if task.step == PLACE else found
+        found = super().compute(task, table, aborted)
+        return Answer({"rows": np.array(0)}) if task.step == PLACE else found
 
     def labels(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray

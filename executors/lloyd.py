@@ -28,6 +28,7 @@ from flareclust.core.local import Seeds, check_seeds, lloyd_update, seed_cells
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.task import ASSESS, CLUSTER, Task
 from flareclust.message import Schema, counts, index, real
+from flareclust.privacy.rounding import factor
 from flareclust.privacy.totals import GROUPS, rounded_spread
 from flareclust.typing import AbortCheck, FloatArray, Message
 
@@ -73,7 +74,8 @@ class LloydExecutor(ClusteringExecutor):
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Draw seeds, or compute the site's part of one update."""
         if task.step == UPDATE:
-            return update(data, task.arrays["centroids"], self.min_count)
+            multiple = self.policy.round_counts if self.policy is not None else 1
+            return update(data, task.arrays["centroids"], self.min_count, multiple)
         if task.step == SPREAD:
             told = spread(data, task.arrays.get("centroids", data[:1]), max(self.min_count, LEAST_ROWS))
             return rounded_spread(told, self.policy, self.min_count)
@@ -81,14 +83,16 @@ class LloydExecutor(ClusteringExecutor):
         return {"centroids": drawn.centroids}
 
 
-def update(data: FloatArray, centroids: FloatArray, min_count: int) -> Message:
+def update(data: FloatArray, centroids: FloatArray, min_count: int, multiple: int = 1) -> Message:
     """Return a site's part of one update of centroids (k, d): `centroids`, `counts`, `cluster`, `inertia`.
 
-    Raises Refusal where the site has fewer than `min_count` rows (n, d).
+    Raises Refusal where the site has fewer than `min_count` rows (n, d). Where numbers of rows leave as multiples, the
+    inertia is that of so many rows, or it would tell how many there are.
     """
     moved = lloyd_update(data, centroids, min_count)
     sent = np.append(moved.source, -1)[moved.labels]
     sse = member_statistics(data, sent, centroids).sse
+    sse[moved.source] *= factor(moved.counts, multiple, min_count)
     return {"centroids": moved.centroids, "counts": moved.counts, "cluster": moved.source, "inertia": sse.sum()}
 
 

@@ -90,13 +90,16 @@ class ExecutorShell(Executor, ABC):
             answer = self.answer(task, table, lambda: bool(abort_signal.triggered), self._site)
             if answer.labels is not None:
                 keep_labels(_run_dir(fl_ctx), said.labels, answer.labels, table.ids, said.id)
+            if answer.unplaced is not None:
+                _keep_traceback(fl_ctx, answer.unplaced)
+                log.warning("rows got no labels: %s; traceback in %s", type(answer.unplaced).__name__, TRACEBACK_FILE)
         except Aborted:
             return make_reply(ReturnCode.TASK_ABORTED)
         except (Refusal, BadMessage) as reason:
             log.warning("refused the task %s: %s", task_name, reason)
             return self._stated(_refuse(str(reason)))
         except Exception as error:  # noqa: BLE001 - its text may hold data, and NVFlare streams logs to the server
-            _keep_traceback(fl_ctx)
+            _keep_traceback(fl_ctx, error)
             log.warning("the task %s raised %s; traceback in %s", task_name, type(error).__name__, TRACEBACK_FILE)
             return self._stated(
                 _refuse(f"raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}")
@@ -139,9 +142,9 @@ def _run_dir(fl_ctx: FLContext) -> Path:
     return Path(fl_ctx.get_workspace().get_run_dir(fl_ctx.get_job_id()))
 
 
-def _keep_traceback(fl_ctx: FLContext) -> None:
-    """Add the current traceback to the site's own file; a full disk must not send it to NVFlare's log instead."""
+def _keep_traceback(fl_ctx: FLContext, error: Exception) -> None:
+    """Add a traceback to the site's own file; a full disk must not send it to NVFlare's log instead."""
     with suppress(OSError):
         path = _run_dir(fl_ctx) / TRACEBACK_FILE
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
-            file.write(traceback.format_exc())
+            file.write("".join(traceback.format_exception(error)))

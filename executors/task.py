@@ -60,7 +60,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a site computed: `arrays` leave it, `labels` (n,) stay (None unless the step was `ASSESS`)."""
+    """What a site computed.
+
+    Attributes:
+        arrays: what leaves the site.
+        labels: the final cluster (n,) of each row, which stay; None unless the step was `ASSESS` or `PLACE`.
+        unplaced: why there are no labels, at a site whose policy lets nobody know that.
+    """
 
     arrays: Message
     labels: IntArray | None = None
+    unplaced: Exception | None = None

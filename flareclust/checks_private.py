@@ -145,7 +145,7 @@ def _answer(executor: ClusteringExecutor, task: Task, rows: FloatArray, script: 
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):
             table = Table(rows)
-            executor.compute(replace(task, terms=terms), table, never, table)
+            executor.compute(replace(task, terms=terms), table, never)
     except (Refusal, BadMessage) as refused:
         return terms, str(refused)
     except ArithmeticError as error:
@@ -202,7 +202,7 @@ def _ensure_paid(algorithm: Algorithm, mine: list[Exchange], rows: FloatArray, k
 def _ensure_refused_without_terms(algorithm: Algorithm, one: Exchange, rows: FloatArray, k: int) -> None:
     table = Table(rows)
     try:
-        build(algorithm, k).compute(replace(one.task, terms=None), table, never, table)
+        build(algorithm, k).compute(replace(one.task, terms=None), table, never)
     except Refusal:
         return
     raise PromiseBroken(f"{algorithm.name}: answered the step {one.task.step} to a site without terms")

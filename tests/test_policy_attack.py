@@ -12,7 +12,7 @@ from flareclust.core.scores import stack
 from flareclust.engines.inprocess import Held, answered
 from flareclust.errors import Refusal
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.task import ASSESS, CLUSTER, SCORE, Task
+from flareclust.executors.task import ASSESS, CLUSTER, PLACE, SCORE, Task
 from flareclust.message import SECONDS
 from flareclust.privacy.policy import Policy
 from flareclust.registry import get
@@ -235,3 +235,53 @@ def test_seeds_and_start_of_a_job_do_not_get_below_the_floor(rows):
     assert np.abs(seeds["centroids"]).max() < 10
     (as_rows,) = asks("lloyd", pair, Policy(), CLUSTER, [{}], min_count=1, seeds="rows")
     assert as_rows is None, "rows may leave no site that has a policy"
+
+
+# ---- what refusals and numbers of rows tell ----
+
+
+@pytest.mark.parametrize("name", ["masked", "proxy", "fkm-common", "fkm-imputed", "lloyd", "kfed"])
+def test_what_goes_wrong_with_the_labels_of_rows_is_not_seen_by_the_server(name, rows, monkeypatch):
+    """A scale by which the largest value overflows and the groups' do not told the value, in 47 jobs."""
+    executor, _ = get(name).build(2)
+
+    def far_ones_fail(self, task, data, rng, aborted, seen):
+        if np.abs(data).max() > 20:
+            raise Refusal("has a row beyond 20")
+        return np.zeros(len(data), dtype=int)
+
+    monkeypatch.setattr(type(executor), "labels", far_ones_fail)
+    for step in (ASSESS, PLACE):
+        sent = {
+            "centroids": np.zeros((2, 3)),
+            **({"tau": np.zeros(0), "tau_site": np.zeros(0)} if name == "kfed" else {}),
+        }
+        task = Task(step, 0, sent, "a")
+        told = answered(executor, task, rows, Held.by(Policy(), get(name)))
+        assert told.labels is None
+        assert "beyond 20" in str(told.unplaced)
+        near = answered(executor, task, rows[:-1], Held.by(Policy(), get(name)))
+        assert near.unplaced is None
+        for array in near.arrays:
+            if array != SECONDS:
+                np.testing.assert_array_equal(told.arrays[array], near.arrays[array])
+        with pytest.raises(Refusal, match="beyond 20"):
+            answered(executor, task, rows, None)
+
+
+def test_the_inertia_of_an_update_is_that_of_rounded_numbers(rng):
+    """Two centroids far away: the inertia over their squared distance was the number of rows, whatever was rounded."""
+    rows = rng.normal(size=(117, 3))
+    told = asks("lloyd", rows, Policy(round_counts=25), UPDATE, [{"centroids": np.array([[1e6] * 3, [3e6] * 3])}])[0]
+    assert told["counts"].tolist() == [125]
+    np.testing.assert_allclose(told["inertia"] / (3 * 1e12), 125, rtol=1e-4)
+
+
+def test_a_jobs_own_floor_is_held_against_groups(rng):
+    """Its refusals told how many rows a site has, one of which belongs to no group."""
+    rows = np.concatenate([rng.normal(size=(57, 3)), [[1e6] * 3]])
+    centroids = {"centroids": np.zeros((2, 3))}
+    answers = {
+        floor: asks("lloyd", rows, Policy(), ASSESS, [centroids], min_count=floor)[0] is not None for floor in (57, 58)
+    }
+    assert answers == {57: True, 58: False}

@@ -106,7 +106,7 @@ def secret(terms: SiteTerms | None = None) -> Words:
     """Return the victim's numbers, which no server should have."""
     executor, rows = LloydExecutor(k=2), Table(ROWS)
     seen = rows if terms is None else terms.microaggregated(rows)
-    reply = executor.compute(Task(UPDATE, 1, dict(TASK), VICTIM), seen, never, rows).arrays
+    reply = executor.compute(Task(UPDATE, 1, dict(TASK), VICTIM), seen, never).arrays
     schema = executor.schema(UPDATE)
     return Layout(schema, sizes_of(TASK, 2)).words(schema.pack(reply))
 

@@ -354,13 +354,11 @@ def test_sums_with_noise_leave_a_site_that_lets_out_sums_masked_only() -> None:
 def test_numbers_of_rows_that_a_policy_rounds_leave_variances_as_they_are() -> None:
     rows = np.random.default_rng(0).normal(size=(57, 3)) + 9
     held = LloydExecutor(k=2).under(Policy(min_count=5, round_counts=20))
-    told = held.compute(Task(SPREAD, 0, {}, "a"), Table(rows), never, Table(rows)).arrays
+    told = held.compute(Task(SPREAD, 0, {}, "a"), Table(rows), never).arrays
     assert told["counts"].tolist() == [57]  # what leaves in the end is 60, and 60 times the variance
     np.testing.assert_allclose(told["m2"][0] / 60, rows.var(axis=0), rtol=1e-12)
     executor = get("masked").build(2, 0, {"standardize": True})[0].under(Policy(min_count=5, round_counts=20))
-    told = executor.compute(
-        Task(MOMENTS, 0, {"columns": codes_of(Table(rows))}, "a"), Table(rows), never, Table(rows)
-    ).arrays
+    told = executor.compute(Task(MOMENTS, 0, {"columns": codes_of(Table(rows))}, "a"), Table(rows), never).arrays
     np.testing.assert_allclose(told["m2"][:, 0] / 60, rows.var(axis=0), rtol=1e-12)
 
 

@@ -1,7 +1,8 @@
 """The reference engine: one loop, no processes; sweeps and tests run in it."""
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flareclust.engines.options import JobOptions
@@ -19,6 +20,8 @@ from flareclust.replies import SiteReply
 from flareclust.sites import SiteData
 from flareclust.tables import Rows, Table
 from flareclust.typing import FloatArray, IntArray, Message, Reading, never
+
+log = logging.getLogger(__name__)
 
 #: The name of an in-process job where a site writes down what it spends.
 _JOB = "in-process"
@@ -121,7 +124,7 @@ def answered(executor: ClusteringExecutor, task: Task, rows: FloatArray | Table,
     question = held.gate.admit(task.step, task.round, task.arrays)
     answer = executor.answer(task, rows, never, held.terms)
     arrays = held.gate.release(question, answer.arrays, held.terms.statement(private=executor.private))
-    return Answer(arrays, answer.labels)
+    return replace(answer, arrays=arrays)
 
 
 def _answer(
@@ -133,4 +136,6 @@ def _answer(
         return SiteReply(problem=str(reason))
     if task.step == ASSESS and answer.labels is not None:
         labels[task.site] = answer.labels
+    if answer.unplaced is not None:
+        log.warning("%s: rows got no labels: %s", task.site, answer.unplaced)
     return SiteReply(answer.arrays)

@@ -34,7 +34,7 @@ def plain_words(step, arrays, rows):
     """Return what a site would send in fixed point if it did not mask it."""
     executor = LloydExecutor(k=5, seed=3)
     asked = {name: value for name, value in arrays.items() if name != KEYS_ARRAY}
-    told = executor.compute(Task(step, 1, asked, "a site"), _table(rows), never, _table(rows)).arrays
+    told = executor.compute(Task(step, 1, asked, "a site"), _table(rows), never).arrays
     schema = ASSESSMENT if step == ASSESS else executor.schema(step)
     return Layout(schema, sizes_of(asked, rows.shape[1])).words(schema.pack(told)).view(np.int64)
 
