@@ -1,6 +1,6 @@
 """Attacks of a server that breaks the rules: it asks a site what it likes, again and again, and subtracts the answers.
 
-As in `attacks.py` an attack returns what it claims to be rows. `ask` is what a site answers to one exchange of a job, and
+As in `differencing` an attack returns what it claims to be rows. `ask` is what a site answers to one exchange of a job, and
 None where it refuses.
 """
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from attacks import Groups, differences, distinct
 
+from benchmarks.attacks.differencing import Groups, differences, distinct
 from flareclust.core.scores import stack, values_needed
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.executors.task import CLUSTER, SCORE
