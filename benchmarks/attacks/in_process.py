@@ -1,0 +1,178 @@
+"""Attacks on a site in this process: executors, policy and gate are those of a job, the network is missing."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from benchmarks.attacks import server
+from benchmarks.attacks.case import IN_PROCESS, Case, Found, against, recovered
+from benchmarks.attacks.lying_site import lies
+from benchmarks.attacks.questions import Ask, different
+from benchmarks.attacks.victim import Victim, rows_of
+from flareclust.executors.lloyd import UPDATE
+from flareclust.privacy.policy import Policy
+from flareclust.typing import FloatArray
+
+CURIOUS, MALICIOUS, SITE = "server, curious", "server, malicious", "site, malicious"
+
+GROUPS = "jobs see groups of rows"
+SAME_GROUPS = "the same groups in all rounds and jobs"
+
+Asked = Callable[[Ask, int, int], Sequence[FloatArray]]
+
+
+def _sets(quick: bool, *data: str) -> list[tuple[str, FloatArray]]:
+    names = (
+        list(dict.fromkeys("clouds" if name == "s1" else name for name in data if name != "digits")) if quick else data
+    )
+    found = [(name, rows_of(name)) for name in names]
+    return [(f"{name}, {len(rows):,}", rows) for name, rows in found]
+
+
+def _asking(
+    attack: Asked, *names: str, data: Sequence[str], exchanges: int, quick: int, per_job: int = 120, k: int = 2
+):
+    """Return a case's function: a server asks one site."""
+
+    def run(fast: bool) -> list[Found]:
+        many, found = quick if fast else exchanges, []
+        for title, rows in _sets(fast, *data):
+            own_k = k if k > 0 else len(rows) // -k
+
+            def attacked(
+                policy: Policy | None, rows: FloatArray = rows, own_k: int = own_k
+            ) -> tuple[Sequence[FloatArray], str]:
+                victim = Victim(rows, policy, *names, k=own_k, per_job=per_job)
+                claims = attack(victim.ask, rows.shape[1], many)
+                return claims, f"{_number(victim.exchanges, 'exchange')}, {_number(victim.jobs, 'job')}"
+
+            found.append(against(title, rows, attacked, Policy()))
+        return found
+
+    return run
+
+
+def _number(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' if n != 1 else ''}"
+
+
+def _curious(name: str, k: int, data: Sequence[str], **params: float):
+    def run(fast: bool) -> list[Found]:
+        def attacked(policy: Policy | None, rows: FloatArray) -> tuple[Sequence[FloatArray], str]:
+            claims, rounds = server.curious(name, rows, policy, k, rounds=15 if fast else 60, **params)
+            return claims, _number(rounds, "round")
+
+        return [against(t, rows, lambda p, rows=rows: attacked(p, rows), Policy()) for t, rows in _sets(fast, *data)]
+
+    return run
+
+
+def _other_k(fast: bool) -> list[Found]:
+    found = []
+    for title, rows in _sets(fast, "iris", "s1", "digits"):
+        ks = [k for _ in range(1 if fast else 3) for k in range(2, min(60, len(rows) // 10))]
+
+        def attacked(
+            policy: Policy | None, rows: FloatArray = rows, ks: list[int] = ks
+        ) -> tuple[Sequence[FloatArray], str]:
+            return server.clusters_of_other_k(Victim(rows, policy, "pooled"), ks), _number(len(ks), "job")
+
+        found.append(against(title, rows, attacked, Policy()))
+    return found
+
+
+def _every_step(fast: bool) -> list[Found]:
+    def attacked(policy: Policy | None, rows: FloatArray) -> tuple[Sequence[FloatArray], str]:
+        claims, answers, refusals = server.every_step(rows, policy, 12 if fast else 60)
+        return claims, f"{_number(answers, 'answer')}, {_number(refusals, 'refusal')}"
+
+    return [
+        against(t, rows, lambda p, rows=rows: attacked(p, rows), Policy())
+        for t, rows in _sets(fast, *(["iris"] if fast else ["iris", "s1"]))
+    ]
+
+
+def _largest(fast: bool) -> list[Found]:
+    found = []
+    for title, rows in _sets(fast, "iris", "s1"):
+        column = np.ascontiguousarray(rows[:, :1])
+
+        def attacked(policy: Policy | None, column: FloatArray = column) -> tuple[Sequence[FloatArray], str]:
+            victim = Victim(column, policy, "lloyd")
+            return server.largest_value(victim.ask, 1, 60), _number(victim.exchanges, "exchange")
+
+        found.append(against(f"{title}, one column", column, attacked, Policy()))
+    return found
+
+
+def _known(fast: bool) -> list[Found]:
+    return [
+        against(t, rows, lambda p, rows=rows: (server.groups_known(rows, p), "all groups given"), Policy())
+        for t, rows in _sets(fast, "iris", "s1", "digits")
+    ]
+
+
+def _liar(fast: bool) -> list[Found]:
+    def attacked(policy: Policy | None, rows: FloatArray) -> tuple[Sequence[FloatArray], str]:
+        claims, rounds = lies(Victim(rows, policy, "lloyd"), rows.shape[1], 25 if fast else 100)
+        return claims, _number(rounds, "round")
+
+    return [against(t, rows, lambda p, rows=rows: attacked(p, rows), Policy()) for t, rows in _sets(fast, "iris", "s1")]
+
+
+def _one_row_more(fast: bool) -> list[Found]:
+    """Subtract the results about a table and about the same table with one row more."""
+    rows = rows_of("iris")
+    told = [
+        Victim(own, Policy(), "lloyd", k=1).ask(UPDATE, {"centroids": np.zeros((1, 4))}) for own in (rows[1:], rows)
+    ]
+    sums = [one["counts"][0] * one["centroids"][0] for one in told if one is not None]
+    claims = [sums[1] - sums[0]]
+    return [Found("iris, 149 and 150", recovered(claims, rows), 150, "2 jobs")]
+
+
+def sparse_rows(seed: int = 1) -> FloatArray:
+    """Return a table (1000, 10) of which 98 % are zeros."""
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random((1000, 10)) < 0.02, rng.lognormal(size=(1000, 10)), 0.0)
+
+
+def _sparse(fast: bool) -> list[Found]:
+    """Take the sum of a group in one column, and 0 in all others, for a row."""
+    rows = sparse_rows()
+    other = rows[(rows != 0).any(axis=1)]  # that rows are all zeros is no news
+    claims = different([one for one in server.groups_known(rows, Policy()) if (one != 0).sum() == 1])
+    return [
+        Found("generated, 167 rows that are not all zeros", recovered(claims, other), len(other), "all groups given")
+    ]
+
+
+CASES = [
+    Case("borders", "a border between two centroids of its choice moves across the rows; the answers are subtracted",
+         MALICIOUS, IN_PROCESS, "not measured", SAME_GROUPS,
+         _asking(server.borders, "lloyd", data=("s1", "digits", "iris"), exchanges=100, quick=40)),
+    Case("borders-1000", "the same, 1,000 exchanges", MALICIOUS, IN_PROCESS, "not measured", SAME_GROUPS,
+         _asking(server.borders, "lloyd", data=("s1", "digits", "iris"), exchanges=1000, quick=150)),
+    Case("borders-jobs", "the same, an exchange of 100 jobs each", "lead", IN_PROCESS, "90 of 150 (95 jobs)", SAME_GROUPS,
+         _asking(server.borders, "lloyd", data=("s1", "iris"), exchanges=100, quick=40, per_job=1)),
+    Case("places", "`score` of `pooled`: sums of distances from up to 1,000 chosen places, least squares per group",
+         MALICIOUS, IN_PROCESS, "274 of 1,500 (3 exchanges)", GROUPS,
+         _asking(server.places, "pooled", data=("s1",), exchanges=20, quick=2, k=-12)),
+    Case("ffcm", "`ffcm`, fuzzifier 1.0000001, one iteration, 60 rounds", CURIOUS, IN_PROCESS, "236 of 1,797", SAME_GROUPS,
+         _curious("ffcm", 10, ("digits", "iris"), fuzzifier=1.0000001, max_iter=1, tol=1e-3)),
+    Case("lloyd", "`lloyd`, 60 rounds", CURIOUS, IN_PROCESS, "not measured", SAME_GROUPS,
+         _curious("lloyd", 15, ("s1", "digits", "iris"), tol=0)),
+    Case("two-executors", "two executors in a job: `fkm` for `cluster`, `lloyd` for `update`", "lead", IN_PROCESS,
+         "20 of 1,500", "nothing is remembered, and both see the same groups",
+         _asking(server.two_executors, "fkm", "lloyd", data=("s1", "iris"), exchanges=120, quick=40, k=15)),
+    Case("other-k", "own clusters of a site, again and again with other k", "lead", IN_PROCESS, "not measured", SAME_GROUPS, _other_k),
+    Case("every-step", "every step of every algorithm, with centroids of its choice", MALICIOUS, IN_PROCESS, "not measured", GROUPS, _every_step),
+    Case("largest", "the largest value of a column, by which clusters come back (60 exchanges)", MALICIOUS, IN_PROCESS,
+         "exact, by refusals (44 exchanges)", "the setting `small: refuse` is gone; clusters are of groups", _largest),
+    Case("groups", "all groups are known: claims are the rows that jobs see, sums of groups", MALICIOUS, IN_PROCESS, "not measured", GROUPS, _known),
+    Case("lying-site", "a site that moves the centroids by lies, and subtracts what is broadcast", SITE, IN_PROCESS, "not measured", SAME_GROUPS, _liar),
+    Case("one-row-more", "results about a table and about one with a row more are subtracted", "lead", IN_PROCESS, "not measured",
+         "differential privacy only", _one_row_more, remains=True),
+    Case("sparse", "in a table of which 98 % are zeros, the sum of a group in one column is taken for a row", MALICIOUS, IN_PROCESS,
+         "not measured", "differential privacy only", _sparse, remains=True),
+]  # fmt: skip

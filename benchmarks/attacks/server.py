@@ -1,0 +1,227 @@
+"""Attacks of a server on one site, each as a function of what the site answers: (victim, exchanges) -> claims.
+
+The same functions run in this process and, in `malicious_server`, against provisioned sites.
+"""
+
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import count, pairwise
+from typing import Any
+
+import numpy as np
+
+from benchmarks.attacks.differencing import Tapped, differences, rounds_of
+from benchmarks.attacks.places import distances_from_places
+from benchmarks.attacks.questions import Ask, clusters_again, different
+from benchmarks.attacks.victim import Victim
+from flareclust.checks_tools import exchanges as exchanged
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.executors.lloyd import UPDATE
+from flareclust.executors.task import CLUSTER
+from flareclust.privacy.policy import Policy
+from flareclust.registry import BUILT_IN, get
+from flareclust.typing import FloatArray, Message
+
+#: Columns up to which sums are tried column by column.
+_FEW_COLUMNS = 10
+
+
+def borders(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
+    """Move the border between two centroids across the rows, by updates of Lloyd's algorithm, and subtract what is told.
+
+    The two borders with the fewest rows between them are looked at first, until it is one row.
+    """
+    along = np.random.default_rng(0).normal(size=d)
+    along /= np.linalg.norm(along)
+    every = ask(UPDATE, {"centroids": np.zeros((1, d))})
+    if every is None or not len(every["counts"]):
+        return []
+    middle = every["centroids"][0]
+    width = 1e-3 * (1.0 + float(np.abs(middle).max()))
+
+    def beyond(border: float) -> tuple[float, FloatArray]:
+        """Return how many rows are told of on the far side of a border, and their sum."""
+        at = middle + border * along
+        told = ask(UPDATE, {"centroids": np.stack([at - width * along, at + width * along])})
+        if told is None or 1 not in told["cluster"]:
+            return 0.0, np.zeros(d)
+        g = int(np.flatnonzero(told["cluster"] == 1)[0])
+        return float(told["counts"][g]), told["counts"][g] * told["centroids"][g]
+
+    left, claims, number = exchanges - 2, list[FloatArray](), count()
+    reach, low = width, beyond(0.0)
+    while left > 0 and (high := beyond(reach))[0] > 0:
+        left, reach = left - 1, 2 * reach
+    between = [(low[0], next(number), 0.0, reach, low, high)] if left > 0 else []
+    while between and left > 0:
+        rows, _, start, end, first, last = heappop(between)
+        if rows == 1 and first[0] > 1:
+            claims.append(first[1] - last[1])
+        if rows <= 1 or end - start <= 1e-12 * reach:
+            continue
+        half, left = (start + end) / 2, left - 1
+        told = beyond(half)
+        heappush(between, (abs(first[0] - told[0]), next(number), start, half, first, told))
+        heappush(between, (abs(told[0] - last[0]), next(number), half, end, told, last))
+    # What is known of the last borders counts as well.
+    claims += [first[1] - last[1] for rows, *_, first, last in between if rows == 1]
+    return different(claims)
+
+
+def places(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
+    """Measure small cells from chosen places, by scores, and solve for their rows."""
+    return distances_from_places(ask, exchanges) if d == 2 else []
+
+
+def two_executors(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
+    """Subtract the clusters that one executor makes and those that another one makes of the same centroids."""
+    told: list[Message] = []
+    for _ in range(exchanges // 2):
+        own = ask(CLUSTER, {})
+        if own is None or not len(own["centroids"]):
+            continue
+        moved = ask(UPDATE, {"centroids": own["centroids"]})
+        told += [own] if moved is None else [own, moved]
+    return by_one_row(told, d)
+
+
+def clusters_of_other_k(victim: Victim, ks: Sequence[int]) -> list[FloatArray]:
+    """Subtract the clusters that a site makes by itself in jobs with different k."""
+    numbers = iter(ks)
+
+    def ask(step: str, arrays: Message) -> Message | None:
+        victim.again(next(numbers))
+        return victim.ask(step, arrays)
+
+    return clusters_again(ask, len(ks))
+
+
+def largest_value(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
+    """Claim the largest value of a single column: the border beyond which a site has no cluster to tell of, by bisection."""
+    own = ask(UPDATE, {"centroids": np.zeros((1, 1))})
+    if own is None or not len(own["counts"]):
+        return []
+    low = float(own["centroids"][0, 0])
+    far = 1e3 * (1.0 + abs(low))
+    high = low + far
+    for _ in range(exchanges - 1):
+        middle = (low + high) / 2
+        told = ask(UPDATE, {"centroids": np.array([[middle - far], [middle + far]])})
+        beyond = told is not None and 1 in told["cluster"]
+        low, high = (middle, high) if beyond else (low, middle)
+    return [np.array([low]), np.array([high])]
+
+
+# ---- honest but curious ----
+
+
+def curious(
+    name: str, rows: FloatArray, policy: Policy | None, k: int, secure_sums: bool = False, **params: Any
+) -> tuple[list[FloatArray], int]:
+    """Subtract what a site tells in the rounds of an honest job; return the claims and the number of rounds."""
+    algorithm = Tapped.of(get(name))
+    others = {site: rows + rows.std(axis=0) * (i + 1) / 7 for i, site in enumerate(("other", "third"))}
+    options = JobOptions(k=k, min_sites=1, secure_sums=secure_sums)
+    run_inprocess(algorithm, {"min_count": 1, **params}, {"victim": rows, **others}, options, policy=policy)
+    seen = algorithm.seen[0]
+    told = [_as_groups(replies.get("victim", {})) for _, _, replies in seen]
+    return different(differences(rounds_of(seen, "victim")) + by_one_row(told, rows.shape[1])), len(seen)
+
+
+def _as_groups(message: Message) -> Message:
+    """Return a message in which the weights of fuzzy clusters stand for numbers of rows, where they are whole."""
+    if "support" not in message:
+        return message
+    whole = np.abs(message["support"] - np.rint(message["support"])) < 1e-6
+    counts = np.where(whole, np.rint(message["support"]), 0).astype(np.int64)
+    return {name: value for name, value in message.items() if name != "support"} | {"counts": counts}
+
+
+# ---- everything that can be asked ----
+
+
+def every_step(rows: FloatArray, policy: Policy | None, each: int) -> tuple[list[FloatArray], int, int]:
+    """Ask every algorithm every step it has, with centroids of one's own choice; return claims, answers, refusals.
+
+    The tasks are those of an honest job. Where they bring centroids, two take their place, whose border moves.
+    """
+    claims, answers, refusals = [], 0, 0
+    sites = {site: rows[i::3] + 1e-3 * rows.std(axis=0) * i for i, site in enumerate("abc")}
+    for algorithm in BUILT_IN:
+        if not algorithm.federated or algorithm.executor_class().private:
+            continue
+        least = {"min_count": 2} if "min_count" in algorithm.parameters() else {}
+        tasks = {one.task.step: one.task.arrays for one in exchanged(algorithm, sites, 2, assess=True, **least)}
+        for step, arrays in tasks.items():
+            victim = Victim(rows, policy, algorithm.name, k=2)
+            told = [_as_groups(said) for one in _moved(arrays, rows, each) if (said := victim.ask(step, one))]
+            claims += by_one_row(told, rows.shape[1])
+            answers, refusals = answers + victim.answers, refusals + len(victim.refusals)
+    return different(claims), answers, refusals
+
+
+def _moved(arrays: Message, rows: FloatArray, each: int) -> list[Message]:
+    """Return a task as often as `each`, with other centroids every time."""
+    d = rows.shape[1]
+    named = next((name for name in ("centroids", "candidates") if name in arrays), None)
+    if named is None or arrays[named].ndim != 2 or arrays[named].shape[1] != d:
+        return [arrays] * min(each, 30)
+    along = np.random.default_rng(1).normal(size=d)
+    along /= np.linalg.norm(along)
+    reach = np.sort(rows @ along)
+    at = np.linspace(*np.quantile(reach, (0.2, 0.8)), each)
+    width = float(reach[-1] - reach[0])
+    moved = []
+    for border in at:
+        sent = np.array(arrays[named])
+        steps = np.linspace(-width, width, len(sent))
+        sent[:] = rows.mean(axis=0) + ((border - rows.mean(axis=0) @ along + steps)[:, None] * along)
+        moved.append({**arrays, named: sent})
+    return moved
+
+
+def by_one_row(told: Sequence[Mapping[str, Any]], d: int) -> list[FloatArray]:
+    """Claim whatever has as many values as a row, and the differences of sums that differ by one row in number."""
+    claims: list[FloatArray] = []
+    sums: list[tuple[FloatArray, FloatArray]] = []
+    for message in told:
+        wide = [v for v in message.values() if isinstance(v, np.ndarray) and v.ndim == 2 and v.shape[1] == d]
+        claims += [row for value in wide for row in value]
+        counts = message.get("counts")
+        if counts is not None and "centroids" in message and len(counts) == len(message["centroids"]):
+            sums.append((np.asarray(counts), message["centroids"] * counts[:, None]))
+    for (n, one), (m, other) in pairwise(sums):
+        off = np.argwhere(np.abs(n[:, None] - m[None]) == 1)
+        claims += [float(n[i] - m[j]) * (one[i] - other[j]) for i, j in off]
+    return claims
+
+
+def groups_known(rows: FloatArray, policy: Policy | None) -> list[FloatArray]:
+    """Claim what follows from all that can be learned: every row of the table that jobs see, every group and its sum.
+
+    Groups are given to the attack, as if a server had asked until it knew all of them.
+    """
+    victim = Victim(rows, policy, "lloyd", k=1)
+    if policy is None:
+        return list(rows)
+    held = victim._held
+    assert held is not None
+    seen = held.terms.microaggregated(victim.table).X
+    return different(list(seen) + alone(seen, policy.min_count))
+
+
+def alone(seen: FloatArray, floor: int) -> list[FloatArray]:
+    """Claim rows that alone have a value in their group where all others have 0: the sums of groups, column by column.
+
+    Synthetic rows come group by group; of which size each is follows from where their mean is that of a group, and is
+    tried from the floor to twice as many.
+    """
+    claims: list[FloatArray] = []
+    for size in range(floor, 2 * floor):
+        ends = np.cumsum(seen, axis=0)
+        sums = ends[size - 1 :] - np.concatenate([np.zeros((1, seen.shape[1])), ends[:-size]])
+        claims += list(sums)
+        if seen.shape[1] <= _FEW_COLUMNS:
+            claims += [np.where(np.arange(len(one)) == j, one, 0.0) for one in sums for j in np.flatnonzero(one)]
+    return claims
