@@ -205,7 +205,7 @@ def groups_known(rows: FloatArray, policy: Policy | None) -> list[FloatArray]:
     victim = Victim(rows, policy, "lloyd", k=1)
     if policy is None:
         return list(rows)
-    held = victim._held
+    held = victim.held
     assert held is not None
     seen = held.terms.microaggregated(victim.table).X
     return different(list(seen) + alone(seen, policy.min_count))

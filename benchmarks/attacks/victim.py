@@ -59,7 +59,7 @@ class Victim:
         self.k, self.per_job, self.params = k, per_job, params
         self.jobs = self.exchanges = self.answers = 0
         self.refusals: list[str] = []
-        self._held: Held | None = None
+        self.held: Held | None = None
         self._open()
 
     def ask(self, step: str, arrays: Message) -> Message | None:
@@ -69,7 +69,7 @@ class Victim:
         task = Task(step, self._asked, {name: np.array(value) for name, value in arrays.items()}, _NAME)
         self._asked, self._last, self.exchanges = self._asked + 1, step in (ASSESS, PLACE), self.exchanges + 1
         try:
-            told = answered(self._executor(step), task, self.table, self._held).arrays
+            told = answered(self._executor(step), task, self.table, self.held).arrays
         except (Refusal, BadMessage) as reason:
             self.refusals.append(str(reason))
             return None
@@ -88,7 +88,7 @@ class Victim:
         if self.policy is not None:
             held = Held.by(self.policy, get(self.names[0]))
             # Only so that the groups need not be made again: they follow from the rows, and are the same.
-            self._held = held if self._held is None else replace(held, terms=self._held.terms)
+            self.held = held if self.held is None else replace(held, terms=self.held.terms)
 
     def _built(self, name: str) -> ClusteringExecutor:
         algorithm = get(name)
