@@ -22,12 +22,12 @@ class Found:
     Attributes:
         sites: what was attacked: the data and the number of rows.
         recovered: rows that are among the claims.
-        rows: rows of the sites.
+        rows: rows of the sites, of which these are so many.
         asked: how often the sites were asked, in words.
         control: rows that the same attack recovers at sites without a policy; None where there is no such attack any more.
         changed: files of a kit that changed.
         ran: times that code of the opponent ran.
-        spent: times that a budget of privacy was spent beyond the first.
+        unit: what is recovered.
     """
 
     sites: str
@@ -37,12 +37,16 @@ class Found:
     control: int | None = None
     changed: int = 0
     ran: int = 0
-    spent: int = 0
+    unit: str = "rows"
 
     @property
     def stopped(self) -> bool:
         """Return whether the attack got nothing."""
-        return not (self.recovered or self.changed or self.ran or self.spent)
+        return not (self.recovered or self.changed or self.ran)
+
+
+#: Makes an attack, quick or in full.
+Run = Callable[[bool], Sequence[Found]]
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Case:
     form: str
     before: str
     stops: str
-    run: Callable[[bool], Sequence[Found]]
+    run: Run
     remains: bool = False
 
     def records(self, quick: bool) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.attacks import server
-from benchmarks.attacks.case import IN_PROCESS, Case, Found, against, recovered
+from benchmarks.attacks.case import IN_PROCESS, Case, Found, Run, against, recovered
 from benchmarks.attacks.lying_site import lies
 from benchmarks.attacks.questions import Ask, different
 from benchmarks.attacks.victim import Victim, rows_of
@@ -30,8 +30,15 @@ def _sets(quick: bool, *data: str) -> list[tuple[str, FloatArray]]:
 
 
 def _asking(
-    attack: Asked, *names: str, data: Sequence[str], exchanges: int, quick: int, per_job: int = 120, k: int = 2
-):
+    attack: Asked,
+    *names: str,
+    data: Sequence[str],
+    exchanges: int,
+    quick: int,
+    per_job: int = 120,
+    k: int = 2,
+    **params: float,
+) -> Run:
     """Return a case's function: a server asks one site."""
 
     def run(fast: bool) -> list[Found]:
@@ -42,7 +49,7 @@ def _asking(
             def attacked(
                 policy: Policy | None, rows: FloatArray = rows, own_k: int = own_k
             ) -> tuple[Sequence[FloatArray], str]:
-                victim = Victim(rows, policy, *names, k=own_k, per_job=per_job)
+                victim = Victim(rows, policy, *names, k=own_k, per_job=per_job, **params)
                 claims = attack(victim.ask, rows.shape[1], many)
                 return claims, f"{_number(victim.exchanges, 'exchange')}, {_number(victim.jobs, 'job')}"
 
@@ -56,7 +63,7 @@ def _number(n: int, what: str) -> str:
     return f"{n:,} {what}{'s' if n != 1 else ''}"
 
 
-def _curious(name: str, k: int, data: Sequence[str], **params: float):
+def _curious(name: str, k: int, data: Sequence[str], **params: float) -> Run:
     def run(fast: bool) -> list[Found]:
         def attacked(policy: Policy | None, rows: FloatArray) -> tuple[Sequence[FloatArray], str]:
             claims, rounds = server.curious(name, rows, policy, k, rounds=15 if fast else 60, **params)
@@ -143,7 +150,12 @@ def _sparse(fast: bool) -> list[Found]:
     other = rows[(rows != 0).any(axis=1)]  # that rows are all zeros is no news
     claims = different([one for one in server.groups_known(rows, Policy()) if (one != 0).sum() == 1])
     return [
-        Found("generated, 167 rows that are not all zeros", recovered(claims, other), len(other), "all groups given")
+        Found(
+            f"generated, {len(other)} rows that are not all zeros",
+            recovered(claims, other),
+            len(other),
+            "all groups given",
+        )
     ]
 
 
@@ -157,9 +169,11 @@ CASES = [
          _asking(server.borders, "lloyd", data=("s1", "iris"), exchanges=100, quick=40, per_job=1)),
     Case("places", "`score` of `pooled`: sums of distances from up to 1,000 chosen places, least squares per group",
          MALICIOUS, IN_PROCESS, "274 of 1,500 (3 exchanges)", GROUPS,
-         _asking(server.places, "pooled", data=("s1",), exchanges=20, quick=2, k=-12)),
+         _asking(server.places, "pooled", data=("s1",), exchanges=20, quick=4, k=-12)),
     Case("ffcm", "`ffcm`, fuzzifier 1.0000001, one iteration, 60 rounds", CURIOUS, IN_PROCESS, "236 of 1,797", SAME_GROUPS,
          _curious("ffcm", 10, ("digits", "iris"), fuzzifier=1.0000001, max_iter=1, tol=1e-3)),
+    Case("ffcm-borders", "the same with centroids of its choice, whose border moves", MALICIOUS, IN_PROCESS, "30 of 50", SAME_GROUPS,
+         _asking(server.fuzzy_borders, "ffcm", data=("iris", "s1"), exchanges=100, quick=50, fuzzifier=1.0000001, max_iter=1)),
     Case("lloyd", "`lloyd`, 60 rounds", CURIOUS, IN_PROCESS, "not measured", SAME_GROUPS,
          _curious("lloyd", 15, ("s1", "digits", "iris"), tol=0)),
     Case("two-executors", "two executors in a job: `fkm` for `cluster`, `lloyd` for `update`", "lead", IN_PROCESS,

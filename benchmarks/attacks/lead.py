@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.attacks.case import PROCESSES, Case, Found
+import numpy as np
+
+from benchmarks.attacks.case import PROCESSES, Case, Found, Run, recovered
 from benchmarks.attacks.federation import Attacked, from_tests
 from benchmarks.attacks.processes import SHARED
 from flareclust.engines.options import JobOptions
@@ -52,7 +55,7 @@ def rows_asked_for(attacked: Attacked) -> list[FloatArray]:
     return [row for array in outcome.arrays.values() if array.ndim == 2 and array.shape[1] == 2 for row in array]
 
 
-def _after(*steps: str):
+def _after(*steps: str, control: bool = False) -> Run:
     """Return a case's function: these jobs, and then one that asks for rows."""
 
     def run(fast: bool) -> Sequence[Found]:
@@ -64,6 +67,10 @@ def _after(*steps: str):
         changed = attacked.files()
         claims = rows_asked_for(attacked)
         found = attacked.found(before, claims, f"{attacked.jobs} jobs")
+        if control:  # what the policies that it is after are there for
+            with attacked.without_policy():
+                free = recovered(rows_asked_for(attacked), np.concatenate(list(attacked.rows.values())))
+            found = replace(found, control=free)
         for path in {*before, *changed}:  # as they were, so that each attack is seen by itself
             path.write_bytes(before[path]) if path in before else path.unlink()
         attacked.jobs = 0
@@ -90,13 +97,13 @@ def _streamed(fast: bool) -> Sequence[Found]:
     ]
     ids = {one for path in at_server if path.is_file() for one in secret.findall(path.read_bytes())}
     found = attacked.found(before, [], "2 jobs")
-    return [Found(**{**found.__dict__, "recovered": len(ids)})]
+    return [replace(found, recovered=len(ids))]
 
 
 CASES = [
     Case("lead-functions", "a component `flareclust.cli.app` takes the policies away, or opens the kits; the same nested in an argument; "
          "then `dkmpp` with `seeds=rows`, `min_count=1`",
-         "lead", PROCESSES, "1,500 of 1,500, policies gone", "jobs can name listed classes only, and no function", _after("components")),
+         "lead", PROCESSES, "1,500 of 1,500, policies gone", "jobs can name listed classes only, and no function", _after("components", control=True)),
     Case("lead-server", "the same at the server, which would write a file", "lead", PROCESSES, "files written",
          "jobs can name listed classes only, and no function", _after("server")),
     Case("lead-file", "a file beside the configuration; later jobs import it with `flareclust.registry.import_module`", "lead", PROCESSES,

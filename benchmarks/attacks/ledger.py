@@ -95,7 +95,7 @@ def _spent_twice(fast: bool) -> list[Found]:
             if not answers(first, "a"):
                 raise RuntimeError("a fresh kit does not answer a job that its budget allows")
             twice = answers(make(first), "b")
-            found.append(Found(way, 0, len(rows), "2 jobs of the whole budget", spent=int(twice)))
+            found.append(Found(way, int(twice), 1, "2 jobs of the whole budget", unit="budget beyond the first"))
     return found
 
 

@@ -1,16 +1,21 @@
 """Attacks on provisioned sites: by a server whose process is another program, and by a lead with jobs made by hand."""
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.attacks.case import PROCESSES, Case, Found, recovered
+from benchmarks.attacks.case import PROCESSES, Case, Found, Run, recovered
 from benchmarks.attacks.federation import Attacked
 from benchmarks.attacks.in_process import GROUPS, MALICIOUS, SAME_GROUPS
 from benchmarks.attacks.victim import rows_of
 from flareclust.engines.options import JobOptions
+from flareclust.executors.task import CLUSTER
+from flareclust.registry import get
 from flareclust.typing import FloatArray
 
 VICTIM = "north"
@@ -69,21 +74,18 @@ def federations() -> Iterator[None]:
         SHARED.close()
 
 
-def _by_server(attack: str, algorithm: str, exchanges: int, jobs: int = 1, **params: Any):
+def _by_server(attack: str, algorithm: str, exchanges: int, second: str | None = None, **params: Any) -> Run:
     def run(fast: bool) -> list[Found]:
         attacked = SHARED.malicious()
         options = JobOptions(k=int(params.get("k", 2)), min_sites=2, task_timeout=120)
         own = {key: value for key, value in params.items() if key != "k"} | {"min_count": 1}
         orders = {"attack": attack, "victim": VICTIM, "d": 2, "exchanges": exchanges}
 
-        def once() -> tuple[list[FloatArray], Mapping[str, Any]]:
-            claims: list[FloatArray] = []
-            heard = {"answers": 0, "refused": 0}
-            for _ in range(jobs):
-                told, said = attacked.server_asks(attacked.exported(algorithm, options=options, **own), **orders)
-                claims += list(told)
-                heard = {key: heard[key] + int(said[key]) for key in heard}
-            return claims, heard
+        def once() -> tuple[FloatArray, Mapping[str, Any]]:
+            job = attacked.exported(algorithm, options=options, **own)
+            if second is not None:
+                _listed_as_well(job, second, options.k)
+            return attacked.server_asks(job, **orders)
 
         before = attacked.files()
         claims, heard = once()
@@ -92,9 +94,20 @@ def _by_server(attack: str, algorithm: str, exchanges: int, jobs: int = 1, **par
         )
         with attacked.without_policy():
             free, _ = once()
-        return [Found(**{**found.__dict__, "control": recovered(free, attacked.rows[VICTIM])})]
+        return [replace(found, control=recovered(list(free), attacked.rows[VICTIM]))]
 
     return run
+
+
+def _listed_as_well(job: Path, algorithm: str, k: int) -> None:
+    """Have a job list the executor of another algorithm for the step `cluster`, before its own."""
+    file = job / "app" / "config" / "config_fed_client.json"
+    config = json.loads(file.read_text())
+    for entry in config["executors"]:
+        entry["tasks"] = [task for task in entry["tasks"] if task != CLUSTER]
+    other = {"path": get(algorithm).executor, "args": {"k": k, "min_count": 1}}
+    config["executors"].insert(0, {"tasks": [CLUSTER], "executor": other})
+    file.write_text(json.dumps(config))
 
 
 def _secure_sums(fast: bool) -> list[Found]:
@@ -126,6 +139,8 @@ CASES = [
          MALICIOUS, PROCESSES, "274 of 1,500", GROUPS, _by_server("places", "pooled", 6, k=125)),
     Case("server-borders", "a border between two centroids of its choice moves across the rows; the answers are subtracted",
          MALICIOUS, PROCESSES, "not measured", SAME_GROUPS, _by_server("borders", "lloyd", 100)),
+    Case("server-two", "two executors in a job: `fkm` for `cluster`, `lloyd` for `update`; the answers are subtracted", "lead and server",
+         PROCESSES, "20 of 1,500", "nothing is remembered, and both see the same groups", _by_server("two executors", "lloyd", 100, second="fkm", k=15)),
     Case("server-sums", "masked sums of four sites: small tables of keys, keys of its own, no keys",
          MALICIOUS + ", with accomplices", PROCESSES, "one accomplice and three keys were enough",
          "every site checks how many and which sites a sum is of", _secure_sums),

@@ -18,9 +18,9 @@ _HEADINGS = ("attack", "opponent", "sites", "asked", "before", "without a policy
 def result(record: Record) -> str:
     """Return what an attack gets now, in words."""
     rows, of = f"{record['recovered']:,}", f"{record['rows']:,}"
-    words = [f"{rows if record['stopped'] else f'**{rows}**'} of {of}"]
-    if record["form"] == PROCESSES or record["changed"] or record["ran"]:
-        words += [f"{record['changed']} files changed", f"code ran {record['ran']} times"]
+    words = [f"{f'**{rows}**' if record['recovered'] else rows} of {of} {record['unit']}"]
+    words += [f"**{record['changed']}** files changed"] if record["changed"] else []
+    words += [f"code ran **{record['ran']}** times"] if record["ran"] else []
     return ", ".join(words)
 
 
@@ -68,7 +68,7 @@ How to read the tables:
 - A row is recovered if a claim of the attack is within a millionth of a standard deviation of it, in every column.
 - *before* is what the attack took from version 0.1, at commit 931e3ff.
 - *without a policy* is what the same attack takes today from sites without one, whose jobs say `min_count=1`. It shows that the attack works. There is none where a hole was closed for all sites.
-- *files changed* are those in `local/` of all kits.
+- In the first table every *now* also means: no file in `local/` of any kit changed, and no code of the opponent ran. If one did, the cell says so.
 
 ## Against provisioned sites, with real processes
 

@@ -17,6 +17,7 @@ from benchmarks.attacks.victim import Victim
 from flareclust.checks_tools import exchanges as exchanged
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.executors.ffcm import FUZZY
 from flareclust.executors.lloyd import UPDATE
 from flareclust.executors.task import CLUSTER
 from flareclust.privacy.policy import Policy
@@ -67,6 +68,16 @@ def borders(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
     # What is known of the last borders counts as well.
     claims += [first[1] - last[1] for rows, *_, first, last in between if rows == 1]
     return different(claims)
+
+
+def fuzzy_borders(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
+    """Move a border as `borders` does, by the fuzzy centroids of a job whose fuzzifier makes them hard ones."""
+
+    def update(step: str, arrays: Message) -> Message | None:
+        told = ask(FUZZY, arrays)
+        return None if told is None else _as_groups(told)
+
+    return borders(update, d, exchanges)
 
 
 def places(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:

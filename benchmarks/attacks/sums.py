@@ -57,10 +57,10 @@ def _with_accomplices(fast: bool) -> list[Found]:
         if fast
         else np.array_split(rows_of("s1", 5000)[1500:], M - 1)
     )
-    found, exchanges = [], 12 if fast else 40
+    found, exchanges = [], 30 if fast else 40
     with ExitStack() as stack:
         sites = TenSites(Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        for accomplices in (1, M - 2) if fast else (0, 1, 2, M - 2):
+        for accomplices in (M - 2,) if fast else (0, 1, 2, M - 2):
             friends, strangers = OTHERS[:accomplices], OTHERS[accomplices:]
             honest = {site: _seen(own, Policy()) for site, own in zip(OTHERS, every, strict=True) if site in strangers}
             claims: list[FloatArray] = []
@@ -90,7 +90,7 @@ def _beyond_range(fast: bool) -> list[Found]:
             border_of_answers(sites.coalition(own, POLICY, None), OTHERS, 50) for own in (rows, rows[: len(rows) // 2])
         ]
     asked = f"50 questions beyond 1e12, {ends[0][1]} answered"
-    return [Found("numbers of rows of two sites", int(ends[0] != ends[1]), 1, asked)]
+    return [Found(f"{len(rows):,} and {len(rows) // 2:,} rows", int(ends[0] != ends[1]), 1, asked, unit="number")]
 
 
 CASES = [
