@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.attacks import server
 from benchmarks.attacks.case import IN_PROCESS, Case, Found, Run, against, recovered
 from benchmarks.attacks.lying_site import lies
-from benchmarks.attacks.questions import Ask, different
+from benchmarks.attacks.questions import Ask
 from benchmarks.attacks.victim import Victim, rows_of
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy.policy import Policy
@@ -17,6 +17,8 @@ CURIOUS, MALICIOUS, SITE = "server, curious", "server, malicious", "site, malici
 
 GROUPS = "jobs see groups of rows"
 SAME_GROUPS = "the same groups in all rounds and jobs"
+
+_GIVEN = "all groups given"
 
 Asked = Callable[[Ask, int, int], Sequence[FloatArray]]
 
@@ -114,7 +116,7 @@ def _largest(fast: bool) -> list[Found]:
 
 def _known(fast: bool) -> list[Found]:
     return [
-        against(t, rows, lambda p, rows=rows: (server.groups_known(rows, p), "all groups given"), Policy())
+        against(t, rows, lambda p, rows=rows: (server.groups_known(rows, p), _GIVEN), Policy())
         for t, rows in _sets(fast, "iris", "s1", "digits")
     ]
 
@@ -138,25 +140,21 @@ def _one_row_more(fast: bool) -> list[Found]:
     return [Found("iris, 149 and 150", recovered(claims, rows), 150, "2 jobs")]
 
 
-def sparse_rows(seed: int = 1) -> FloatArray:
-    """Return a table (1000, 10) of which 98 % are zeros."""
-    rng = np.random.default_rng(seed)
-    return np.where(rng.random((1000, 10)) < 0.02, rng.lognormal(size=(1000, 10)), 0.0)
-
-
 def _sparse(fast: bool) -> list[Found]:
-    """Take the sum of a group in one column, and 0 in all others, for a row."""
-    rows = sparse_rows()
+    """Take the sum of a group in one column for the value of a single row, where all others of the group have 0."""
+    rng = np.random.default_rng(1)
+    rows = np.where(rng.random((1000, 50)) < 0.01, rng.lognormal(size=(1000, 50)), 0.0)
     other = rows[(rows != 0).any(axis=1)]  # that rows are all zeros is no news
-    claims = different([one for one in server.groups_known(rows, Policy()) if (one != 0).sum() == 1])
-    return [
-        Found(
-            f"generated, {len(other)} rows that are not all zeros",
-            recovered(claims, other),
-            len(other),
-            "all groups given",
-        )
-    ]
+    claims = server.alone(server.group_sums(rows, Policy().min_count)[0])
+    title = f"generated, 50 columns of which 99 % are zeros, {len(other)} rows that are not all zeros"
+    found = Found(title, recovered(claims, other), len(other), _GIVEN)
+
+    rare = np.where(rng.random(1000) < 0.05, rng.lognormal(size=1000), 0.0)
+    sums, _ = server.group_sums(np.column_stack([rng.normal(size=(1000, 2)), rare]), Policy().min_count)
+    values = rare[rare != 0][:, None]
+    told = recovered(list(sums[:, 2:]), values)
+    title = f"generated, two full columns and one with {len(values)} values that are not 0"
+    return [found, Found(title, told, len(values), _GIVEN, unit="values")]
 
 
 CASES = [
@@ -187,6 +185,6 @@ CASES = [
     Case("lying-site", "a site that moves the centroids by lies, and subtracts what is broadcast", SITE, IN_PROCESS, "not measured", SAME_GROUPS, _liar),
     Case("one-row-more", "results about a table and about one with a row more are subtracted", "lead", IN_PROCESS, "not measured",
          "differential privacy only", _one_row_more, remains=True),
-    Case("sparse", "in a table of which 98 % are zeros, the sum of a group in one column is taken for a row", MALICIOUS, IN_PROCESS,
+    Case("sparse", "the sum of a group in one column is taken for the value of its only row that has one, all others having 0", MALICIOUS, IN_PROCESS,
          "not measured", "differential privacy only", _sparse, remains=True),
 ]  # fmt: skip

@@ -61,7 +61,7 @@ $ python -m benchmarks.attacks --quick
 $ python -m benchmarks.attacks --only {own[0]["name"]} --json attacks.json
 ```
 
-The first takes about half an hour, writes `docs/attacks.json` and makes this page of it. The second needs no data and no processes, and takes less than a minute. The exit code is 1 if an attack gets something.
+The first takes about a quarter of an hour on two cores, writes `docs/attacks.json` and makes this page of it. The second needs no data and no processes, and takes less than a minute. The exit code is 1 if an attack gets something.
 
 How to read the tables:
 
@@ -84,21 +84,26 @@ The executors answer behind the policy and the gate that jobs have, without the 
 
 ## What remains
 
-The [threat model](threat-model.md#what-remains) has the list. These recover rows from sites with a policy, and only [differential privacy](differential-privacy.md) stops them:
+The [threat model](threat-model.md#what-remains) has the list. These recover rows or values from sites with a policy, and only [differential privacy](differential-privacy.md) stops them:
 
 | attack | sites | recovered |
 | --- | --- | --- |
 {rest}
 
 - **Tables that change**: results about your table before and after a row was added differ by that row. Agree on how often jobs run over new rows.
-- **Values among zeros**: if all other rows of a group have 0 in a column, the group's sum is the value of the one that has not. Leave out columns that are nearly always 0, or take a larger `min_count`.
+- **Values among zeros**: if all other rows of a group have 0 in a column, the group's sum is the value of the one that has not. In a wide table of zeros this gives whole rows. Leave out columns that are nearly always 0, or use differential privacy.
+- **Coarse values**: where values are few, a guess is right now and then. Iris has one decimal; the rows that jobs see, rounded to it, hit 1 of 150 rows, and random rows in their place 0 to 2.
 - **What groups have in common**: size, mean and spread of each group of `min_count` or more rows can be learned.
 - **Sites without a policy**: the column *without a policy* is what they give away.
 """
 
 
 def _left(record: Record) -> list[str]:
-    return [str(record["attack"]), str(record["sites"]), f"{record['recovered']:,} of {record['rows']:,}"]
+    return [
+        str(record["attack"]),
+        str(record["sites"]),
+        f"{record['recovered']:,} of {record['rows']:,} {record['unit']}",
+    ]
 
 
 def printed(records: Iterable[Record]) -> str:

@@ -15,6 +15,7 @@ from benchmarks.attacks.places import distances_from_places
 from benchmarks.attacks.questions import Ask, clusters_again, different
 from benchmarks.attacks.victim import Victim
 from flareclust.checks_tools import exchanges as exchanged
+from flareclust.core.microaggregation import groups_of
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.ffcm import FUZZY
@@ -23,9 +24,6 @@ from flareclust.executors.task import CLUSTER
 from flareclust.privacy.policy import Policy
 from flareclust.registry import BUILT_IN, get
 from flareclust.typing import FloatArray, Message
-
-#: Columns up to which sums are tried column by column.
-_FEW_COLUMNS = 10
 
 
 def borders(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
@@ -209,30 +207,27 @@ def by_one_row(told: Sequence[Mapping[str, Any]], d: int) -> list[FloatArray]:
 
 
 def groups_known(rows: FloatArray, policy: Policy | None) -> list[FloatArray]:
-    """Claim what follows from all that can be learned: every row of the table that jobs see, every group and its sum.
+    """Claim what follows from all that can be learned: the rows that jobs see, the mean and the sum of every group.
 
     Groups are given to the attack, as if a server had asked until it knew all of them.
     """
     victim = Victim(rows, policy, "lloyd", k=1)
-    if policy is None:
+    if victim.held is None or policy is None:
         return list(rows)
-    held = victim.held
-    assert held is not None
-    seen = held.terms.microaggregated(victim.table).X
-    return different(list(seen) + alone(seen, policy.min_count))
+    sums, sizes = group_sums(rows, policy.min_count)
+    claims = [*victim.held.terms.microaggregated(victim.table).X, *sums, *(sums / sizes[:, None]), *alone(sums)]
+    return different(claims)
 
 
-def alone(seen: FloatArray, floor: int) -> list[FloatArray]:
-    """Claim rows that alone have a value in their group where all others have 0: the sums of groups, column by column.
+def group_sums(rows: FloatArray, floor: int) -> tuple[FloatArray, FloatArray]:
+    """Return the sums (g, d) and the sizes (g,) of the groups that a site makes of a table of less than a chunk."""
+    ordered = rows[np.lexsort(rows.T[::-1])]
+    labels = groups_of(ordered, floor)
+    groups = [ordered[labels == g] for g in range(labels.max() + 1)]
+    sums = np.array([group.sum(axis=0) for group in groups]).reshape(-1, rows.shape[1])
+    return sums, np.array([float(len(group)) for group in groups])
 
-    Synthetic rows come group by group; of which size each is follows from where their mean is that of a group, and is
-    tried from the floor to twice as many.
-    """
-    claims: list[FloatArray] = []
-    for size in range(floor, 2 * floor):
-        ends = np.cumsum(seen, axis=0)
-        sums = ends[size - 1 :] - np.concatenate([np.zeros((1, seen.shape[1])), ends[:-size]])
-        claims += list(sums)
-        if seen.shape[1] <= _FEW_COLUMNS:
-            claims += [np.where(np.arange(len(one)) == j, one, 0.0) for one in sums for j in np.flatnonzero(one)]
-    return claims
+
+def alone(sums: FloatArray) -> list[FloatArray]:
+    """Claim a row for each group and column: the group's sum in this column, and 0 in all others."""
+    return [np.where(np.arange(len(one)) == j, one, 0.0) for one in sums for j in np.flatnonzero(one)]
