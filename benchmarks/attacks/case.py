@@ -45,6 +45,9 @@ class Found:
         return not (self.recovered or self.changed or self.ran)
 
 
+#: An attack on a site with this policy and these rows: the claims, and how often it asked, in words.
+Attack = Callable[[Policy | None, FloatArray], tuple[Sequence[FloatArray], str]]
+
 #: Makes an attack, quick or in full.
 Run = Callable[[bool], Sequence[Found]]
 
@@ -92,10 +95,8 @@ def recovered(claims: Sequence[FloatArray], rows: FloatArray) -> int:
     return int((gaps <= CLOSE).sum())
 
 
-def against(
-    sites: str, rows: FloatArray, attack: Callable[[Policy | None], tuple[Sequence[FloatArray], str]], policy: Policy
-) -> Found:
-    """Return what an attack recovers of a site's rows under a policy, and without one."""
-    claims, asked = attack(policy)
-    free, _ = attack(None)
+def against(sites: str, rows: FloatArray, attack: Attack, policy: Policy | None = None) -> Found:
+    """Return what an attack recovers of a site's rows under a policy, the default one unless given, and without one."""
+    claims, asked = attack(policy or Policy(), rows)
+    free, _ = attack(None, rows)
     return Found(sites, recovered(claims, rows), len(rows), asked, recovered(free, rows))

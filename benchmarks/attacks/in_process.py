@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.attacks import server
-from benchmarks.attacks.case import IN_PROCESS, Case, Found, Run, against, recovered
+from benchmarks.attacks.case import IN_PROCESS, Attack, Case, Found, Run, against, recovered
 from benchmarks.attacks.lying_site import lies
 from benchmarks.attacks.questions import Ask
 from benchmarks.attacks.victim import Victim, rows_of
@@ -20,6 +20,8 @@ SAME_GROUPS = "the same groups in all rounds and jobs"
 
 _GIVEN = "all groups given"
 
+Told = tuple[Sequence[FloatArray], str]
+
 Asked = Callable[[Ask, int, int], Sequence[FloatArray]]
 
 
@@ -29,6 +31,15 @@ def _sets(quick: bool, *data: str) -> list[tuple[str, FloatArray]]:
     )
     found = [(name, rows_of(name)) for name in names]
     return [(f"{name}, {len(rows):,}", rows) for name, rows in found]
+
+
+def _number(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' if n != 1 else ''}"
+
+
+def _on(*data: str, attack: Callable[[bool], Attack]) -> Run:
+    """Return a case's function: an attack, quick or in full, on each of these data sets."""
+    return lambda fast: [against(title, rows, attack(fast)) for title, rows in _sets(fast, *data)]
 
 
 def _asking(
@@ -41,92 +52,67 @@ def _asking(
     k: int = 2,
     **params: float,
 ) -> Run:
-    """Return a case's function: a server asks one site."""
+    """Return a case's function: a server asks one site, in jobs with this k, or where it is negative, of so many rows each."""
 
-    def run(fast: bool) -> list[Found]:
-        many, found = quick if fast else exchanges, []
-        for title, rows in _sets(fast, *data):
+    def of(fast: bool) -> Attack:
+        def attacked(policy: Policy | None, rows: FloatArray) -> Told:
             own_k = k if k > 0 else len(rows) // -k
+            victim = Victim(rows, policy, *names, k=own_k, per_job=per_job, **params)
+            claims = attack(victim.ask, rows.shape[1], quick if fast else exchanges)
+            return claims, f"{_number(victim.exchanges, 'exchange')}, {_number(victim.jobs, 'job')}"
 
-            def attacked(
-                policy: Policy | None, rows: FloatArray = rows, own_k: int = own_k
-            ) -> tuple[Sequence[FloatArray], str]:
-                victim = Victim(rows, policy, *names, k=own_k, per_job=per_job, **params)
-                claims = attack(victim.ask, rows.shape[1], many)
-                return claims, f"{_number(victim.exchanges, 'exchange')}, {_number(victim.jobs, 'job')}"
+        return attacked
 
-            found.append(against(title, rows, attacked, Policy()))
-        return found
-
-    return run
-
-
-def _number(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' if n != 1 else ''}"
+    return _on(*data, attack=of)
 
 
 def _curious(name: str, k: int, data: Sequence[str], **params: float) -> Run:
-    def run(fast: bool) -> list[Found]:
-        def attacked(policy: Policy | None, rows: FloatArray) -> tuple[Sequence[FloatArray], str]:
-            claims, rounds = server.curious(name, rows, policy, k, rounds=15 if fast else 60, **params)
+    def of(fast: bool) -> Attack:
+        def attacked(policy: Policy | None, rows: FloatArray) -> Told:
+            claims, rounds = server.curious(name, rows, policy, k, {"rounds": 15 if fast else 60, **params})
             return claims, _number(rounds, "round")
 
-        return [against(t, rows, lambda p, rows=rows: attacked(p, rows), Policy()) for t, rows in _sets(fast, *data)]
+        return attacked
 
-    return run
+    return _on(*data, attack=of)
 
 
-def _other_k(fast: bool) -> list[Found]:
-    found = []
-    for title, rows in _sets(fast, "iris", "s1", "digits"):
+def _other_k(fast: bool) -> Attack:
+    def attacked(policy: Policy | None, rows: FloatArray) -> Told:
         ks = [k for _ in range(1 if fast else 3) for k in range(2, min(60, len(rows) // 10))]
+        return server.clusters_of_other_k(Victim(rows, policy, "pooled"), ks), _number(len(ks), "job")
 
-        def attacked(
-            policy: Policy | None, rows: FloatArray = rows, ks: list[int] = ks
-        ) -> tuple[Sequence[FloatArray], str]:
-            return server.clusters_of_other_k(Victim(rows, policy, "pooled"), ks), _number(len(ks), "job")
-
-        found.append(against(title, rows, attacked, Policy()))
-    return found
+    return attacked
 
 
-def _every_step(fast: bool) -> list[Found]:
-    def attacked(policy: Policy | None, rows: FloatArray) -> tuple[Sequence[FloatArray], str]:
+def _every_step(fast: bool) -> Attack:
+    def attacked(policy: Policy | None, rows: FloatArray) -> Told:
         claims, answers, refusals = server.every_step(rows, policy, 12 if fast else 60)
         return claims, f"{_number(answers, 'answer')}, {_number(refusals, 'refusal')}"
 
-    return [
-        against(t, rows, lambda p, rows=rows: attacked(p, rows), Policy())
-        for t, rows in _sets(fast, *(["iris"] if fast else ["iris", "s1"]))
-    ]
+    return attacked
 
 
-def _largest(fast: bool) -> list[Found]:
-    found = []
-    for title, rows in _sets(fast, "iris", "s1"):
-        column = np.ascontiguousarray(rows[:, :1])
-
-        def attacked(policy: Policy | None, column: FloatArray = column) -> tuple[Sequence[FloatArray], str]:
-            victim = Victim(column, policy, "lloyd")
-            return server.largest_value(victim.ask, 1, 60), _number(victim.exchanges, "exchange")
-
-        found.append(against(f"{title}, one column", column, attacked, Policy()))
-    return found
+def _largest(policy: Policy | None, rows: FloatArray) -> Told:
+    victim = Victim(rows, policy, "lloyd")
+    return server.largest_value(victim.ask, 1, 60), _number(victim.exchanges, "exchange")
 
 
-def _known(fast: bool) -> list[Found]:
-    return [
-        against(t, rows, lambda p, rows=rows: (server.groups_known(rows, p), _GIVEN), Policy())
-        for t, rows in _sets(fast, "iris", "s1", "digits")
-    ]
+def _of_one_column(fast: bool) -> list[Found]:
+    columns = [(title, np.ascontiguousarray(rows[:, :1])) for title, rows in _sets(fast, "iris", "s1")]
+    return [against(f"{title}, one column", column, _largest) for title, column in columns]
 
 
-def _liar(fast: bool) -> list[Found]:
-    def attacked(policy: Policy | None, rows: FloatArray) -> tuple[Sequence[FloatArray], str]:
+def _known(policy: Policy | None, rows: FloatArray) -> Told:
+    return server.groups_known(rows, policy), _GIVEN
+
+
+def _liar(fast: bool) -> Attack:
+    def attacked(policy: Policy | None, rows: FloatArray) -> Told:
         claims, rounds = lies(Victim(rows, policy, "lloyd"), rows.shape[1], 25 if fast else 100)
         return claims, _number(rounds, "round")
 
-    return [against(t, rows, lambda p, rows=rows: attacked(p, rows), Policy()) for t, rows in _sets(fast, "iris", "s1")]
+    return attacked
 
 
 def _one_row_more(fast: bool) -> list[Found]:
@@ -177,12 +163,12 @@ CASES = [
     Case("two-executors", "two executors in a job: `fkm` for `cluster`, `lloyd` for `update`", "lead", IN_PROCESS,
          "20 of 1,500", "nothing is remembered, and both see the same groups",
          _asking(server.two_executors, "fkm", "lloyd", data=("s1", "iris"), exchanges=120, quick=40, k=15)),
-    Case("other-k", "own clusters of a site, again and again with other k", "lead", IN_PROCESS, "not measured", SAME_GROUPS, _other_k),
-    Case("every-step", "every step of every algorithm, with centroids of its choice", MALICIOUS, IN_PROCESS, "not measured", GROUPS, _every_step),
+    Case("other-k", "own clusters of a site, again and again with other k", "lead", IN_PROCESS, "not measured", SAME_GROUPS, _on("iris", "s1", "digits", attack=_other_k)),
+    Case("every-step", "every step of every algorithm, with centroids of its choice", MALICIOUS, IN_PROCESS, "not measured", GROUPS, _on("iris", "s1", attack=_every_step)),
     Case("largest", "the largest value of a column, by which clusters come back (60 exchanges)", MALICIOUS, IN_PROCESS,
-         "exact, by refusals (44 exchanges)", "the setting `small: refuse` is gone; clusters are of groups", _largest),
-    Case("groups", "all groups are known: claims are the rows that jobs see, sums of groups", MALICIOUS, IN_PROCESS, "not measured", GROUPS, _known),
-    Case("lying-site", "a site that moves the centroids by lies, and subtracts what is broadcast", SITE, IN_PROCESS, "not measured", SAME_GROUPS, _liar),
+         "exact, by refusals (44 exchanges)", "the setting `small: refuse` is gone; clusters are of groups", _of_one_column),
+    Case("groups", "all groups are known: claims are the rows that jobs see, sums of groups", MALICIOUS, IN_PROCESS, "not measured", GROUPS, _on("iris", "s1", "digits", attack=lambda fast: _known)),
+    Case("lying-site", "a site that moves the centroids by lies, and subtracts what is broadcast", SITE, IN_PROCESS, "not measured", SAME_GROUPS, _on("iris", "s1", attack=_liar)),
     Case("one-row-more", "results about a table and about one with a row more are subtracted", "lead", IN_PROCESS, "not measured",
          "differential privacy only", _one_row_more, remains=True),
     Case("sparse", "the sum of a group in one column is taken for the value of its only row that has one, all others having 0", MALICIOUS, IN_PROCESS,

@@ -42,12 +42,13 @@ def _file_beside(attacked: Attacked) -> None:
 
 def _folder(attacked: Attacked, name: str) -> Path:
     attacked.jobs += 1
-    return attacked.federation.folder / "jobs" / f"{attacked.jobs}-{name.replace(' ', '-')}"
+    return Path(attacked.federation.folder) / "jobs" / f"{attacked.jobs}-{name.replace(' ', '-')}"
 
 
 def rows_asked_for(attacked: Attacked) -> list[FloatArray]:
     """Return all that an honest server is told in a job that asks for rows as seeds; nothing where it is refused."""
-    job = attacked.exported("dkmpp", options=OPTIONS, seeds="rows", min_count=1)
+    every = JobOptions(k=1500, min_sites=2, task_timeout=120)  # as many as a site has
+    job = attacked.exported("dkmpp", options=every, seeds="rows", min_count=1)
     folder = attacked.federation.run(job)
     if not (folder / "result.npz").exists():
         return []

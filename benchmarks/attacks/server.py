@@ -126,12 +126,12 @@ def largest_value(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
 
 
 def curious(
-    name: str, rows: FloatArray, policy: Policy | None, k: int, secure_sums: bool = False, **params: Any
+    name: str, rows: FloatArray, policy: Policy | None, k: int, params: Mapping[str, Any]
 ) -> tuple[list[FloatArray], int]:
     """Subtract what a site tells in the rounds of an honest job; return the claims and the number of rounds."""
     algorithm = Tapped.of(get(name))
     others = {site: rows + rows.std(axis=0) * (i + 1) / 7 for i, site in enumerate(("other", "third"))}
-    options = JobOptions(k=k, min_sites=1, secure_sums=secure_sums)
+    options = JobOptions(k=k, min_sites=1)
     run_inprocess(algorithm, {"min_count": 1, **params}, {"victim": rows, **others}, options, policy=policy)
     seen = algorithm.seen[0]
     told = [_as_groups(replies.get("victim", {})) for _, _, replies in seen]
@@ -160,7 +160,7 @@ def every_step(rows: FloatArray, policy: Policy | None, each: int) -> tuple[list
     for algorithm in BUILT_IN:
         if not algorithm.federated or algorithm.executor_class().private:
             continue
-        least = {"min_count": 2} if "min_count" in algorithm.parameters() else {}
+        least: dict[str, Any] = {"min_count": 2} if "min_count" in algorithm.parameters() else {}
         tasks = {one.task.step: one.task.arrays for one in exchanged(algorithm, sites, 2, assess=True, **least)}
         for step, arrays in tasks.items():
             victim = Victim(rows, policy, algorithm.name, k=2)
@@ -179,8 +179,9 @@ def _moved(arrays: Message, rows: FloatArray, each: int) -> list[Message]:
     along = np.random.default_rng(1).normal(size=d)
     along /= np.linalg.norm(along)
     reach = np.sort(rows @ along)
-    at = np.linspace(*np.quantile(reach, (0.2, 0.8)), each)
-    width = float(reach[-1] - reach[0])
+    low, high = map(float, np.quantile(reach, (0.2, 0.8)))
+    at = np.linspace(low, high, each)
+    width: float = float(reach[-1]) - float(reach[0])
     moved = []
     for border in at:
         sent = np.array(arrays[named])

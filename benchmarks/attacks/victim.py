@@ -58,6 +58,7 @@ class Victim:
         self.table, self.policy, self.names = Table(rows), policy, names
         self.k, self.per_job, self.params = k, per_job, params
         self.jobs = self.exchanges = self.answers = 0
+        self._asked, self._last = 0, False
         self.refusals: list[str] = []
         self.held: Held | None = None
         self._open()
