@@ -86,8 +86,8 @@ The executors answer behind the policy and the gate that jobs have, without the 
 
 The [threat model](threat-model.md#what-remains) has the list. These recover rows or values from sites with a policy, and only [differential privacy](differential-privacy.md) stops them:
 
-| attack | sites | recovered |
-| --- | --- | --- |
+| attack | sites | asked | recovered |
+| --- | --- | --- | --- |
 {rest}
 
 - **Tables that change**: results about your table before and after a row was added differ by that row. Agree on how often jobs run over new rows.

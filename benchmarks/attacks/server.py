@@ -26,13 +26,20 @@ from flareclust.registry import BUILT_IN, get
 from flareclust.typing import FloatArray, Message
 
 
-def borders(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
+def borders(ask: Ask, d: int, exchanges: int, direction: int = 0, *, every_row: bool = False) -> list[FloatArray]:
     """Move the border between two centroids across the rows, by updates of Lloyd's algorithm, and subtract what is told.
 
     The two borders with the fewest rows between them are looked at first, until it is one row.
+
+    Args:
+        ask: what the site answers.
+        d: number of columns.
+        exchanges: how often the site is asked.
+        direction: number of one at random; the odd ones are the reverse of those before.
+        every_row: whether the rows on the other side of the middle count as well.
     """
-    along = np.random.default_rng(0).normal(size=d)
-    along /= np.linalg.norm(along)
+    along = np.random.default_rng(direction // 2).normal(size=d)
+    along *= (1 - 2 * (direction % 2)) / np.linalg.norm(along)
     every = ask(UPDATE, {"centroids": np.zeros((1, d))})
     if every is None or not len(every["counts"]):
         return []
@@ -53,6 +60,8 @@ def borders(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
     while left > 0 and (high := beyond(reach))[0] > 0:
         left, reach = left - 1, 2 * reach
     between = [(low[0], next(number), 0.0, reach, low, high)] if left > 0 else []
+    if every_row:
+        between.append((every["counts"][0], next(number), -reach, 0.0, beyond(-reach), low))
     while between and left > 0:
         rows, _, start, end, first, last = heappop(between)
         if rows == 1 and first[0] > 1:
@@ -230,5 +239,10 @@ def group_sums(rows: FloatArray, floor: int) -> tuple[FloatArray, FloatArray]:
 
 
 def alone(sums: FloatArray) -> list[FloatArray]:
-    """Claim a row for each group and column: the group's sum in this column, and 0 in all others."""
-    return [np.where(np.arange(len(one)) == j, one, 0.0) for one in sums for j in np.flatnonzero(one)]
+    """Claim a row for each group and column in which it has a sum: this sum, and 0 in all other columns."""
+    some = np.abs(sums) > 1e-9 * np.abs(sums).max(axis=0, initial=0.0)
+    return [
+        np.where(np.arange(len(one)) == j, one, 0.0)
+        for one, has in zip(sums, some, strict=True)
+        for j in np.flatnonzero(has)
+    ]
