@@ -10,6 +10,9 @@ from benchmarks.attacks import __main__ as command
 from benchmarks.attacks import report
 from benchmarks.attacks.case import IN_PROCESS, Case, Found, recovered
 from benchmarks.attacks.differencing import told
+from benchmarks.attacks.server import group_sums
+from benchmarks.attacks.unmixing import sums_of_groups
+from flareclust.core.microaggregation import microaggregate
 
 QUICK = [case for case in command.CASES if case.form == IN_PROCESS]
 
@@ -67,6 +70,14 @@ def test_some_attacks_can_be_run_again_alone(monkeypatch: pytest.MonkeyPatch, tm
     command.main(["--quick", "--only", "a", "--json", str(file)])
     assert [(record["name"], record["before"]) for record in report.read(file)] == [("a", "all"), ("b", "-")]
     assert command.main(["--only", "c"]) == 2
+
+
+def test_groups_are_found_out_of_the_rows_that_jobs_see() -> None:
+    rows = np.random.default_rng(0).normal(size=(120, 4))
+    [seen] = microaggregate(rows, 10)
+    sums, found = sums_of_groups(np.random.default_rng(1).permutation(seen), 10)
+    assert found == len(seen)
+    np.testing.assert_allclose(sums, group_sums(rows, 10)[0], rtol=1e-6, atol=1e-9)
 
 
 # ---- the page ----

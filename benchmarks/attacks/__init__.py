@@ -1,5 +1,6 @@
 """Every known attack on a site's rows, run again by `python -m benchmarks.attacks`.
 
-`differencing` and `questions` compute rows from messages, `places` solves for them. `victim` answers as a site does, in this
-process; `federation` starts provisioned sites. `cases` lists the attacks, `report` makes docs/attacks.md of what they found.
+What computes rows from messages: `differencing`, `questions`, `places`, `server`, `unmixing`, `accomplices`, `lying_site`.
+What they are carried out against: `victim` and `sums` in this process, `federation` with provisioned sites, whose server
+`malicious_server` takes over. The cases are in `in_process`, `sums`, `ledger`, `processes` and `lead`; `report` makes the page.
 """

@@ -42,9 +42,11 @@ def page(records: Sequence[Record]) -> str:
     own = [record for record in records if not record["remains"]]
     got = [record for record in own if not record["stopped"]]
     real = [record for record in own if record["form"] == PROCESSES]
+    further = len({record["name"] for record in records if record["remains"]})
     attacks, tried = len({record["name"] for record in own}), len(own)
     verdict = (
-        f"None of the {attacks} attacks ({tried} runs) recovers a row, changes a file of a kit or runs code."
+        f"None of the {attacks} attacks in the tables ({tried} runs) recovers a row, changes a file of a kit or runs code. "
+        f"{further} further ones do recover rows: see [what remains](#what-remains)."
         if not got
         else f"{len(got)} of {tried} runs **do** recover rows, change files or run code."
     )
@@ -91,7 +93,7 @@ The [threat model](threat-model.md#what-remains) has the list. These recover row
 {rest}
 
 - **Tables that change**: results about your table before and after a row was added differ by that row. Agree on how often jobs run over new rows.
-- **Values among zeros**: if all other rows of a group have 0 in a column, the group's sum is the value of the one that has not. In a wide table of zeros this gives whole rows. Leave out columns that are nearly always 0, or use differential privacy.
+- **Values among zeros**: if all other rows of a group have 0 in a column, the group's sum is the value of the one that has not. A server that asks often enough in many jobs finds all groups out, so in a wide table of zeros this gives whole rows. Leave out columns that are nearly always 0, or use differential privacy.
 - **Coarse values**: where values are few, a guess is right now and then. Iris has one decimal; the rows that jobs see, rounded to it, hit 1 of 150 rows, and random rows in their place 0 to 2.
 - **What groups have in common**: size, mean and spread of each group of `min_count` or more rows can be learned.
 - **Sites without a policy**: the column *without a policy* is what they give away.
