@@ -100,3 +100,8 @@ def against(sites: str, rows: FloatArray, attack: Attack, policy: Policy | None 
     claims, asked = attack(policy or Policy(), rows)
     free, _ = attack(None, rows)
     return Found(sites, recovered(claims, rows), len(rows), asked, recovered(free, rows))
+
+
+def number(n: int, what: str) -> str:
+    """Return a number of things in words."""
+    return f"{n:,} {what}{'s' if n != 1 else ''}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.attacks import server, unmixing
-from benchmarks.attacks.case import IN_PROCESS, Attack, Case, Found, Run, against, recovered
+from benchmarks.attacks.case import IN_PROCESS, Attack, Case, Found, Run, against, number, recovered
 from benchmarks.attacks.lying_site import lies
 from benchmarks.attacks.questions import Ask
 from benchmarks.attacks.victim import Victim, rows_of
@@ -33,10 +33,6 @@ def _sets(quick: bool, *data: str) -> list[tuple[str, FloatArray]]:
     return [(f"{name}, {len(rows):,}", rows) for name, rows in found]
 
 
-def _number(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' if n != 1 else ''}"
-
-
 def _on(*data: str, attack: Callable[[bool], Attack]) -> Run:
     """Return a case's function: an attack, quick or in full, on each of these data sets."""
     return lambda fast: [against(title, rows, attack(fast)) for title, rows in _sets(fast, *data)]
@@ -59,7 +55,7 @@ def _asking(
             own_k = k if k > 0 else len(rows) // -k
             victim = Victim(rows, policy, *names, k=own_k, per_job=per_job, **params)
             claims = attack(victim.ask, rows.shape[1], quick if fast else exchanges)
-            return claims, f"{_number(victim.exchanges, 'exchange')}, {_number(victim.jobs, 'job')}"
+            return claims, f"{number(victim.exchanges, 'exchange')}, {number(victim.jobs, 'job')}"
 
         return attacked
 
@@ -70,7 +66,7 @@ def _curious(name: str, k: int, data: Sequence[str], **params: float) -> Run:
     def of(fast: bool) -> Attack:
         def attacked(policy: Policy | None, rows: FloatArray) -> Told:
             claims, rounds = server.curious(name, rows, policy, k, {"rounds": 15 if fast else 60, **params})
-            return claims, _number(rounds, "round")
+            return claims, number(rounds, "round")
 
         return attacked
 
@@ -80,7 +76,7 @@ def _curious(name: str, k: int, data: Sequence[str], **params: float) -> Run:
 def _other_k(fast: bool) -> Attack:
     def attacked(policy: Policy | None, rows: FloatArray) -> Told:
         ks = [k for _ in range(1 if fast else 3) for k in range(2, min(60, len(rows) // 10))]
-        return server.clusters_of_other_k(Victim(rows, policy, "pooled"), ks), _number(len(ks), "job")
+        return server.clusters_of_other_k(Victim(rows, policy, "pooled"), ks), number(len(ks), "job")
 
     return attacked
 
@@ -88,14 +84,14 @@ def _other_k(fast: bool) -> Attack:
 def _every_step(fast: bool) -> Attack:
     def attacked(policy: Policy | None, rows: FloatArray) -> Told:
         claims, answers, refusals = server.every_step(rows, policy, 12 if fast else 60)
-        return claims, f"{_number(answers, 'answer')}, {_number(refusals, 'refusal')}"
+        return claims, f"{number(answers, 'answer')}, {number(refusals, 'refusal')}"
 
     return attacked
 
 
 def _largest(policy: Policy | None, rows: FloatArray) -> Told:
     victim = Victim(rows, policy, "lloyd")
-    return server.largest_value(victim.ask, 1, 60), _number(victim.exchanges, "exchange")
+    return server.largest_value(victim.ask, 1, 60), number(victim.exchanges, "exchange")
 
 
 def _of_one_column(fast: bool) -> list[Found]:
@@ -110,7 +106,7 @@ def _known(policy: Policy | None, rows: FloatArray) -> Told:
 def _liar(fast: bool) -> Attack:
     def attacked(policy: Policy | None, rows: FloatArray) -> Told:
         claims, rounds = lies(Victim(rows, policy, "lloyd"), rows.shape[1], 25 if fast else 100)
-        return claims, _number(rounds, "round")
+        return claims, number(rounds, "round")
 
     return attacked
 
@@ -140,7 +136,7 @@ def _sparse(fast: bool) -> list[Found]:
         if fast
         else unmixing.rows_alone(victim.ask, 50, 4000)
     )
-    asked = _GIVEN if fast else f"{_number(victim.exchanges, 'exchange')}, {_number(victim.jobs, 'job')}"
+    asked = _GIVEN if fast else f"{number(victim.exchanges, 'exchange')}, {number(victim.jobs, 'job')}"
     title = f"generated, 50 columns of which 99 % are zeros, {len(other)} rows that are not all zeros"
     found = Found(title, recovered(claims, other), len(other), asked)
 
@@ -158,14 +154,14 @@ CASES = [
          _asking(server.borders, "lloyd", data=("s1", "digits", "iris"), exchanges=100, quick=40)),
     Case("borders-1000", "the same, 1,000 exchanges", MALICIOUS, IN_PROCESS, "not measured", SAME_GROUPS,
          _asking(server.borders, "lloyd", data=("s1", "digits", "iris"), exchanges=1000, quick=150)),
-    Case("borders-jobs", "the same, an exchange of 100 jobs each", "lead", IN_PROCESS, "90 of 150 (95 jobs)", SAME_GROUPS,
+    Case("borders-jobs", "the same, an exchange of 100 jobs each", "lead", IN_PROCESS, "90 of 150 (iris, 95 jobs)", SAME_GROUPS,
          _asking(server.borders, "lloyd", data=("s1", "iris"), exchanges=100, quick=40, per_job=1)),
     Case("places", "`score` of `pooled`: sums of distances from up to 1,000 chosen places, least squares per group",
          MALICIOUS, IN_PROCESS, "274 of 1,500 (3 exchanges)", GROUPS,
          _asking(server.places, "pooled", data=("s1",), exchanges=20, quick=4, k=-12)),
-    Case("ffcm", "`ffcm`, fuzzifier 1.0000001, one iteration, 60 rounds", CURIOUS, IN_PROCESS, "236 of 1,797", SAME_GROUPS,
+    Case("ffcm", "`ffcm`, fuzzifier 1.0000001, one iteration, 60 rounds", CURIOUS, IN_PROCESS, "236 of 1,797 (digits)", SAME_GROUPS,
          _curious("ffcm", 10, ("digits", "iris"), fuzzifier=1.0000001, max_iter=1, tol=1e-3)),
-    Case("ffcm-borders", "the same with centroids of its choice, whose border moves", MALICIOUS, IN_PROCESS, "30 of 50", SAME_GROUPS,
+    Case("ffcm-borders", "the same with centroids of its choice, whose border moves", MALICIOUS, IN_PROCESS, "30 of 50 (iris)", SAME_GROUPS,
          _asking(server.fuzzy_borders, "ffcm", data=("iris", "s1"), exchanges=100, quick=50, fuzzifier=1.0000001, max_iter=1)),
     Case("lloyd", "`lloyd`, 60 rounds", CURIOUS, IN_PROCESS, "not measured", SAME_GROUPS,
          _curious("lloyd", 15, ("s1", "digits", "iris"), tol=0)),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.attacks.case import PROCESSES, Case, Found, Run, recovered
+from benchmarks.attacks.case import PROCESSES, Case, Found, Run, number, recovered
 from benchmarks.attacks.federation import Attacked
 from benchmarks.attacks.in_process import GROUPS, MALICIOUS, SAME_GROUPS
 from benchmarks.attacks.victim import rows_of
@@ -129,7 +129,7 @@ def _secure_sums(fast: bool) -> list[Found]:
                 three = JobOptions(k=2, min_sites=3, secure_sums=True, task_timeout=120)
                 free, _ = attacked.server_asks(attacked.exported("lloyd", options=three, min_count=1), **orders)
             control = recovered(list(free), attacked.rows[VICTIM])
-        asked = f"{accomplices} accomplices, {heard['answers']} answers, {heard['refused']} refusals"
+        asked = f"{number(accomplices, 'accomplice')}, {number(heard['answers'], 'answer')}, {number(heard['refused'], 'refusal')}"
         found.append(attacked.found(before, claims, asked, control, [VICTIM]))
     return found
 

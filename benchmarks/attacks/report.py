@@ -101,11 +101,8 @@ The [threat model](threat-model.md#what-remains) has the list. These recover row
 
 
 def _left(record: Record) -> list[str]:
-    return [
-        str(record["attack"]),
-        str(record["sites"]),
-        f"{record['recovered']:,} of {record['rows']:,} {record['unit']}",
-    ]
+    own = [str(record[key]) for key in ("attack", "sites", "asked")]
+    return [*own, f"{record['recovered']:,} of {record['rows']:,} {record['unit']}"]
 
 
 def printed(records: Iterable[Record]) -> str:

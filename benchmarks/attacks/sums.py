@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.attacks.accomplices import Coalition, SecureSite, border_of_answers, masks_of, tables
-from benchmarks.attacks.case import IN_PROCESS, Case, Found, recovered
+from benchmarks.attacks.case import IN_PROCESS, Case, Found, number, recovered
 from benchmarks.attacks.federation import ROOT
 from benchmarks.attacks.victim import Victim, rows_of
 from flareclust.privacy.job_sums import SecureSums
@@ -75,7 +75,7 @@ def _with_accomplices(fast: bool) -> list[Found]:
                 )
             free = sites.coalition(rows, None, SecureSums(3)).rows(OTHERS[:2], exchanges)
             told = np.concatenate([rows, *(own for site, own in zip(OTHERS, every, strict=True) if site in strangers)])
-            asked = f"{accomplices} accomplices, {answered} totals, {refused} refusals"
+            asked = f"{number(accomplices, 'accomplice')}, {number(answered, 'total')}, {number(refused, 'refusal')}"
             title = f"{M} sites, {len(told):,} rows of the honest ones"
             found.append(Found(title, recovered(claims, told), len(told), asked, recovered(free, rows)))
     return found
