@@ -1,7 +1,7 @@
-"""How many rows of its sites a server can compute: the attacks of `attacks.py` on real federations and real data.
+"""How many rows of its sites a server can compute: the attacks of `benchmarks/attacks` on real federations and real data.
 
-    FLARECLUST_DATA=<folder> python benchmarks/reconstruction.py               # all attacks
-    FLARECLUST_DATA=<folder> python benchmarks/reconstruction.py ATTACK ...    # these, the records of the others stay
+    FLARECLUST_DATA=<folder> python -m benchmarks.reconstruction               # all attacks
+    FLARECLUST_DATA=<folder> python -m benchmarks.reconstruction ATTACK ...    # these, the records of the others stay
 
 It writes docs/privacy.json, from which `python docs/privacy.py --pictures` makes the tables of docs/privacy.md and
 docs/images/reconstruction.png. Everything is random by stated seeds, so two runs write the same, but for differential
@@ -10,144 +10,27 @@ privacy.
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attacks import (
-    Tapped,
-    differences,
-    distinct,
-    from_noise,
-    pairs_in_one_column,
-    rounds_of,
-    samples,
-    told,
-)
-from questions import Ask, chosen_solutions, clusters_again, kept_back, sweep
 
+from benchmarks.attacks.differencing import differences, from_noise, pairs_in_one_column, rounds_of, samples, told
+from benchmarks.attacks.questions import Ask, chosen_solutions, clusters_again, kept_back, sweep
+from benchmarks.attacks.settings import DATA, NAIVE, PRIVATE, SETTINGS, Setting, count, listen, sites_of
 from flareclust.core.lloyd import cluster_statistics, kmeans, settle
-from flareclust.datasets import load
-from flareclust.engines.inprocess import Held, answered, run_inprocess
-from flareclust.engines.options import JobOptions
-from flareclust.errors import BadMessage, JobFailed, Refusal
+from flareclust.engines.inprocess import Held, answered
+from flareclust.errors import BadMessage, Refusal
 from flareclust.executors.lloyd import UPDATE
 from flareclust.executors.task import Task
-from flareclust.partition import partition
 from flareclust.privacy.policy import Policy
 from flareclust.registry import get
 from flareclust.seeding import stream
 from flareclust.typing import FloatArray, Message
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-
-
-@dataclass(frozen=True)
-class Federation:
-    """A data set and how it is spread.
-
-    Attributes:
-        m: number of sites.
-        k: number of clusters.
-        bounds: between which all values lie, by what they are; for differential privacy.
-    """
-
-    m: int
-    k: int
-    bounds: tuple[float, float]
-
-
-DATA = {
-    "iris": Federation(3, 10, (0, 10)),
-    "breast_cancer": Federation(5, 15, (0, 5000)),
-    "digits": Federation(10, 10, (0, 16)),
-    "s1": Federation(10, 15, (0, 1e6)),
-}
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What the sites hold to: the job's settings, the sites' policy.
-
-    Attributes:
-        params: of the job.
-        policy: of all sites; None for none.
-        private: whether the policy has differential privacy with epsilon 1, and the job is of an algorithm that has it.
-    """
-
-    params: Mapping[str, Any]
-    policy: Mapping[str, Any] | None = None
-    private: bool = False
-
-    def policy_for(self, data: str) -> Policy | None:
-        """Return the sites' policy."""
-        if self.private:
-            bounds = list(DATA[data].bounds)
-            return Policy.of({"differential_privacy": {"bounds": bounds, "epsilon": 1.0, "delta": 1e-5, "budget": 1.0}})
-        return None if self.policy is None else Policy.of(self.policy)
-
-    @property
-    def secure_sums(self) -> bool:
-        """Return whether the server gets totals only."""
-        return bool((self.policy or {}).get("secure_sums"))
-
-    @property
-    def slack(self) -> int:
-        """Return by how much numbers of rows may be wrong."""
-        return int((self.policy or {}).get("round_counts", 1)) - 1
-
-
-NAIVE = "nothing held back"
-
-#: The settings that are compared, in the order of the table.
-SETTINGS = {
-    NAIVE: Setting({"min_count": 1}),
-    "min_count=1": Setting({"min_count": 1}),
-    "min_count=2": Setting({"min_count": 2}),
-    "default policy": Setting({}, {}),
-    "round_counts: 5": Setting({}, {"round_counts": 5}),
-    "secure_sums": Setting({}, {"secure_sums": True}),
-    "differential privacy": Setting({}, private=True),
-}
-
-#: Which algorithm does under differential privacy what another one does without.
-PRIVATE = {"lloyd": "dp-lloyd", "pooled": "dp-oneshot"}
-
-
-def sites_of(data: str, columns: slice = slice(None)) -> dict[str, FloatArray]:
-    """Return the rows of a data set's sites, dealt at random."""
-    dataset = load(data)
-    X = np.ascontiguousarray(dataset.X[:, columns])
-    parts = partition("iid", X, None, DATA[data].m, stream(0, 0, "partition"))
-    return {site: X[rows] for site, rows in parts.items()}
-
-
-def listen(name: str, data: str, sites: Mapping[str, FloatArray], k: int, setting: Setting, **params: Any) -> list[Any]:
-    """Return what the server of a federation gets: (step, what it had sent, replies by name), round by round."""
-    if setting.private:
-        if name not in PRIVATE:
-            return []
-        name, params = PRIVATE[name], {}
-    algorithm = Tapped.of(get(name))
-    options = JobOptions(k=k, min_sites=1, secure_sums=setting.secure_sums)
-    with suppress(JobFailed):  # no site would take part
-        run_inprocess(algorithm, {**params, **setting.params}, dict(sites), options, policy=setting.policy_for(data))
-    return algorithm.seen[0]
-
-
-def count(
-    seen: list[Any], sites: Mapping[str, FloatArray], attack: Callable[[str], list[FloatArray]]
-) -> dict[str, int]:
-    """Return how many rows an attack on every name that the server heard claims, and how many it tells."""
-    pooled = np.concatenate(list(sites.values()))
-    names = {name for _, _, replies in seen for name in replies}
-    claims = {name: distinct(attack(name)) for name in sorted(names)}
-    right = sum(told(found, sites.get(name, pooled)) for name, found in claims.items())
-    counted = {"told": right, "claimed": sum(map(len, claims.values())), "rows": len(pooled)}
-    return counted if seen else {**counted, "refused": 1}
 
 
 # ---- the attacks: each returns a count for a data set and a setting, None where it has no meaning ----

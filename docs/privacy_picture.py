@@ -49,9 +49,9 @@ def _digits(figure: Figure) -> None:
 
 def _computed() -> tuple[list[FloatArray], list[list[FloatArray | None]]]:
     """Return some rows, and for three settings what a server computes of each: that row, or None."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
-    from attacks import differences, distinct, rounds_of, told
-    from reconstruction import DATA, SETTINGS, listen, sites_of
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    from benchmarks.attacks.differencing import differences, distinct, rounds_of, told
+    from benchmarks.attacks.settings import DATA, SETTINGS, listen, sites_of
 
     sites = sites_of("digits")
     claims: dict[str, list[FloatArray]] = {}

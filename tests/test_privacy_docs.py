@@ -44,13 +44,13 @@ def docs() -> ModuleType:
 @pytest.fixture(scope="module")
 def attacks() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield importlib.import_module("attacks")
+        patch.syspath_prepend(str(ROOT))
+        yield importlib.import_module("benchmarks.attacks.differencing")
 
 
 @pytest.fixture(scope="module")
 def reconstruction(attacks: ModuleType) -> ModuleType:
-    return importlib.import_module("reconstruction")
+    return importlib.import_module("benchmarks.reconstruction")
 
 
 # ---- the page ----
@@ -249,7 +249,7 @@ def test_a_close_guess_is_not_counted(attacks: ModuleType) -> None:
     ids=["quick ones", "others"],
 )
 def test_the_records_are_those_of_the_attacks(names: list[str], reconstruction: ModuleType, docs: ModuleType) -> None:
-    """If this fails, run `python benchmarks/reconstruction.py` and `python docs/privacy.py --pictures`."""
+    """If this fails, run `python -m benchmarks.reconstruction` and `python docs/privacy.py --pictures`."""
     stated = [record for record in docs.read("privacy") if record["data"] == "iris" and record["attack"] in names]
     exact = [record for record in stated if record["setting"] != "differential privacy"]
     found = reconstruction.measured(names, data=("iris",))

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from nvflare.fuel.f3.cellnet.defs import CellChannel
+from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey
 from nvflare.fuel.f3.cellnet.utils import new_cell_message
 from nvflare.private.admin_defs import Message
 from nvflare.private.defs import RequestHeader
@@ -65,6 +65,11 @@ def ask_site(cell, site, topic, body="", job=""):
     request = new_cell_message({}, message)
     reply = cell.send_request(CellChannel.CLIENT_MAIN, topic, site, request, timeout=5.0)
     return getattr(reply.payload, "body", None)
+
+
+def in_the_name_of_the_server(cell):
+    """Have a cell state the server as the origin of all that it asks from now on."""
+    cell.core_cell.add_outgoing_request_filter("*", "*", lambda m: m.set_header(MessageHeaderKey.ORIGIN, "server"))
 
 
 class ReadingController(ClusteringController):

@@ -1,6 +1,6 @@
 """Attacks of a server that breaks the rules: it asks a site what it likes, again and again, and subtracts the answers.
 
-As in `attacks.py` an attack returns what it claims to be rows. `ask` is what a site answers to one exchange of a job, and
+As in `differencing` an attack returns what it claims to be rows. `ask` is what a site answers to one exchange of a job, and
 None where it refuses.
 """
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from attacks import Groups, differences, distinct
 
+from benchmarks.attacks.differencing import Groups, differences, distinct
 from flareclust.core.scores import stack, values_needed
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.executors.task import CLUSTER, SCORE
@@ -193,7 +193,7 @@ def clusters_again(ask: Ask, exchanges: int, slack: int = 0) -> list[FloatArray]
             # A row is in the nearest cluster: in the one answer in this cluster, in the other in another one.
             fits = (_own(rows, means[other]) == larger) & (_own(rows, means[a][None]) != c)
             claims.append(rows[fits])
-    return _different(np.concatenate(claims))
+    return different(np.concatenate(claims))
 
 
 def _own(rows: FloatArray, means: FloatArray) -> IntArray:
@@ -202,8 +202,11 @@ def _own(rows: FloatArray, means: FloatArray) -> IntArray:
     return nearest
 
 
-def _different(claims: FloatArray) -> list[FloatArray]:
-    """Return the claims (c, d) without those that say the same again."""
+def different(claims: FloatArray | Sequence[FloatArray]) -> list[FloatArray]:
+    """Return the claims, each (d,), without those that say the same again."""
+    if not len(claims):
+        return []
+    claims = np.asarray(claims)
     size = np.abs(claims).max(axis=0, initial=0.0)
     _, first = np.unique(np.rint(claims / np.where(size > 0, size, 1.0) * 1e9), axis=0, return_index=True)
     return list(claims[first])

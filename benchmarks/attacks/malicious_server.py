@@ -1,0 +1,94 @@
+"""What a malicious server does in place of a job's workflow: it asks one site what it likes, and keeps what it claims.
+
+The sites are honest, and so is the job that they are given. Which attack it is, a file says that `ORDERS` names.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.signal import Signal
+
+from benchmarks.attacks import server
+from benchmarks.attacks.accomplices import Coalition, tables
+from flareclust.aggregators.controller import ClusteringController
+from flareclust.errors import Refusal
+from flareclust.privacy.identity import Identity
+from flareclust.privacy.masking import SiteMasks
+from flareclust.typing import FloatArray, Message
+
+#: Names the file with the orders, in the environment.
+ORDERS = "FLARECLUST_ATTACK_ORDERS"
+
+#: What the server writes beside its other results.
+CLAIMS = "claims.npz"
+HEARD = "heard.json"
+
+ATTACKS = {"borders": server.borders, "places": server.places, "two executors": server.two_executors}
+
+
+def take_over() -> None:
+    """Have jobs of this process do what the orders say."""
+    ClusteringController.control_flow = _control_flow  # type: ignore[method-assign]
+
+
+class Line:
+    """The line to the sites of a job, which counts what goes over it."""
+
+    def __init__(self, controller: ClusteringController, fl_ctx: FLContext, abort_signal: Signal) -> None:
+        self._controller, self._fl_ctx, self._abort = controller, fl_ctx, abort_signal
+        self.round = self.answers = 0
+        self.refusals: list[str] = []
+
+    def ask(self, site: str, step: str, arrays: Message, round_: int) -> Message:
+        """Return what a site answers; Refusal where it sends no arrays."""
+        replies = self._controller._ask(step, round_, arrays, [site], self._fl_ctx, self._abort)
+        reply = replies.get(site)
+        if reply is None or reply.problem is not None:
+            self.refusals.append("no answer" if reply is None else str(reply.problem))
+            raise Refusal(self.refusals[-1])
+        self.answers += 1
+        return reply.arrays
+
+    def next(self, site: str, step: str, arrays: Message) -> Message | None:
+        """Return what a site answers in the next round, None where it refuses."""
+        self.round += 1
+        try:
+            return self.ask(site, step, arrays, self.round)
+        except Refusal:
+            return None
+
+
+def _control_flow(self: ClusteringController, abort_signal: Signal, fl_ctx: FLContext) -> None:
+    orders = json.loads(Path(os.environ[ORDERS]).read_text(encoding="utf-8"))
+    line = Line(self, fl_ctx, abort_signal)
+    attack, victim, d = orders["attack"], orders["victim"], orders["d"]
+    if attack == "secure sums":
+        claims = _of_sums(line, orders, str(fl_ctx.get_job_id()))
+    else:
+        claims = ATTACKS[attack](lambda step, arrays: line.next(victim, step, arrays), d, orders["exchanges"])
+    folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
+    np.savez(folder / CLAIMS, allow_pickle=False, claims=np.array(claims).reshape(-1, d))
+    told = {"answers": line.answers, "refusals": line.refusals[:20], "refused": len(line.refusals)}
+    (folder / HEARD).write_text(json.dumps(told), encoding="utf-8")
+
+
+def _of_sums(line: Line, orders: dict[str, Any], job: str) -> list[FloatArray]:
+    """Ask for sums over small tables and all of them, with keys of accomplices and of the server's own, and without."""
+    victim, others, friends = orders["victim"], orders["others"], orders["accomplices"]
+    startups = {site: Path(orders["startups"][site]) for site in friends}
+    strangers = [site for site in others if site not in friends]
+    masks = {site: SiteMasks(site, Identity.of(startups[site]), job) for site in friends}
+    forged = {site: SiteMasks(site, None, job) for site in strangers}  # keys that nobody has signed
+    coalition = Coalition(
+        victim, lambda step, arrays, round_: line.ask(victim, step, arrays, round_), masks | forged, orders["d"]
+    )
+    claims: list[FloatArray] = []
+    for table in [*tables(friends, strangers), others]:
+        claims += coalition.rows(table, orders["exchanges"])
+    line.round = 10_000  # rounds only go up
+    claims += server.borders(lambda step, arrays: line.next(victim, step, arrays), orders["d"], orders["exchanges"])
+    return claims

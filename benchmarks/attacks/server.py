@@ -1,0 +1,250 @@
+"""Attacks of a server on one site, each as a function of what the site answers: (victim, exchanges) -> claims.
+
+The same functions run in this process and, in `malicious_server`, against provisioned sites.
+"""
+
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import count, pairwise
+from typing import Any
+
+import numpy as np
+
+from benchmarks.attacks.differencing import Tapped, differences, rounds_of
+from benchmarks.attacks.places import distances_from_places
+from benchmarks.attacks.questions import Ask, clusters_again, different
+from benchmarks.attacks.victim import Victim
+from flareclust.checks_tools import exchanges as exchanged
+from flareclust.core.dominance import without_dominant
+from flareclust.core.microaggregation import groups_of
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.executors.ffcm import FUZZY
+from flareclust.executors.lloyd import UPDATE
+from flareclust.executors.task import CLUSTER
+from flareclust.privacy.policy import Policy
+from flareclust.registry import BUILT_IN, get
+from flareclust.typing import FloatArray, Message
+
+
+def borders(ask: Ask, d: int, exchanges: int, direction: int = 0, *, every_row: bool = False) -> list[FloatArray]:
+    """Move the border between two centroids across the rows, by updates of Lloyd's algorithm, and subtract what is told.
+
+    The two borders with the fewest rows between them are looked at first, until it is one row.
+
+    Args:
+        ask: what the site answers.
+        d: number of columns.
+        exchanges: how often the site is asked.
+        direction: number of one at random; the odd ones are the reverse of those before.
+        every_row: whether the rows on the other side of the middle count as well.
+    """
+    along = np.random.default_rng(direction // 2).normal(size=d)
+    along *= (1 - 2 * (direction % 2)) / np.linalg.norm(along)
+    every = ask(UPDATE, {"centroids": np.zeros((1, d))})
+    if every is None or not len(every["counts"]):
+        return []
+    middle = every["centroids"][0]
+    width = 1e-3 * (1.0 + float(np.abs(middle).max()))
+
+    def beyond(border: float) -> tuple[float, FloatArray]:
+        """Return how many rows are told of on the far side of a border, and their sum."""
+        at = middle + border * along
+        told = ask(UPDATE, {"centroids": np.stack([at - width * along, at + width * along])})
+        if told is None or 1 not in told["cluster"]:
+            return 0.0, np.zeros(d)
+        g = int(np.flatnonzero(told["cluster"] == 1)[0])
+        return float(told["counts"][g]), told["counts"][g] * told["centroids"][g]
+
+    left, claims, number = exchanges - 2, list[FloatArray](), count()
+    reach, low = width, beyond(0.0)
+    while left > 0 and (high := beyond(reach))[0] > 0:
+        left, reach = left - 1, 2 * reach
+    between = [(low[0], next(number), 0.0, reach, low, high)] if left > 0 else []
+    if every_row:
+        between.append((every["counts"][0], next(number), -reach, 0.0, beyond(-reach), low))
+    while between and left > 0:
+        rows, _, start, end, first, last = heappop(between)
+        if rows == 1 and first[0] > 1:
+            claims.append(first[1] - last[1])
+        if rows <= 1 or end - start <= 1e-12 * reach:
+            continue
+        half, left = (start + end) / 2, left - 1
+        told = beyond(half)
+        heappush(between, (abs(first[0] - told[0]), next(number), start, half, first, told))
+        heappush(between, (abs(told[0] - last[0]), next(number), half, end, told, last))
+    # What is known of the last borders counts as well.
+    claims += [first[1] - last[1] for rows, *_, first, last in between if rows == 1]
+    return different(claims)
+
+
+def fuzzy_borders(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
+    """Move a border as `borders` does, by the fuzzy centroids of a job whose fuzzifier makes them hard ones."""
+
+    def update(step: str, arrays: Message) -> Message | None:
+        told = ask(FUZZY, arrays)
+        return None if told is None else _as_groups(told)
+
+    return borders(update, d, exchanges)
+
+
+def places(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
+    """Measure small cells from chosen places, by scores, and solve for their rows."""
+    return distances_from_places(ask, exchanges) if d == 2 else []
+
+
+def two_executors(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
+    """Subtract the clusters that one executor makes and those that another one makes of the same centroids."""
+    told: list[Message] = []
+    for _ in range(exchanges // 2):
+        own = ask(CLUSTER, {})
+        if own is None or not len(own["centroids"]):
+            continue
+        moved = ask(UPDATE, {"centroids": own["centroids"]})
+        told += [own] if moved is None else [own, moved]
+    return by_one_row(told, d)
+
+
+def clusters_of_other_k(victim: Victim, ks: Sequence[int]) -> list[FloatArray]:
+    """Subtract the clusters that a site makes by itself in jobs with different k."""
+    numbers = iter(ks)
+
+    def ask(step: str, arrays: Message) -> Message | None:
+        victim.again(next(numbers))
+        return victim.ask(step, arrays)
+
+    return clusters_again(ask, len(ks))
+
+
+def largest_value(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
+    """Claim the largest value of a single column: the border beyond which a site has no cluster to tell of, by bisection."""
+    own = ask(UPDATE, {"centroids": np.zeros((1, 1))})
+    if own is None or not len(own["counts"]):
+        return []
+    low = float(own["centroids"][0, 0])
+    far = 1e3 * (1.0 + abs(low))
+    high = low + far
+    for _ in range(exchanges - 1):
+        middle = (low + high) / 2
+        told = ask(UPDATE, {"centroids": np.array([[middle - far], [middle + far]])})
+        beyond = told is not None and 1 in told["cluster"]
+        low, high = (middle, high) if beyond else (low, middle)
+    return [np.array([low]), np.array([high])]
+
+
+# ---- honest but curious ----
+
+
+def curious(
+    name: str, rows: FloatArray, policy: Policy | None, k: int, params: Mapping[str, Any]
+) -> tuple[list[FloatArray], int]:
+    """Subtract what a site tells in the rounds of an honest job; return the claims and the number of rounds."""
+    algorithm = Tapped.of(get(name))
+    others = {site: rows + rows.std(axis=0) * (i + 1) / 7 for i, site in enumerate(("other", "third"))}
+    options = JobOptions(k=k, min_sites=1)
+    run_inprocess(algorithm, {"min_count": 1, **params}, {"victim": rows, **others}, options, policy=policy)
+    seen = algorithm.seen[0]
+    told = [_as_groups(replies.get("victim", {})) for _, _, replies in seen]
+    return different(differences(rounds_of(seen, "victim")) + by_one_row(told, rows.shape[1])), len(seen)
+
+
+def _as_groups(message: Message) -> Message:
+    """Return a message in which the weights of fuzzy clusters stand for numbers of rows, where they are whole."""
+    if "support" not in message:
+        return message
+    whole = np.abs(message["support"] - np.rint(message["support"])) < 1e-6
+    counts = np.where(whole, np.rint(message["support"]), 0).astype(np.int64)
+    return {name: value for name, value in message.items() if name != "support"} | {"counts": counts}
+
+
+# ---- everything that can be asked ----
+
+
+def every_step(rows: FloatArray, policy: Policy | None, each: int) -> tuple[list[FloatArray], int, int]:
+    """Ask every algorithm every step it has, with centroids of one's own choice; return claims, answers, refusals.
+
+    The tasks are those of an honest job. Where they bring centroids, two take their place, whose border moves.
+    """
+    claims, answers, refusals = [], 0, 0
+    sites = {site: rows[i::3] + 1e-3 * rows.std(axis=0) * i for i, site in enumerate("abc")}
+    for algorithm in BUILT_IN:
+        if not algorithm.federated or algorithm.executor_class().private:
+            continue
+        least: dict[str, Any] = {"min_count": 2} if "min_count" in algorithm.parameters() else {}
+        tasks = {one.task.step: one.task.arrays for one in exchanged(algorithm, sites, 2, assess=True, **least)}
+        for step, arrays in tasks.items():
+            victim = Victim(rows, policy, algorithm.name, k=2)
+            told = [_as_groups(said) for one in _moved(arrays, rows, each) if (said := victim.ask(step, one))]
+            claims += by_one_row(told, rows.shape[1])
+            answers, refusals = answers + victim.answers, refusals + len(victim.refusals)
+    return different(claims), answers, refusals
+
+
+def _moved(arrays: Message, rows: FloatArray, each: int) -> list[Message]:
+    """Return a task as often as `each`, with other centroids every time."""
+    d = rows.shape[1]
+    named = next((name for name in ("centroids", "candidates") if name in arrays), None)
+    if named is None or arrays[named].ndim != 2 or arrays[named].shape[1] != d:
+        return [arrays] * min(each, 30)
+    along = np.random.default_rng(1).normal(size=d)
+    along /= np.linalg.norm(along)
+    reach = np.sort(rows @ along)
+    low, high = map(float, np.quantile(reach, (0.2, 0.8)))
+    at = np.linspace(low, high, each)
+    width: float = float(reach[-1]) - float(reach[0])
+    moved = []
+    for border in at:
+        sent = np.array(arrays[named])
+        steps = np.linspace(-width, width, len(sent))
+        sent[:] = rows.mean(axis=0) + ((border - rows.mean(axis=0) @ along + steps)[:, None] * along)
+        moved.append({**arrays, named: sent})
+    return moved
+
+
+def by_one_row(told: Sequence[Mapping[str, Any]], d: int) -> list[FloatArray]:
+    """Claim whatever has as many values as a row, and the differences of sums that differ by one row in number."""
+    claims: list[FloatArray] = []
+    sums: list[tuple[FloatArray, FloatArray]] = []
+    for message in told:
+        wide = [v for v in message.values() if isinstance(v, np.ndarray) and v.ndim == 2 and v.shape[1] == d]
+        claims += [row for value in wide for row in value]
+        counts = message.get("counts")
+        if counts is not None and "centroids" in message and len(counts) == len(message["centroids"]):
+            sums.append((np.asarray(counts), message["centroids"] * counts[:, None]))
+    for (n, one), (m, other) in pairwise(sums):
+        off = np.argwhere(np.abs(n[:, None] - m[None]) == 1)
+        claims += [float(n[i] - m[j]) * (one[i] - other[j]) for i, j in off]
+    return claims
+
+
+def groups_known(rows: FloatArray, policy: Policy | None) -> list[FloatArray]:
+    """Claim what follows from all that can be learned: the rows that jobs see, the mean and the sum of every group.
+
+    Groups are given to the attack, as if a server had asked until it knew all of them.
+    """
+    victim = Victim(rows, policy, "lloyd", k=1)
+    if victim.held is None or policy is None:
+        return list(rows)
+    sums, sizes = group_sums(rows, policy.min_count)
+    claims = [*victim.held.terms.microaggregated(victim.table).X, *sums, *(sums / sizes[:, None]), *alone(sums)]
+    return different(claims)
+
+
+def group_sums(rows: FloatArray, floor: int) -> tuple[FloatArray, FloatArray]:
+    """Return the sums (g, d) and the sizes (g,) of the groups that a site makes of a table of less than a chunk."""
+    ordered = rows[np.lexsort(rows.T[::-1])]
+    labels = groups_of(ordered, floor)
+    ordered = without_dominant(ordered, labels)
+    groups = [ordered[labels == g] for g in range(labels.max() + 1)]
+    sums = np.array([group.sum(axis=0) for group in groups]).reshape(-1, rows.shape[1])
+    return sums, np.array([float(len(group)) for group in groups])
+
+
+def alone(sums: FloatArray) -> list[FloatArray]:
+    """Claim a row for each group and column in which it has a sum: this sum, and 0 in all other columns."""
+    some = np.abs(sums) > 1e-9 * np.abs(sums).max(axis=0, initial=0.0)
+    return [
+        np.where(np.arange(len(one)) == j, one, 0.0)
+        for one, has in zip(sums, some, strict=True)
+        for j in np.flatnonzero(has)
+    ]

@@ -1,0 +1,68 @@
+"""What one can ask NVFlare's processes at sites with any kit of the federation, by NVFlare's own cells."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from harness import LEAD, PROJECT, SERVER, Federation, wait_until
+from nvflare.apis.fl_constant import ReservedKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.cell import Cell
+from nvflare.fuel.f3.drivers.driver_params import DriverParams
+from nvflare.fuel.sec.authn import set_add_auth_headers_filters
+from nvflare.private.defs import ClientType
+from nvflare.private.fed.authenticator import Authenticator
+
+
+@contextmanager
+def as_user(federation: Federation, user: str) -> Iterator[Cell]:
+    """Give the cell of a user's session, which takes answers from anyone."""
+    with federation.session(user) as session:
+        cell = session.api.cell
+        cell.core_cell.in_filter_reg.reg.clear()
+        yield cell
+
+
+@contextmanager
+def as_site(federation: Federation, site: str) -> Iterator[Cell]:
+    """Give a cell that the server takes for this site, by the keys of its kit; the site itself is away meanwhile."""
+    federation.leave(site)
+    startup = federation.kit(site) / "startup"
+    about = json.loads((startup / "fed_client.json").read_text())
+    server = about["servers"][0]
+    target = json.loads((federation.kit(LEAD) / "startup" / "fed_admin.json").read_text())["admin"]
+    certificate, key, root = (str(startup / name) for name in ("client.crt", "client.key", "rootCA.pem"))
+    credentials = {
+        DriverParams.CA_CERT.value: root,
+        DriverParams.CLIENT_CERT.value: certificate,
+        DriverParams.CLIENT_KEY.value: key,
+    }
+    url = f"{server['service'].get('scheme', 'grpc')}://{target['host']}:{target['port']}"
+    cell = Cell(fqcn=site, root_url=url, secure=True, credentials=credentials, create_internal_listener=False)
+    cell.start()
+    try:
+        wait_until(lambda: cell.core_cell.is_cell_connected(SERVER), f"{site} is connected", every=0.1)
+        authenticator = Authenticator(
+            cell=cell,
+            project_name=PROJECT,
+            client_name=site,
+            client_type=ClientType.REGULAR,
+            expected_sp_identity=server.get("identity", SERVER),
+            secure_mode=True,
+            root_cert_file=root,
+            private_key_file=key,
+            cert_file=certificate,
+            msg_timeout=10.0,
+            retry_interval=1.0,
+            timeout=30.0,
+        )
+        fl_ctx = FLContext()
+        fl_ctx.set_public_props({ReservedKey.IDENTITY_NAME: site})
+        token, signature, ssid, _ = authenticator.authenticate(shared_fl_ctx=fl_ctx, abort_signal=Signal())
+        set_add_auth_headers_filters(cell, site, token, signature, ssid)
+        yield cell
+    finally:
+        cell.stop()
+        federation.start(site)
+        federation.wait_connected()
