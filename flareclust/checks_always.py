@@ -11,6 +11,7 @@ from flareclust.aggregators.base import Round, expected_sizes
 from flareclust.checks_constructors import check_constructors_do_nothing
 from flareclust.checks_groups import check_answers_follow_the_groups
 from flareclust.checks_policy import check_policies_hold
+from flareclust.checks_shell import check_nvflare_calls_ours
 from flareclust.checks_tools import PromiseBroken, ensure, exchanges, iid_sites, run
 from flareclust.errors import Aborted
 from flareclust.executors.task import CLUSTER, SCORE, Task
@@ -247,6 +248,7 @@ def check_assessment_equals_pooled(algorithm: Algorithm) -> None:
 ALWAYS: tuple[Callable[[Algorithm], None], ...] = (
     check_arguments_survive,
     check_constructors_do_nothing,
+    check_nvflare_calls_ours,
     check_both_sides_agree,
     check_same_seed_same_centroids,
     check_result_is_finite_and_at_most_k,

@@ -1,6 +1,6 @@
 """The promise that a site with a policy tells nothing of its rows beside their groups, not even by what it refuses."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
@@ -48,14 +48,17 @@ def check_answers_follow_the_groups(algorithm: Algorithm) -> None:
         honest += [replace(task, step=PLACE) for task in honest if task.step == ASSESS]
         terms = {site: _SameGroups(policy, "checks", table=table) for site, table in sites.items()}
         side = algorithm.executor_class()
-        own = {name: value for name, value in params.items() if name in signature(side).parameters}
-        make = partial(side, k=K, seed=0, **own)
+        known = signature(side).parameters
+        make = partial(side, k=K, seed=0, **{name: value for name, value in params.items() if name in known})
         with np.errstate(all="ignore"):
-            for task in honest:
-                _ensure_same(algorithm, make, task, terms[task.site], times=2)
+            for site in sites:  # those with labels first, in case somebody remembers what they are of
+                own = sorted(
+                    (one for one in honest if one.site == site), key=lambda one: one.step not in (ASSESS, PLACE)
+                )
+                _ensure_same(algorithm, make, own, terms[site], times=2)
             first = {one.step: one for one in sorted(honest, key=lambda one: (one.site == "site-4", -one.round))}
             for asked in (replace(one, arrays=arrays) for one in first.values() for arrays in _hostile(one.arrays)):
-                _ensure_same(algorithm, make, asked, terms[asked.site], times=1)
+                _ensure_same(algorithm, make, [asked], terms[asked.site], times=1)
 
 
 def sites_of_groups() -> dict[str, FloatArray]:
@@ -143,22 +146,27 @@ class _Outcome:
 
 
 def _ensure_same(
-    algorithm: Algorithm, make: Callable[[], ClusteringExecutor], task: Task, terms: _SameGroups, *, times: int
+    algorithm: Algorithm,
+    make: Callable[[], ClusteringExecutor],
+    tasks: Sequence[Task],
+    terms: _SameGroups,
+    *,
+    times: int,
 ) -> None:
-    """Ensure that a question gets one answer, whatever rows the groups are in the place of.
+    """Ensure that each question to a site gets one answer, whatever rows the groups are in the place of.
 
     Each executor is asked as often as `times` says, so that nothing that it remembers counts either. Where that is once, rows
     of all sizes stand for all others.
     """
-    usual: _Outcome | None = None
+    usual: dict[int, _Outcome] = {}
     for rows in (terms.table.X, *islice(_others(terms.table.X), None if times > 1 else 1)):
         own = replace(terms.table, X=rows)
         executor = _as_at_a_site(make(), own, terms)
-        for time in range(times):
+        for (number, task), time in product(enumerate(tasks), range(times)):
             found = _outcome(executor, task, own, terms)
-            usual = usual or found
+            what = usual.setdefault(number, found).differs(found)
             ensure(
-                not (what := usual.differs(found)),
+                not what,
                 algorithm,
                 f"step {task.step}: {what} changes with the rows, although the microaggregated rows are the same "
                 f"({'second' if time else 'first'} time); compute replies from `data`, refuse for what `data` and the task "

@@ -1,14 +1,17 @@
 """Proof that the checks notice classes that do more than a job may have done, or tell more than their groups of rows."""
 
+import re
 from copy import copy
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.checks import PromiseBroken
 from flareclust.checks_constructors import check_constructors_do_nothing, effects_of
 from flareclust.checks_groups import check_answers_follow_the_groups
+from flareclust.checks_shell import check_nvflare_calls_ours
 from flareclust.engines.classes import of_server, of_sites
 from flareclust.errors import Refusal
 from flareclust.executors import described
@@ -16,6 +19,9 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.executors.task import ASSESS
 from flareclust.registry import BUILT_IN, Algorithm, get
+
+#: What an executor has seen in an earlier task.
+KEPT: list[float] = []
 
 HONEST = ("faulty.FaultyExecutor", "faulty.FaultyAggregator")
 
@@ -31,7 +37,29 @@ def test_the_check_of_constructors_notices_one_that_does_more(monkeypatch, execu
     monkeypatch.syspath_prepend(Path(__file__).parent)
     with pytest.raises(PromiseBroken, match=words):
         check_constructors_do_nothing(Algorithm("faulty", "misbehaves", executor, aggregator))
-    check_constructors_do_nothing(Algorithm("faulty", "misbehaves", *HONEST))
+
+
+DOES_MORE = {
+    "OpeningTogetherExecutor": r"with odd .*mode and table: open",
+    "OpeningOrRefusingExecutor": r"with odd mode and table: open",
+    "OpeningTextExecutor": r"with usual arguments: open",
+    "OpeningRestExecutor": r"takes any arguments \(\*\*rest\)",
+    "OpeningMoreExecutor": r"takes any arguments \(\*rest\)",
+    "RefusingExecutor": r"takes no usual arguments",
+    "LookingExecutor": r"with an odd table: os\.stat",
+    "EnvironmentExecutor": r"with an odd table: _Environ\.__getitem__",
+    "EndingExecutor": r"with an odd table: open",
+}
+
+
+def test_the_check_of_constructors_notices_what_only_some_arguments_do(monkeypatch):
+    """Files that are opened where two arguments are set, at the end, under any name; looks that are no events."""
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    found = effects_of([*HONEST, *(f"faulty.{name}" for name in DOES_MORE)])
+    for name, words in DOES_MORE.items():
+        own = [line for line in found if line.startswith(f"faulty.{name} ")]
+        assert any(re.search(words, line) for line in own), f"{name}: {own}"
+    assert not [line for line in found if line.startswith(HONEST)]
 
 
 def test_constructors_of_what_jobs_have_beside_algorithms_do_nothing_either():
@@ -45,6 +73,79 @@ def computes_from_the_rows(self, task, table, aborted, own, answers=ClusteringEx
     return answers(self, task, own, aborted, own)
 
 
+class Listening(LloydExecutor):
+    def handle_event(self, event_type, fl_ctx):
+        super().handle_event(event_type, fl_ctx)
+
+
+class ListeningOtherwise(LloydExecutor):
+    def __init__(self, k, seed=0, min_count=2, seeds="means"):
+        super().__init__(k, seed, min_count, seeds)
+        self.register_event_handler("_start_run", lambda event_type, fl_ctx: None)
+
+
+class ListeningByAnAttribute(LloydExecutor):
+    def __init__(self, k, seed=0, min_count=2, seeds="means"):
+        super().__init__(k, seed, min_count, seeds)
+        self.handle_event = lambda event_type, fl_ctx: None
+
+
+class Executing(LloydExecutor):
+    def execute(self, task_name, shareable, fl_ctx, abort_signal):
+        return super().execute(task_name, shareable, fl_ctx, abort_signal)
+
+
+class Answering(LloydExecutor):
+    def answer(self, task, data, aborted, site=None):
+        return super().answer(task, data, aborted)
+
+
+class Ending(LloydExecutor):
+    def __del__(self):
+        pass
+
+
+class SayingPrivate(LloydExecutor):
+    private = True
+
+
+class Mixed:
+    def handle_event(self, event_type, fl_ctx):
+        pass
+
+
+class ListeningAggregator(Mixed, LloydAggregator):
+    pass
+
+
+class Accepting(LloydAggregator):
+    def accept(self, shareable, fl_ctx):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("executor", "aggregator", "words"),
+    [
+        (Listening, LloydAggregator, "Listening has its own handle_event"),
+        (ListeningOtherwise, LloydAggregator, "ListeningOtherwise listens to events"),
+        (ListeningByAnAttribute, LloydAggregator, "has its own handle_event"),
+        (Executing, LloydAggregator, "has its own execute"),
+        (Answering, LloydAggregator, "has its own answer"),
+        (Ending, LloydAggregator, "has its own __del__"),
+        (SayingPrivate, LloydAggregator, "says that it is private"),
+        (LloydExecutor, ListeningAggregator, "ListeningAggregator has its own handle_event"),
+        (LloydExecutor, Accepting, "has its own accept"),
+        (LloydAggregator, LloydAggregator, "is no ClusteringExecutor"),
+    ],
+)
+def test_the_check_of_what_nvflare_calls_notices_a_side_that_takes_its_place(monkeypatch, executor, aggregator, words):
+    line = Algorithm("faulty", "misbehaves", "executor", "aggregator")
+    monkeypatch.setattr(Algorithm, "executor_class", lambda self: executor)
+    monkeypatch.setattr(Algorithm, "aggregator_class", lambda self: aggregator)
+    with pytest.raises(PromiseBroken, match=words):
+        check_nvflare_calls_ours(line)
+
+
 def adds_a_statistic(self, task, table, aborted, own, answers=ClusteringExecutor.compute):
     """Sends a number of the rows themselves, of which no other check knows what it should be."""
     found = answers(self, task, table, aborted, own)
@@ -56,6 +157,18 @@ def adds_a_statistic(self, task, table, aborted, own, answers=ClusteringExecutor
 def remembers(self, task, data, asked=[], sums=ClusteringExecutor.assess):  # noqa: B006 - which is the fault
     asked.append(task)
     return {name: value * (1 + (len(asked) > 20)) for name, value in sums(self, task, data).items()}
+
+
+def keeps_the_largest(self, task, data, rng, aborted, seen, labels=ClusteringExecutor.labels, kept=KEPT):
+    kept[:] = [float(data.max())]
+    return labels(self, task, data, rng, aborted, seen)
+
+
+def tells_what_was_kept(self, task, table, aborted, own, answers=ClusteringExecutor.compute, kept=KEPT):
+    found = answers(self, task, table, aborted, own)
+    if kept and "inertia" in found.arrays:
+        found.arrays["inertia"] = np.array(abs(kept[0]))
+    return found
 
 
 def refuses_large_rows(self, task, table, aborted, own, answers=ClusteringExecutor.compute):
@@ -95,7 +208,8 @@ def labels_no_rows_far_away(self, task, data, rng, aborted, seen, labels=Cluster
     [
         ("mavg", "silhouette changes with the rows", {"compute": adds_a_statistic}),
         ("lloyd", "changes with the rows", {"compute": computes_from_the_rows}),
-        ("lloyd", "second time", {"assess": remembers}),
+        ("lloyd", "changes with the rows", {"assess": remembers}),
+        ("lloyd", "inertia changes with the rows", {"labels": keeps_the_largest, "compute": tells_what_was_kept}),
         ("lloyd", "refused .*large values", {"compute": refuses_large_rows}),
         ("lloyd", "refused .*ZeroDivisionError", {"compute": fails_for_large_rows}),
         ("lloyd", "refused .*beyond the centroids", {"compute": refuses_rows_beyond_what_was_sent}),
