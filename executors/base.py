@@ -156,6 +156,7 @@ class ClusteringExecutor(ExecutorShell):
         held = copy(self)
         held.min_count = max(self.min_count, policy.min_count)
         held.policy = policy
+        held._rows = held._site = None  # what the shell has read: an algorithm gets rows as arguments only
         return held
 
     def _without_keys(self, task: Task) -> tuple[Task, KeyTable | None]:

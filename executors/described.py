@@ -18,7 +18,7 @@ from flareclust.description import DESCRIPTION, describe, moments, own_view
 from flareclust.errors import BadMessage, Refusal
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.task import DESCRIBE, MOMENTS, Answer, Task
-from flareclust.message import Schema
+from flareclust.message import Schema, real
 from flareclust.privacy.rounding import factor
 from flareclust.privacy.totals import GROUPS, rounded_spread
 from flareclust.tables import Table
@@ -28,6 +28,10 @@ from flareclust.validation import check_bool
 #: How a site's rows are shown to an algorithm: the columns that it has, those that all sites have (it must have them
 #: all), or all columns with the federation's mean in the places of those that it lacks.
 View = Literal["own", "common", "imputed"]
+
+#: By what rows may be scaled: whatever a row's finite values are, no quotient is infinite. Otherwise an error on the way
+#: would tell a server that chooses the scale how large the largest value is.
+_SCALING = Schema(mean="D", deviation=real("D", least=1e-100))
 
 
 class DescribedExecutor(ClusteringExecutor):
@@ -68,6 +72,7 @@ class DescribedExecutor(ClusteringExecutor):
         """Return the algorithm's view of what the server sent, and of the rows."""
         if "columns" not in task.arrays:  # a federation that was not described: all sites have the same columns
             return task, table
+        _check_scaling(task.arrays)
         X, has = self.shown(table, task.arrays)
         arrays = {name: value for name, value in task.arrays.items() if name not in ("columns", "mean", "deviation")}
         if "centroids" in arrays:
@@ -149,3 +154,10 @@ class DescribedExecutor(ClusteringExecutor):
         filled = np.tile(mean, (len(X), 1))
         filled[:, has] = X
         return filled
+
+
+def _check_scaling(arrays: Message) -> None:
+    """Raise BadMessage unless the columns' means and deviations, where they were sent, can be computed with."""
+    sent = {name: arrays[name] for name in _SCALING.fields if name in arrays}
+    if sent:
+        _SCALING.check(sent, {"D": len(arrays["columns"])})

@@ -9,7 +9,9 @@ import numpy as np
 
 from flareclust.aggregators.base import Round, expected_sizes
 from flareclust.checks_constructors import check_constructors_do_nothing
+from flareclust.checks_groups import check_answers_follow_the_groups
 from flareclust.checks_policy import check_policies_hold
+from flareclust.checks_shell import check_nvflare_calls_ours
 from flareclust.checks_tools import PromiseBroken, ensure, exchanges, iid_sites, run
 from flareclust.errors import Aborted
 from flareclust.executors.task import CLUSTER, SCORE, Task
@@ -246,6 +248,7 @@ def check_assessment_equals_pooled(algorithm: Algorithm) -> None:
 ALWAYS: tuple[Callable[[Algorithm], None], ...] = (
     check_arguments_survive,
     check_constructors_do_nothing,
+    check_nvflare_calls_ours,
     check_both_sides_agree,
     check_same_seed_same_centroids,
     check_result_is_finite_and_at_most_k,
@@ -260,14 +263,17 @@ ALWAYS: tuple[Callable[[Algorithm], None], ...] = (
     check_no_equations_for_a_row,
     check_assessment_equals_pooled,
     check_policies_hold,
+    check_answers_follow_the_groups,
 )
 
 #: Those that noise breaks, of algorithms under differential privacy: noise follows no seed, small clusters are hidden by it
-#: and not left out, and the assessment is near to the pooled values only. Their own promise is "differentially-private".
+#: and not left out, the assessment is near to the pooled values only, and they see no groups. Their own promise is
+#: "differentially-private".
 NOT_OF_PRIVATE = (
     check_same_seed_same_centroids,
     check_nothing_sent_is_a_row,
     check_small_clusters_stay,
     check_bad_site_is_left_out,
     check_assessment_equals_pooled,
+    check_answers_follow_the_groups,
 )

@@ -1,7 +1,9 @@
 """An algorithm with sites that misbehave, for tests with real processes. NVFlare copies this module into the job."""
 
+import os
 import time
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -120,3 +122,92 @@ class ImportingAggregator(FaultyAggregator):
         self.module = module
         if isinstance(module, str) and module.isidentifier():
             import_module(module)
+
+
+class OpeningTogetherExecutor(FaultyExecutor):
+    """Reads a file that the job names, where it names two things at once, of which it keeps both."""
+
+    def __init__(self, k, seed=0, min_count=2, faults=None, table="", mode=""):
+        super().__init__(k, seed, min_count, faults)
+        self.table, self.mode = table, mode
+        if self.table and self.mode:
+            open(self.table).close()
+
+
+class OpeningOrRefusingExecutor(FaultyExecutor):
+    """The same, and refuses either alone."""
+
+    def __init__(self, k, seed=0, min_count=2, table=None, mode=None):
+        super().__init__(k, seed, min_count)
+        self.table, self.mode = table, mode
+        if (table is None) != (mode is None):
+            raise ValueError("expected both or none")
+        if isinstance(table, str):
+            open(table).close()
+
+
+class OpeningTextExecutor(FaultyExecutor):
+    """Reads a file that the job must name, and a mode beside it."""
+
+    def __init__(self, k, seed, table, mode, min_count=2):
+        super().__init__(k, 0, min_count)
+        self.table, self.mode = table, mode
+        if not isinstance(mode, str) or not isinstance(table, str):
+            raise TypeError("expected texts")
+        open(table).close()
+
+
+class OpeningRestExecutor(FaultyExecutor):
+    """Reads a file that the job names as an argument of any other name."""
+
+    def __init__(self, k, seed=0, min_count=2, **rest):
+        super().__init__(k, seed, min_count)
+        self.rest = rest
+        if "file" in rest:
+            open(rest["file"]).close()
+
+
+class OpeningMoreExecutor(FaultyExecutor):
+    """Takes further arguments by their places."""
+
+    def __init__(self, k, seed=0, min_count=2, *rest):
+        super().__init__(k, seed, min_count)
+        self.rest = rest
+
+
+class RefusingExecutor(FaultyExecutor):
+    """Takes a mapping only, so that it is constructed with nothing else."""
+
+    def __init__(self, k, settings):
+        super().__init__(k)
+        self.settings = dict(settings.items())
+
+
+class LookingExecutor(FaultyExecutor):
+    """Looks whether a file is there."""
+
+    def __init__(self, k, seed=0, min_count=2, table=""):
+        super().__init__(k, seed, min_count)
+        self.table = table
+        self.there = bool(table) and Path(str(table)).exists()
+
+
+class EnvironmentExecutor(FaultyExecutor):
+    """Looks into the environment."""
+
+    def __init__(self, k, seed=0, min_count=2, table=""):
+        super().__init__(k, seed, min_count)
+        self.table = table
+        self.home = os.getenv(table) if isinstance(table, str) else None
+
+
+class EndingExecutor(FaultyExecutor):
+    """Does something when it is gone."""
+
+    def __init__(self, k, seed=0, min_count=2, table=""):
+        super().__init__(k, seed, min_count)
+        self.table = table
+
+    def __del__(self):
+        if isinstance(self.table, str) and os.path.isfile(self.table):
+            open(self.table).close()

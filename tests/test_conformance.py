@@ -1,7 +1,6 @@
 """Every promise of every algorithm, and proof that the checks notice when one is broken."""
 
 from copy import copy
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,22 +8,20 @@ import pytest
 from flareclust import checks_always, checks_promises
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.checks import PromiseBroken, checks_for
-from flareclust.checks_constructors import check_constructors_do_nothing, effects_of
 from flareclust.checks_policy import check_policies_hold
 from flareclust.checks_tools import exchanges
 from flareclust.core import local
-from flareclust.engines.classes import of_server, of_sites
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.errors import JobFailed
 from flareclust.executors import base, feca
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
-from flareclust.executors.task import ASSESS, CLUSTER, DESCRIBE, Task
+from flareclust.executors.task import CLUSTER, DESCRIBE, Task
 from flareclust.privacy.enforce import Gate, Question
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.site_terms import SiteTerms
-from flareclust.registry import BUILT_IN, Algorithm, algorithms, get
+from flareclust.registry import Algorithm, algorithms, get
 from flareclust.seeding import stream
 from flareclust.typing import never
 
@@ -120,30 +117,6 @@ def test_the_checks_notice(check, fault):
         check(broken(**fault))
 
 
-HONEST = ("faulty.FaultyExecutor", "faulty.FaultyAggregator")
-
-
-@pytest.mark.parametrize(
-    ("executor", "aggregator", "words"),
-    [
-        ("faulty.OpeningExecutor", HONEST[1], "OpeningExecutor with an odd table: open"),
-        (HONEST[0], "faulty.ImportingAggregator", "ImportingAggregator with an odd module: import antigravity"),
-    ],
-)
-def test_the_check_of_constructors_notices_one_that_does_more(monkeypatch, executor, aggregator, words):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
-    with pytest.raises(PromiseBroken, match=words):
-        check_constructors_do_nothing(Algorithm("faulty", "misbehaves", executor, aggregator))
-    check_constructors_do_nothing(Algorithm("faulty", "misbehaves", *HONEST))
-
-
-def test_constructors_of_what_jobs_have_beside_algorithms_do_nothing_either():
-    of_algorithms = {path for algorithm in BUILT_IN for path in (algorithm.executor, algorithm.aggregator)}
-    others = {*of_sites(), *of_server()} - of_algorithms
-    assert len(others) == 4
-    assert effects_of(sorted(others)) == []
-
-
 def by_count_only(data, labels, centroids, min_count):
     return np.bincount(labels[labels >= 0], minlength=len(centroids)) >= min_count
 
@@ -184,23 +157,6 @@ def ignores_the_floor(self, policy):
     return held
 
 
-def computes_from_the_rows(self, task, table, aborted, own, answers=ClusteringExecutor.compute):
-    return answers(self, task, own, aborted, own)
-
-
-def adds_a_statistic(self, task, table, aborted, own, answers=ClusteringExecutor.compute):
-    """Sends a number of the rows themselves, of which no other check knows what it should be."""
-    found = answers(self, task, table, aborted, own)
-    if task.step == ASSESS:
-        found.arrays["silhouette"] = np.array(1e-3 * np.abs(own.X).max())
-    return found
-
-
-def remembers(self, task, data, asked=[], sums=ClusteringExecutor.assess):  # noqa: B006 - which is the fault
-    asked.append(task)
-    return {name: value * (1 + (len(asked) > 20)) for name, value in sums(self, task, data).items()}
-
-
 def does_not_check(self, question, arrays, made_under):
     return dict(arrays)
 
@@ -214,9 +170,6 @@ def does_not_count(self, step, round_, arrays):
     [
         ("feca", "a centroid at", {"under": ignores_the_floor, "microaggregated": lambda self, table: table}),
         ("kfed", "counts below 10", {"under": ignores_the_floor, "release": does_not_check}),
-        ("mavg", "changes with the rows", {"compute": adds_a_statistic}),
-        ("lloyd", "scatter of rows|changes with the rows", {"compute": computes_from_the_rows}),
-        ("lloyd", "time", {"assess": remembers}),
         (
             "kfed",
             "counts that are not rounded",

@@ -1,0 +1,263 @@
+"""Proof that the checks notice classes that do more than a job may have done, or tell more than their groups of rows."""
+
+import re
+from copy import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flareclust.aggregators.lloyd import LloydAggregator
+from flareclust.checks import PromiseBroken
+from flareclust.checks_constructors import check_constructors_do_nothing, effects_of
+from flareclust.checks_groups import check_answers_follow_the_groups
+from flareclust.checks_shell import check_nvflare_calls_ours
+from flareclust.engines.classes import of_server, of_sites
+from flareclust.errors import Refusal
+from flareclust.executors import described
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.lloyd import LloydExecutor
+from flareclust.executors.task import ASSESS
+from flareclust.registry import BUILT_IN, Algorithm, get
+from flareclust.tables import Table
+
+#: What an executor has seen in an earlier task.
+KEPT: list[float] = []
+
+#: The rows themselves, for faults of those who find a way to them.
+RAW: list[Table] = []
+
+HONEST = ("faulty.FaultyExecutor", "faulty.FaultyAggregator")
+
+
+@pytest.mark.parametrize(
+    ("executor", "aggregator", "words"),
+    [
+        ("faulty.OpeningExecutor", HONEST[1], "OpeningExecutor with an odd table: open"),
+        (HONEST[0], "faulty.ImportingAggregator", "ImportingAggregator with an odd module: import antigravity"),
+    ],
+)
+def test_the_check_of_constructors_notices_one_that_does_more(monkeypatch, executor, aggregator, words):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    with pytest.raises(PromiseBroken, match=words):
+        check_constructors_do_nothing(Algorithm("faulty", "misbehaves", executor, aggregator))
+
+
+DOES_MORE = {
+    "OpeningTogetherExecutor": r"with odd .*mode and table: open",
+    "OpeningOrRefusingExecutor": r"with odd mode and table: open",
+    "OpeningTextExecutor": r"with usual arguments: open",
+    "OpeningRestExecutor": r"takes any arguments \(\*\*rest\)",
+    "OpeningMoreExecutor": r"takes any arguments \(\*rest\)",
+    "RefusingExecutor": r"takes no usual arguments",
+    "LookingExecutor": r"with an odd table: os\.stat",
+    "EnvironmentExecutor": r"with an odd table: _Environ\.__getitem__",
+    "EndingExecutor": r"with an odd table: open",
+}
+
+
+def test_the_check_of_constructors_notices_what_only_some_arguments_do(monkeypatch):
+    """Files that are opened where two arguments are set, at the end, under any name; looks that are no events."""
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    found = effects_of([*HONEST, *(f"faulty.{name}" for name in DOES_MORE)])
+    for name, words in DOES_MORE.items():
+        own = [line for line in found if line.startswith(f"faulty.{name} ")]
+        assert any(re.search(words, line) for line in own), f"{name}: {own}"
+    assert not [line for line in found if line.startswith(HONEST)]
+
+
+def test_constructors_of_what_jobs_have_beside_algorithms_do_nothing_either():
+    of_algorithms = {path for algorithm in BUILT_IN for path in (algorithm.executor, algorithm.aggregator)}
+    others = {*of_sites(), *of_server()} - of_algorithms
+    assert len(others) == 4
+    assert effects_of(sorted(others)) == []
+
+
+def sees_the_rows(self, data, check=ClusteringExecutor._check_rows):
+    RAW[:] = [Table(data)]
+    check(self, data)
+
+
+def computes_from_the_rows(self, task, table, aborted, answers=ClusteringExecutor.compute):
+    return answers(self, task, RAW[0], aborted)
+
+
+class Listening(LloydExecutor):
+    def handle_event(self, event_type, fl_ctx):
+        super().handle_event(event_type, fl_ctx)
+
+
+class ListeningOtherwise(LloydExecutor):
+    def __init__(self, k, seed=0, min_count=2, seeds="means"):
+        super().__init__(k, seed, min_count, seeds)
+        self.register_event_handler("_start_run", lambda event_type, fl_ctx: None)
+
+
+class ListeningByAnAttribute(LloydExecutor):
+    def __init__(self, k, seed=0, min_count=2, seeds="means"):
+        super().__init__(k, seed, min_count, seeds)
+        self.handle_event = lambda event_type, fl_ctx: None
+
+
+class Executing(LloydExecutor):
+    def execute(self, task_name, shareable, fl_ctx, abort_signal):
+        return super().execute(task_name, shareable, fl_ctx, abort_signal)
+
+
+class Answering(LloydExecutor):
+    def answer(self, task, data, aborted, site=None):
+        return super().answer(task, data, aborted)
+
+
+class Ending(LloydExecutor):
+    def __del__(self):
+        pass
+
+
+class SayingPrivate(LloydExecutor):
+    private = True
+
+
+class Mixed:
+    def handle_event(self, event_type, fl_ctx):
+        pass
+
+
+class ListeningAggregator(Mixed, LloydAggregator):
+    pass
+
+
+class Accepting(LloydAggregator):
+    def accept(self, shareable, fl_ctx):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("executor", "aggregator", "words"),
+    [
+        (Listening, LloydAggregator, "Listening has its own handle_event"),
+        (ListeningOtherwise, LloydAggregator, "ListeningOtherwise listens to events"),
+        (ListeningByAnAttribute, LloydAggregator, "has its own handle_event"),
+        (Executing, LloydAggregator, "has its own execute"),
+        (Answering, LloydAggregator, "has its own answer"),
+        (Ending, LloydAggregator, "has its own __del__"),
+        (SayingPrivate, LloydAggregator, "says that it is private"),
+        (LloydExecutor, ListeningAggregator, "ListeningAggregator has its own handle_event"),
+        (LloydExecutor, Accepting, "has its own accept"),
+        (LloydAggregator, LloydAggregator, "is no ClusteringExecutor"),
+    ],
+)
+def test_the_check_of_what_nvflare_calls_notices_a_side_that_takes_its_place(monkeypatch, executor, aggregator, words):
+    line = Algorithm("faulty", "misbehaves", "executor", "aggregator")
+    monkeypatch.setattr(Algorithm, "executor_class", lambda self: executor)
+    monkeypatch.setattr(Algorithm, "aggregator_class", lambda self: aggregator)
+    with pytest.raises(PromiseBroken, match=words):
+        check_nvflare_calls_ours(line)
+
+
+def adds_a_statistic(self, task, table, aborted, answers=ClusteringExecutor.compute):
+    """Sends a number of the rows themselves, of which no other check knows what it should be."""
+    found = answers(self, task, table, aborted)
+    if task.step == ASSESS:
+        found.arrays["silhouette"] = np.array(1e-3 * np.abs(RAW[0].X).max())
+    return found
+
+
+def remembers(self, task, data, asked=[], sums=ClusteringExecutor.assess):  # noqa: B006 - which is the fault
+    asked.append(task)
+    return {name: value * (1 + (len(asked) > 20)) for name, value in sums(self, task, data).items()}
+
+
+def keeps_the_largest(self, task, data, rng, aborted, seen, labels=ClusteringExecutor.labels, kept=KEPT):
+    kept[:] = [float(data.max())]
+    return labels(self, task, data, rng, aborted, seen)
+
+
+def tells_what_was_kept(self, task, table, aborted, answers=ClusteringExecutor.compute, kept=KEPT):
+    found = answers(self, task, table, aborted)
+    if kept and "inertia" in found.arrays:
+        found.arrays["inertia"] = np.array(abs(kept[0]))
+    return found
+
+
+def refuses_large_rows(self, task, table, aborted, answers=ClusteringExecutor.compute):
+    if RAW[0].X.max() > 500:
+        raise Refusal("has large values")
+    return answers(self, task, table, aborted)
+
+
+def fails_for_large_rows(self, task, table, aborted, answers=ClusteringExecutor.compute):
+    if RAW[0].X.max() > 5000:
+        raise ZeroDivisionError
+    return answers(self, task, table, aborted)
+
+
+def refuses_rows_beyond_what_was_sent(self, task, table, aborted, answers=ClusteringExecutor.compute):
+    """Answers honest servers only, whose centroids are not huge, and is refused by nothing but what it compares."""
+    sent = np.abs(task.arrays.get("centroids", np.zeros(1))).max()
+    if sent > 1e100 and np.abs(RAW[0].X).max() > sent:
+        raise Refusal("has values beyond the centroids")
+    return answers(self, task, table, aborted)
+
+
+def labels_no_large_rows(self, task, data, rng, aborted, seen, labels=ClusteringExecutor.labels):
+    if np.abs(data).max() > 500:
+        raise Refusal("has large values")
+    return labels(self, task, data, rng, aborted, seen)
+
+
+def labels_no_rows_far_away(self, task, data, rng, aborted, seen, labels=ClusteringExecutor.labels):
+    if data.max() > 40 * task.arrays["centroids"].max():
+        raise Refusal("is far from the centroids")
+    return labels(self, task, data, rng, aborted, seen)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "faults"),
+    [
+        ("mavg", "silhouette changes with the rows", {"compute": adds_a_statistic}),
+        ("lloyd", "changes with the rows", {"compute": computes_from_the_rows}),
+        ("lloyd", "changes with the rows", {"assess": remembers}),
+        ("lloyd", "inertia changes with the rows", {"labels": keeps_the_largest, "compute": tells_what_was_kept}),
+        ("lloyd", "refused .*large values", {"compute": refuses_large_rows}),
+        ("lloyd", "refused .*ZeroDivisionError", {"compute": fails_for_large_rows}),
+        ("lloyd", "refused .*beyond the centroids", {"compute": refuses_rows_beyond_what_was_sent}),
+        # Where an error of `labels` stays at the site, that rows have none is what there is to notice.
+        ("mavg", "step assess: what is refused|step assess: whether rows get labels", {"labels": labels_no_large_rows}),
+        ("mavg", "what is refused|whether rows get labels", {"labels": labels_no_rows_far_away}),
+    ],
+)
+def test_the_check_of_groups_notices_what_follows_from_rows(monkeypatch, name, words, faults):
+    monkeypatch.setattr(ClusteringExecutor, "_check_rows", sees_the_rows)
+    for attribute, fault in faults.items():
+        monkeypatch.setattr(ClusteringExecutor, attribute, fault)
+    with pytest.raises(PromiseBroken, match=words):
+        check_answers_follow_the_groups(get(name))
+
+
+@pytest.mark.parametrize("name", ["masked", "proxy", "fkm-common", "fkm-imputed"])
+def test_the_check_of_groups_notices_scales_that_overflow_for_the_largest_row_alone(monkeypatch, name):
+    monkeypatch.setattr(described, "_check_scaling", lambda arrays: None)
+    with pytest.raises(PromiseBroken, match=r"what is refused|whether rows get labels"):
+        check_answers_follow_the_groups(get(name))
+
+
+def leaves_the_rows(self, policy):
+    held = copy(self)
+    held.min_count, held.policy = max(self.min_count, policy.min_count), policy
+    return held
+
+
+def tells_what_the_shell_has_read(self, task, data, rng, aborted, local=LloydExecutor.local):
+    found = local(self, task, data, rng, aborted)
+    if self._rows is not None and "inertia" in found:
+        found["inertia"] = np.array(self._rows[1].X.max())
+    return found
+
+
+def test_an_algorithm_at_a_site_with_a_policy_does_not_see_the_rows_that_the_shell_has_read(monkeypatch):
+    monkeypatch.setattr(LloydExecutor, "local", tells_what_the_shell_has_read)
+    check_answers_follow_the_groups(get("lloyd"))
+    monkeypatch.setattr(ClusteringExecutor, "under", leaves_the_rows)
+    with pytest.raises(PromiseBroken, match="inertia changes with the rows"):
+        check_answers_follow_the_groups(get("lloyd"))

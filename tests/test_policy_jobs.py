@@ -1,0 +1,117 @@
+"""What a server learns from jobs that no algorithm of ours makes: two executors in one, and scales of its own choice."""
+
+import numpy as np
+import pytest
+
+from flareclust.description import codes_of
+from flareclust.engines.inprocess import Held, answered
+from flareclust.errors import BadMessage, Refusal
+from flareclust.executors.lloyd import UPDATE
+from flareclust.executors.task import ASSESS, CLUSTER, PLACE, Task
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.site_terms import SiteTerms
+from flareclust.registry import get
+from flareclust.tables import Table
+from flareclust.typing import never
+
+_EXCHANGES = 118
+
+
+def sums_of_two_executors(rows, policy):
+    """Return the sums and numbers of rows that one job gets from a site: FKM's clusters and Lloyd's updates by turns.
+
+    NVFlare gives each task to the executor that the job names for it; the site's terms are those of the job. FKM tells where
+    the rows are, and each update cuts them in two there, a little further than the one before.
+    """
+    fkm, _ = get("fkm").build(3, 0, {"min_count": 1})
+    lloyd, _ = get("lloyd").build(3, 0, {"min_count": 1})
+    held = None if policy is None else Held.by(policy, get("lloyd"))
+    rng, told = np.random.default_rng(1), []
+    for round_ in range(_EXCHANGES // 2):
+        clusters = answered(fkm, Task(CLUSTER, 2 * round_, {}, "site-1"), rows, held).arrays
+        told.append(clusters)
+        low, high = clusters["centroids"][:, 0].min(), clusters["centroids"][:, 0].max()
+        cut = low + (high - low) * (round_ + rng.uniform()) / (_EXCHANGES // 2)
+        sides = np.array([[cut - 1.0, 0.0], [cut + 1.0, 0.0]])
+        told.append(answered(lloyd, Task(UPDATE, 2 * round_ + 1, {"centroids": sides}, "site-1"), rows, held).arrays)
+    sums = np.concatenate([one["centroids"] * one["counts"][:, None] for one in told])
+    return sums, np.concatenate([one["counts"] for one in told])
+
+
+def recovered(rows, policy):
+    """Return how many rows are the difference of two sums over numbers of rows that differ by one."""
+    sums, counts = sums_of_two_executors(rows, policy)
+    more, less = np.nonzero(counts[:, None] - counts[None] == 1)
+    found = sums[more] - sums[less]
+    return sum(bool((np.abs(found - row).max(axis=1) < 1e-9).any()) for row in rows)
+
+
+def test_two_executors_in_one_job_find_rows_without_a_policy_and_none_with_the_default_one(rng):
+    rows = rng.normal(size=(60, 2))
+    assert recovered(rows, None) >= 15
+    assert recovered(rows, Policy()) == 0
+
+
+def test_answers_of_one_executor_do_not_change_with_what_the_other_has_been_asked(rng):
+    rows = rng.normal(size=(90, 2))
+    at = {"centroids": rng.normal(size=(3, 2))}
+    fkm, lloyd = get("fkm").build(3)[0], get("lloyd").build(3)[0]
+    held = Held.by(Policy(), get("lloyd"))
+    told = []
+    for round_ in range(0, 6, 2):
+        told.append(answered(lloyd, Task(UPDATE, round_, at, "site-1"), rows, held).arrays)
+        answered(fkm, Task(CLUSTER, round_ + 1, at if round_ else {}, "site-1"), rows, held)
+    for name in ("centroids", "counts", "cluster", "inertia"):
+        np.testing.assert_array_equal(told[0][name], told[1][name])
+        np.testing.assert_array_equal(told[0][name], told[2][name])
+
+
+def scaled_task(table, name, deviation, mean=0.0, step=PLACE):
+    arrays = {
+        "columns": codes_of(table),
+        "mean": np.array([mean, 0.0]),
+        "deviation": np.array([deviation, 1.0]),
+        "centroids": np.array([[0.0, 0.0], [1.0, 1.0]]),
+    }
+    if name == "proxy":
+        arrays |= {"group": np.array([0]), "group_site": np.array([0])}
+    return Task(step, 0, arrays, "site-1")
+
+
+@pytest.mark.parametrize("step", [PLACE, ASSESS])
+@pytest.mark.parametrize("name", ["masked", "proxy", "fkm-common", "fkm-imputed"])
+def test_no_scale_of_the_servers_tells_how_large_the_largest_value_is(rng, name, step):
+    """Scales by which a threshold becomes the largest number there is: rows above it would overflow, and those below not."""
+    table = Table(rng.normal(size=(200, 2)), ("a", "b"))
+    executor, _ = get(name).build(2, 0, {"standardize": True})
+
+    def words(deviation, mean=0.0):
+        try:
+            executor.answer(scaled_task(table, name, deviation, mean, step), table, never, SiteTerms(Policy(), "job"))
+        except (Refusal, BadMessage) as reason:
+            return str(reason)
+        return ""
+
+    largest = table.X[:, 0].max()
+    limit = np.finfo(float).max
+    below, above = (words(threshold / limit) for threshold in (largest - 1e-3, largest + 1e-3))
+    assert below == above == "deviation: holds values below 1e-100"
+    assert words(0.0) == words(-1.0) == below
+    assert words(np.inf) == words(np.nan) == "deviation: holds NaN or infinite values"
+    assert words(1e200) == "deviation: holds values beyond 1e+140"
+    assert words(1.0, -1.7e308) == "mean: holds values beyond 1e+140"
+    assert words(1.0, np.nan) == "mean: holds NaN or infinite values"
+    assert words(1e-60) == words(1e100, -1e100) == words(2.0) == ""
+
+
+def test_a_scale_for_other_columns_than_those_sent_is_refused(rng):
+    table = Table(rng.normal(size=(50, 2)), ("a", "b"))
+    executor, _ = get("masked").build(2, 0, {"standardize": True})
+    task = scaled_task(table, "masked", 1.0)
+    for name in ("mean", "deviation"):
+        for wrong in (np.ones(3), np.ones((2, 2))):
+            with pytest.raises(BadMessage, match=name):
+                executor.answer(Task(PLACE, 0, task.arrays | {name: wrong}, "site-1"), table, never)
+        alone = {other: value for other, value in task.arrays.items() if other != name}
+        with pytest.raises(BadMessage, match=name):
+            executor.answer(Task(PLACE, 0, alone, "site-1"), table, never)
