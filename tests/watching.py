@@ -63,7 +63,7 @@ def ask_site(cell, site, topic, body="", job=""):
     if job:
         message.set_header(RequestHeader.JOB_ID, job)
     request = new_cell_message({}, message)
-    reply = cell.send_request(CellChannel.CLIENT_MAIN, topic, site, request, timeout=5.0)
+    reply = cell.send_request(CellChannel.CLIENT_MAIN, topic, site, request, timeout=3.0)
     return getattr(reply.payload, "body", None)
 
 
