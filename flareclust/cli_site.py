@@ -145,7 +145,8 @@ def site_policy(
     show: Annotated[bool, typer.Option("--show", help="Say what holds, and change nothing.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Let each job say what leaves the site.")] = False,
 ) -> None:
-    """Hold all jobs to a policy of the site, from the next job on; without settings to the recommended one."""
+    """Hold all jobs to a policy of the site, from the next job on. Without settings it shows what holds, and writes the recommended
+    policy where there is none; FILE replaces the whole policy, options change single settings."""
     from flareclust.cli_site_policy import DP_SETTINGS, change, print_policy
     from flareclust.site_check import local_of
 

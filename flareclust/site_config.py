@@ -48,7 +48,7 @@ def read_config(local: Path) -> dict[str, Any]:
     """
     file = local / CONFIG_FILE
     if not file.is_file():
-        raise Refusal(f"has no local/{CONFIG_FILE}, which says where its rows are")
+        raise Refusal(f"has no local/{CONFIG_FILE}, which says where its rows are; flareclust site init writes it")
     try:
         config = parse_yaml(read_text(file))
     except OSError as error:

@@ -28,6 +28,10 @@ def versions() -> str:
     return f"flareclust {__version__}, {packages}, Python {platform.python_version()}"
 
 
+#: Groups of fewer rows give too much of each away.
+_LEAST_FLOOR = 6
+
+
 def is_server(local: Path) -> bool:
     """Return whether this is the folder `local` of a server's kit, which has neither rows nor a policy."""
     return "servers" in _json(resources_of(local)) or (local.parent / "startup" / "fed_server.json").exists()
@@ -138,7 +142,13 @@ def _policy_hints(local: Path) -> list[str]:
         return [
             f"no policy: each job says what leaves the site (min_count {MIN_COUNT}, or what it says): flareclust site policy"
         ]
-    found = [f"the policy names arrays that no algorithm here sends: {name}" for name in unknown_arrays(policy)]
+    found = []
+    if policy.dp is None and policy.min_count < _LEAST_FLOOR:
+        found.append(
+            f"min_count is {policy.min_count}: means of fewer than {_LEAST_FLOOR} rows hide little; 10 is recommended "
+            "(flareclust site policy --min-count)"
+        )
+    found += [f"the policy names arrays that no algorithm here sends: {name}" for name in unknown_arrays(policy)]
     if (default := default_scope(local)) not in (None, *names):
         found.append(
             f"local/{PRIVACY} has the default_scope {default!r} and no scope of that name, so that NVFlare cannot apply one: "

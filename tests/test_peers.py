@@ -6,9 +6,12 @@ import pytest
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, MessageType
+from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
+from nvflare.fuel.utils.admin_name_utils import new_admin_client_name
 from nvflare.private.admin_defs import Message as AdminMessage
 from nvflare.private.defs import RequestHeader
 from nvflare.private.fed.client.admin import RequestProcessor
@@ -16,7 +19,14 @@ from nvflare.private.fed.client.client_engine import ClientEngine
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from flareclust.engines.admission import ServerValidator, SiteDeployer
-from flareclust.engines.peers import ANSWERED, SafeProcessor, answering_problem, job_problem, passing_problem
+from flareclust.engines.peers import (
+    ANSWERED,
+    SafeProcessor,
+    answering_problem,
+    asking_problem,
+    job_problem,
+    passing_problem,
+)
 from flareclust.launcher import SiteProcessLauncher
 
 JOB = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
@@ -57,6 +67,31 @@ def test_a_server_drops_what_one_kit_sends_to_another_or_in_the_name_of_another(
     assert problem in passing_problem(endpoint, origin, destination)
 
 
+@pytest.mark.parametrize(
+    ("channel", "topic"),
+    [
+        *(("server_parent_listener", "get_clients"), ("server_parent_listener", "update_run_status")),
+        *(("server_command", "handle_dead_job"), ("server_command", "abort"), ("_net_manager", "peers")),
+        *(("cellnet.channel", "bulk"), ("_net_manager", "stop")),
+    ],
+)
+def test_a_server_takes_no_commands_of_its_own_from_members(channel, topic):
+    for member in ("south", f"south.{JOB}", "_admin_1"):
+        assert f"asked for {topic!r} on {channel!r}" == asking_problem(member, channel, topic)
+    assert asking_problem(f"server.{JOB}", channel, topic) is None
+
+
+@pytest.mark.parametrize(
+    ("channel", "topic"),
+    [
+        *(("server_command", "get_task"), ("server_command", "submit_update"), ("task", "heart_beat")),
+        *(("aux_communication", "ObjectStreamer.Request"), ("cellnet.channel", "bye"), ("hci_channel", "command")),
+    ],
+)
+def test_a_server_takes_what_jobs_and_sessions_ask(channel, topic):
+    assert asking_problem("south", channel, topic) is None
+
+
 def test_a_site_answers_its_server_and_its_own_jobs():
     assert answering_problem("north", "server") is None
     assert answering_problem("north", f"server.{JOB}") is None
@@ -88,7 +123,12 @@ class Cell:
 
     def __init__(self, fqcn):
         self.filters, self._fqcn = [], fqcn
-        self.core_cell = SimpleNamespace(add_incoming_filter=lambda channel, topic, cb: self.filters.append(cb))
+        self.resolver = CellIdentityResolver(fqcn)
+        manager = SimpleNamespace(identity_resolver=self.resolver)
+        self.core_cell = SimpleNamespace(
+            add_incoming_filter=lambda channel, topic, cb: self.filters.append(cb),
+            communicator=SimpleNamespace(conn_manager=manager),
+        )
 
     def get_fqcn(self):
         return self._fqcn
@@ -104,8 +144,9 @@ def started(component, *, cell):
     component.handle_event(EventType.SYSTEM_BOOTSTRAP, fl_ctx)
 
 
-def message(origin, destination="north", endpoint=None):
-    made = Message({MessageHeaderKey.ORIGIN: origin, MessageHeaderKey.DESTINATION: destination}, None)
+def message(origin, destination="north", endpoint=None, **headers):
+    asked = {MessageHeaderKey.MSG_TYPE: MessageType.REQ, MessageHeaderKey.ORIGIN: origin}
+    made = Message({**asked, MessageHeaderKey.DESTINATION: destination, **headers}, None)
     made.set_prop(MessagePropKey.ENDPOINT, Endpoint(endpoint or origin))
     return made
 
@@ -159,3 +200,28 @@ def test_a_started_server_drops_what_is_not_of_a_job():
     assert drops(message("north", f"server.{JOB}")) is None
     assert drops(message("south", "north")) is not None
     assert drops(message("server", "north", endpoint="south")) is not None
+    listener = "server_parent_listener"
+    for of in (MessageHeaderKey, StreamHeaderKey):
+        assert drops(message("south", "server", **{of.CHANNEL: listener, of.TOPIC: "get_clients"})) is not None
+        assert drops(message("south", "server", **{of.CHANNEL: "server_command", of.TOPIC: "get_task"})) is None
+    reply = {MessageHeaderKey.MSG_TYPE: MessageType.REPLY, MessageHeaderKey.CHANNEL: "_net_manager"}
+    assert drops(message("south", "server", **reply)) is None
+
+
+def test_a_session_is_of_the_user_that_opened_it():
+    cell, session = Cell("server"), new_admin_client_name()
+    cell.resolver.require_match(session, "south", "connection 0")  # which NVFlare lets pass
+    started(ServerValidator(), cell=cell)
+    cell.resolver.require_match(session, "lead@hub.org", "connection 1")
+    cell.resolver.require_match(session, "lead@hub.org", "connection 2")
+    with pytest.raises(ValueError, match=f"connection 3: the session {session} is another user's"):
+        cell.resolver.require_match(session, "south", "connection 3")
+    cell.resolver.require_match(new_admin_client_name(), "lead@hub.org", "connection 4")
+    with pytest.raises(ValueError, match="requires identity 'north'"):
+        cell.resolver.require_match("north", "south", "connection 5")
+
+
+def test_a_site_tells_nobody_about_its_network(processors):
+    cell = Cell("north")
+    started(SiteDeployer(), cell=cell)
+    assert cell.filters[0](message("server", **{MessageHeaderKey.CHANNEL: "_net_manager"})) is not None

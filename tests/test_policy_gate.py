@@ -20,7 +20,7 @@ from flareclust.message import SECONDS
 from flareclust.privacy import site_terms
 from flareclust.privacy.asked import Asked
 from flareclust.privacy.enforce import Gate, Question
-from flareclust.privacy.policy import DifferentialPrivacy, Policy
+from flareclust.privacy.policy import DifferentialPrivacy, Policy, read_policy
 from flareclust.privacy.rounding import factor, rounded
 from flareclust.privacy.site_terms import SiteTerms
 from flareclust.registry import get
@@ -246,7 +246,7 @@ def test_sums_leave_masked_only_where_the_policy_says_so():
         ({"arrays": "centroids"}, "arrays must be a list"),
         (
             {"differential_privacy": {"epsilon": 1}},
-            "needs bounds, delta, budget; they are never computed from the rows",
+            "needs bounds, delta, budget; bounds are never computed from the rows",
         ),
         ({"differential_privacy": {"epsilon": 1, "delta": 1e-6, "budget": 5, "bounds": [3, 1]}}, "low below high"),
     ],
@@ -260,3 +260,10 @@ def test_a_policy_says_the_same_when_it_was_written_and_read():
     dp = DifferentialPrivacy({"crp": (0, 9), "iron": (1, 2)}, 0.5, 1e-6, 3.0)
     for policy in (Policy(), Policy(5, 7, 4, 30, 8, ("centroids",), True, dp, 4, ("a", "b", "c", "d"))):
         assert Policy.of(json.loads(json.dumps(policy.to_json()))) == policy
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}"])
+def test_a_file_without_settings_weakens_no_policy(tmp_path, text):
+    (tmp_path / "policy.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"policy.yaml has no settings; without a file you get the recommended ones"):
+        read_policy(tmp_path / "policy.yaml")

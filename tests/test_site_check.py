@@ -211,7 +211,7 @@ def test_a_kit_that_is_closed_is_told_as_such(kit):
     foreign = {"path": "hospital.Noise", "args": {}}
     scope = {"name": "default", "task_result_filters": [foreign]}
     (kit / "local" / "privacy.json").write_text(json.dumps({"scopes": [scope], "default_scope": "default"}))
-    write_policy(kit / "local", Policy(min_count=2))
+    write_policy(kit / "local", Policy(min_count=6))
     (kit / "local" / "resources.json").write_text(
         json.dumps({"class_allow_list": of_sites(), "allow_log_streaming": False})
     )
@@ -399,3 +399,11 @@ def test_a_servers_kit_is_checked_without_rows_and_policy(server, capsys):
     assert check(server).hints == ["other accounts of this machine can read startup/server.key: chmod 600"]
     (server / "local" / "authorization.json.default").chmod(0o666)
     wrong(server, "hub has local/authorization.json.default, which other accounts can write")
+
+
+def test_a_low_floor_is_pointed_out(kit):
+    write_site(local_of(kit), str(rows(kit, crp=np.arange(30.0), iron=np.arange(30.0) ** 2)))
+    write_policy(kit / "local", Policy(min_count=2))
+    assert any("min_count is 2: means of fewer than 6 rows hide little; 10 is recommended" in h for h in check(kit).hints)
+    write_policy(kit / "local", Policy())
+    assert not any("min_count" in hint for hint in check(kit).hints)

@@ -15,8 +15,7 @@ from benchmarks.attacks.places import distances_from_places
 from benchmarks.attacks.questions import Ask, clusters_again, different
 from benchmarks.attacks.victim import Victim
 from flareclust.checks_tools import exchanges as exchanged
-from flareclust.core.dominance import without_dominant
-from flareclust.core.microaggregation import groups_of
+from flareclust.core.microaggregation import groups_of, released
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.ffcm import FUZZY
@@ -234,7 +233,7 @@ def group_sums(rows: FloatArray, floor: int) -> tuple[FloatArray, FloatArray]:
     """Return the sums (g, d) and the sizes (g,) of the groups that a site makes of a table of less than a chunk."""
     ordered = rows[np.lexsort(rows.T[::-1])]
     labels = groups_of(ordered, floor)
-    ordered = without_dominant(ordered, labels)
+    ordered, labels = released(ordered, labels)
     groups = [ordered[labels == g] for g in range(labels.max() + 1)]
     sums = np.array([group.sum(axis=0) for group in groups]).reshape(-1, rows.shape[1])
     return sums, np.array([float(len(group)) for group in groups])

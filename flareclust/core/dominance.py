@@ -3,20 +3,28 @@
 Source: Hundepool et al. (2012), Statistical Disclosure Control, chapter 4 (dominance and p % rules for sums). A sum over a
 group tells its largest contribution, here a deviation from the group's median, if all but the two largest ones come to
 less than p % of it.
+
+Here the values above move to the largest one that the values below it do hide, since the sum tells the next one otherwise.
 """
 
 import numpy as np
 from numba import njit
 
 from flareclust.core.loops import argsort, fill
-from flareclust.typing import FloatArray, IntArray
+from flareclust.typing import BoolArray, FloatArray, IntArray
 
 #: p % as a share.
 SHARE = 0.1
 
+#: So many rows have to have values of their own in each column; fewer would be told by the others' moving to theirs.
+_BASE = 3
 
-def without_dominant(X: FloatArray, labels: IntArray) -> FloatArray:
+
+def without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
     """Return the rows X (n, d) with those values moved which the mean of their group (n,) and column would tell.
+
+    With them come the groups (n,), where rows of groups belong to none (-1) of which less than three rows would be left that
+    no value was moved to.
 
     Args:
         X: rows (n, d).
@@ -24,22 +32,24 @@ def without_dominant(X: FloatArray, labels: IntArray) -> FloatArray:
     """
     order = np.argsort(labels, kind="stable")
     order = order[labels[order] >= 0]
-    grouped, moved = X[order], X.copy()
-    _pull_in(grouped, np.cumsum(np.bincount(labels[order] + 1)), SHARE)
+    grouped, moved, kept = X[order], X.copy(), labels.copy()
+    starts = np.cumsum(np.bincount(labels[order] + 1))
+    told = np.zeros(max(len(starts) - 1, 0), dtype=np.bool_)
+    _pull_in(grouped, starts, SHARE, told)
     moved[order] = grouped
-    return moved
+    kept[order[told[labels[order]]]] = -1
+    return moved, kept
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _pull_in(X: FloatArray, starts: IntArray, share: float) -> None:
+def _pull_in(X: FloatArray, starts: IntArray, share: float, told: BoolArray) -> None:
     """Move, in place, values of the rows X (n, d) towards the median of their group; group g is `X[starts[g]:starts[g + 1]]`.
 
-    The two values become as far away as the third. Of fewer than six rows the largest alone is looked at, for the median
-    can be the value of one row there.
+    Groups become `told` of which values would have to move to one or two rows' own.
     """
     for g in range(len(starts) - 1):
         lo, n = starts[g], starts[g + 1] - starts[g]
-        most = 2 if n >= 6 else 1
+        most = 2 if n > _BASE else 1
         values, away = np.empty(n), np.empty(n)
         for j in range(X.shape[1]):
             for i in range(n):
@@ -53,11 +63,23 @@ def _pull_in(X: FloatArray, starts: IntArray, share: float) -> None:
             ranked, rest = argsort(away), 0.0
             for i in range(n - most):
                 rest += away[ranked[i]]
-            if rest < share * away[ranked[n - 1]]:
-                limit = away[ranked[n - 1 - most]]
-                for r in range(most):
-                    i = ranked[n - 1 - r]
-                    X[lo + i, j] = median + limit if values[i] > median else median - limit
+            if rest >= share * away[ranked[n - 1]]:
+                continue
+            last = n - 1 - most  # the place of the largest value that stays
+            while last >= 0:
+                rest = 0.0
+                for i in range(last):
+                    rest += away[ranked[i]]
+                if away[ranked[last]] == 0 or rest >= share * away[ranked[last]]:
+                    break
+                last -= 1
+            if last < _BASE - 1:
+                told[g] = True
+                break
+            limit = away[ranked[last]]
+            for r in range(last + 1, n):
+                i = ranked[r]
+                X[lo + i, j] = median + limit if values[i] > median else median - limit
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]

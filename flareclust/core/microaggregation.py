@@ -26,7 +26,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from flareclust.core.dominance import without_dominant
-from flareclust.core.microaggregation_kernels import partition
+from flareclust.core.microaggregation_kernels import of_different_rows, partition
 from flareclust.core.pieces import pieces
 from flareclust.typing import FloatArray, IntArray
 
@@ -54,8 +54,7 @@ def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
     for part in pieces(n, d, CHUNK):
         rows = np.array(X[part])
         rows = rows[np.lexsort(rows.T[::-1])]
-        labels = groups_of(rows, floor)
-        yield synthetic_rows(without_dominant(rows, labels), labels)
+        yield synthetic_rows(*released(rows, groups_of(rows, floor)))
 
 
 def groups_of(X: FloatArray, floor: int) -> IntArray:
@@ -66,6 +65,13 @@ def groups_of(X: FloatArray, floor: int) -> IntArray:
         # Once more by the others' spread: rows far away may have made all others look alike.
         labels = partition(_scaled(X, X[labels >= 0]), floor, FAR)
     return labels
+
+
+def released(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
+    """Return the rows X (n, d) and their groups (n,) as means may be told: by the p % rule, and of different rows still."""
+    moved, labels = without_dominant(X, labels)
+    kept = moved[labels >= 0]
+    return (moved, of_different_rows(_scaled(moved, kept), labels)) if len(kept) else (moved, labels)
 
 
 def synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
@@ -129,4 +135,4 @@ def _scaled(X: FloatArray, like: FloatArray) -> FloatArray:
 def warm_up() -> None:
     """Compile the kernels, so that processes started later find them on disk."""
     X = np.arange(12.0).reshape(6, 2)
-    without_dominant(X, groups_of(X, SMALLEST_GROUP))
+    released(X, groups_of(X, SMALLEST_GROUP))

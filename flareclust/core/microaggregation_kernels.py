@@ -53,6 +53,18 @@ def partition(Z: FloatArray, floor: int, far: float) -> IntArray:
     return labels
 
 
+def of_different_rows(Z: FloatArray, labels: IntArray) -> IntArray:
+    """Return the groups (n,) of rows Z (n, d), numbered anew, without those of too few different rows."""
+    order = np.argsort(labels, kind="stable")
+    grouped, kept, groups = labels[order], np.full_like(labels, -1), 0
+    starts = np.flatnonzero(np.diff(grouped, prepend=-1))
+    for members in np.split(order, starts)[1:]:
+        if _different(Z, members) >= _DIFFERENT:
+            kept[members] = groups
+            groups += 1
+    return kept
+
+
 def _finish(Z: FloatArray, order: IntArray, floor: int, far: float, labels: IntArray, groups: int) -> int:
     """Cut a small segment into groups, refine them, and number those that can be released from `groups` on."""
     own, found = np.full(len(order), -1, dtype=np.int64), 0

@@ -137,5 +137,5 @@ def _answer(
     if task.step == ASSESS and answer.labels is not None:
         labels[task.site] = answer.labels
     if answer.unplaced is not None:
-        log.warning("%s: rows got no labels: %s", task.site, answer.unplaced)
+        log.warning("%s: rows got no labels: %s", task.site, type(answer.unplaced).__name__)
     return SiteReply(answer.arrays)

@@ -10,13 +10,23 @@ import logging
 import re
 from collections.abc import Callable
 
-from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_constant import FLContextKey, ServerCommandNames
 from nvflare.apis.fl_context import FLContext
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, ReturnCode
+from nvflare.fuel.f3.cellnet.defs import (
+    CellChannel,
+    CellChannelTopic,
+    MessageHeaderKey,
+    MessagePropKey,
+    MessageType,
+    ReturnCode,
+)
 from nvflare.fuel.f3.cellnet.fqcn import FqcnInfo
+from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
+from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 from nvflare.private.admin_defs import Message as AdminMessage
 from nvflare.private.admin_defs import error_reply
 from nvflare.private.defs import RequestHeader, SysCommandTopic, TrainingTopic
@@ -38,6 +48,15 @@ ANSWERED = frozenset(
         *(SysCommandTopic.SYS_INFO, SysCommandTopic.REPORT_RESOURCES, SysCommandTopic.REPORT_VERSION),
     }
 )
+
+#: On it NVFlare looks into the network of processes: their names, connections and settings.
+_NETWORK = "_net_manager"
+
+#: What only the server's own processes ask of each other, and what inspects and stops any process of the network.
+_OF_THE_SERVER = frozenset({CellChannel.SERVER_PARENT_LISTENER, _NETWORK})
+
+#: What a site asks the server's process of a job for; the other commands there are the server's own.
+_OF_JOBS = frozenset({ServerCommandNames.GET_TASK, ServerCommandNames.SUBMIT_UPDATE})
 
 #: Jobs have names of this form, and are in folders of that name in the kit.
 _JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -68,6 +87,16 @@ def passing_problem(endpoint: str, origin: str, destination: str) -> str | None:
     return None
 
 
+def asking_problem(endpoint: str, channel: str, topic: str) -> str | None:
+    """Return why a server does not take a request on this channel, in words that follow the endpoint's name."""
+    commands = channel == CellChannel.SERVER_COMMAND and topic not in _OF_JOBS
+    # A bulk is unpacked behind all filters, and nothing of NVFlare's sends one to a server.
+    unseen = channel == CellChannel.CELLNET and topic != CellChannelTopic.Bye
+    if FqcnInfo(endpoint).is_on_server or not (channel in _OF_THE_SERVER or commands or unseen):
+        return None
+    return f"asked for {ascii(topic)[:80]} on {ascii(channel)[:80]}"
+
+
 def answering_problem(site: str, origin: str) -> str | None:
     """Return why a site does not take a message from this cell, None where it does."""
     if FqcnInfo(origin).is_on_server or FqcnInfo(origin).root == FqcnInfo(site).root:
@@ -76,13 +105,24 @@ def answering_problem(site: str, origin: str) -> str | None:
 
 
 def guard_server(fl_ctx: FLContext) -> None:
-    """Have the server, in its parent process, drop what passes between sites, and between users and sites."""
+    """Have the server, in its parent process, drop what passes between sites, and between users and sites.
+
+    Also what members of the federation ask of the server's own processes, and connections in the name of another user's session.
+    """
     cell = fl_ctx.get_prop(FLContextKey.SITE_OBJ).cell
+    _bind_sessions(cell.core_cell.communicator.conn_manager.identity_resolver)
 
     def problem(message: Message) -> str | None:
         endpoint = message.get_prop(MessagePropKey.ENDPOINT)
         name = endpoint.name if isinstance(endpoint, Endpoint) else ""
         wrong = passing_problem(name, _of(message, MessageHeaderKey.ORIGIN), _of(message, MessageHeaderKey.DESTINATION))
+        if wrong is None and message.get_header(MessageHeaderKey.MSG_TYPE) == MessageType.REQ:
+            headers = (
+                MessageHeaderKey,
+                StreamHeaderKey,
+            )  # a streamed request names its own channel beside the streams'
+            asked = (asking_problem(name, _of(message, of.CHANNEL), _of(message, of.TOPIC)) for of in headers)
+            wrong = next((problem for problem in asked if problem), None)
         return wrong and f"{ascii(name)[:80]} {wrong}"
 
     cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=_dropping(problem))
@@ -106,6 +146,8 @@ def guard_site(fl_ctx: FLContext) -> None:
     def problem(message: Message) -> str | None:
         origin = _of(message, MessageHeaderKey.ORIGIN)
         wrong = answering_problem(site, origin)
+        if _of(message, MessageHeaderKey.CHANNEL) == _NETWORK:
+            wrong = "asks about this site's network"
         return wrong and f"{ascii(origin)[:80]} {wrong}"
 
     cell.core_cell.add_incoming_filter(channel="*", topic="*", cb=_dropping(problem))
@@ -133,6 +175,18 @@ class SafeProcessor(RequestProcessor):
     def _refused(self, problem: str) -> AdminMessage:
         log.warning("a request was refused: this site %s", problem)
         return error_reply(f"this site {problem}")
+
+
+def _bind_sessions(resolver: CellIdentityResolver) -> None:
+    """Have only the user that opened a session connect in its name; NVFlare compares no certificate with these names."""
+    match, users = resolver.require_match, dict[str, str]()
+
+    def require_match(fqcn: str, peer_cn: str, context: str) -> None:
+        match(fqcn, peer_cn, context)
+        if is_valid_admin_client_name(fqcn) and users.setdefault(fqcn, peer_cn) != peer_cn:
+            raise ValueError(f"{context}: the session {fqcn} is another user's")
+
+    resolver.require_match = require_match
 
 
 def _is_family(endpoint: str, origin: str) -> bool:

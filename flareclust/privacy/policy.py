@@ -172,8 +172,10 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
         raise UserError(f"the policy {source} cannot be read: {error.strerror}") from None
     except NotPlain as reason:
         raise UserError(f"the policy {source} {reason}") from None
+    if not said and not isinstance(said, list):
+        raise UserError(f"the policy {source} has no settings; without a file you get the recommended ones")
     try:
-        return _with_known_arrays({} if said is None else said)
+        return _with_known_arrays(said)
     except UserError as error:
         raise UserError(f"the policy {source}: {error}") from None
 
@@ -226,7 +228,8 @@ def _private(said: Any) -> DifferentialPrivacy:
         if key not in known:
             raise UserError(f"{DP} has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")
     if missing := [key for key in known if said.get(key) is None]:
-        raise UserError(f"{DP} needs {', '.join(missing)}; they are never computed from the rows")
+        advice = "; bounds are never computed from the rows" if "bounds" in missing else ""
+        raise UserError(f"{DP} needs {', '.join(missing)}{advice}")
     return DifferentialPrivacy(**{key: _number(value) if key in _NUMBERS else value for key, value in said.items()})
 
 
