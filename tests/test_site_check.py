@@ -404,6 +404,8 @@ def test_a_servers_kit_is_checked_without_rows_and_policy(server, capsys):
 def test_a_low_floor_is_pointed_out(kit):
     write_site(local_of(kit), str(rows(kit, crp=np.arange(30.0), iron=np.arange(30.0) ** 2)))
     write_policy(kit / "local", Policy(min_count=2))
-    assert any("min_count is 2: means of fewer than 6 rows hide little; 10 is recommended" in h for h in check(kit).hints)
+    assert any(
+        "min_count is 2: means of fewer than 6 rows hide little; 10 is recommended" in h for h in check(kit).hints
+    )
     write_policy(kit / "local", Policy())
     assert not any("min_count" in hint for hint in check(kit).hints)
