@@ -68,7 +68,8 @@ The first takes about a quarter of an hour on two cores, writes `docs/attacks.js
 How to read the tables:
 
 - A row is recovered if a claim of the attack is within a millionth of a standard deviation of it, in every column.
-- *before* is what the attack took from version 0.1, at commit 931e3ff.
+- *asked* is what the opponent sent, and how often the sites answered or refused.
+- *before* is what the attack took from version 0.1 (commit 931e3ff), on the data that the cell names or on a site of 1,500 rows.
 - *without a policy* is what the same attack takes today from sites without one, whose jobs say `min_count=1`. It shows that the attack works. There is none where a hole was closed for all sites.
 - In the first table every *now* also means: no file in `local/` of any kit changed, and no code of the opponent ran. If one did, the cell says so.
 
@@ -94,6 +95,7 @@ The [threat model](threat-model.md#what-remains) has the list. These recover row
 
 - **Tables that change**: results about your table before and after a row was added differ by that row. Agree on how often jobs run over new rows.
 - **Coarse values**: where values are few, a guess is right now and then. Iris has one decimal; the rows that jobs see, rounded to it, hit 1 of 150 rows, and random rows in their place 0 to 2.
+- **Columns that add up**: each column of a group is looked at by itself. If a table has a total and all but one of its parts, the difference of two means can be one row's value. Leave out totals.
 - **What groups have in common**: size, mean and spread of each group of `min_count` or more rows can be learned.
 - **Sites without a policy**: the column *without a policy* is what they give away.
 """
