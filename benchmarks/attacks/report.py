@@ -46,7 +46,7 @@ def page(records: Sequence[Record]) -> str:
     attacks, tried = len({record["name"] for record in own}), len(own)
     verdict = (
         f"None of the {attacks} attacks in the tables ({tried} runs) recovers a row, changes a file of a kit or runs code. "
-        f"{further} further ones do recover rows: see [what remains](#what-remains)."
+        f"{further} further {'one does' if further == 1 else 'ones do'} recover rows: see [what remains](#what-remains)."
         if not got
         else f"{len(got)} of {tried} runs **do** recover rows, change files or run code."
     )
