@@ -146,10 +146,10 @@ def test_bombs_are_refused_at_once_in_one_line_and_little_memory(tmp_path, text,
             read_policy(file)
         return str(caught.value)
 
-    began = time.monotonic()
+    began = time.process_time()
     with traced():
         said, peak = peak_of(read)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
     assert peak < 32 * LONGEST
     assert "\n" not in said
     assert len(said) < 300 + len(str(file))
