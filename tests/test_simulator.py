@@ -114,7 +114,7 @@ def test_faulty_sites_are_named_and_the_others_go_on(faulty, tmp_path, sites):
         "site-8": "references",
     }
     outcome = run_simulator(
-        faulty, {"faults": faults}, many, JobOptions(k=1, min_sites=4, task_timeout=12, assess=False), tmp_path
+        faulty, {"faults": faults}, many, JobOptions(k=1, min_sites=4, task_timeout=40, assess=False), tmp_path
     )
     assert outcome.refused == {
         "site-1": "raised ZeroDivisionError; the traceback is at the site, in flareclust_error.txt",
