@@ -65,7 +65,7 @@ def _print_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:
 def _unless_broken(local: Path, *, replaced: bool) -> tuple[Policy | None, bool]:
     """Return the policy that is there, None for one that does not hold and is written anew; and whether `GONE` is in it."""
     try:
-        return policy_of(local, mended=True), has_gone(local)
+        return policy_of(local, pass_over_gone=True), has_gone(local)
     except UserError:
         if replaced:
             return None, False

@@ -61,6 +61,7 @@ def test_a_server_passes_on_what_belongs_to_jobs(endpoint, origin, destination):
         ("", "server", "north", "in the name of 'server'"),
         ("south", "", "server", "in the name of ''"),
         ("south", "south", "servers", "sent a message to 'servers'"),
+        ("relay.south", "relay.south", "relay.north", "sent a message to 'relay.north'"),
     ],
 )
 def test_a_server_drops_what_one_kit_sends_to_another_or_in_the_name_of_another(endpoint, origin, destination, problem):
@@ -96,6 +97,8 @@ def test_a_site_answers_its_server_and_its_own_jobs():
     assert answering_problem("north", "server") is None
     assert answering_problem("north", f"server.{JOB}") is None
     assert answering_problem("north", f"north.{JOB}") is None
+    assert answering_problem("relay.north", f"relay.north.{JOB}") is None
+    assert answering_problem("relay.north", "relay.south") is not None
     for other in ("south", "_admin_1", "servers", "northern", ""):
         assert answering_problem("north", other) is not None
 

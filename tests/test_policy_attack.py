@@ -192,16 +192,6 @@ def test_no_refusal_tells_how_large_the_largest_value_is(rng):
         np.testing.assert_array_equal(below[name], above[name])
 
 
-def test_several_executors_in_a_job_answer_from_the_same_groups(rng):
-    """FKM for its clusters and Lloyd for updates: no state of either is needed, so there is none to get around."""
-    rows = rng.normal(size=(90, 2))
-    at = {"centroids": rng.normal(size=(3, 2))}
-    first, again = (asks("lloyd", rows, Policy(), UPDATE, [at], k=3)[0] for _ in range(2))
-    asks("fkm", rows, Policy(), CLUSTER, [{}, at], k=3)
-    for name in ("centroids", "counts", "cluster", "inertia"):
-        np.testing.assert_array_equal(first[name], again[name])
-
-
 @pytest.fixture
 def apart(rows):
     """The rows without those that would cross the boundary with the lonely one."""

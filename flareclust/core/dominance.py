@@ -34,18 +34,18 @@ def without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntAr
     order = order[labels[order] >= 0]
     grouped, moved, kept = X[order], X.copy(), labels.copy()
     starts = np.cumsum(np.bincount(labels[order] + 1))
-    told = np.zeros(max(len(starts) - 1, 0), dtype=np.bool_)
-    _pull_in(grouped, starts, SHARE, told)
+    exposed = np.zeros(max(len(starts) - 1, 0), dtype=np.bool_)
+    _pull_in(grouped, starts, SHARE, exposed)
     moved[order] = grouped
-    kept[order[told[labels[order]]]] = -1
+    kept[order[exposed[labels[order]]]] = -1
     return moved, kept
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _pull_in(X: FloatArray, starts: IntArray, share: float, told: BoolArray) -> None:
+def _pull_in(X: FloatArray, starts: IntArray, share: float, exposed: BoolArray) -> None:
     """Move, in place, values of the rows X (n, d) towards the median of their group; group g is `X[starts[g]:starts[g + 1]]`.
 
-    Groups become `told` of which values would have to move to one or two rows' own.
+    Groups become `exposed` of which values would have to move to one or two rows' own.
     """
     for g in range(len(starts) - 1):
         lo, n = starts[g], starts[g + 1] - starts[g]
@@ -74,7 +74,7 @@ def _pull_in(X: FloatArray, starts: IntArray, share: float, told: BoolArray) -> 
                     break
                 last -= 1
             if last < _BASE - 1:
-                told[g] = True
+                exposed[g] = True
                 break
             limit = away[ranked[last]]
             for r in range(last + 1, n):

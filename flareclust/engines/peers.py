@@ -81,8 +81,8 @@ def passing_problem(endpoint: str, origin: str, destination: str) -> str | None:
         return None
     if not _is_family(endpoint, origin):
         return f"sent a message in the name of {ascii(origin)[:80]}"
-    to = FqcnInfo(destination)
-    if not to.is_on_server and to.root != FqcnInfo(endpoint).root:
+    own = _is_family(endpoint, destination) or _is_family(destination, endpoint)
+    if not own and not FqcnInfo(destination).is_on_server:
         return f"sent a message to {ascii(destination)[:80]}"
     return None
 
@@ -99,7 +99,7 @@ def asking_problem(endpoint: str, channel: str, topic: str) -> str | None:
 
 def answering_problem(site: str, origin: str) -> str | None:
     """Return why a site does not take a message from this cell, None where it does."""
-    if FqcnInfo(origin).is_on_server or FqcnInfo(origin).root == FqcnInfo(site).root:
+    if FqcnInfo(origin).is_on_server or _is_family(site, origin):
         return None
     return "is no cell of the server or of this site"
 

@@ -31,12 +31,12 @@ _ANEW = "take the policy away (`flareclust site policy KIT --remove`) and write 
 _DELETE = "correct the file, or delete it and run `flareclust site policy KIT`"
 
 
-def policy_of(local: Path, *, mended: bool = False) -> Policy | None:
+def policy_of(local: Path, *, pass_over_gone: bool = False) -> Policy | None:
     """Return the policy of the site with the folder `local`; None where it has none.
 
     Args:
         local: the folder.
-        mended: whether the setting that is gone since 0.1 is passed over, for a policy that is written again without it.
+        pass_over_gone: whether the setting that is gone since 0.1 is passed over, for a policy that is written again without it.
 
     Raises:
         UserError: the file cannot be read, or does not impose one policy on every job.
@@ -61,7 +61,7 @@ def policy_of(local: Path, *, mended: bool = False) -> Policy | None:
                     f"without the policy; {_ANEW}"
                 )
     try:
-        policies = [Policy.of(without_gone(args) if mended else args) for args in _arguments(found, file)]
+        policies = [Policy.of(without_gone(args) if pass_over_gone else args) for args in _arguments(found, file)]
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
     if any(policy.to_json() != policies[0].to_json() for policy in policies):
