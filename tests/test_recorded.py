@@ -1,0 +1,199 @@
+"""Nothing that a user computes changes by accident: results and messages of every algorithm, bit for bit as recorded.
+
+`python -m tests.test_recorded` writes tests/recorded.json anew, where a change is meant; say in the commit what changed.
+Other processors add floating-point numbers in another order. There, steps, shapes and types are compared, and no bits.
+"""
+
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+from flareclust.checks_partial import overlapping_sites
+from flareclust.checks_tools import GRANTED
+from flareclust.datasets import load
+from flareclust.engines.inprocess import Held, answered
+from flareclust.engines.options import JobOptions
+from flareclust.engines.pooled import run_pooled
+from flareclust.errors import BadMessage, JobFailed, Refusal, UserError
+from flareclust.executors.task import ASSESS, Task
+from flareclust.federation import run_federation
+from flareclust.message import SECONDS
+from flareclust.partition import partition as split
+from flareclust.privacy.policy import Policy
+from flareclust.registry import Algorithm, algorithms, get
+from flareclust.replies import SiteReply
+
+RECORDS = Path(__file__).with_name("recorded.json")
+#: The rows of a case by site, and its number of clusters.
+Sites = tuple[Mapping[str, Any], int]
+#: How the sites of a case are held.
+POLICIES: dict[str, dict[str, Any]] = {"plain": {}, "policy": {"policy": Policy()}, "secure sums": {"secure": True}}
+
+
+def _split(name: str, partition: str, k: int) -> Sites:
+    data = load(name)
+    parts = split(partition, data.X, data.y, 6, np.random.default_rng(0))
+    return {site: data.X[rows] for site, rows in parts.items()}, k
+
+
+@cache
+def case(name: str) -> Sites:
+    """Return the rows of a case: well separated clusters, skewed sites in many columns, or sites with different columns."""
+    made: dict[str, Callable[[], Sites]] = {
+        "s1": lambda: _split("s1", "iid", 15),
+        "digits": lambda: _split("digits", "dirichlet:0.5", 10),
+        "partial": lambda: (overlapping_sites()[0], 4),
+    }
+    return made[name]()
+
+
+def cases() -> Iterator[tuple[str, str, str]]:
+    """Give algorithm, data and policy of all that is recorded."""
+    for algorithm in algorithms().values():
+        for data in ("partial",) if algorithm.partial else ("s1", "digits"):
+            for policy in POLICIES if algorithm.federated else ("plain",):
+                yield algorithm.name, data, policy
+
+
+def digest(arrays: Mapping[str, Any]) -> str:
+    """Return what is the same for equal names, shapes, types and bits only."""
+    found = hashlib.sha256()
+    for name in sorted(arrays):
+        value = np.ascontiguousarray(arrays[name])
+        found.update(f"{name} {value.dtype.str} {value.shape}".encode())
+        found.update(json.dumps(value.tolist()).encode() if value.dtype.kind in "OUS" else value.tobytes())
+    return found.hexdigest()[:16]
+
+
+def shape_of(arrays: Mapping[str, Any]) -> dict[str, str]:
+    """Return type and shape of each array."""
+    return {name: f"{np.asarray(value).dtype.str}{np.shape(value)}" for name, value in sorted(arrays.items())}
+
+
+class Messages:
+    """All messages of a job by step: how many there were, and one digest of them."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[int, Any]] = {}
+
+    def add(self, step: str, *messages: Mapping[str, Any]) -> None:
+        count, found = self._found.get(step, (0, hashlib.sha256()))
+        for message in messages:
+            found.update(digest({name: value for name, value in message.items() if name != SECONDS}).encode())
+        self._found[step] = (count + 1, found)
+
+    def summary(self, bits: bool) -> dict[str, list[Any]]:
+        return {step: [count, found.hexdigest()[:16] if bits else ""] for step, (count, found) in self._found.items()}
+
+
+def run(algorithm: Algorithm, data: str, policy: Policy | None = None, secure: bool = False) -> dict[str, Any]:
+    """Run a case and return what is compared; with noise or masks, messages have no bits that come again."""
+    sites, k = case(data)
+    options = JobOptions(k=k, seed=3, secure_sums=secure)
+    if not algorithm.federated:
+        outcome = run_pooled(algorithm, {}, sites, options)
+        return _summary(outcome, Messages(), private=False, secure=False)
+    executor, aggregator = algorithm.build(k, 3, {})
+    private = executor.private
+    if private:
+        policy = GRANTED if policy is None else replace(policy, dp=GRANTED.dp)
+    messages = Messages()
+    labels: dict[str, Any] = {}
+    held = {} if policy is None else {site: Held.by(policy, algorithm) for site in sites}
+    sums = options.among(list(sites)).sums()
+    executor.hold_to(sums)
+
+    def ask(step: str, round_: int, arrays: Mapping[str, Any], asked: Sequence[str]) -> dict[str, SiteReply]:
+        replies = {}
+        for site in asked:
+            task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
+            try:
+                answer = answered(executor, task, sites[site], held.get(site))
+            except (Refusal, BadMessage) as reason:
+                messages.add(f"{step} refused", arrays)
+                replies[site] = SiteReply(problem=str(reason))
+                continue
+            messages.add(step, arrays, answer.arrays)
+            replies[site] = SiteReply(answer.arrays)
+            if step == ASSESS and answer.labels is not None:
+                labels[site] = answer.labels
+        return replies
+
+    try:
+        outcome = run_federation(
+            aggregator, ask, list(sites), secure_sums=secure, secure_min_sites=None if sums is None else sums.min_sites
+        )
+    except (JobFailed, UserError) as error:
+        return {"failed": type(error).__name__, "messages": messages.summary(bits=not (private or secure))}
+    outcome.labels.update(labels)
+    return _summary(outcome, messages, private=private, secure=secure)
+
+
+def _summary(outcome: Any, messages: Messages, *, private: bool, secure: bool) -> dict[str, Any]:
+    found = {
+        "messages": messages.summary(bits=not (private or secure)),
+        "shapes": {} if private else shape_of(outcome.arrays),
+        "warnings": len(outcome.warnings),
+    }
+    if private:  # its noise follows from no seed
+        return found
+    bits = {
+        "arrays": digest(outcome.arrays),
+        "labels": digest(outcome.labels),
+        "metrics": digest({name: np.array(value, dtype=float) for name, value in outcome.metrics.items()}),
+    }
+    return found | {"bits": bits}
+
+
+def processor() -> str:
+    """Return what decides the order in which floating-point numbers are added."""
+    blas = sorted(
+        {
+            f"{one['internal_api']} {one.get('architecture', '')}"
+            for one in threadpool_info()
+            if one["user_api"] == "blas"
+        }
+    )
+    return f"{platform.machine()} {llvmlite.binding.get_host_cpu_name()}, {'; '.join(blas)}, numpy {np.__version__}"
+
+
+def without_bits(recorded: Any) -> Any:
+    """Return what is the same on every processor."""
+    return {
+        "messages": sorted(recorded["messages"]),
+        "failed": "failed" in recorded,
+        "types": sorted(recorded.get("shapes", {})),
+    }
+
+
+@pytest.fixture(scope="module")
+def records() -> dict[str, Any]:
+    return json.loads(RECORDS.read_text())
+
+
+@pytest.mark.parametrize(("name", "data", "policy"), list(cases()), ids=lambda value: value)
+def test_as_recorded(name, data, policy, records, shared_data):
+    found = json.loads(json.dumps(run(get(name), data, **POLICIES[policy])))
+    recorded = records["cases"][f"{name} {data} {policy}"]
+    if records["processor"] != processor():
+        found, recorded = without_bits(found), without_bits(recorded)
+    assert found == recorded
+
+
+if __name__ == "__main__":
+    made = {}
+    for name, data, policy in cases():
+        print(name, data, policy, file=sys.stderr)
+        made[f"{name} {data} {policy}"] = run(get(name), data, **POLICIES[policy])
+    RECORDS.write_text(json.dumps({"processor": processor(), "cases": made}, indent=1) + "\n")
