@@ -14,14 +14,14 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.aggregator import Aggregator
 
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.seeding import SERVER, stream
+from flareclust._foundation.typing import Message
+from flareclust._foundation.validation import check_int
 from flareclust.core.assessment import label_free_metrics
-from flareclust.errors import JobFailed
-from flareclust.executors.task import ASSESS, BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, SCORE, STEP
-from flareclust.message import MOST_COLUMNS, Schema, plain
-from flareclust.replies import SiteReply, accept
-from flareclust.seeding import SERVER, stream
-from flareclust.typing import Message
-from flareclust.validation import check_int
+from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
+from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, SCORE, STEP
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from flareclust._foundation.typing import Message
+from flareclust._foundation.validation import check_bool
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.columns import Columns, common, gather, restored, scaled
-from flareclust.core.masked_assessment import masked_metrics
+from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
-from flareclust.description import DESCRIPTION
 from flareclust.executors.described import DescribedExecutor, View
-from flareclust.executors.task import ASSESS, CLUSTER, DESCRIBE, MOMENTS
-from flareclust.message import MOST_COLUMNS, Schema
-from flareclust.typing import Message
-from flareclust.validation import check_bool
+from flareclust.features.alignment import DESCRIPTION
+from flareclust.features.columns import Columns, common, gather, restored, scaled
+from flareclust.protocol.schema import MOST_COLUMNS, Schema
+from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, MOMENTS
 
 
 class DescribedAggregator(ClusteringAggregator):

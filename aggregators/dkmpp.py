@@ -15,13 +15,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from flareclust._foundation.typing import Message
+from flareclust._foundation.validation import check_choice
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import CLUSTERERS, group, group_means
 from flareclust.core.separability import separability
 from flareclust.executors.dkmpp import DKMPPExecutor
-from flareclust.replies import gathered
-from flareclust.typing import Message
-from flareclust.validation import check_choice
+from flareclust.protocol.replies import gathered
 
 
 class DKMPPAggregator(ClusteringAggregator):

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.core.dp_sums import Box
-from flareclust.privacy.accounting import WHOLE, check_delta, check_epsilon, rho_of
-from flareclust.privacy.mechanism import sigma
-from flareclust.typing import FloatArray, Message
+from flareclust.core.dp.sums import Box
+from flareclust.privacy.dp.accounting import WHOLE, check_delta, check_epsilon, rho_of
+from flareclust.privacy.dp.mechanism import sigma
 
 #: In units of the median radius: how far away a row is that counts like one still farther in the sum of squares.
 _REACH = 1.5

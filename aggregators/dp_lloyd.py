@@ -19,20 +19,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.typing import FloatArray, Message
+from flareclust._foundation.validation import check_int
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of
-from flareclust.core import dp_sums
-from flareclust.core.dp_grid import CELLS_PER_CLUSTER, cell_centers, grid_clusters, grid_shape, has_grid
-from flareclust.core.dp_lloyd import half_way, moments, next_centroids, spread_start
-from flareclust.core.dp_sums import UNIT, Box, ClusterSums
+from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, grid_clusters, grid_shape, has_grid
+from flareclust.core.dp.lloyd import half_way, moments, next_centroids, spread_start
+from flareclust.core.dp.sums import UNIT, Box, ClusterSums
 from flareclust.core.rounds import remember
-from flareclust.errors import JobFailed
 from flareclust.executors.dp_base import GRID_START, REACH, update_share
 from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor
-from flareclust.executors.task import CLUSTER
-from flareclust.message import MOST_COLUMNS
-from flareclust.typing import FloatArray, Message
-from flareclust.validation import check_int
+from flareclust.protocol.schema import MOST_COLUMNS
+from flareclust.protocol.task import CLUSTER
 
 
 class DPLloydAggregator(PrivateAggregator):

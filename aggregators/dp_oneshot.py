@@ -15,22 +15,22 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.typing import FloatArray, Message
+from flareclust._foundation.validation import check_int
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of
-from flareclust.core import dp_sums
 from flareclust.core.clusterers import weighted_kmeans
-from flareclust.core.dp_grid import CELLS_PER_CLUSTER, cell_centers, denoised, grid_shape, has_grid
-from flareclust.core.dp_lloyd import half_way
-from flareclust.core.dp_sums import COUNT, Box
+from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, denoised, grid_shape, has_grid
+from flareclust.core.dp.lloyd import half_way
+from flareclust.core.dp.sums import COUNT, Box
 from flareclust.core.lloyd import sums_by_label
-from flareclust.errors import JobFailed
 from flareclust.executors.dp_base import REACH, update_share
 from flareclust.executors.dp_lloyd import MOST_CELLS
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
-from flareclust.message import MOST_COLUMNS
-from flareclust.replies import gathered
-from flareclust.typing import FloatArray, Message
-from flareclust.validation import check_int
+from flareclust.protocol.replies import gathered
+from flareclust.protocol.schema import MOST_COLUMNS
 
 
 class DPOneShotAggregator(PrivateAggregator):

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.executors.feca import FeCAExecutor
-from flareclust.replies import gathered
-from flareclust.typing import FloatArray, IntArray, Message
+from flareclust.protocol.replies import gathered
 
 
 class FeCAAggregator(ClusteringAggregator):

@@ -21,14 +21,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_bool, check_choice, check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.rounds import check_start, movement, remember
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.executors.ffcm import FUZZY, STARTS, FFCMExecutor
-from flareclust.replies import gathered
-from flareclust.typing import FloatArray, IntArray, Message
-from flareclust.validation import check_bool, check_choice, check_int
+from flareclust.protocol.replies import gathered
 
 VERSIONS = ("v1", "v2")
 

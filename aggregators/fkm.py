@@ -22,16 +22,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_choice, check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import CLUSTERERS, cluster_means, weighted_kmeans
 from flareclust.core.lloyd import assign
 from flareclust.core.robust import check_rule, hear
 from flareclust.core.rounds import check_tol, movement, remember
-from flareclust.errors import JobFailed
 from flareclust.executors.fkm import FKMExecutor
-from flareclust.replies import gathered
-from flareclust.typing import FloatArray, IntArray, Message
-from flareclust.validation import check_choice, check_int
+from flareclust.protocol.replies import gathered
 
 #: The start of the paper: the k-means of every other round. The other starts are those of distributed k-means++.
 WEIGHTED = "weighted"

@@ -5,14 +5,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from flareclust._foundation.typing import Message
+from flareclust._foundation.validation import check_bool
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
 from flareclust.aggregators.fkm import WEIGHTED, FKMAggregator
-from flareclust.columns import Columns
 from flareclust.executors.described import View
 from flareclust.executors.fkm_partial import FKMCommonExecutor, FKMImputedExecutor
-from flareclust.typing import Message
-from flareclust.validation import check_bool
+from flareclust.features.columns import Columns
 
 
 class FKMCommonAggregator(DescribedAggregator, FKMAggregator):

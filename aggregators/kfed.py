@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_bool, check_int, did_you_mean
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.lloyd import assign
 from flareclust.core.seeds import farthest_first
-from flareclust.errors import JobFailed, UserError
 from flareclust.executors.kfed import KFedExecutor, site_number
-from flareclust.replies import gathered
-from flareclust.typing import FloatArray, IntArray, Message
-from flareclust.validation import check_bool, check_int, did_you_mean
+from flareclust.protocol.replies import gathered
 
 
 class KFedAggregator(ClusteringAggregator):

@@ -22,17 +22,17 @@ from copy import copy
 
 import numpy as np
 
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import CLUSTERERS, cluster_means
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.robust import PLAIN, Rule, capped, check_rule, hear, site_centers
 from flareclust.core.rounds import HISTORY, check_start, check_tol, movement, remember
 from flareclust.core.splitting import at_once, split
-from flareclust.errors import JobFailed, UserError
 from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
-from flareclust.replies import gathered
-from flareclust.typing import FloatArray, IntArray, Message
-from flareclust.validation import check_int
+from flareclust.protocol.replies import gathered
 
 
 class LloydAggregator(ClusteringAggregator):

@@ -4,7 +4,7 @@ Source: Maritan, Schenato, "Distributed clustering in partially overlapping feat
 21.
 
 Readings where the paper is open, and deviations from it:
-1. Equation 4 as corrected in core/masked.py: an entry of a merged centroid is the mean over the members that observe
+1. Equation 4 as corrected in core/missing/grouping.py: an entry of a merged centroid is the mean over the members that observe
    it, weighted by their rows. There are also methods A and B, and what was corrected in them.
 2. Lines 5 and 7: which assumption holds depends on who has which cluster, which nobody knows, and on distributions,
    which nobody sees. `method="auto"` looks at which sites share a column (core/overlap.py): where all pairs do, method
@@ -22,16 +22,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_choice, check_int
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
-from flareclust.columns import Columns
-from flareclust.core.masked import PHIS, Grouping, merge, method_a, method_b, objective
+from flareclust.core.missing.grouping import PHIS, Grouping, merge, method_a, method_b, objective
 from flareclust.core.overlap import Verdict, judge_overlap
 from flareclust.core.rounds import check_tol, remember
-from flareclust.errors import UserError
 from flareclust.executors.masked import UPDATE, MaskedExecutor
-from flareclust.typing import FloatArray, IntArray, Message
-from flareclust.validation import check_choice, check_int
+from flareclust.features.columns import Columns
 
 log = logging.getLogger(__name__)
 

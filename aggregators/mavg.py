@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.robust import Rule, check_rule, hear, medoid, site_centers
 from flareclust.core.rounds import match
 from flareclust.executors.mavg import MAvgExecutor
-from flareclust.replies import gathered
-from flareclust.typing import BoolArray, FloatArray, IntArray, Message
+from flareclust.protocol.replies import gathered
 
 
 class MAvgAggregator(ClusteringAggregator):

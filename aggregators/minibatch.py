@@ -15,13 +15,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.lloyd import kmeans
 from flareclust.core.rounds import movement, remember
 from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor
-from flareclust.replies import gathered
-from flareclust.typing import FloatArray, IntArray, Message
-from flareclust.validation import check_int
+from flareclust.protocol.replies import gathered
 
 
 class MiniBatchAggregator(ClusteringAggregator):

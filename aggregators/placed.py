@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.executors.task import PLACE, PLACED
-from flareclust.typing import Message
+from flareclust.protocol.task import PLACE, PLACED
 
 #: The arrays of the finished federation that its executor is sent, among the files of the job.
 FILE = "placed.npz"

@@ -1,7 +1,7 @@
 """Pooled centroids, the server's side: k-means on the centroids of all sites, each weighted by its rows.
 
 With `k_min` the server looks for every number of clusters from k_min to k in the same upload, has the sites score the
-solutions, and returns the one that `choose_by` prefers (`flareclust.core.choice`).
+solutions, and returns the one that `choose_by` prefers (`flareclust.evaluation.criteria`).
 
 With `robust`, centroids that are unlike those of the other sites are left out before the k-means, its centroids are
 trimmed means or geometric medians over the sites, and the scores are trimmed means; `cap` limits what a site's rows count
@@ -12,17 +12,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_bool, check_choice, check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.core.choice import RULES, Judged, choose, judge
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.robust import check_rule, hear, typical_totals
-from flareclust.core.scores import stack, unstack, values_needed
-from flareclust.errors import JobFailed, UserError
+from flareclust.evaluation.criteria import RULES, Judged, choose, judge
+from flareclust.evaluation.scores import stack, unstack, values_needed
 from flareclust.executors.pooled import PooledExecutor
-from flareclust.executors.task import SCORE
-from flareclust.replies import gathered
-from flareclust.typing import FloatArray, IntArray, Message
-from flareclust.validation import check_bool, check_choice, check_int
+from flareclust.protocol.replies import gathered
+from flareclust.protocol.task import SCORE
 
 
 class PooledAggregator(ClusteringAggregator):

@@ -17,6 +17,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray, Message
+from flareclust._foundation.validation import check_choice, check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
@@ -24,16 +27,13 @@ from flareclust.aggregators.lloyd import check_judges_nobody, lloyd_merge
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.robust import Heard, check_rule, hear, typical_totals
-from flareclust.core.scores import stack, unstack
 from flareclust.core.seeds import farthest_first
-from flareclust.errors import UserError
+from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.feca import LocalClusters, empirical_radii, remove_one_fit_many
 from flareclust.executors.lloyd import UPDATE
 from flareclust.executors.portfolio import PortfolioExecutor
-from flareclust.executors.task import CLUSTER, SCORE
-from flareclust.replies import gathered
-from flareclust.typing import FloatArray, Message
-from flareclust.validation import check_choice, check_int
+from flareclust.protocol.replies import gathered
+from flareclust.protocol.task import CLUSTER, SCORE
 
 #: (uploads by site, k, restarts, rng) -> centroids (at most k, d).
 Member = Callable[[Sequence[Message], int, int, np.random.Generator], FloatArray]

@@ -12,7 +12,7 @@ Readings where the paper is open, and deviations from it:
    above the cut, it is counted and named in the log.
 4. Line 11: k is given, unless `choose_k`; then the number of clusters is that of 2 to k with the best silhouette of
    the proxy points (core/agglomeration.py).
-5. Line 12, and the centroids of the result: equation 4 as corrected in core/masked.py on the centroids of the merged
+5. Line 12, and the centroids of the result: equation 4 as corrected in core/missing/grouping.py on the centroids of the merged
    clusters.
 6. Every site is told where all sites' clusters went, as numbers without the clusters, and picks its own. One message
    fits all.
@@ -23,21 +23,21 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_bool, check_choice
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
 from flareclust.aggregators.masked import together
-from flareclust.columns import Columns
 from flareclust.core.agglomeration import Tree, agglomerate, choose_k, cut
 from flareclust.core.forces import pair_forces
-from flareclust.core.masked import PHIS
-from flareclust.core.masked import merge as merge_centroids
+from flareclust.core.missing.grouping import PHIS
+from flareclust.core.missing.grouping import merge as merge_centroids
 from flareclust.core.proxies import proxy_size, sample_dirichlet, sample_gaussian
-from flareclust.errors import JobFailed, UserError
 from flareclust.executors.kfed import site_number
 from flareclust.executors.proxy import ProxyExecutor
-from flareclust.executors.task import DESCRIBE
-from flareclust.typing import FloatArray, IntArray, Message
-from flareclust.validation import check_bool, check_choice
+from flareclust.features.columns import Columns
+from flareclust.protocol.task import DESCRIBE
 
 log = logging.getLogger(__name__)
 

@@ -20,18 +20,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from flareclust import registry
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray, IntArray, Message, never
 from flareclust.core.lloyd import assign
-from flareclust.datasets import load
+from flareclust.data.datasets import load
+from flareclust.data.partition import partition
+from flareclust.evaluation.metrics import l2_distance
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import SCORE, Task
 from flareclust.federation import run_federation
-from flareclust.message import MOST_ROWS
-from flareclust.metrics import l2_distance
-from flareclust.partition import partition
-from flareclust.replies import SiteReply
-from flareclust.seeding import stream
-from flareclust.typing import FloatArray, IntArray, Message, never
+from flareclust.protocol import registry
+from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.schema import MOST_ROWS
+from flareclust.protocol.task import SCORE, Task
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 SITES = 10

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 import flareclust
+from flareclust._foundation.errors import JobFailed
 from flareclust.core.lloyd import assign
-from flareclust.datasets import load
-from flareclust.errors import JobFailed
+from flareclust.data.datasets import load
 
 RECORDS = Path(__file__).resolve().parent.parent / "docs" / "policy_cost.json"
 

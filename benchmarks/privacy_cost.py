@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 import flareclust
-from flareclust.datasets import load
+from flareclust.data.datasets import load
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 #: 1000 stands for no privacy to speak of: what is left is what bounds, grid and few rounds cost.

@@ -20,15 +20,15 @@ import numpy as np
 from benchmarks.attacks.differencing import differences, from_noise, pairs_in_one_column, rounds_of, samples, told
 from benchmarks.attacks.questions import Ask, chosen_solutions, clusters_again, kept_back, sweep
 from benchmarks.attacks.settings import DATA, NAIVE, PRIVATE, SETTINGS, Setting, count, listen, sites_of
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.lloyd import cluster_statistics, kmeans, settle
 from flareclust.engines.inprocess import Held, answered
-from flareclust.errors import BadMessage, Refusal
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.task import Task
 from flareclust.privacy.policy import Policy
-from flareclust.registry import get
-from flareclust.seeding import stream
-from flareclust.typing import FloatArray, Message
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import Task
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from flareclust.checks import ALWAYS, PROMISES
-from flareclust.executors.task import ASSESSMENT, CLUSTER, PLACED
-from flareclust.message import SECONDS, Schema, real
-from flareclust.partition import SPECS
-from flareclust.registry import BUILT_IN, Algorithm
-from flareclust.report import as_setting
+from flareclust.data.partition import SPECS
+from flareclust.experiment.report import as_setting
+from flareclust.protocol.registry import BUILT_IN, Algorithm
+from flareclust.protocol.schema import SECONDS, Schema, real
+from flareclust.protocol.task import ASSESSMENT, CLUSTER, PLACED
+from flareclust.testing import ALWAYS, PROMISES
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, Ellipse, Rectangle
 
 import flareclust
-from flareclust.partial import tree_picture_of
-from flareclust.plots import PALETTE
-from flareclust.plots import save as save_figure
+from flareclust.features.result import tree_picture_of
+from flareclust.plotting.federation import PALETTE
+from flareclust.plotting.federation import save as save_figure
 
 HERE = Path(__file__).resolve().parent
 PAGE, IMAGES = HERE / "partial-features.md", HERE / "images"

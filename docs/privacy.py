@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flareclust.executors.task import ASSESS, DESCRIBE, KEYS, PLACE
-from flareclust.message import SECONDS, Field, Schema
-from flareclust.privacy.enforce import Sent, sent_by
+from flareclust.privacy.enforcement import Sent, sent_by
 from flareclust.privacy.policy import Policy
-from flareclust.registry import BUILT_IN, Algorithm
+from flareclust.protocol.registry import BUILT_IN, Algorithm
+from flareclust.protocol.schema import SECONDS, Field, Schema
+from flareclust.protocol.task import ASSESS, DESCRIBE, KEYS, PLACE
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "privacy.md"

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from flareclust.typing import FloatArray
+from flareclust._foundation.typing import FloatArray
 
 INK, SOFT = "#1a1a1a", "#777777"
 

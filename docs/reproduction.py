@@ -7,8 +7,8 @@ python docs/reproduction.py FOLDER
 import sys
 from pathlib import Path
 
-from flareclust.errors import UserError
-from flareclust.papers.report import write_page
+from benchmarks.papers.report import write_page
+from flareclust._foundation.errors import UserError
 
 PAGE = Path(__file__).resolve().parent / "reproduction.md"
 

@@ -10,25 +10,26 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from flareclust._foundation.errors import Aborted, BadMessage, Refusal
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.validation import LARGEST, check_int
 from flareclust.core import kernels, microaggregation
 from flareclust.core.assessment import TOTALS, assessment_sums, without_small
 from flareclust.core.lloyd import assign
-from flareclust.core.scores import scaled, score_sums
-from flareclust.errors import Aborted, BadMessage, Refusal
-from flareclust.executors.shell import ExecutorShell
-from flareclust.executors.task import ASSESS, ASSESSMENT, CLUSTER, KEYS, PLACE, PLACED, SCORE, Answer, Task
-from flareclust.message import LARGEST, SECONDS, Schema
-from flareclust.privacy.masking import KEY, KeyTable
+from flareclust.core.rounding import factor
+from flareclust.data.tables import Table
+from flareclust.evaluation.scores import scaled, score_sums
+from flareclust.executors.nvflare_executor import ExecutorShell
+from flareclust.privacy.context import SiteTerms
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.rounding import factor, rounded_reply
-from flareclust.privacy.site_terms import SiteTerms
-from flareclust.seeding import stream
-from flareclust.tables import Table
-from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust.validation import check_int
+from flareclust.privacy.rounding import rounded_reply
+from flareclust.privacy.secure_aggregation.masking import KEY, KeyTable
+from flareclust.protocol.schema import SECONDS, Schema
+from flareclust.protocol.task import ASSESS, ASSESSMENT, CLUSTER, KEYS, PLACE, PLACED, SCORE, Answer, Task
 
 if TYPE_CHECKING:
-    from flareclust.privacy.terms import Terms
+    from flareclust.privacy.dp.budget import Terms
 
 _CENTROIDS = Schema(centroids="k d")
 
@@ -51,7 +52,7 @@ class ClusteringExecutor(ExecutorShell):
     #: The same for every further step of the algorithm's rounds. Of `SCORE` the base class computes what the schema asks for.
     steps: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
 
-    #: The steps whose replies are sums over rows (`flareclust.privacy.totals`), which can leave the site masked.
+    #: The steps whose replies are sums over rows (`flareclust.privacy.secure_aggregation.totals`), which can leave the site masked.
     summed: ClassVar[frozenset[str]] = frozenset({ASSESS})
 
     #: What the site sends in further sums, which never leave it otherwise.
@@ -260,6 +261,6 @@ class ClusteringExecutor(ExecutorShell):
 
 
 def _terms(site: SiteTerms, table: Table, name: str) -> "Terms":
-    from flareclust.privacy.terms import Terms  # needs an optional package
+    from flareclust.privacy.dp.budget import Terms  # needs an optional package
 
     return Terms.of(site, table, name)

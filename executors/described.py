@@ -11,19 +11,19 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_bool
 from flareclust.core.local import Sendable, without_remainder
-from flareclust.core.masked import nearest
-from flareclust.core.masked_assessment import masked_sums
-from flareclust.description import DESCRIPTION, describe, moments, own_view
-from flareclust.errors import BadMessage, Refusal
+from flareclust.core.missing.assessment import masked_sums
+from flareclust.core.missing.grouping import nearest
+from flareclust.core.rounding import factor
+from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import DESCRIBE, MOMENTS, Answer, Task
-from flareclust.message import Schema, real
-from flareclust.privacy.rounding import factor
-from flareclust.privacy.totals import GROUPS, rounded_spread
-from flareclust.tables import Table
-from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust.validation import check_bool
+from flareclust.features.alignment import DESCRIPTION, describe, moments, own_view
+from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
+from flareclust.protocol.schema import Schema, real
+from flareclust.protocol.task import DESCRIBE, MOMENTS, Answer, Task
 
 #: How a site's rows are shown to an algorithm: the columns that it has, those that all sites have (it must have them
 #: all), or all columns with the federation's mean in the places of those that it lacks.
@@ -96,7 +96,7 @@ class DescribedExecutor(ClusteringExecutor):
 
         Args:
             table: the site's own rows.
-            arrays: what every task of a described federation carries, as `flareclust.columns.Columns.sent` returns it.
+            arrays: what every task of a described federation carries, as `flareclust.features.columns.Columns.sent` returns it.
 
         Raises:
             Refusal: the site has none of the columns, or lacks one that all must have.

@@ -16,12 +16,12 @@ Readings where the paper is open, and deviations from it:
 
 import numpy as np
 
+from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.validation import check_bool
 from flareclust.core.local import Seeds, check_seeds, seed_cells
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import Task
-from flareclust.message import Schema, counts
-from flareclust.typing import AbortCheck, FloatArray, Message
-from flareclust.validation import check_bool
+from flareclust.protocol.schema import Schema, counts
+from flareclust.protocol.task import Task
 
 
 class DKMPPExecutor(ClusteringExecutor):

@@ -8,19 +8,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from flareclust.core import dp_sums
-from flareclust.core.dp_grid import has_grid
-from flareclust.core.dp_sums import LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT, Box
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, Message, never
+from flareclust._foundation.validation import LARGEST
+from flareclust.core.chunks import pieces
+from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.grid import has_grid
+from flareclust.core.dp.sums import LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT, Box
 from flareclust.core.lloyd import assign
-from flareclust.core.pieces import pieces
-from flareclust.errors import BadMessage, Refusal
+from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import ASSESS, PLACE, Answer, Task
-from flareclust.message import LARGEST, Schema
-from flareclust.privacy.accounting import WHOLE, check_delta, check_epsilon
-from flareclust.privacy.terms import NO_TERMS, Terms
-from flareclust.tables import Table
-from flareclust.typing import AbortCheck, Array, FloatArray, IntArray, Message, never
+from flareclust.privacy.dp.accounting import WHOLE, check_delta, check_epsilon
+from flareclust.privacy.dp.budget import NO_TERMS, Terms
+from flareclust.protocol.schema import Schema
+from flareclust.protocol.task import ASSESS, PLACE, Answer, Task
 
 #: Shares of the job's rho: for the assessment, and for a start from a grid or from moments. The updates get the rest.
 ASSESSMENT_SHARE, GRID_START, MOMENTS_START = 0.05, 0.5, 0.2

@@ -18,9 +18,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from flareclust.core import dp_sums
-from flareclust.core.dp_sums import UNIT
-from flareclust.errors import Aborted, BadMessage
+from flareclust._foundation.errors import Aborted, BadMessage
+from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.validation import check_int
+from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.sums import UNIT
 from flareclust.executors.dp_base import (
     BoxSchema,
     PrivateExecutor,
@@ -30,11 +32,9 @@ from flareclust.executors.dp_base import (
     start_share,
     update_share,
 )
-from flareclust.executors.task import Task
-from flareclust.message import Schema
-from flareclust.privacy.terms import Terms
-from flareclust.typing import AbortCheck, FloatArray, Message
-from flareclust.validation import check_int
+from flareclust.privacy.dp.budget import Terms
+from flareclust.protocol.schema import Schema
+from flareclust.protocol.task import Task
 
 #: The bounds of the site's columns, from its policy.
 BOUNDS = "bounds"

@@ -12,11 +12,13 @@ Readings and deviations:
 
 import numpy as np
 
-from flareclust.core import dp_sums
-from flareclust.core.dp_grid import CELLS_PER_CLUSTER, grid_shape, has_grid
-from flareclust.core.dp_lloyd import moments, next_centroids, rms_radii, spread_start
-from flareclust.core.dp_sums import UNIT
-from flareclust.errors import Aborted
+from flareclust._foundation.errors import Aborted
+from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.validation import check_int
+from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.grid import CELLS_PER_CLUSTER, grid_shape, has_grid
+from flareclust.core.dp.lloyd import moments, next_centroids, rms_radii, spread_start
+from flareclust.core.dp.sums import UNIT
 from flareclust.executors.dp_base import (
     ASSESSMENT_SHARE,
     BoxSchema,
@@ -25,13 +27,11 @@ from flareclust.executors.dp_base import (
     start_share,
     update_share,
 )
-from flareclust.executors.task import Task
-from flareclust.message import real
-from flareclust.privacy.accounting import WHOLE
-from flareclust.privacy.mechanism import sigma
-from flareclust.privacy.terms import Terms
-from flareclust.typing import AbortCheck, FloatArray, Message
-from flareclust.validation import check_int
+from flareclust.privacy.dp.accounting import WHOLE
+from flareclust.privacy.dp.budget import Terms
+from flareclust.privacy.dp.mechanism import sigma
+from flareclust.protocol.schema import real
+from flareclust.protocol.task import Task
 
 #: Share of the job's rho that the grid costs, where there is one.
 GRID_SHARE = 1 - ASSESSMENT_SHARE

@@ -27,14 +27,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_choice, check_int
 from flareclust.core.disclosure import along_one_column, may_leave
 from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, settle
-from flareclust.errors import Refusal
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import Task
-from flareclust.message import Schema, real
-from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust.validation import check_choice, check_int
+from flareclust.protocol.schema import Schema, real
+from flareclust.protocol.task import Task
 
 INITS = ("k-means++", "random")
 AFTER_REMOVAL = ("drop", "merge")

@@ -23,17 +23,17 @@ from types import MappingProxyType
 
 import numpy as np
 
+from flareclust._foundation.errors import Aborted, Refusal
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
+from flareclust._foundation.validation import check_choice, check_int
 from flareclust.core import fuzzy
 from flareclust.core.disclosure import describable, nothing_to_send
 from flareclust.core.fuzzy import FuzzyClustering, check_fuzzifier, fuzzy_cmeans
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.rounds import check_start, check_tol
-from flareclust.errors import Aborted, Refusal
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import Task
-from flareclust.message import Schema, counts, index, weights
-from flareclust.typing import AbortCheck, BoolArray, FloatArray, Message
-from flareclust.validation import check_choice, check_int
+from flareclust.protocol.schema import Schema, counts, index, weights
+from flareclust.protocol.task import Task
 
 #: The step that follows the start.
 FUZZY = "fuzzy"

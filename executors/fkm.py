@@ -20,14 +20,14 @@ Readings where the paper is open, and deviations from it:
 
 import numpy as np
 
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.validation import check_int
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.local import Seeds, Sendable, check_seeds, lloyd_update, seed_cells
-from flareclust.errors import Refusal
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import Task
-from flareclust.message import Schema, counts
-from flareclust.typing import AbortCheck, FloatArray, Message
-from flareclust.validation import check_int
+from flareclust.protocol.schema import Schema, counts
+from flareclust.protocol.task import Task
 
 
 class FKMExecutor(ClusteringExecutor):

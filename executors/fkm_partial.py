@@ -10,12 +10,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from flareclust._foundation.typing import AbortCheck, FloatArray
+from flareclust._foundation.validation import check_bool
 from flareclust.core.local import Seeds, Sendable
 from flareclust.executors.described import DescribedExecutor, View
 from flareclust.executors.fkm import FKMExecutor
-from flareclust.executors.task import Task
-from flareclust.typing import AbortCheck, FloatArray
-from flareclust.validation import check_bool
+from flareclust.protocol.task import Task
 
 
 class FKMCommonExecutor(DescribedExecutor, FKMExecutor):

@@ -24,15 +24,15 @@ from math import ceil, sqrt
 
 import numpy as np
 
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_choice, check_int, did_you_mean
 from flareclust.core.disclosure import describable, may_leave
 from flareclust.core.lloyd import Clustering, assign
 from flareclust.core.spectral import local_kmeans, project, trusted_rows
-from flareclust.errors import Refusal, UserError
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import Task
-from flareclust.message import Schema, counts
-from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust.validation import check_choice, check_int, did_you_mean
+from flareclust.protocol.schema import Schema, counts
+from flareclust.protocol.task import Task
 
 __all__ = [
     "LABELS",

@@ -22,15 +22,15 @@ from types import MappingProxyType
 
 import numpy as np
 
+from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.lloyd import member_statistics, sums_by_label
 from flareclust.core.local import Seeds, check_seeds, lloyd_update, seed_cells
+from flareclust.core.rounding import factor
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import ASSESS, CLUSTER, Task
-from flareclust.message import Schema, counts, index, real
-from flareclust.privacy.rounding import factor
-from flareclust.privacy.totals import GROUPS, rounded_spread
-from flareclust.typing import AbortCheck, FloatArray, Message
+from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
+from flareclust.protocol.schema import Schema, counts, index, real
+from flareclust.protocol.task import ASSESS, CLUSTER, Task
 
 #: The step of one update: which centroids (`cluster`) have rows here, with their means and numbers, and the inertia of
 #: these rows about the centroids that were sent.

@@ -5,12 +5,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from flareclust._foundation.typing import AbortCheck, FloatArray
+from flareclust._foundation.validation import check_choice, check_int
 from flareclust.core.local import Sendable
-from flareclust.core.masked import PHIS
+from flareclust.core.missing.grouping import PHIS
 from flareclust.core.site_clusters import check_clusterer, check_k_local, of_site, site_clusters, warn_of_unknown_sites
 from flareclust.executors.described import DescribedExecutor
-from flareclust.typing import AbortCheck, FloatArray
-from flareclust.validation import check_choice, check_int
 
 #: Above every number of clusters that a site can have.
 _ANY = 2**31

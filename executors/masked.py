@@ -7,7 +7,7 @@ Readings where the paper is open, and deviations from it:
 1. Lines 2-3, K_i and the method: those of core/site_clusters.py, which also says what is sent.
 2. Line 14: a global centroid is compatible with a site if at least max(2, `min_count`) of the site's rows are nearest
    to it, by the rescaled distance of equation 3 with S the global centroids. Entries that one centroid alone knows do
-   not count, as by the letter they count against it (core/masked_distances.py). Where all of the site's entries are
+   not count, as by the letter they count against it (core/missing/distances.py). Where all of the site's entries are
    known, that is the plain distance.
 3. Line 15: `local_iter` iterations, ten by default. Entries of a compatible centroid that nobody knows yet start at the
    mean of the rows nearest to it, in the columns of the site.
@@ -26,16 +26,16 @@ from types import MappingProxyType
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_int
 from flareclust.core.disclosure import describable
 from flareclust.core.local import means_of_groups
-from flareclust.core.masked import contrasts, nearest, scaled_distances
+from flareclust.core.missing.grouping import contrasts, nearest, scaled_distances
 from flareclust.core.site_clusters import of_site, refine, sendable
-from flareclust.errors import Refusal
 from flareclust.executors.local_clusters import LocalClustersExecutor
-from flareclust.executors.task import Task
-from flareclust.message import Schema, counts, index
-from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust.validation import check_int
+from flareclust.protocol.schema import Schema, counts, index
+from flareclust.protocol.task import Task
 
 #: The step of the federated phase.
 UPDATE = "update"

@@ -13,13 +13,13 @@ Readings and deviations:
 
 import numpy as np
 
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.validation import check_int
 from flareclust.core.local import local_clusters
-from flareclust.errors import Refusal
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import Task
-from flareclust.message import Schema
-from flareclust.typing import AbortCheck, FloatArray, Message
-from flareclust.validation import check_int
+from flareclust.protocol.schema import Schema
+from flareclust.protocol.task import Task
 
 
 class MAvgExecutor(ClusteringExecutor):

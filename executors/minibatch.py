@@ -20,14 +20,14 @@ from types import MappingProxyType
 
 import numpy as np
 
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.core.disclosure import describable
 from flareclust.core.lloyd import assign, sums_by_label
 from flareclust.core.local import Seeds, check_seeds, seed_cells
-from flareclust.errors import Refusal
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import Task
-from flareclust.message import Schema, counts, index
-from flareclust.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust.protocol.schema import Schema, counts, index
+from flareclust.protocol.task import Task
 
 #: The step of one round after the start: which centroids (`cluster`) have rows in the sample, their means and numbers.
 SAMPLE = "sample"

@@ -1,7 +1,7 @@
 """Pooled centroids, the site's side: k-means on the site's rows; its centroids and how many rows each has.
 
 The plain yardstick of one-shot methods: no paper, only what everybody would try first. It is also what chooses the
-number of clusters of a federation, from one upload (`flareclust.choice`).
+number of clusters of a federation, from one upload (`flareclust.evaluation.selection`).
 
 1. A site with fewer than `min_count` rows for each of k clusters looks for fewer.
 2. Clusters that may not be described to others are not sent.
@@ -11,13 +11,13 @@ from types import MappingProxyType
 
 import numpy as np
 
+from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.validation import check_int
 from flareclust.core.local import local_clusters
-from flareclust.core.scores import ALL_SCORES
+from flareclust.evaluation.scores import ALL_SCORES
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import SCORE, Task
-from flareclust.message import Schema, counts
-from flareclust.typing import AbortCheck, FloatArray, Message
-from flareclust.validation import check_int
+from flareclust.protocol.schema import Schema, counts
+from flareclust.protocol.task import SCORE, Task
 
 
 class PooledExecutor(ClusteringExecutor):

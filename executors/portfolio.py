@@ -16,16 +16,16 @@ from types import MappingProxyType
 
 import numpy as np
 
+from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.validation import check_int
 from flareclust.core.disclosure import along_one_column
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, local_clusters
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import coarse
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.task import ASSESS, SCORE, Task
-from flareclust.message import Schema, counts, index, real
-from flareclust.typing import AbortCheck, FloatArray, Message
-from flareclust.validation import check_int
+from flareclust.protocol.schema import Schema, counts, index, real
+from flareclust.protocol.task import ASSESS, SCORE, Task
 
 
 class PortfolioExecutor(ClusteringExecutor):

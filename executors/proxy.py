@@ -29,17 +29,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flareclust._foundation.errors import Aborted, BadMessage, Refusal, UserError
+from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_bool, check_choice, check_int
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.local import Sendable
-from flareclust.core.masked import nearest
+from flareclust.core.missing.grouping import nearest
 from flareclust.core.proxies import COVARIANCES, box, dirichlet_fit, gaussian_factor
-from flareclust.errors import Aborted, BadMessage, Refusal, UserError
 from flareclust.executors.kfed import site_number
 from flareclust.executors.local_clusters import LocalClustersExecutor
-from flareclust.executors.task import Task
-from flareclust.message import Schema, counts, real, whole
-from flareclust.typing import AbortCheck, Array, FloatArray, IntArray, Message
-from flareclust.validation import check_bool, check_choice, check_int
+from flareclust.protocol.schema import Schema, counts, real, whole
+from flareclust.protocol.task import Task
 
 log = logging.getLogger(__name__)
 

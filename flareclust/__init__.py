@@ -7,30 +7,30 @@ The public surface: `run` a federation from Python, get a `recipe` for NVFlare's
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from flareclust.version import __version__ as __version__
+from flareclust._foundation.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from flareclust._foundation.errors import FlareclustError as FlareclustError
+    from flareclust._foundation.errors import JobFailed as JobFailed
+    from flareclust._foundation.errors import UserError as UserError
     from flareclust.api import run as run
     from flareclust.core.fuzzy import memberships as memberships
     from flareclust.engines.recipe import recipe as recipe
-    from flareclust.errors import FlareclustError as FlareclustError
-    from flareclust.errors import JobFailed as JobFailed
-    from flareclust.errors import UserError as UserError
-    from flareclust.registry import Algorithm as Algorithm
-    from flareclust.registry import algorithms as algorithms
-    from flareclust.result import Result as Result
+    from flareclust.experiment.result import Result as Result
+    from flareclust.protocol.registry import Algorithm as Algorithm
+    from flareclust.protocol.registry import algorithms as algorithms
 
 # Imported on first use: a site's process loads this package too, and needs a few modules of it only.
 _PUBLIC = {
     "run": "flareclust.api",
     "recipe": "flareclust.engines.recipe",
-    "algorithms": "flareclust.registry",
+    "algorithms": "flareclust.protocol.registry",
     "memberships": "flareclust.core.fuzzy",
-    "Algorithm": "flareclust.registry",
-    "Result": "flareclust.result",
-    "FlareclustError": "flareclust.errors",
-    "UserError": "flareclust.errors",
-    "JobFailed": "flareclust.errors",
+    "Algorithm": "flareclust.protocol.registry",
+    "Result": "flareclust.experiment.result",
+    "FlareclustError": "flareclust._foundation.errors",
+    "UserError": "flareclust._foundation.errors",
+    "JobFailed": "flareclust._foundation.errors",
 }
 
 __all__ = [

@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from flareclust.choice import parse_k
-from flareclust.datasets import Dataset
-from flareclust.errors import FlareclustError, UserError
-from flareclust.experiment import check_out, evaluate, save, submit
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray
+from flareclust.data.datasets import Dataset
+from flareclust.data.tables import check_rows
+from flareclust.experiment.config import Experiment, folder_name, make_experiment
+from flareclust.experiment.prepare import Prepared, prepare, prepare_sites
+from flareclust.experiment.result import Result
+from flareclust.experiment.run import check_out, evaluate, save, submit
 from flareclust.federation import OnRound
-from flareclust.flows.config import Experiment, folder_name
-from flareclust.prepare import Prepared, prepare, prepare_sites
 from flareclust.privacy.policy import read_policy
-from flareclust.result import Result
-from flareclust.tables import check_rows
-from flareclust.typing import FloatArray
 
 
 class _Default(str):
@@ -59,7 +56,7 @@ def run(
             files; a mapping is not partitioned. By default "digits", and what the sites have where there are real ones.
         k: number of clusters, or a range such as "5..25" to choose from; may be left out for data sets whose number
             is known.
-        partition: how the rows are dealt to sites: "iid", "dirichlet:0.3", ...; see `flareclust.partition`. By default "iid".
+        partition: how the rows are dealt to sites: "iid", "dirichlet:0.3", ...; see `flareclust.data.partition`. By default "iid".
         clients: number of sites, by default 10.
         seed: of the partition and of the job.
         choose_by: how one k of a range is chosen: "silhouette", "davies-bouldin", "elbow" or "separation".
@@ -110,24 +107,6 @@ def run(
     return run_experiment(experiment, loaded, track=track, out=None if out is None else Path(out), on_round=on_round)
 
 
-def make_experiment(**settings: Any) -> Experiment:
-    """Return the Experiment, or raise UserError with what is wrong in plain words.
-
-    k may be a range "5..25"; None for data, partition, clients, columns or kit leaves them out.
-    """
-    for name in ("data", "partition", "clients", "columns", "kit"):
-        if settings.get(name, "") is None:
-            del settings[name]
-    if settings.get("engine") == "poc":
-        settings |= _of_poc(settings)
-    if isinstance(settings.get("k"), str | tuple | list | range):
-        settings["k"], settings["k_range"] = parse_k(settings["k"])
-    try:
-        return Experiment(**settings)
-    except ValidationError as error:
-        raise UserError("; ".join(_plain_words(problem) for problem in error.errors())) from None
-
-
 def run_experiment(
     experiment: Experiment,
     prepared: Prepared | None = None,
@@ -168,7 +147,7 @@ def _run_untracked(experiment: Experiment, prepared: Prepared | None, out: Path 
 
 
 def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound) -> Result:
-    from flareclust.record import fail_run, log_run, start_run, was_stopped
+    from flareclust.tracking.run_logging import fail_run, log_run, start_run, was_stopped
 
     started = time.time()
     prepared = prepared or prepare(experiment)
@@ -192,26 +171,3 @@ def _in_memory(experiment: Experiment, data: Any) -> Prepared | None:
         return prepare_sites(experiment, data)
     X = check_rows(data, where="data")
     return prepare(experiment, Dataset(name="own data", X=X))
-
-
-def _of_poc(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the running POC's sites have; raise UserError where something else was asked for."""
-    from flareclust import poc
-
-    federation = poc.find(Path(settings.get("kit") or poc.DEFAULT))
-    own = {"data": federation.data, "partition": federation.partition, "clients": federation.clients}
-    for name, value in own.items():
-        if settings.get(name, value) != value:
-            raise UserError(
-                f"the POC's sites have {name} {value}, not {settings[name]}; leave it out, or start another POC "
-                "(flareclust poc down, flareclust poc up)"
-            )
-    return own
-
-
-def _plain_words(problem: Mapping[str, Any]) -> str:
-    reason = problem.get("ctx", {}).get("error")
-    if isinstance(reason, FlareclustError | ValueError):
-        return str(reason)
-    where = ".".join(str(part) for part in problem["loc"]) or "experiment"
-    return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}"

@@ -22,16 +22,16 @@ from time import perf_counter
 
 import numpy as np
 
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round, expected_sizes
-from flareclust.errors import JobFailed, UserError
-from flareclust.executors.task import ASSESS, ASSESSMENT, DESCRIBE, KEYS
-from flareclust.message import Schema, nbytes, plain
-from flareclust.outcome import Outcome
-from flareclust.privacy.at_server import ALL, ServerSums, of_other_width, unusable
-from flareclust.privacy.masking import KEY, LONGEST_KEY, MASKED
 from flareclust.privacy.policy import LEAST_SITES
-from flareclust.replies import SiteReply, accept
-from flareclust.typing import Message
+from flareclust.privacy.secure_aggregation.masking import KEY, LONGEST_KEY, MASKED
+from flareclust.privacy.secure_aggregation.server import ALL, ServerSums, of_other_width, unusable
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.schema import Schema, nbytes, plain
+from flareclust.protocol.task import ASSESS, ASSESSMENT, DESCRIBE, KEYS
 
 #: (step, round, arrays, sites) -> replies by site; sites that did not answer in time are missing.
 Ask = Callable[[str, int, Message, Sequence[str]], Mapping[str, SiteReply]]

@@ -18,7 +18,7 @@ from nvflare.fuel.common.exit_codes import PROCESS_EXIT_REASON
 from nvflare.utils.process_utils import ProcessAdapter
 
 from flareclust.engines.admission import SiteDeployer
-from flareclust.engines.peers import guard_site
+from flareclust.flare.peers import guard_site
 
 #: A site's heartbeats, one every 10 s, name its jobs. The server misses only a job that was named once, so a process that
 #: was killed is kept in the list for so long after its start.

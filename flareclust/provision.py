@@ -20,9 +20,9 @@ from nvflare.lighter.ctx import ProvisionContext
 from nvflare.lighter.entity import Project
 from nvflare.lighter.spec import Builder
 
-from flareclust.engines.workspace import Settings, prepare_site
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_file import write_policy
+from flareclust.sites.kit import Settings, prepare_site
+from flareclust.sites.policy_file import write_policy
 
 
 class SiteDefaults(Builder):

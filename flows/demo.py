@@ -9,11 +9,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from flareclust.api import make_experiment, run_experiment
-from flareclust.flows.config import Experiment
-from flareclust.report import progress
-from flareclust.result import Result
-from flareclust.tracking_store import resolve_uri
+from flareclust.api import run_experiment
+from flareclust.experiment.config import Experiment, make_experiment
+from flareclust.experiment.report import progress
+from flareclust.experiment.result import Result
+from flareclust.tracking.store import resolve_uri
 
 FOLDER = Path("flareclust-runs") / "demo"
 DATA, PARTITION, CLIENTS = "digits", "dirichlet:0.3", 10

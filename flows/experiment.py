@@ -1,6 +1,6 @@
 """The flow of one experiment: prepare, start the MLflow run, submit, evaluate, log; and the same for other flows.
 
-Tasks are thin; the work is in `flareclust.prepare`, `flareclust.experiment` and `flareclust.record`.
+Tasks are thin; the work is in `flareclust.experiment.prepare`, `flareclust.experiment` and `flareclust.tracking.run_logging`.
 """
 
 # No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
@@ -27,14 +27,14 @@ from prefect.runtime import flow_run
 from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import get_current_settings
 
-from flareclust.errors import JobFailed, UserError
-from flareclust.experiment import evaluate, save, submit
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.experiment.config import Experiment, folder_name
+from flareclust.experiment.prepare import Prepared, prepare
+from flareclust.experiment.result import Result
+from flareclust.experiment.run import evaluate, save, submit
 from flareclust.federation import OnRound
-from flareclust.flows.config import Experiment, folder_name
-from flareclust.outcome import Outcome
-from flareclust.prepare import Prepared, prepare
-from flareclust.record import fail_run, log_run, offer_alias, start_run, was_stopped
-from flareclust.result import Result
+from flareclust.protocol.outcome import Outcome
+from flareclust.tracking.run_logging import fail_run, log_run, offer_alias, start_run, was_stopped
 
 
 class _Local(NamedTuple):

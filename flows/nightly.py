@@ -17,11 +17,11 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
-from flareclust.champion import ALIAS, METRIC, check_alias, check_metric
-from flareclust.errors import FlareclustError, JobFailed
-from flareclust.flows.config import Experiment
-from flareclust.result import Result
-from flareclust.tracking_store import NoAnswer
+from flareclust._foundation.errors import FlareclustError, JobFailed
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.result import Result
+from flareclust.tracking.promotion import ALIAS, METRIC, check_alias, check_metric
+from flareclust.tracking.store import NoAnswer
 
 #: Seconds until a flow run that failed is tried again: enough for a site or a server to start anew.
 RETRY_DELAY = 300
@@ -54,7 +54,7 @@ def nightly_flow(
     Args:
         experiment: what to run; its `register_as` is the model's name.
         alias: models:/<register_as>@<alias> is the version that has it.
-        metric: what the new version and the one that has the alias are compared by, see `flareclust.champion.decide`.
+        metric: what the new version and the one that has the alias are compared by, see `flareclust.tracking.promotion.decide`.
         out: folder for the result's files; a new one under flareclust-runs/ by default.
     """
     try:

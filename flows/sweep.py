@@ -1,7 +1,7 @@
 """The flow of a study: every trial is a task, a few at a time; MLflow has a parent run and a run per trial.
 
 Trials are tasks and not flows of their own, because a flow takes a second even where it does nothing. What a trial
-does is in `flareclust.trials`, what is logged in `flareclust.tracking_sweep`.
+does is in `flareclust.experiment.trials`, what is logged in `flareclust.tracking.sweep_runs`.
 """
 
 # No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
@@ -24,11 +24,11 @@ from prefect.futures import wait
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flareclust.report_sweep import write_files
-from flareclust.sweep import Sweep
-from flareclust.sweep import trials as trials_of
-from flareclust.tracking_sweep import SweepTracker, failure
-from flareclust.trials import Done, OnDone, Trial, attempt_any
+from flareclust.experiment.sweep import Sweep
+from flareclust.experiment.sweep import trials as trials_of
+from flareclust.experiment.sweep_report import write_files
+from flareclust.experiment.trials import Done, OnDone, Trial, attempt_any
+from flareclust.tracking.sweep_runs import SweepTracker, failure
 
 WORKERS = 2
 
@@ -159,7 +159,7 @@ def tracked_runner(
     on_done: OnDone = lambda done: None,
     workers: int = WORKERS,
 ) -> TrackedRunner:
-    """Return a `flareclust.trials.Runner` whose trials are tasks of a Prefect flow and runs in MLflow.
+    """Return a `flareclust.experiment.trials.Runner` whose trials are tasks of a Prefect flow and runs in MLflow.
 
     Called again with the same trials, it reads from MLflow what was finished and runs the rest. Every trial is run and
     answered, failed ones among them; the state of the flow and of the parent run says how many failed. Ctrl-C lets the

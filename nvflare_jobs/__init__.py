@@ -14,7 +14,7 @@ def write_all(folder: Path) -> Iterator[Path]:
     """Write a job folder for every federated built-in algorithm under `folder`; yield their paths."""
     from flareclust.engines.job import build_job, export_job
     from flareclust.engines.options import JobOptions
-    from flareclust.registry import BUILT_IN
+    from flareclust.protocol.registry import BUILT_IN
 
     for algorithm in BUILT_IN:
         if algorithm.federated:

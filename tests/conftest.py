@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flareclust.checks import iid_sites
-from flareclust.typing import FloatArray
+from flareclust._foundation.typing import FloatArray
+from flareclust.testing import iid_sites
 
 # Nothing that a test starts may look for a server elsewhere or phone home.
 os.environ.setdefault("DO_NOT_TRACK", "true")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection, SubmitTokenConflict
 
-from flareclust import outcome as outcome_files
-from flareclust.aggregators.controller import EXCHANGES, LIVE, RECORDS
-from flareclust.outcome import Outcome
+from flareclust.flare.controller import EXCHANGES, LIVE, RECORDS
+from flareclust.protocol import outcome as outcome_files
+from flareclust.protocol.outcome import Outcome
 
 
 class FakeServer:

@@ -10,11 +10,11 @@ from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import make_reply
 
+from flareclust._foundation.errors import Aborted
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.errors import Aborted
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import REFUSED, ROUND, STEP
-from flareclust.message import Schema, counts
+from flareclust.protocol.schema import Schema, counts
+from flareclust.protocol.task import REFUSED, ROUND, STEP
 
 SECRET = 123456.789
 

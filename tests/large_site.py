@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from flareclust.core.pieces import is_mapped
+from flareclust.core.chunks import is_mapped
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.registry import get
-from flareclust.sites import SiteData
+from flareclust.protocol.registry import get
+from flareclust.sites.rows import SiteData
 
 OPTIONS = JobOptions(k=5, seed=3)
 

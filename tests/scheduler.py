@@ -177,7 +177,7 @@ def _heeding_interrupts() -> Iterator[None]:
 @contextlib.contextmanager
 def started() -> Iterator[Scheduler]:
     """Start a server and wait until it answers; in the end nothing of it is left, or the test fails."""
-    from flareclust.tracking import Tracker
+    from flareclust.tracking.runs import Tracker
 
     folder = Path(tempfile.mkdtemp(prefix="fc-", dir="/tmp"))
     scheduler = Scheduler(folder)

@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flareclust._foundation.errors import Refusal
 from flareclust.cli import main
-from flareclust.errors import Refusal
-from flareclust.privacy import account as module
-from flareclust.privacy.account import MEMORY, accounts, open_account
-from flareclust.privacy.ledger import Entry, Ledger
+from flareclust.privacy.dp.ledger import Entry, Ledger
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_file import terms_of, write_policy
-from flareclust.privacy.takeover import OLD
-from flareclust.site_budget import budget_of
-from flareclust.site_config import CONFIG_FILE, write_site
+from flareclust.sites import account as module
+from flareclust.sites.account import MEMORY, accounts, open_account
+from flareclust.sites.budget import budget_of
+from flareclust.sites.config import CONFIG_FILE, write_site
+from flareclust.sites.policy_file import terms_of, write_policy
+from flareclust.sites.takeover import OLD
 
 PRIVATE = {"min_count": 2, "differential_privacy": {"bounds": [-9, 9], "epsilon": 1, "delta": 1e-5, "budget": 5}}
 
@@ -337,7 +337,7 @@ JOBS = """
 import json, os, sys
 from pathlib import Path
 from flareclust.privacy import account, ledger_file, site_file, takeover
-from flareclust.privacy.ledger import Ledger
+from flareclust.privacy.dp.ledger import Ledger
 
 def job(local, where):
     def watched(owner, name):
@@ -404,8 +404,8 @@ def test_a_takeover_killed_at_any_step_is_done_by_the_next_job_exactly_once(tmp_
 SPENDER = """
 import sys
 from pathlib import Path
-from flareclust.privacy.ledger import Overspent
-from flareclust.privacy.site_file import terms_of
+from flareclust.privacy.dp.ledger import Overspent
+from flareclust.sites.policy_file import terms_of
 spent = 0
 print("ready", flush=True)
 sys.stdin.readline()

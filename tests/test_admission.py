@@ -16,10 +16,10 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 
 from flareclust.engines.admission import ServerValidator, SiteDeployer, files_problem
 from flareclust.engines.job import build_job, export_job
-from flareclust.engines.kit_files import Watch, rights_problem
 from flareclust.engines.options import JobOptions
-from flareclust.engines.workspace import allow_classes
-from flareclust.registry import get
+from flareclust.protocol.registry import get
+from flareclust.sites.kit import allow_classes
+from flareclust.sites.kit_files import Watch, rights_problem
 
 CONFIG = ["config/config_fed_client.json", "config/config_fed_server.json"]
 SIGNED = [".__nvfl_sig.json", ".__nvfl_submitter.crt", "config/.__nvfl_sig.json", "config/.__nvfl_submitter.crt"]

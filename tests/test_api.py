@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 import flareclust
-from flareclust import experiment
-from flareclust.datasets import load
-from flareclust.errors import JobFailed, UserError
-from flareclust.metrics import ari
-from flareclust.tracking import Tracker
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.data.datasets import load
+from flareclust.evaluation.metrics import ari
+from flareclust.experiment import run as experiment
+from flareclust.tracking.runs import Tracker
 
 POINTS = np.array([[0.0, 0.0], [20.0, 0.0], [0.0, 20.0]])
 
@@ -497,7 +497,7 @@ def test_a_wrong_request_leaves_no_run(runs):
         ("flareclust", {"prefect", "mlflow", "sklearn", "nvflare", "numpy", "pandas", "matplotlib"}),
         ("flareclust.executors.feca", {"sklearn", "mlflow", "prefect", "pandas", "matplotlib", "pyarrow"}),
         ("flareclust.executors.kfed", {"sklearn", "mlflow", "prefect", "pandas", "matplotlib", "pyarrow"}),
-        ("flareclust.aggregators.controller", {"sklearn", "mlflow", "prefect", "pandas", "matplotlib"}),
+        ("flareclust.flare.controller", {"sklearn", "mlflow", "prefect", "pandas", "matplotlib"}),
         ("flareclust.cli", {"prefect", "mlflow", "sklearn", "nvflare"}),
         ("flareclust.api", {"prefect", "mlflow"}),
     ],

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.metrics import davies_bouldin_score
 
+from flareclust._foundation.errors import BadMessage, UserError
 from flareclust.core.assessment import assessment_sums, label_free_metrics
 from flareclust.core.lloyd import kmeans
-from flareclust.errors import BadMessage, UserError
 
 
 def mixture(n, d, seed=0):

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from flareclust.certificates import certificate_problem, ends_soon
+from flareclust._foundation.certificates import certificate_problem, ends_soon
 
 BEGINS = datetime(2026, 1, 10, tzinfo=timezone.utc)
 ENDS = BEGINS + timedelta(days=360)

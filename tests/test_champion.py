@@ -7,10 +7,10 @@ import uuid
 import numpy as np
 import pytest
 
-from flareclust.champion import CENTROIDS, METRICS, SITES, Version, check_alias, decide
-from flareclust.errors import UserError
-from flareclust.tracking import ERROR_TAG, Tracker
-from flareclust.tracking_store import NoAnswer
+from flareclust._foundation.errors import UserError
+from flareclust.tracking.promotion import CENTROIDS, METRICS, SITES, Version, check_alias, decide
+from flareclust.tracking.runs import ERROR_TAG, Tracker
+from flareclust.tracking.store import NoAnswer
 
 SILHOUETTE, DAVIES_BOULDIN = "final/simplified_silhouette", "final/davies_bouldin"
 
@@ -155,7 +155,7 @@ def test_the_alias_follows_the_best_night(tracker):
         night(tracker, "nights", silhouette)
         aliases.append(champion_of(tracker, "nights"))
     assert aliases == [1, 1, 1, 4, 5, 5]
-    told = [tracker._client.get_model_version("nights", n).tags["flareclust.champion"] for n in "1245"]
+    told = [tracker._client.get_model_version("nights", n).tags["flareclust.tracking.promotion"] for n in "1245"]
     assert told[0] == "is the first to have it"
     assert told[1] == "has final/simplified_silhouette 0.4, worse than 0.5; version 1 keeps it"
     assert told[2] == "has final/simplified_silhouette 0.5, at least as good as 0.5 of version 1"
@@ -178,10 +178,10 @@ def test_a_tracked_federation_says_how_many_sites_took_part(store, sites, tmp_pa
     """A site without enough rows is left out, and its night does not count as one of all sites."""
     import time
 
-    from flareclust.experiment import evaluate, save, submit
-    from flareclust.flows.config import Experiment
-    from flareclust.prepare import Prepared
-    from flareclust.record import log_run, start_run
+    from flareclust.experiment.config import Experiment
+    from flareclust.experiment.prepare import Prepared
+    from flareclust.experiment.run import evaluate, save, submit
+    from flareclust.tracking.run_logging import log_run, start_run
 
     few = {**sites, "small": next(iter(sites.values()))[:2]}
     experiment = Experiment(algorithm="feca", k=4, min_sites=2, engine="inprocess", tracking_uri=store, register_as="m")
@@ -228,8 +228,8 @@ def test_what_is_not_in_the_registry_is_refused_and_nothing_changes(tracker):
     ("error", "status"), [(KeyboardInterrupt(), "KILLED"), (SystemExit(1), "KILLED"), (ValueError("no"), "FAILED")]
 )
 def test_a_run_that_was_stopped_is_killed_and_one_that_failed_is_failed(store, error, status):
-    from flareclust.flows.config import Experiment
-    from flareclust.record import fail_run, start_run, was_stopped
+    from flareclust.experiment.config import Experiment
+    from flareclust.tracking.run_logging import fail_run, start_run, was_stopped
 
     experiment = Experiment(algorithm="feca", data="iris", k=3, tracking_uri=store)
     run_id = start_run(experiment, f"key-{status}-{type(error).__name__}", {})
@@ -240,7 +240,7 @@ def test_a_run_that_was_stopped_is_killed_and_one_that_failed_is_failed(store, e
 
 def test_a_store_that_does_not_answer_now_is_told_from_one_that_is_wrong(monkeypatch):
     """Only the first is worth another try."""
-    monkeypatch.setattr("flareclust.tracking_store.getproxies", dict)
+    monkeypatch.setattr("flareclust.tracking.store.getproxies", dict)
     with pytest.raises(NoAnswer, match="start it"):
         Tracker("http://127.0.0.1:9")
     with pytest.raises(UserError) as wrong:

@@ -7,14 +7,15 @@ import pytest
 from matplotlib.figure import Figure
 
 import flareclust
-from flareclust import choice, plots
-from flareclust.api import make_experiment
-from flareclust.choice import parse_k
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.cli import main
-from flareclust.core.choice import RULES, Judged, choose, elbow_depths, judge
-from flareclust.core.scores import stack
-from flareclust.errors import JobFailed, UserError
-from flareclust.plots_choice import choice_picture
+from flareclust.evaluation import selection as choice
+from flareclust.evaluation.criteria import RULES, Judged, choose, elbow_depths, judge
+from flareclust.evaluation.scores import stack
+from flareclust.evaluation.selection import parse_k
+from flareclust.experiment.config import make_experiment
+from flareclust.plotting import federation as plots
+from flareclust.plotting.selection import choice_picture
 
 NAN = float("nan")
 
@@ -191,8 +192,8 @@ def test_another_algorithm_runs_as_if_it_had_been_given_the_k():
 def test_rounds_are_numbered_through_and_the_choosers_assessment_is_left_out():
     records = []
     experiment = make_experiment(algorithm="kfed", k="2..5", engine="inprocess", data="own", clients=4)
-    from flareclust.experiment import submit
-    from flareclust.prepare import prepare_sites
+    from flareclust.experiment.prepare import prepare_sites
+    from flareclust.experiment.run import submit
 
     outcome = submit(experiment, prepare_sites(experiment, sites()), records.append)
     assert [(record["round"], record["step"]) for record in outcome.rounds] == [

@@ -8,22 +8,22 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
 from nvflare.fuel.utils.class_loader import load_class
 
+from flareclust._foundation.errors import UserError
 from flareclust.cli import main
-from flareclust.engines.classes import listed, of_server, of_sites, open_entries, problem_of, reaches_functions
-from flareclust.engines.workspace import allow_classes, classes_problem
-from flareclust.errors import UserError
-from flareclust.site_check import check
-from flareclust.site_config import write_site
+from flareclust.sites.check import check
+from flareclust.sites.class_list import listed, of_server, of_sites, open_entries, problem_of, reaches_functions
+from flareclust.sites.config import write_site
+from flareclust.sites.kit import allow_classes, classes_problem
 
 OURS = {*of_sites(), *of_server()}
 
 #: Functions with which a job of configuration alone did something, and what leads to others.
 FUNCTIONS = [
-    "flareclust.cli.app",
+    "flareclust.cli.main.app",
     "flareclust.run",
-    "flareclust.registry.import_module",
-    "flareclust.privacy.site_file.remove_policy",
-    "flareclust.executors.shell.SiteData",
+    "flareclust.protocol.registry.import_module",
+    "flareclust.sites.policy_file.remove_policy",
+    "flareclust.executors.nvflare_executor.SiteData",
     "flareclust.executors.lloyd.LloydExecutors",
     "nvflare.fuel.utils.class_utils.instantiate_class",
     "nvflare.app_common.logging.job_log_streamer.JobLogStreamer",
@@ -50,7 +50,7 @@ def test_nvflare_takes_nothing_but_these_classes_for_allowed():
 
 
 @pytest.mark.parametrize("entry", ["*", "flareclust.", "flareclust", "flareclust.executors.", "flareclust.cli"])
-@pytest.mark.parametrize("path", ["flareclust.cli.app", "flareclust.executors.shell.SiteData"])
+@pytest.mark.parametrize("path", ["flareclust.cli.main.app", "flareclust.executors.nvflare_executor.SiteData"])
 def test_what_counts_as_too_wide_is_what_nvflare_matches(entry, path):
     assert reaches_functions(entry)
     if entry == "*" or ComponentPathAuthorizer._path_matches_prefix(path, entry):
@@ -144,6 +144,6 @@ def test_an_unknown_plugin_is_refused_and_changes_nothing(old_kit, capsys):
 
 
 def listed_plugin(name):
-    from flareclust.engines.classes import of_plugins
+    from flareclust.sites.class_list import of_plugins
 
     return of_plugins([name])

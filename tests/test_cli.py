@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import flareclust
-from flareclust.cli import main, parse_settings
-from flareclust.datasets import names
-from flareclust.errors import UserError
-from flareclust.labels import read_labels
-from flareclust.registry import algorithms
+from flareclust._foundation.errors import UserError
+from flareclust.cli.main import main, parse_settings
+from flareclust.data.datasets import names
+from flareclust.data.labels import read_labels
+from flareclust.protocol.registry import algorithms
 
 FAST = ("--engine", "inprocess", "--no-track", "--json")
 IRIS = ("run", "feca", "--data", "iris", "--clients", "3")
@@ -176,7 +176,7 @@ def test_an_interrupt_is_said_and_leaves_nothing(command, tmp_path, monkeypatch)
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flareclust.experiment.run_inprocess", interrupted)
+    monkeypatch.setattr("flareclust.experiment.run.run_inprocess", interrupted)
     done = command(*IRIS, *FAST)
     assert (done.code, done.out) == (130, "")
     assert done.err.strip().splitlines()[-1].startswith("error: interrupted")
@@ -184,7 +184,7 @@ def test_an_interrupt_is_said_and_leaves_nothing(command, tmp_path, monkeypatch)
 
 
 def test_sigterm_ends_a_run_as_an_interrupt_does(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("flareclust.experiment.run_inprocess", lambda *args: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("flareclust.experiment.run.run_inprocess", lambda *args: os.kill(os.getpid(), signal.SIGTERM))
     assert command(*IRIS, *FAST).code == 130
     assert tree(tmp_path) == {}
 

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from flareclust._foundation.errors import Aborted, UserError
 from flareclust.core import convex
 from flareclust.core.clusterers import CLUSTERERS, cluster_means, group
 from flareclust.core.convex import convex_clustering, fuse, recovery_interval
 from flareclust.core.lloyd import kmeans
 from flareclust.core.separability import separability
 from flareclust.core.spectral import project, spectral_kmeans
-from flareclust.errors import Aborted, UserError
 from tests import twins
 
 

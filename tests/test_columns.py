@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flareclust.columns import Columns, by_site, common, gather, in_common, restored, sharing
-from flareclust.description import DESCRIPTION, codes_of, describe, own_view, places
-from flareclust.errors import BadMessage, JobFailed, Refusal
-from flareclust.message import Schema
-from flareclust.tables import Table
+from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
+from flareclust.data.tables import Table
+from flareclust.features.alignment import DESCRIPTION, codes_of, describe, own_view, places
+from flareclust.features.columns import Columns, by_site, common, gather, in_common, restored, sharing
+from flareclust.protocol.schema import Schema
 
 
 def table(names: str, n: int = 5, seed: int = 0, **more) -> Table:

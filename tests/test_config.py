@@ -2,9 +2,8 @@
 
 import pytest
 
-from flareclust.api import make_experiment
-from flareclust.errors import UserError
-from flareclust.flows.config import Experiment
+from flareclust._foundation.errors import UserError
+from flareclust.experiment.config import Experiment, make_experiment
 
 
 def test_the_experiments_schema_is_json():

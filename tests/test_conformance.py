@@ -5,25 +5,26 @@ from copy import copy
 import numpy as np
 import pytest
 
-from flareclust import checks_always, checks_promises
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import never
 from flareclust.aggregators.feca import FeCAAggregator
-from flareclust.checks import PromiseBroken, checks_for
-from flareclust.checks_policy import check_policies_hold
-from flareclust.checks_tools import exchanges
 from flareclust.core import local
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import JobFailed
 from flareclust.executors import base, feca
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
-from flareclust.executors.task import CLUSTER, DESCRIBE, Task
-from flareclust.privacy.enforce import Gate, Question
+from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.enforcement import Gate, Question
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_terms import SiteTerms
-from flareclust.registry import Algorithm, algorithms, get
-from flareclust.seeding import stream
-from flareclust.typing import never
+from flareclust.protocol.registry import Algorithm, algorithms, get
+from flareclust.protocol.task import CLUSTER, DESCRIBE, Task
+from flareclust.testing import PromiseBroken, checks_for
+from flareclust.testing import always as checks_always
+from flareclust.testing import promised as checks_promises
+from flareclust.testing.policies import check_policies_hold
+from flareclust.testing.tools import exchanges
 
 SEEDED = [a for a in algorithms().values() if "seeds" in a.parameters()]
 assert {"fkm", "lloyd", "dkmpp", "minibatch"} <= {a.name for a in SEEDED}

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flareclust._foundation.errors import Refusal
 from flareclust.aggregators.lloyd import LloydAggregator
-from flareclust.checks import PromiseBroken
-from flareclust.checks_constructors import check_constructors_do_nothing, effects_of
-from flareclust.checks_groups import check_answers_follow_the_groups
-from flareclust.checks_shell import check_nvflare_calls_ours
-from flareclust.engines.classes import of_server, of_sites
-from flareclust.errors import Refusal
+from flareclust.data.tables import Table
 from flareclust.executors import described
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import LloydExecutor
-from flareclust.executors.task import ASSESS
-from flareclust.registry import BUILT_IN, Algorithm, get
-from flareclust.tables import Table
+from flareclust.protocol.registry import BUILT_IN, Algorithm, get
+from flareclust.protocol.task import ASSESS
+from flareclust.sites.class_list import of_server, of_sites
+from flareclust.testing import PromiseBroken
+from flareclust.testing.constructors import check_constructors_do_nothing, effects_of
+from flareclust.testing.groups import check_answers_follow_the_groups
+from flareclust.testing.platform import check_nvflare_calls_ours
 
 #: What an executor has seen in an earlier task.
 KEPT: list[float] = []

@@ -15,10 +15,10 @@ import pytest
 from requests.exceptions import ConnectionError as NoNetwork
 from scipy.spatial.distance import cdist
 
-from flareclust import datasets_official as official
-from flareclust.datasets import Dataset, describe, get, load, names, principal
-from flareclust.datasets_formats import content_sha256, idx_array, partition_labels, whole_numbers
-from flareclust.errors import UserError
+from flareclust._foundation.errors import UserError
+from flareclust.data import published as official
+from flareclust.data.datasets import Dataset, describe, get, load, names, principal
+from flareclust.data.published_formats import content_sha256, idx_array, partition_labels, whole_numbers
 
 STORED = os.environ.get("FLARECLUST_DATA", "")
 needs_files = pytest.mark.skipif(
@@ -403,7 +403,7 @@ def test_reading_from_the_folder_imports_neither_sklearn_nor_pooch_nor_pyarrow(t
     (tmp_path / "s1").mkdir()
     np.savez(tmp_path / "s1" / "s1.npz", X=np.ones((3, 2)), y=np.zeros(3, int), centroids=np.ones((1, 2)))
     code = (
-        "import sys; from flareclust.datasets import load; load('s1'); load('grid16'); "
+        "import sys; from flareclust.data.datasets import load; load('s1'); load('grid16'); "
         "print([m for m in ('pandas', 'pyarrow', 'sklearn', 'scipy', 'pooch') if m in sys.modules])"
     )
     done = subprocess.run(
@@ -428,7 +428,7 @@ def test_published_files_have_the_stated_shape_and_content(name: str) -> None:
 @needs_files
 @pytest.mark.parametrize("name", [name for name, entry in official.OFFICIAL.items() if entry.content])
 def test_the_content_hashes_are_those_of_the_published_files(name: str) -> None:
-    from flareclust.tables_numpy import npz_arrays
+    from flareclust.data.npy_files import npz_arrays
 
     entry = official.OFFICIAL[name]
     assert content_sha256(npz_arrays(Path(STORED) / entry.file, entry.keys)) == entry.content

@@ -7,18 +7,18 @@ import pandas as pd
 import pytest
 
 import flareclust
-from flareclust import registry
-from flareclust.api import make_experiment
-from flareclust.checks_partial import overlapping_sites
-from flareclust.checks_tools import run
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.cli import main
-from flareclust.errors import JobFailed, UserError
-from flareclust.late import place, place_file
-from flareclust.metrics import ari
-from flareclust.partial import place_rows
-from flareclust.prepare import prepare
-from flareclust.sites import SiteData
-from flareclust.tables import Table
+from flareclust.data.tables import Table
+from flareclust.engines.late_sites import place, place_file
+from flareclust.evaluation.metrics import ari
+from flareclust.experiment.config import make_experiment
+from flareclust.experiment.prepare import prepare
+from flareclust.features.result import place_rows
+from flareclust.protocol import registry
+from flareclust.sites.rows import SiteData
+from flareclust.testing.partial_features import overlapping_sites
+from flareclust.testing.tools import run
 
 PARTIAL = [a.name for a in registry.algorithms().values() if a.partial]
 FEDERATED = [name for name in PARTIAL if registry.get(name).federated]
@@ -302,9 +302,9 @@ def test_rows_go_by_what_several_centroids_know():
 
 
 def test_a_late_site_finds_hidden_columns_by_their_codes(folder, tmp_path):
-    from flareclust import outcome as outcome_files
     from flareclust.engines.inprocess import run_inprocess
     from flareclust.engines.options import JobOptions
+    from flareclust.protocol import outcome as outcome_files
 
     salt = "s3cret of sixteen"
     sites = {site: Table(frame.to_numpy(), tuple(frame), salt, frozenset(frame)) for site, frame in frames().items()}
@@ -379,7 +379,7 @@ def test_a_site_that_is_left_out_is_counted(folder, capsys):
 def test_common_columns_are_counted_among_all_and_drawn_for_all_sites():
     result = flareclust.run("fkm-common", frames(), k=4)
     assert not result.sites, "a picture of the rows would show those sites only that have no other column"
-    from flareclust.partial import sentences
+    from flareclust.features.result import sentences
 
     assert sentences(result.arrays) == ["2 of 6 columns: those that every site has"]
 
@@ -423,7 +423,7 @@ def test_hidden_names_do_not_reach_the_result(folder, tmp_path):
 )
 def test_a_site_configuration_that_cannot_be_meant_is_refused(tmp_path, text, words):
     (tmp_path / "flareclust.yaml").write_text(f"path: x.csv\n{text}\n")
-    with pytest.raises(flareclust.errors.Refusal, match=words):
+    with pytest.raises(flareclust._foundation.errors.Refusal, match=words):
         SiteData.of(tmp_path, "north")
 
 
@@ -439,11 +439,11 @@ def test_a_refusal_does_not_tell_a_hidden_name(tmp_path, caplog, hide, text):
     (tmp_path / "rows.csv").write_text(text)
     (tmp_path / "flareclust.yaml").write_text(f"path: rows.csv\nsalt: s3cret of sixteen\nhide: {hide}\n")
     site = SiteData.of(tmp_path, "north")
-    with pytest.raises(flareclust.errors.Refusal) as caught:
+    with pytest.raises(flareclust._foundation.errors.Refusal) as caught:
         site.table()
     assert str(caught.value) == "cannot use its rows; why is in the site's own log, as it hides names of columns"
     assert "secret" in caplog.text, "the site's own log says why"
-    with pytest.raises(flareclust.errors.Refusal, match="secret"):
+    with pytest.raises(flareclust._foundation.errors.Refusal, match="secret"):
         site.table(reader_owns_them=True)
 
 

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 import flareclust
+from flareclust._foundation.errors import JobFailed, Refusal, UserError
+from flareclust._foundation.typing import FloatArray, Message, never
 from flareclust.aggregators.lloyd import LloydAggregator, lloyd_merge
-from flareclust.datasets import load
+from flareclust.data.datasets import load
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import JobFailed, Refusal, UserError
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
-from flareclust.executors.task import CLUSTER, Task
-from flareclust.outcome import Outcome
-from flareclust.registry import get
-from flareclust.typing import FloatArray, Message, never
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import CLUSTER, Task
 
 
 def run(sites: Mapping[str, FloatArray], k: int, seed: int = 0, **params: object) -> Outcome:

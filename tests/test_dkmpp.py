@@ -5,22 +5,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import never
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.dkmpp import DKMPPAggregator
-from flareclust.checks import iid_sites
 from flareclust.core.clusterers import CLUSTERERS
 from flareclust.core.separability import covered, mse_bound, separability, uncovered_bound
-from flareclust.datasets import load
+from flareclust.data.datasets import load
+from flareclust.data.partition import partition
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import Refusal, UserError
+from flareclust.evaluation.metrics import l2_distance
 from flareclust.executors.dkmpp import DKMPPExecutor
-from flareclust.executors.task import CLUSTER, Task
-from flareclust.metrics import l2_distance
-from flareclust.partition import partition
-from flareclust.registry import get
-from flareclust.seeding import stream
-from flareclust.typing import never
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import CLUSTER, Task
+from flareclust.testing import iid_sites
 
 TASK = Task(CLUSTER, 0, {}, "site-1")
 LETTER = {"seeds": "rows", "greedy": False}

@@ -16,11 +16,11 @@ import typer
 import yaml
 
 import flareclust
-from flareclust import registry
-from flareclust.checks import check_algorithm
-from flareclust.cli import app
-from flareclust.executors.task import CLUSTER
-from flareclust.registry import BUILT_IN, Algorithm
+from flareclust.cli.main import app
+from flareclust.protocol import registry
+from flareclust.protocol.registry import BUILT_IN, Algorithm
+from flareclust.protocol.task import CLUSTER
+from flareclust.testing import check_algorithm
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(

@@ -12,26 +12,28 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import flareclust
-from flareclust import checks_private
-from flareclust.checks import PromiseBroken
-from flareclust.core import dp_grid, dp_lloyd, dp_sums
-from flareclust.core.dp_sums import COUNT, SQUARE, UNIT, Box
+from flareclust._foundation.errors import Aborted, BadMessage, JobFailed, Refusal, UserError
+from flareclust._foundation.typing import never
+from flareclust.core.dp import grid as dp_grid
+from flareclust.core.dp import lloyd as dp_lloyd
+from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.sums import COUNT, SQUARE, UNIT, Box
+from flareclust.data.tables import Table
 from flareclust.engines import inprocess
-from flareclust.errors import Aborted, BadMessage, JobFailed, Refusal, UserError
 from flareclust.executors import dp_base
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.dp_base import PrivateExecutor
 from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor
-from flareclust.executors.task import ASSESS, CLUSTER, PLACE, Task
-from flareclust.privacy import mechanism
-from flareclust.privacy.accounting import epsilon_of, rho_of
-from flareclust.privacy.ledger import Ledger
+from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.dp import mechanism
+from flareclust.privacy.dp.accounting import epsilon_of, rho_of
+from flareclust.privacy.dp.budget import Terms
+from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_terms import SiteTerms
-from flareclust.privacy.terms import Terms
-from flareclust.registry import get
-from flareclust.tables import Table
-from flareclust.typing import never
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, Task
+from flareclust.testing import PromiseBroken
+from flareclust.testing import differential_privacy as checks_private
 
 ROOT = Path(flareclust.__file__).resolve().parent.parent
 PRIVATE = ["dp-lloyd", "dp-oneshot"]

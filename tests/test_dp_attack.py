@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from flareclust.core.dp_sums import COUNT, SQUARE, UNIT
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray, Message, never
+from flareclust.core.dp.sums import COUNT, SQUARE, UNIT
 from flareclust.executors.dp_base import GRID_START, PrivateExecutor, update_share
 from flareclust.executors.dp_lloyd import OUTLINE, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
-from flareclust.executors.task import CLUSTER, Task
-from flareclust.privacy import mechanism
-from flareclust.privacy.accounting import epsilon_of, rho_of
-from flareclust.privacy.ledger import Ledger
+from flareclust.privacy.dp import mechanism
+from flareclust.privacy.dp.accounting import epsilon_of, rho_of
+from flareclust.privacy.dp.budget import Terms
+from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import DifferentialPrivacy
-from flareclust.privacy.terms import Terms
-from flareclust.seeding import stream
-from flareclust.typing import FloatArray, Message, never
+from flareclust.protocol.task import CLUSTER, Task
 
 #: What each release claims. With a large delta the bulk of the distributions decides, which thousands of runs show.
 EPSILON, DELTA = 1.75, 0.01

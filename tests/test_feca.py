@@ -11,12 +11,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import never
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.feca import FeCAAggregator, group_by_radius
 from flareclust.core.lloyd import cluster_statistics, kmeans, lloyd
+from flareclust.data.partition import partition
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import Refusal, UserError
+from flareclust.evaluation.metrics import l2_distance, mse_matched, sigma
 from flareclust.executors.feca import (
     FeCAExecutor,
     LocalClusters,
@@ -24,12 +28,8 @@ from flareclust.executors.feca import (
     remove_one_fit_many,
     theoretical_radii,
 )
-from flareclust.executors.task import CLUSTER, Task
-from flareclust.metrics import l2_distance, mse_matched, sigma
-from flareclust.partition import partition
-from flareclust.registry import get
-from flareclust.seeding import stream
-from flareclust.typing import never
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import CLUSTER, Task
 from tests import twins
 
 MODES = ("drop", "merge")

@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
+from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserError
+from flareclust._foundation.typing import never
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.checks_tools import iid_sites
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import BadMessage, JobFailed, Refusal, UserError
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import ASSESS, Task
 from flareclust.federation import quorum, run_federation
-from flareclust.message import SECONDS, Schema, counts
-from flareclust.registry import get
-from flareclust.replies import SiteReply, accept, gathered
-from flareclust.typing import never
+from flareclust.protocol.registry import get
+from flareclust.protocol.replies import SiteReply, accept, gathered
+from flareclust.protocol.schema import SECONDS, Schema, counts
+from flareclust.protocol.task import ASSESS, Task
+from flareclust.testing.tools import iid_sites
 
 
 class MeanExecutor(ClusteringExecutor):

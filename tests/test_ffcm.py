@@ -9,21 +9,21 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import flareclust
+from flareclust._foundation.errors import Aborted, JobFailed, Refusal, UserError
+from flareclust._foundation.typing import never
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.ffcm import FFCMAggregator, average, draw_start
-from flareclust.checks_tools import exchanges, iid_sites
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.fuzzy import FuzzyClustering, fuzzy_cmeans, memberships
+from flareclust.data.partition import partition
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import Aborted, JobFailed, Refusal, UserError
+from flareclust.evaluation.metrics import l2_distance
 from flareclust.executors.ffcm import FUZZY, FFCMExecutor, describable_centroids, start_cells
-from flareclust.executors.task import CLUSTER, Task
-from flareclust.message import BadMessage
-from flareclust.metrics import l2_distance
-from flareclust.partition import partition
-from flareclust.registry import get
-from flareclust.typing import never
+from flareclust.protocol.registry import get
+from flareclust.protocol.schema import BadMessage
+from flareclust.protocol.task import CLUSTER, Task
+from flareclust.testing.tools import exchanges, iid_sites
 from tests.test_fuzzy import twin
 
 FFCM = get("ffcm")

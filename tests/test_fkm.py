@@ -10,19 +10,19 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from flareclust import datasets
+from flareclust._foundation.errors import Aborted, JobFailed, Refusal, UserError
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import never
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.fkm import FKMAggregator
 from flareclust.core.central import central_kmeans
 from flareclust.core.seeds import kmeans_plusplus
+from flareclust.data import datasets
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import Aborted, JobFailed, Refusal, UserError
 from flareclust.executors.fkm import FKMExecutor, local_update
-from flareclust.executors.task import CLUSTER, Task
-from flareclust.registry import get
-from flareclust.seeding import stream
-from flareclust.typing import never
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import CLUSTER, Task
 from tests.twins import first_min, mu, points, squared
 
 

@@ -11,12 +11,12 @@ from scipy.cluster.hierarchy import fcluster, is_valid_linkage, linkage
 from scipy.spatial.distance import squareform
 from sklearn.metrics import silhouette_score
 
+from flareclust._foundation.errors import UserError
 from flareclust.core import forces as module
-from flareclust.core import masked_distances
 from flareclust.core.agglomeration import Tree, _silhouette, agglomerate, choose_k, cut
 from flareclust.core.forces import pair_forces, point_sums
-from flareclust.core.masked_distances import extremes, scaled_distances
-from flareclust.errors import UserError
+from flareclust.core.missing import distances as masked_distances
+from flareclust.core.missing.distances import extremes, scaled_distances
 
 
 def phi_of(x, y, phi):

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flareclust.choice import parse_k
-from flareclust.cli import parse_settings
-from flareclust.errors import Refusal, UserError
-from flareclust.site_config import CONFIG_FILE
-from flareclust.sites import SiteData
-from flareclust.sweep import make_sweep, read_sweep
-from flareclust.tables import File, Table, read_files, read_table
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust.cli.main import parse_settings
+from flareclust.data.tables import File, Table, read_files, read_table
+from flareclust.evaluation.selection import parse_k
+from flareclust.experiment.sweep import make_sweep, read_sweep
+from flareclust.sites.config import CONFIG_FILE
+from flareclust.sites.rows import SiteData
 from tests.fuzz.files import MEMORY, check_config, check_table
 from tests.fuzz.specs import check_spec
 from tests.fuzz.watch import limited, peak_of, traced

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvflare.fuel.utils.fobs.lobs import HEADER_STRUCT, MARKER_MAIN
 
-from flareclust import registry
+from flareclust.protocol import registry
 from tests.fuzz.attack import ENDED, MERGED, REFUSED_HERE, UNDECODABLE, Attack
 from tests.fuzz.messages import decoded, exchanges, handle, honest_bytes, reply_of
 from tests.fuzz.watch import traced

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import flareclust
+from flareclust._foundation.errors import Aborted, UserError
 from flareclust.core import fuzzy
 from flareclust.core.fuzzy import fuzzy_cmeans, memberships
 from flareclust.core.lloyd import assign, lloyd
-from flareclust.errors import Aborted, UserError
 
 # ---- the twin: one number at a time, as the formulas are printed ----
 

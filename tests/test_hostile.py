@@ -16,20 +16,20 @@ from nvflare.apis.shareable import Shareable
 from nvflare.fuel.utils import fobs
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.typing import Message, never
 from flareclust.aggregators.base import unpack
-from flareclust.aggregators.controller import ClusteringController
-from flareclust.checks import iid_sites
-from flareclust.checks_tools import exchanges
-from flareclust.description import DESCRIPTION, describe
-from flareclust.errors import JobFailed
-from flareclust.executors.task import CLUSTER, REFUSED, ROUND, STEP, Task
+from flareclust.data.tables import Table
+from flareclust.features.alignment import DESCRIPTION, describe
 from flareclust.federation import run_federation
-from flareclust.message import LONGEST_TEXT, MOST_ROWS, Schema, counts, plain
-from flareclust.outcome import Outcome
-from flareclust.registry import Algorithm, algorithms, get
-from flareclust.replies import SiteReply, accept
-from flareclust.tables import Table
-from flareclust.typing import Message, never
+from flareclust.flare.controller import ClusteringController
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import Algorithm, algorithms, get
+from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.schema import LONGEST_TEXT, MOST_ROWS, Schema, counts, plain
+from flareclust.protocol.task import CLUSTER, REFUSED, ROUND, STEP, Task
+from flareclust.testing import iid_sites
+from flareclust.testing.tools import exchanges
 from tests.memory import peak_of
 
 FEDERATED = [algorithm for algorithm in algorithms().values() if algorithm.federated]

@@ -17,10 +17,10 @@ from nvflare.lighter.utils import (
     verify_folder_signature,
 )
 
-from flareclust.errors import BadMessage, Refusal
-from flareclust.privacy import fixed_point
-from flareclust.privacy.identity import Identity
-from flareclust.privacy.masking import KeyTable, SiteMasks
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust.privacy.secure_aggregation import fixed_point
+from flareclust.privacy.secure_aggregation.identity import Identity
+from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks
 from tests.kits import Kits
 
 

@@ -25,14 +25,14 @@ from nvflare.fuel.utils.fobs import lobs
 from nvflare.private.defs import CellMessageHeaderKeys
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
+from flareclust._foundation.errors import BadMessage
 from flareclust.aggregators.base import unpack
-from flareclust.aggregators.controller import ClusteringController
-from flareclust.aggregators.intake import MOST_BYTES, Intake
-from flareclust.aggregators.wire import check_message
-from flareclust.errors import BadMessage
-from flareclust.executors.task import CLUSTER, ROUND, STEP
-from flareclust.message import Schema, counts
-from flareclust.replies import SiteReply, accept
+from flareclust.flare.controller import ClusteringController
+from flareclust.flare.message_limits import check_message
+from flareclust.flare.receiver import MOST_BYTES, Intake
+from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.schema import Schema, counts
+from flareclust.protocol.task import CLUSTER, ROUND, STEP
 from tests.memory import peak_of
 
 SCHEMA = Schema(centroids="k d", counts=counts("k"))
@@ -195,7 +195,7 @@ def test_the_servers_kit_says_how_large_a_reply_may_be(tmp_path: Path):
     code = (
         "import sys\n"
         "from nvflare.fuel.utils.config_service import ConfigService\n"
-        "from flareclust.aggregators.intake import most_bytes\n"
+        "from flareclust.flare.receiver import most_bytes\n"
         "ConfigService.initialize({}, [sys.argv[1]])\n"
         "print(most_bytes())\n"
     )

@@ -12,14 +12,14 @@ import pytest
 
 import flareclust
 import flareclust.nvflare_jobs
-from flareclust.engines.classes import of_server, of_sites
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.version import __version__, fits
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
-from flareclust.engines.workspace import allow_classes
-from flareclust.errors import UserError
 from flareclust.nvflare_jobs import K, write_all
-from flareclust.registry import BUILT_IN, get
-from flareclust.version import __version__, fits
+from flareclust.protocol.registry import BUILT_IN, get
+from flareclust.sites.class_list import of_server, of_sites
+from flareclust.sites.kit import allow_classes
 
 FEDERATED = [algorithm for algorithm in BUILT_IN if algorithm.federated]
 KEPT = Path(flareclust.nvflare_jobs.__file__).resolve().parent
@@ -86,7 +86,7 @@ def test_a_packaged_job_carries_configuration_only_and_byoc_the_code(tmp_path):
     package = Path(flareclust.__file__).parent
     ours = {str(Path(folder, name)) for folder, _, names in os.walk(package, followlinks=True) for name in names}
     assert copied == {os.path.relpath(name, package.parent) for name in ours if name.endswith(".py")}
-    code = "import flareclust.executors.feca, flareclust.aggregators.controller as c; print(c.__file__)"
+    code = "import flareclust.executors.feca, flareclust.flare.controller as c; print(c.__file__)"
     environment = os.environ | {"PYTHONPATH": str(byoc / "app" / "custom")}
     found = subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True

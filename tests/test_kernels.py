@@ -4,8 +4,8 @@ import sys
 import numpy as np
 import pytest
 
+from flareclust._foundation.errors import UserError
 from flareclust.core import assessment, kernels, lloyd, seeds
-from flareclust.errors import UserError
 
 
 def literal_squared_distances(X, centroids):

@@ -9,19 +9,20 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from flareclust import late, outcome
+from flareclust._foundation.errors import JobFailed, Refusal, UserError
+from flareclust._foundation.typing import never
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.kfed import KFedAggregator
 from flareclust.core.seeds import kmeans_plusplus
+from flareclust.data.partition import partition
+from flareclust.engines import late_sites as late
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import JobFailed, Refusal, UserError
+from flareclust.evaluation.metrics import accuracy, l2_distance
 from flareclust.executors.kfed import KFedExecutor, local_kmeans, project, site_number, trusted_rows
-from flareclust.executors.task import ASSESS, CLUSTER, Task
-from flareclust.metrics import accuracy, l2_distance
-from flareclust.partition import partition
-from flareclust.registry import get
-from flareclust.typing import never
+from flareclust.protocol import outcome
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import ASSESS, CLUSTER, Task
 from tests import twins
 
 TASK = Task(CLUSTER, 0, {}, "site-1")

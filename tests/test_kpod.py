@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.central import central_kmeans
 from flareclust.core.kpod import Fit, Observed, improve, kpod, majorise, move
-from flareclust.errors import UserError
-from flareclust.typing import FloatArray, IntArray
 
 NAN = np.nan
 

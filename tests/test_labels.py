@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flareclust.errors import Refusal, UserError
-from flareclust.ids import Ids, as_texts
-from flareclust.labels import LABELS_FILE, is_labels_file, keep_labels, read_labels, write_labels
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust.data.ids import Ids, as_texts
+from flareclust.data.labels import LABELS_FILE, is_labels_file, keep_labels, read_labels, write_labels
 
 TEXTS = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r"), min_size=1), min_size=1)
 
@@ -129,7 +129,7 @@ def test_ids_come_back_in_order_and_are_not_shown(texts):
     ids = ids_of(texts)
     assert (len(ids), list(ids)) == (len(texts), texts)
     assert ids.repeated() == len(texts) - len(set(texts))
-    assert repr(ids).startswith("<flareclust.ids.Ids object at")
+    assert repr(ids).startswith("<flareclust.data.ids.Ids object at")
 
 
 @pytest.mark.parametrize(

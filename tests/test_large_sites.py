@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.registry import get
+from flareclust.protocol.registry import get
 from tests.large_site import OPTIONS
 
 pytestmark = [
@@ -108,7 +108,7 @@ def test_without_a_limit_for_the_rows_the_same_process_has_too_little_memory(fol
 @pytest.mark.timeout(120)
 def test_a_killed_process_leaves_nothing_in_the_scratch_folder(folder, tmp_path):
     code = (
-        "import os, signal, sys; from pathlib import Path; from flareclust.sites import SiteData; "
+        "import os, signal, sys; from pathlib import Path; from flareclust.sites.rows import SiteData; "
         "table = SiteData(Path(sys.argv[1]), memory=1000).table(scratch=Path(sys.argv[2])); "
         "print(len(table), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from flareclust.errors import Refusal
-from flareclust.privacy import ledger_file
-from flareclust.privacy.ledger import Ledger, Overspent
+from flareclust._foundation.errors import Refusal
+from flareclust.privacy.dp import ledger_file
+from flareclust.privacy.dp.ledger import Ledger, Overspent
 
 
 @pytest.fixture
@@ -158,9 +158,9 @@ SITES = """
 import json, os, sys
 import numpy as np
 from flareclust.privacy import ledger_file, mechanism
-from flareclust.privacy.ledger import Ledger
+from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import DifferentialPrivacy
-from flareclust.privacy.terms import Terms
+from flareclust.privacy.dp.budget import Terms
 
 def site(folder, where, at, job):
     passed = {}
@@ -264,7 +264,7 @@ def test_a_site_killed_at_any_step_never_counts_less_than_it_drew(tmp_path):
 
 SPENDER = """
 import sys
-from flareclust.privacy.ledger import Ledger, Overspent
+from flareclust.privacy.dp.ledger import Ledger, Overspent
 ledger, spent = Ledger(sys.argv[1]), 0
 print("ready", flush=True)
 sys.stdin.readline()

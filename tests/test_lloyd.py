@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.cluster import KMeans
 
+from flareclust._foundation.errors import Aborted, UserError
 from flareclust.core import kernels
 from flareclust.core import lloyd as module
 from flareclust.core.lloyd import assign, cluster_statistics, kmeans, lloyd, settle
 from flareclust.core.seeds import kmeans_plusplus
-from flareclust.errors import Aborted, UserError
 
 SEEDS = st.integers(0, 10**6)
 

@@ -8,9 +8,9 @@ from hypothesis.extra.numpy import arrays
 from sklearn.cluster import KMeans
 from sklearn.cluster import kmeans_plusplus as sklearn_plusplus
 
+from flareclust._foundation.errors import Aborted, Refusal
+from flareclust._foundation.typing import never
 from flareclust.core.local import Sendable, lloyd_update, local_clusters, seed_cells, without_remainder
-from flareclust.errors import Aborted, Refusal
-from flareclust.typing import never
 
 KEEP_ALL = {"min_count": 2, "aborted": never}
 

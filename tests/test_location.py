@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from flareclust.core.location import FAR, center, geometric_median, trimmed_mean, weighted_median
-from flareclust.message import MOST_ROWS
+from flareclust.protocol.schema import MOST_ROWS
 
 
 def column(*values):

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flareclust import registry
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.mavg import match_average
 from flareclust.aggregators.portfolio import MEMBERS
-from flareclust.checks import ALWAYS, PROMISES
-from flareclust.checks_tools import iid_sites
 from flareclust.core.clusterers import cluster_means, weighted_kmeans
 from flareclust.core.robust import check_rule
-from flareclust.core.scores import stack, unstack
+from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.task import SCORE
+from flareclust.protocol import registry
+from flareclust.protocol.task import SCORE
+from flareclust.testing import ALWAYS, PROMISES
+from flareclust.testing.tools import iid_sites
 
 ALGORITHMS = ("mavg", "pooled", "portfolio", "fkm", "lloyd")
 

@@ -10,21 +10,21 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from flareclust import datasets
+from flareclust._foundation.errors import Aborted, JobFailed, Refusal, UserError
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import never
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.masked import MaskedAggregator, check_alpha, movement_of_known, step_towards
 from flareclust.core.rounds import match
 from flareclust.core.site_clusters import CLUSTERERS_AT_SITES, site_clusters
+from flareclust.data import datasets
+from flareclust.data.feature_partition import split_features
+from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import Aborted, JobFailed, Refusal, UserError
 from flareclust.executors.masked import UPDATE, MaskedExecutor, aligned, compatible
-from flareclust.executors.task import CLUSTER, Task
-from flareclust.partition_features import split_features
-from flareclust.registry import get
-from flareclust.seeding import stream
-from flareclust.tables import Table
-from flareclust.typing import never
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import CLUSTER, Task
 
 NAN = float("nan")
 

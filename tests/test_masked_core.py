@@ -8,9 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from flareclust.core import masked_distances
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.core.lloyd import assign
-from flareclust.core.masked import (
+from flareclust.core.missing import distances as masked_distances
+from flareclust.core.missing.grouping import (
     PHIS,
     Extremes,
     extremes,
@@ -21,7 +22,6 @@ from flareclust.core.masked import (
     objective,
     scaled_distances,
 )
-from flareclust.errors import JobFailed, UserError
 
 NAN = float("nan")
 

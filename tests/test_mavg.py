@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flareclust
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.typing import FloatArray, never
 from flareclust.aggregators.mavg import match_average
-from flareclust.checks import iid_sites
 from flareclust.core.lloyd import kmeans
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import Refusal, UserError
 from flareclust.executors.mavg import MAvgExecutor
-from flareclust.executors.task import CLUSTER, Task
-from flareclust.outcome import Outcome
-from flareclust.registry import get
-from flareclust.typing import FloatArray, never
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import CLUSTER, Task
+from flareclust.testing import iid_sites
 
 
 def run(sites: Mapping[str, FloatArray], k: int, seed: int = 0, **params: object) -> Outcome:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from flareclust.errors import BadMessage
-from flareclust.message import SECONDS, Field, Schema, counts, nbytes, real
+from flareclust._foundation.errors import BadMessage
+from flareclust.protocol.schema import SECONDS, Field, Schema, counts, nbytes, real
 
 SCHEMA = Schema(centroids="k d", radii=real("k", least=0), counts=counts("k"))
 

@@ -15,9 +15,9 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score, davies_bouldin_score, normalized_mutual_info_score
 
-from flareclust import metrics
-from flareclust.errors import UserError
-from flareclust.typing import FloatArray, IntArray
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.evaluation import metrics
 
 # --- matched centroids ---
 
@@ -303,7 +303,7 @@ def test_misuse_is_refused_with_the_shapes(call, text: str):
 
 
 def test_importing_the_module_loads_neither_scipy_nor_scikit_learn():
-    code = "import sys, flareclust.metrics; print([m for m in ('scipy', 'sklearn') if m in sys.modules])"
+    code = "import sys, flareclust.evaluation.metrics; print([m for m in ('scipy', 'sklearn') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"
 

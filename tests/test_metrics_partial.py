@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flareclust.errors import UserError
-from flareclust.metrics import match_centroids
-from flareclust.metrics_partial import (
+from flareclust._foundation.errors import UserError
+from flareclust.evaluation.metrics import match_centroids
+from flareclust.evaluation.metrics_missing import (
     assumption_8_rate,
     correct_aggregation,
     cosine,

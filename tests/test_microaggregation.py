@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from flareclust._foundation.errors import Refusal
 from flareclust.core import microaggregation
 from flareclust.core.microaggregation import SMALLEST_GROUP, groups_of, microaggregate, synthetic_rows
-from flareclust.errors import Refusal
+from flareclust.data.tables import Table
+from flareclust.privacy.context import SiteTerms
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_terms import SiteTerms
-from flareclust.tables import Table
 
 FLOOR = 10
 

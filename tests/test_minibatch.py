@@ -13,16 +13,16 @@ from nvflare.app_opt.sklearn.kmeans_assembler import KMeansAssembler
 from sklearn.cluster import MiniBatchKMeans
 
 import flareclust
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.typing import FloatArray, Message, never
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.minibatch import MiniBatchAggregator, running_means
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import Refusal, UserError
 from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor, sample_means
-from flareclust.executors.task import CLUSTER, Task
-from flareclust.outcome import Outcome
-from flareclust.registry import get
-from flareclust.typing import FloatArray, Message, never
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import CLUSTER, Task
 
 
 def run(sites: Mapping[str, FloatArray], k: int, seed: int = 0, **params: object) -> Outcome:

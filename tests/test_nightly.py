@@ -15,8 +15,8 @@ import psutil
 import pytest
 import yaml
 
-from flareclust.errors import JobFailed, UserError
-from flareclust.tracking_store import NoAnswer
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.tracking.store import NoAnswer
 from tests.scheduler import STOPS, Scheduler, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -67,7 +67,7 @@ def deployments(kit: Path) -> dict[str, object]:
 @contextlib.contextmanager
 def federation(scheduler: Scheduler) -> Iterator[Path]:
     """Two provisioned sites, each with rows of its own; gives the lead's kit."""
-    from flareclust.poc import find
+    from flareclust.engines.poc.federation import find
 
     folder = scheduler.folder / "poc"
     poc = [sys.executable, "-m", "flareclust.cli", "poc"]
@@ -166,7 +166,10 @@ def test_the_scheduler_runs_a_federation_of_provisioned_sites_whose_model_is_tra
     assert [run.data.metrics[f"final/{name}"] for name in ("centroids_found", "sites_took_part")] == [3, 2]
     assert {"flareclust.run_key", "nvflare.job_id"} <= set(run.data.tags)
     version = client.get_model_version("often", "1")
-    assert (version.run_id, version.tags["flareclust.champion"]) == (run.info.run_id, "is the first to have it")
+    assert (version.run_id, version.tags["flareclust.tracking.promotion"]) == (
+        run.info.run_id,
+        "is the first to have it",
+    )
     assert champion(client, "often") >= 1
     assert list((scheduler.folder / "flareclust-runs").glob("*/result.json"))
     scheduler.wait(lambda: not scheduler.processes("flareclust.flows.guard"), "no further run is under way")
@@ -212,8 +215,8 @@ def under_way(scheduler, deployment, process):
 
 def last_state(scheduler):
     """Wait until no process of a job is left at the provisioned sites; return the state of the last job there."""
-    from flareclust.engines.session import open_session
-    from flareclust.poc import find
+    from flareclust.engines.poc.federation import find
+    from flareclust.flare.session import open_session
 
     scheduler.wait(lambda: not scheduler.processes("_process "), "the sites' processes are gone")
     with open_session(find(scheduler.folder / "poc").admin_kit) as session:
@@ -288,7 +291,7 @@ def histories(client, run):
 
 def test_a_retried_flow_run_goes_on_with_the_same_mlflow_run(here, scheduler, client, monkeypatch):
     """The first attempt gets as far as it can without being through: everything is logged but the model."""
-    from flareclust.tracking import Tracker
+    from flareclust.tracking.runs import Tracker
 
     seen, log_model = [], Tracker.log_model
 
@@ -382,7 +385,7 @@ def test_a_model_that_is_worse_or_not_to_be_compared_is_registered_and_does_not_
         holders.append(champion(client, "compared"))
     assert worth[0] < min(worth[1:4])
     assert holders == [1, 1, 1, 4, 4]
-    reasons = [client.get_model_version("compared", n).tags["flareclust.champion"] for n in "235"]
+    reasons = [client.get_model_version("compared", n).tags["flareclust.tracking.promotion"] for n in "235"]
     said = ["is of k=2, and version 1 is of k=3", "but comes from 2 sites and that from 3", "worse than"]
     assert [text in reason for text, reason in zip(said, reasons, strict=True)] == [True] * 3
 

@@ -16,25 +16,25 @@ from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.typing import FloatArray, never
+from flareclust._foundation.version import __version__
 from flareclust.aggregators.base import unpack
-from flareclust.aggregators.controller import EXCHANGES, LIVE, RECORDS, WAITING, ClusteringController
-from flareclust.core.pieces import is_mapped
-from flareclust.core.scores import stack
+from flareclust.core.chunks import is_mapped
+from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import JobFailed
+from flareclust.evaluation.scores import stack
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.executors.portfolio import PortfolioExecutor
-from flareclust.executors.shell import TRACEBACK_FILE
-from flareclust.executors.task import ASSESS, CLUSTER, KEYS, REFUSED, ROUND, SCORE, STEP, Task
-from flareclust.labels import LABELS_FILE, read_labels
-from flareclust.message import SECONDS
+from flareclust.flare.controller import EXCHANGES, LIVE, RECORDS, WAITING, ClusteringController
 from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
-from flareclust.registry import get
-from flareclust.site_config import write_config
-from flareclust.typing import FloatArray, never
-from flareclust.version import __version__
+from flareclust.protocol.registry import get
+from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.task import ASSESS, CLUSTER, KEYS, REFUSED, ROUND, SCORE, STEP, Task
+from flareclust.sites.config import write_config
 
 
 @pytest.fixture

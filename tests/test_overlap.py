@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from flareclust._foundation.errors import UserError
 from flareclust.core.overlap import components, judge_overlap
-from flareclust.errors import UserError
 
 MASKS = arrays(np.bool_, array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=6), elements=st.booleans())
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import flareclust
+from flareclust._foundation.csv_text import plain_text
 from flareclust.cli import main
-from flareclust.csv_text import plain_text
-from flareclust.ids import Ids
-from flareclust.labels import LABELS_FILE, is_labels_file, read_labels, write_labels
-from flareclust.report_sweep import comma_separated
-from flareclust.trials import Cell
+from flareclust.data.ids import Ids
+from flareclust.data.labels import LABELS_FILE, is_labels_file, read_labels, write_labels
+from flareclust.experiment.sweep_report import comma_separated
+from flareclust.experiment.trials import Cell
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ def test_the_wheel_from_the_sdist_is_the_wheel_from_the_tree(sdist, wheel, tmp_p
 def test_the_installed_wheel_runs_the_simulator_without_the_checkout(wheel, tmp_path):
     target, empty = installed(wheel, tmp_path), tmp_path / "empty"
     empty.mkdir()
-    code = "import flareclust, flareclust.executors.feca as e, flareclust.flows.config as f; print(flareclust.__file__, e.__file__, f.__file__, sep='\\n')"
+    code = "import flareclust, flareclust.executors.feca as e, flareclust.experiment.config as f; print(flareclust.__file__, e.__file__, f.__file__, sep='\\n')"
     where = limited([sys.executable, "-c", code], cwd=empty, seconds=120, PYTHONPATH=str(target))
     assert [Path(line).is_relative_to(target) for line in where.out.splitlines()] == [True] * 3, where
     run = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--clients", "3"]
@@ -238,7 +238,7 @@ def test_the_installed_wheel_runs_the_simulator_without_the_checkout(wheel, tmp_
 def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_path):
     target, empty = installed(wheel, tmp_path), tmp_path.resolve() / "empty"
     empty.mkdir()
-    code = "import flareclust, flareclust.poc as p, flareclust.executors.kfed as e; print(flareclust.__file__, p.__file__, e.__file__, sep='\\n')"
+    code = "import flareclust, flareclust.engines.poc.federation as p, flareclust.executors.kfed as e; print(flareclust.__file__, p.__file__, e.__file__, sep='\\n')"
     where = limited([sys.executable, "-c", code], cwd=empty, seconds=120, PYTHONPATH=str(target))
     assert [Path(line).is_relative_to(target) for line in where.out.splitlines()] == [True] * 3, where
 

@@ -14,16 +14,16 @@ import matplotlib
 import numpy as np
 import pytest
 
-from flareclust import papers
+from benchmarks import papers
+from benchmarks.papers import base, figures, report, running
+from benchmarks.papers.base import Entry, Line, Report, Study, Value, agreement, agreements, run_entry
+from benchmarks.papers.report import markdown_table, page_text, read, read_all, save, write_page
+from benchmarks.papers.running import run_papers, study_name
+from benchmarks.papers.samples import at_most
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.cli import main
-from flareclust.datasets import Dataset
-from flareclust.errors import JobFailed, UserError
-from flareclust.papers import base, figures, report, running
-from flareclust.papers.base import Entry, Line, Report, Study, Value, agreement, agreements, run_entry
-from flareclust.papers.report import markdown_table, page_text, read, read_all, save, write_page
-from flareclust.papers.running import run_papers, study_name
-from flareclust.papers.samples import at_most
-from flareclust.trials import Cell, Measured, Trial
+from flareclust.data.datasets import Dataset
+from flareclust.experiment.trials import Cell, Measured, Trial
 
 
 def toy_trial(seed, value=1.0, cell="a", fail=False, calls=None):
@@ -387,7 +387,7 @@ def test_a_tracked_entry_is_an_mlflow_parent_with_its_trials_and_its_report(shar
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["reports"][0]["failed"] == 0
-    from flareclust.tracking_store import connect
+    from flareclust.tracking.store import connect
 
     client = connect(f"sqlite:///{tmp_path / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("flareclust-papers")

@@ -6,20 +6,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flareclust import datasets, registry
-from flareclust.checks import iid_sites
-from flareclust.datasets import Dataset
-from flareclust.errors import UserError
+from benchmarks.papers import base, feca, feca_methods, feca_steps, feca_tables
+from benchmarks.papers import feca_values as printed
+from benchmarks.papers.base import Study, Value, run_entry
+from benchmarks.papers.feca_methods import ABLATED, AblatedExecutor, OnSites, one_lloyd_step
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import never
+from flareclust.data import datasets
+from flareclust.data.datasets import Dataset
+from flareclust.evaluation.metrics import l2_distance
 from flareclust.executors.feca import FeCAExecutor
-from flareclust.executors.task import CLUSTER, Task
-from flareclust.metrics import l2_distance
-from flareclust.papers import base, feca, feca_methods, feca_steps, feca_tables
-from flareclust.papers import feca_values as printed
-from flareclust.papers.base import Study, Value, run_entry
-from flareclust.papers.feca_methods import ABLATED, AblatedExecutor, OnSites, one_lloyd_step
-from flareclust.seeding import stream
-from flareclust.trials import Cell, Done, Measured
-from flareclust.typing import never
+from flareclust.experiment.trials import Cell, Done, Measured
+from flareclust.protocol import registry
+from flareclust.protocol.task import CLUSTER, Task
+from flareclust.testing import iid_sites
 
 FEDERATED = ("mavg", "ffcm-v1-r1", "ffcm-v1-r10", "ffcm-v2-r1", "ffcm-v2-r10", "kfed-k5", "feca")
 

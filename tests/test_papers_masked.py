@@ -6,10 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flareclust import papers
-from flareclust.datasets import Dataset
-from flareclust.experiment import evaluate, submit
-from flareclust.papers import (
+from benchmarks import papers
+from benchmarks.papers import (
     masked,
     masked_bounds,
     masked_damaged,
@@ -18,14 +16,16 @@ from flareclust.papers import (
     masked_tables,
     masked_yardsticks,
 )
-from flareclust.papers import masked_values as printed
-from flareclust.papers.base import Study, Value, run_entry
-from flareclust.papers.masked_damaged import DAMAGED, errors_by_round, expected, with_noise
-from flareclust.papers.masked_setups import Method, experiment, masked_as_printed, proxy_as_printed
-from flareclust.papers.masked_values import SetUp, dim, har, qmnist, set_ups
-from flareclust.papers.report import to_json
-from flareclust.prepare import prepare
-from flareclust.trials import Cell, Done, attempt
+from benchmarks.papers import masked_values as printed
+from benchmarks.papers.base import Study, Value, run_entry
+from benchmarks.papers.masked_damaged import DAMAGED, errors_by_round, expected, with_noise
+from benchmarks.papers.masked_setups import Method, experiment, masked_as_printed, proxy_as_printed
+from benchmarks.papers.masked_values import SetUp, dim, har, qmnist, set_ups
+from benchmarks.papers.report import to_json
+from flareclust.data.datasets import Dataset
+from flareclust.experiment.prepare import prepare
+from flareclust.experiment.run import evaluate, submit
+from flareclust.experiment.trials import Cell, Done, attempt
 
 
 def gaussians(name, classes, rows, d, owners):

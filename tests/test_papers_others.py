@@ -10,15 +10,15 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from flareclust.datasets import Dataset, load
-from flareclust.errors import UserError
-from flareclust.papers import dkmpp, fkm, fkm_grid, kfed, kfed_oracle, kfed_partitions, kfed_rounds
-from flareclust.papers.base import Study, run_entry
-from flareclust.papers.claims import best_of, compare, verdict
-from flareclust.papers.generators import Federation, bounded, bounded_variance, deal, gaussian_groups, grid, nested
-from flareclust.papers.measures import clustering_cost, history, nearest, silhouettes, solve, truth
-from flareclust.papers.report import to_json
-from flareclust.trials import Cell, Done, attempt, by_cell
+from benchmarks.papers import dkmpp, fkm, fkm_grid, kfed, kfed_oracle, kfed_partitions, kfed_rounds
+from benchmarks.papers.base import Study, run_entry
+from benchmarks.papers.claims import best_of, compare, verdict
+from benchmarks.papers.generators import Federation, bounded, bounded_variance, deal, gaussian_groups, grid, nested
+from benchmarks.papers.measures import clustering_cost, history, nearest, silhouettes, solve, truth
+from benchmarks.papers.report import to_json
+from flareclust._foundation.errors import UserError
+from flareclust.data.datasets import Dataset, load
+from flareclust.experiment.trials import Cell, Done, attempt, by_cell
 
 ENTRIES = (*kfed.ENTRIES, *fkm.ENTRIES, *dkmpp.ENTRIES)
 

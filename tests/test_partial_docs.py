@@ -10,14 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 import flareclust
-from flareclust.checks_tools import run
-from flareclust.cli import app
-from flareclust.errors import JobFailed
-from flareclust.metrics import accuracy
-from flareclust.partial import sentences
-from flareclust.registry import get
-from flareclust.sites import SiteData
-from flareclust.typing import IntArray
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.typing import IntArray
+from flareclust.cli.main import app
+from flareclust.evaluation.metrics import accuracy
+from flareclust.features.result import sentences
+from flareclust.protocol.registry import get
+from flareclust.sites.rows import SiteData
+from flareclust.testing.tools import run
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "partial-features.md").read_text(encoding="utf-8")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flareclust.errors import UserError
-from flareclust.partition import SPECS, Spec, parse, partition
-from flareclust.partition_draws import draw_until_drawn, power_sizes
+from flareclust._foundation.errors import UserError
+from flareclust.data.partition import SPECS, Spec, parse, partition
+from flareclust.data.partition_draws import draw_until_drawn, power_sizes
 
 SPLITS = [
     "iid",

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flareclust.datasets import Dataset, load
-from flareclust.errors import UserError
-from flareclust.partition import SPECS, Spec
-from flareclust.partition_features import FEATURE_SPECS, Split, importance, split_features
+from flareclust._foundation.errors import UserError
+from flareclust.data.datasets import Dataset, load
+from flareclust.data.feature_partition import FEATURE_SPECS, Split, importance, split_features
+from flareclust.data.partition import SPECS, Spec
 
 SET_UPS = ["har-a1", "har-a2", "qmnist-a1", "qmnist-a2", "dim-a1", "dim-a2"]
 

@@ -19,7 +19,7 @@ from nvflare.private.fed.client.client_engine import ClientEngine
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from flareclust.engines.admission import ServerValidator, SiteDeployer
-from flareclust.engines.peers import (
+from flareclust.flare.peers import (
     ANSWERED,
     SafeProcessor,
     answering_problem,

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flareclust.core import kernels, pieces
+from flareclust.core import chunks as pieces
+from flareclust.core import kernels
+from flareclust.core.chunks import all_finite, is_mapped, means_of, variances
 from flareclust.core.disclosure import along_one_column, describable
 from flareclust.core.kernels import as_matrix
 from flareclust.core.lloyd import Clustering, cluster_statistics, member_statistics, settle
-from flareclust.core.pieces import all_finite, is_mapped, means_of, variances
 from flareclust.core.spectral import trusted_rows
 
 SHAPES = st.tuples(st.integers(1, 400), st.integers(1, 9), st.integers(0, 2**32 - 1))

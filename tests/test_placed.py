@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from flareclust import outcome as outcome_files
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.typing import never
 from flareclust.aggregators.placed import FILE, PlacedAggregator
-from flareclust.checks_tools import GRANTED
 from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.late_jobs import place_at, placed_rows
+from flareclust.engines.late_sites import place
 from flareclust.engines.options import JobOptions
-from flareclust.engines.placing import place_at, placed_rows
-from flareclust.errors import Refusal, UserError
-from flareclust.executors.task import PLACE, Task
 from flareclust.federation import run_federation
-from flareclust.late import place
-from flareclust.message import SECONDS
-from flareclust.registry import algorithms, get
-from flareclust.replies import SiteReply
-from flareclust.typing import never
+from flareclust.protocol import outcome as outcome_files
+from flareclust.protocol.registry import algorithms, get
+from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.task import PLACE, Task
+from flareclust.testing.tools import GRANTED
 
 FEDERATED = [name for name, algorithm in algorithms().items() if algorithm.federated and not algorithm.partial]
 

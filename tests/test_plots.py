@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from sklearn.decomposition import PCA
 
-from flareclust.errors import UserError
-from flareclust.plots import LEGEND_SITES, PALETTE, federation_picture, save
-from flareclust.typing import FloatArray
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray
+from flareclust.plotting.federation import LEGEND_SITES, PALETTE, federation_picture, save
 
 CENTROIDS = np.array([[0.0, 0.0], [5.0, 5.0], [0.0, 5.0]])
 
@@ -198,7 +198,7 @@ def test_only_png_files_are_written(tmp_path):
 
 def test_importing_is_cheap_and_drawing_leaves_pyplot_alone():
     code = """
-import sys, flareclust.plots as plots
+import sys, flareclust.plotting.federation as plots
 print("matplotlib" in sys.modules)
 plots.federation_picture({"a": [[0.0, 0.0]]}, [[0.0, 0.0]])
 print("matplotlib.pyplot" in sys.modules)

@@ -12,11 +12,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from scipy.cluster.hierarchy import dendrogram, linkage
 
-from flareclust.errors import UserError
-from flareclust.plots import PALETTE, save
-from flareclust.plots_partial import NAMED, coverage_picture
-from flareclust.plots_tree import tree_picture
-from flareclust.typing import BoolArray, FloatArray
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import BoolArray, FloatArray
+from flareclust.plotting.features import NAMED, coverage_picture
+from flareclust.plotting.federation import PALETTE, save
+from flareclust.plotting.tree import tree_picture
 
 NAN = np.nan
 MASKS = np.array([[1, 1, 0, 0], [0, 1, 1, 1]])
@@ -282,7 +282,7 @@ def test_tree_refuses_what_is_none(change: dict[str, object], text: str) -> None
 
 def test_importing_is_cheap_and_drawing_leaves_pyplot_alone() -> None:
     code = """
-import sys, flareclust.plots_partial as plots, flareclust.plots_tree as trees
+import sys, flareclust.plotting.features as plots, flareclust.plotting.tree as trees
 print("matplotlib" in sys.modules)
 plots.coverage_picture(["a"], ["s"], [[1]], None, [[0.0]])
 trees.tree_picture([0], [1], [1.0], [0, 0], ["s", "t"], 1)

@@ -16,14 +16,19 @@ import numpy as np
 import psutil
 import pytest
 
-from flareclust import poc, poc_kits, poc_processes, poc_state, site_policy
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.cli import main
-from flareclust.errors import JobFailed, UserError
-from flareclust.flows.config import Experiment
-from flareclust.poc import Poc
-from flareclust.poc_state import KITS
-from flareclust.prepare import prepare, tables_of
-from flareclust.sites import SiteData
+from flareclust.engines.poc import federation as poc
+from flareclust.engines.poc import kits as poc_kits
+from flareclust.engines.poc import processes as poc_processes
+from flareclust.engines.poc import state as poc_state
+from flareclust.engines.poc.federation import Poc
+from flareclust.engines.poc.state import KITS
+from flareclust.experiment import poc as set_up
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepare import prepare, prepare_poc, tables_of
+from flareclust.sites import permissions as site_policy
+from flareclust.sites.rows import SiteData
 from tests.living import naming
 
 COMMAND = [sys.executable, "-m", "flareclust.cli", "poc"]
@@ -81,7 +86,7 @@ def test_of_two_that_come_up_at_once_in_one_folder_one_is_refused_and_the_other_
     folder = tmp_path.resolve() / "poc"
     began = []
 
-    def deal(*words, deal=poc_kits.deal):
+    def deal(*words, deal=set_up.deal):
         prepared = deal(*words)
         both_dealt.wait(30)
         return prepared
@@ -94,14 +99,14 @@ def test_of_two_that_come_up_at_once_in_one_folder_one_is_refused_and_the_other_
 
     def come_up():
         try:
-            poc.up(folder, "iris", clients=2)
+            set_up.up(folder, "iris", clients=2)
         except UserError as error:
             refused.set()
             return str(error)
         except JobFailed as error:
             return str(error)
 
-    monkeypatch.setattr(poc_kits, "deal", deal)
+    monkeypatch.setattr(set_up, "deal", deal)
     monkeypatch.setattr(poc_kits, "provision", provision)
     with ThreadPoolExecutor(2) as pool:
         told = sorted(future.result(60) for future in [pool.submit(come_up) for _ in range(2)])
@@ -118,7 +123,7 @@ def test_a_lock_that_a_killed_process_left_holds_nobody_up_and_one_that_is_held_
         poc_state.locked(folder),
     ):
         pytest.fail("two have the lock")
-    killed = f"import os, pathlib; from flareclust.poc_state import locked\nwith locked(pathlib.Path({str(folder)!r})): os.kill(os.getpid(), 9)"
+    killed = f"import os, pathlib; from flareclust.engines.poc.state import locked\nwith locked(pathlib.Path({str(folder)!r})): os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", killed], check=False, timeout=60).returncode == -signal.SIGKILL
     with poc_state.locked(folder):
         poc_state.clear(folder)
@@ -165,7 +170,7 @@ def test_where_no_poc_is_the_commands_say_so(tmp_path, monkeypatch, capsys, word
 
 def placed(folder, data, partition, clients=3, seed=0):
     """Return a POC that has its rows and no processes."""
-    dealt = poc_kits.deal(data, partition, clients, seed)
+    dealt = set_up.deal(data, partition, clients, seed)
     for site, rows in dealt.sites.items():
         kit = folder / KITS / site
         (kit / "local").mkdir(parents=True)
@@ -189,7 +194,7 @@ def test_the_sites_have_the_rows_that_a_run_in_another_engine_deals(tmp_path, al
         Experiment(algorithm=algorithm, data=data, partition=partition, clients=3, seed=7, engine="inprocess")
     )
     # The experiment's own seed, data and partition do not matter: the POC has its rows already.
-    found = poc.prepared_for(there, Experiment(algorithm=algorithm, seed=1, engine="inprocess"))
+    found = prepare_poc(there, Experiment(algorithm=algorithm, seed=1, engine="inprocess"))
     assert (found.k, tuple(found.sites)) == (expected.k, there.sites)
     for site in there.sites:
         np.testing.assert_array_equal(found.index[site], expected.index[site])
@@ -205,7 +210,7 @@ def test_the_sites_have_the_rows_that_a_run_in_another_engine_deals(tmp_path, al
 
 def test_the_sites_know_which_row_of_the_data_each_of_theirs_is(tmp_path):
     there = placed(tmp_path, "iris", "iid")
-    index = poc.prepared_for(there, Experiment(algorithm="feca", engine="inprocess")).index
+    index = prepare_poc(there, Experiment(algorithm="feca", engine="inprocess")).index
     for site, kit in there.kits.items():
         table = SiteData.of(kit / "local", site).table()
         assert list(table.ids) == [str(row) for row in index[site]]
@@ -221,7 +226,7 @@ def test_sites_that_own_files_get_copies_in_their_kits(tmp_path):
         )
     there = placed(tmp_path / "poc", str(tmp_path / "files"), "none")
     assert there.sites == ("north", "south")
-    found = poc.prepared_for(there, Experiment(algorithm="feca", k=2, engine="inprocess"))
+    found = prepare_poc(there, Experiment(algorithm="feca", k=2, engine="inprocess"))
     assert found.index is None
     assert found.columns == ("a", "b")
     for site, kit in there.kits.items():
@@ -233,13 +238,13 @@ def test_sites_that_own_files_get_copies_in_their_kits(tmp_path):
 def test_columns_are_the_sites_business(tmp_path):
     there = placed(tmp_path, "iris", "iid")
     with pytest.raises(UserError, match="leave out --columns"):
-        poc.prepared_for(there, Experiment(algorithm="feca", columns=("a",), engine="inprocess"))
+        prepare_poc(there, Experiment(algorithm="feca", columns=("a",), engine="inprocess"))
 
 
 def test_a_site_called_as_the_server_is_refused(tmp_path):
     np.save(tmp_path / "localhost.npy", np.zeros((2, 2)))
     with pytest.raises(UserError, match="rename its file"):
-        poc_kits.deal(str(tmp_path), "none", 1, 0)
+        set_up.deal(str(tmp_path), "none", 1, 0)
 
 
 # With processes.
@@ -331,7 +336,7 @@ def test_status_names_everybody_with_rows_and_logs(up, place):
     assert code == 0
     assert list(found) == ["localhost", "site-1", "site-2", "site-3"]
     assert all(one["running"] and one["connected"] for one in found.values())
-    split = poc_kits.deal("iris", PARTITION, 3, SEED)
+    split = set_up.deal("iris", PARTITION, 3, SEED)
     assert {name: found[name]["rows"] for name in split.sites} == {
         name: len(rows) for name, rows in split.sites.items()
     }
@@ -470,7 +475,7 @@ def test_a_site_that_does_not_connect_is_named_with_its_last_words_and_all_is_st
     monkeypatch.setattr(poc_kits, "place", broken)
     folder = tmp_path.resolve() / "poc"
     with pytest.raises(JobFailed, match=r"^site-2 did not start; [\s\S]*site-2: .*JSONDecodeError") as failed:
-        poc.up(folder, "iris", clients=2)
+        set_up.up(folder, "iris", clients=2)
     assert "site-1:" not in str(failed.value)
     assert naming(folder) == []
     assert (folder / KITS / "site-2" / "console.txt").is_file()
@@ -493,7 +498,7 @@ def test_ctrl_c_while_it_comes_up_leaves_nothing(place, tmp_path):
     try:
         until(lambda: nvflare(folder / KITS / "localhost") is not None, 60)
         with pytest.raises(UserError, match="a POC is up"):
-            poc.up(folder, "iris")
+            set_up.up(folder, "iris")
         coming.send_signal(signal.SIGINT)
         _, err = coming.communicate(timeout=60)
     finally:

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
-from flareclust.checks_tools import PromiseBroken
-from flareclust.core.scores import stack
+from flareclust._foundation.errors import Refusal
 from flareclust.engines.inprocess import Held, answered
-from flareclust.errors import Refusal
+from flareclust.evaluation.scores import stack
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.task import ASSESS, CLUSTER, PLACE, SCORE, Task
-from flareclust.message import SECONDS
 from flareclust.privacy.policy import Policy
-from flareclust.registry import get
+from flareclust.protocol.registry import get
+from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, SCORE, Task
+from flareclust.testing.tools import PromiseBroken
 
 LONELY = np.array([31.25, -18.5, 12.75])
 CENTER = np.zeros(3)

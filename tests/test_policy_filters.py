@@ -17,20 +17,20 @@ from nvflare.apis.workspace import Workspace
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from nvflare.private.privacy_manager import Scope
 
+from flareclust._foundation.errors import UserError
 from flareclust.cli import main
-from flareclust.errors import UserError
+from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.executors.pooled import PooledExecutor
-from flareclust.executors.shell import TRACEBACK_FILE
-from flareclust.executors.task import ASSESS, CLUSTER, REFUSED, ROUND, STEP
-from flareclust.message import SECONDS
-from flareclust.privacy.asked import ASKED_FILE
-from flareclust.privacy.filters import SiteResultPolicy, SiteTaskPolicy
+from flareclust.flare.filters import SiteResultPolicy, SiteTaskPolicy
+from flareclust.privacy.context import MADE_UNDER, QUESTION
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_file import PRIVACY, other_filters, policy_of, remove_policy, write_policy
-from flareclust.privacy.site_terms import MADE_UNDER, QUESTION
-from flareclust.site_check import check
-from flareclust.site_config import write_config
-from flareclust.site_policy import hints, policies, problems
+from flareclust.privacy.request_log import ASKED_FILE
+from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.task import ASSESS, CLUSTER, REFUSED, ROUND, STEP
+from flareclust.sites.check import check
+from flareclust.sites.config import write_config
+from flareclust.sites.permissions import hints, policies, problems
+from flareclust.sites.policy_file import PRIVACY, other_filters, policy_of, remove_policy, write_policy
 
 SECRET = "v123456.789"
 FOREIGN = {"path": "nvflare.app_common.filters.percentile_privacy.PercentilePrivacy", "args": {"gamma": 0.1}}

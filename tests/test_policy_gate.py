@@ -8,22 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flareclust
-from flareclust.checks import iid_sites
-from flareclust.checks_partial import overlapping_sites
+from flareclust._foundation.errors import Refusal, UserError
 from flareclust.core.assessment import assessment_sums, without_small
+from flareclust.core.rounding import factor, rounded
 from flareclust.engines.inprocess import Held, answered, run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import Refusal, UserError
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.task import ASSESS, CLUSTER, DESCRIBE, PLACE, SCORE, Task
-from flareclust.message import SECONDS
-from flareclust.privacy import site_terms
-from flareclust.privacy.asked import Asked
-from flareclust.privacy.enforce import Gate, Question
+from flareclust.privacy import context as site_terms
+from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.enforcement import Gate, Question
 from flareclust.privacy.policy import DifferentialPrivacy, Policy, read_policy
-from flareclust.privacy.rounding import factor, rounded
-from flareclust.privacy.site_terms import SiteTerms
-from flareclust.registry import get
+from flareclust.privacy.request_log import Asked
+from flareclust.protocol.registry import get
+from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, PLACE, SCORE, Task
+from flareclust.testing import iid_sites
+from flareclust.testing.partial_features import overlapping_sites
 
 TWO = {"centroids": np.zeros((2, 3))}
 SUMS = {"counts": np.array([12, 0]), "scatter": np.ones(2), "sse": np.array(3.0), "silhouette": np.array(1.0)}

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from flareclust.description import codes_of
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.typing import never
+from flareclust.data.tables import Table
 from flareclust.engines.inprocess import Held, answered
-from flareclust.errors import BadMessage, Refusal
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.task import ASSESS, CLUSTER, PLACE, Task
+from flareclust.features.alignment import codes_of
+from flareclust.privacy.context import SiteTerms
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_terms import SiteTerms
-from flareclust.registry import get
-from flareclust.tables import Table
-from flareclust.typing import never
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, Task
 
 _EXCHANGES = 118
 

@@ -7,7 +7,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.simulator import run_simulator
 from flareclust.privacy.policy import Policy
-from flareclust.registry import get
+from flareclust.protocol.registry import get
 
 
 @pytest.mark.slow

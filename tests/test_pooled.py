@@ -5,17 +5,17 @@ import pytest
 from sklearn.cluster import KMeans
 
 import flareclust
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.typing import never
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.pooled import PooledAggregator, weighted_kmeans
-from flareclust.core.choice import RULES
-from flareclust.core.scores import unstack
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import JobFailed, UserError
+from flareclust.evaluation.criteria import RULES
+from flareclust.evaluation.scores import unstack
 from flareclust.executors.pooled import PooledExecutor
-from flareclust.executors.task import CLUSTER, SCORE, Task
-from flareclust.registry import get
-from flareclust.typing import never
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import CLUSTER, SCORE, Task
 
 
 def upload(centroids, counts):

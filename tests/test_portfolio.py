@@ -8,23 +8,23 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import flareclust
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import never
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.aggregators.kfed import KFedAggregator
 from flareclust.aggregators.portfolio import MEMBERS, PortfolioAggregator
-from flareclust.core.scores import stack, unstack
-from flareclust.datasets import load
+from flareclust.data.datasets import load
+from flareclust.data.partition import partition
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import JobFailed, UserError
+from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.executors.portfolio import UPDATE, PortfolioExecutor
-from flareclust.executors.task import CLUSTER, SCORE, Task
-from flareclust.partition import partition
-from flareclust.registry import get
-from flareclust.seeding import stream
-from flareclust.typing import never
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import CLUSTER, SCORE, Task
 from tests import twins
 
 TASK = Task(CLUSTER, 0, {}, "site-1")

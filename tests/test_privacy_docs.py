@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flareclust import registry
-from flareclust.checks_tools import exchanges, iid_sites
-from flareclust.errors import Refusal
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import update
-from flareclust.executors.task import ASSESS
-from flareclust.message import Schema, counts
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
-from flareclust.registry import BUILT_IN, Algorithm, get
-from flareclust.seeding import stream
-from flareclust.typing import FloatArray, Message
+from flareclust.protocol import registry
+from flareclust.protocol.registry import BUILT_IN, Algorithm, get
+from flareclust.protocol.schema import Schema, counts
+from flareclust.protocol.task import ASSESS
+from flareclust.testing.tools import exchanges, iid_sites
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefinition, NoConnection
 
-from flareclust.engines import production, session, watched
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.engines import provisioned as production
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.engines.session import ADMIN_FILE, admin_of
-from flareclust.errors import JobFailed, UserError
-from flareclust.registry import get
+from flareclust.flare import job_monitor as watched
+from flareclust.flare import session
+from flareclust.flare.session import ADMIN_FILE, admin_of
+from flareclust.protocol.registry import get
 from tests.fake_server import FakeServer
 
 COMPLETED = "FINISHED:COMPLETED"

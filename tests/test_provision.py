@@ -16,16 +16,16 @@ from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.fuel.utils.class_utils import instantiate_class
 from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
 
-from flareclust import site_policy
+from flareclust._foundation.errors import UserError
 from flareclust.cli import main
-from flareclust.engines.classes import of_server, of_sites
-from flareclust.engines.rights import code_from, with_code, without_code
 from flareclust.engines.server import OUTCOME_WAIT
-from flareclust.engines.workspace import Settings, prepare_site
-from flareclust.errors import UserError
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_file import policy_of
 from flareclust.provision import SiteDefaults
+from flareclust.sites import permissions as site_policy
+from flareclust.sites.class_list import of_server, of_sites
+from flareclust.sites.kit import Settings, prepare_site
+from flareclust.sites.policy_file import policy_of
+from flareclust.sites.rights import code_from, with_code, without_code
 
 ROOT = Path(__file__).parents[1]
 PROJECT = ROOT / "poc_workspace" / "project.yml"

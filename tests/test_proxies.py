@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from scipy.stats import dirichlet
 from sklearn.covariance import LedoitWolf
 
+from flareclust._foundation.errors import UserError
 from flareclust.core.proxies import (
     COVARIANCES,
     box,
@@ -18,7 +19,6 @@ from flareclust.core.proxies import (
     sample_dirichlet,
     sample_gaussian,
 )
-from flareclust.errors import UserError
 
 rows_of_few_columns = arrays(
     np.float64, st.tuples(st.integers(3, 8), st.integers(1, 4)), elements=st.integers(-40, 40).map(lambda v: v / 8)

@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 from sklearn.covariance import LedoitWolf
 from sklearn.metrics import adjusted_rand_score
 
+from flareclust._foundation.errors import Aborted, BadMessage, JobFailed, Refusal, UserError
+from flareclust._foundation.typing import never
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.proxy import ProxyAggregator, attract, generate_proxy_clusters, merge
-from flareclust.columns import Columns
 from flareclust.core.agglomeration import cut
+from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import Aborted, BadMessage, JobFailed, Refusal, UserError
 from flareclust.executors.kfed import site_number
 from flareclust.executors.proxy import ProxyExecutor, fit_pdf, several
-from flareclust.executors.task import CLUSTER, Task
-from flareclust.registry import get
-from flareclust.tables import Table
-from flareclust.typing import never
+from flareclust.features.columns import Columns
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import CLUSTER, Task
 
 #: Columns of three sites that overlap in a chain: the first and the last have none in common.
 CHAIN = {"a": (0, 1, 2), "b": (2, 3, 4), "c": (4, 5, 0)}

@@ -19,20 +19,20 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from flareclust.checks_partial import overlapping_sites
-from flareclust.checks_tools import GRANTED
-from flareclust.datasets import load
+from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserError
+from flareclust.data.datasets import load
+from flareclust.data.partition import partition as split
 from flareclust.engines.inprocess import Held, answered
 from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import run_pooled
-from flareclust.errors import BadMessage, JobFailed, Refusal, UserError
-from flareclust.executors.task import ASSESS, Task
 from flareclust.federation import run_federation
-from flareclust.message import SECONDS
-from flareclust.partition import partition as split
 from flareclust.privacy.policy import Policy
-from flareclust.registry import Algorithm, algorithms, get
-from flareclust.replies import SiteReply
+from flareclust.protocol.registry import Algorithm, algorithms, get
+from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.task import ASSESS, Task
+from flareclust.testing.partial_features import overlapping_sites
+from flareclust.testing.tools import GRANTED
 
 RECORDS = Path(__file__).with_name("recorded.json")
 #: The rows of a case by site, and its number of clusters.

@@ -14,12 +14,12 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
 
-from flareclust.executors.task import ASSESS, KEYS, PLACE, REFUSED, ROUND, SCORE
-from flareclust.privacy.filters import SiteResultPolicy, SiteTaskPolicy
+from flareclust.flare.filters import SiteResultPolicy, SiteTaskPolicy
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_file import write_policy
-from flareclust.registry import algorithms
-from flareclust.site_config import write_config
+from flareclust.protocol.registry import algorithms
+from flareclust.protocol.task import ASSESS, KEYS, PLACE, REFUSED, ROUND, SCORE
+from flareclust.sites.config import write_config
+from flareclust.sites.policy_file import write_policy
 
 FEDERATED = [algorithm for algorithm in algorithms().values() if algorithm.federated]
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import flareclust
-from flareclust import registry
-from flareclust.engines.classes import of_plugins
+from flareclust._foundation.errors import UserError
 from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions
-from flareclust.engines.workspace import Settings, prepare_site
-from flareclust.errors import UserError
-from flareclust.registry import BUILT_IN, Algorithm, algorithms, get
+from flareclust.protocol import registry
+from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
+from flareclust.sites.class_list import of_plugins
+from flareclust.sites.kit import Settings, prepare_site
 
 FEDERATED = [algorithm for algorithm in BUILT_IN if algorithm.federated]
 KNOWN = ", ".join(algorithm.name for algorithm in BUILT_IN)
@@ -164,8 +164,8 @@ PLUGIN = """
 import numpy as np
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.message import Schema
-from flareclust.registry import Algorithm
+from flareclust.protocol.schema import Schema
+from flareclust.protocol.registry import Algorithm
 
 class MeanExecutor(ClusteringExecutor):
     reply = Schema(centroids="k d")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flareclust import registry
+from flareclust._foundation.errors import UserError
 from flareclust.core.robust import (
     PLAIN,
     Rule,
@@ -17,8 +17,8 @@ from flareclust.core.robust import (
     strangeness,
     typical_totals,
 )
-from flareclust.errors import UserError
-from flareclust.message import MOST_ROWS
+from flareclust.protocol import registry
+from flareclust.protocol.schema import MOST_ROWS
 
 ALGORITHMS = ("mavg", "pooled", "portfolio", "fkm", "lloyd")
 TRIMMED, MEDIAN = Rule("trimmed", 0.2, 1.0), Rule("median", 0.2, 1.0)

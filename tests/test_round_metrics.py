@@ -6,12 +6,12 @@ from sklearn.metrics import adjusted_rand_score
 
 import flareclust
 from flareclust.core.rounds import HISTORY
-from flareclust.datasets import Dataset
-from flareclust.experiment import submit
-from flareclust.flows.config import Experiment
-from flareclust.outcome import Outcome
-from flareclust.prepare import Prepared, prepare, prepare_sites
-from flareclust.round_metrics import with_round_metrics
+from flareclust.data.datasets import Dataset
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepare import Prepared, prepare, prepare_sites
+from flareclust.experiment.round_metrics import with_round_metrics
+from flareclust.experiment.run import submit
+from flareclust.protocol.outcome import Outcome
 
 NAN = float("nan")
 TRUE = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])

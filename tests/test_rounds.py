@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flareclust._foundation.errors import UserError
 from flareclust.core.rounds import HISTORY, check_start, check_tol, match, movement, remember
-from flareclust.errors import UserError
 
 
 def distances(A, B):

@@ -4,14 +4,22 @@ import numpy as np
 import pytest
 from sklearn.metrics import davies_bouldin_score
 
-from flareclust.core.scores import ALL_SCORES, score_sums, scores, separation_ratios, stack, unstack, values_needed
+from flareclust._foundation.errors import Aborted, BadMessage, Refusal
+from flareclust._foundation.typing import never
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import Aborted, BadMessage, Refusal
+from flareclust.evaluation.scores import (
+    ALL_SCORES,
+    score_sums,
+    scores,
+    separation_ratios,
+    stack,
+    unstack,
+    values_needed,
+)
 from flareclust.executors.pooled import PooledExecutor
-from flareclust.executors.task import SCORE, Task
-from flareclust.registry import get
-from flareclust.typing import never
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import SCORE, Task
 
 NAMES = tuple(ALL_SCORES)
 

@@ -11,23 +11,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flareclust._foundation.errors import FlareclustError, Refusal, UserError
+from flareclust._foundation.typing import Message, never
+from flareclust.data.tables import Table
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
-from flareclust.errors import FlareclustError, Refusal, UserError
 from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
-from flareclust.executors.task import ASSESS, CLUSTER, DESCRIBE, KEYS, Task
-from flareclust.privacy import fixed_point
-from flareclust.privacy.at_site import KEY_FILE
-from flareclust.privacy.fixed_point import Words
-from flareclust.privacy.identity import Identity
+from flareclust.privacy.context import SiteTerms
 from flareclust.privacy.job_sums import SecureSums
-from flareclust.privacy.masking import KeyTable, SiteMasks, key_of, total
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_terms import SiteTerms
-from flareclust.privacy.totals import Layout, sizes_of
-from flareclust.registry import get
-from flareclust.tables import Table
-from flareclust.typing import Message, never
+from flareclust.privacy.secure_aggregation import fixed_point
+from flareclust.privacy.secure_aggregation.client import KEY_FILE
+from flareclust.privacy.secure_aggregation.fixed_point import Words
+from flareclust.privacy.secure_aggregation.identity import Identity
+from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks, key_of, total
+from flareclust.privacy.secure_aggregation.totals import Layout, sizes_of
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, KEYS, Task
 from tests.kits import Kits
 
 SITES = [f"clinic-{letter}" for letter in "abcdefghij"]

@@ -11,34 +11,43 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flareclust
+from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserError
+from flareclust._foundation.typing import FloatArray, Message, never
 from flareclust.aggregators.lloyd import LloydAggregator
-from flareclust.checks import iid_sites
-from flareclust.checks_partial import overlapping_sites
 from flareclust.core.splitting import split
-from flareclust.description import codes_of
+from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.job import build_job
 from flareclust.engines.options import JobOptions
 from flareclust.engines.simulator import run_simulator
-from flareclust.errors import BadMessage, JobFailed, Refusal, UserError
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
-from flareclust.executors.task import ASSESS, DESCRIBE, KEYS, MOMENTS, SCORE, Task
+from flareclust.features.alignment import codes_of
 from flareclust.federation import run_federation
-from flareclust.message import SECONDS
-from flareclust.outcome import Outcome
-from flareclust.privacy import fixed_point
-from flareclust.privacy.at_server import ServerSums
-from flareclust.privacy.fixed_point import FRACTION, RANGE, WORDS, Words
-from flareclust.privacy.identity import SignedKey
-from flareclust.privacy.masking import KEYS_ARRAY, KeyTable, SiteMasks, key_of, key_reply, packed, stream, total
+from flareclust.privacy.context import SiteTerms
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
-from flareclust.privacy.site_terms import SiteTerms
-from flareclust.privacy.totals import GROUPS, MOST_SITES, Layout
-from flareclust.registry import algorithms, get
-from flareclust.replies import SiteReply
-from flareclust.tables import Table
-from flareclust.typing import FloatArray, Message, never
+from flareclust.privacy.secure_aggregation import fixed_point
+from flareclust.privacy.secure_aggregation.fixed_point import FRACTION, RANGE, WORDS, Words
+from flareclust.privacy.secure_aggregation.identity import SignedKey
+from flareclust.privacy.secure_aggregation.masking import (
+    KEYS_ARRAY,
+    KeyTable,
+    SiteMasks,
+    key_of,
+    key_reply,
+    packed,
+    stream,
+    total,
+)
+from flareclust.privacy.secure_aggregation.server import ServerSums
+from flareclust.privacy.secure_aggregation.totals import GROUPS, MOST_SITES, Layout
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import algorithms, get
+from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.task import ASSESS, DESCRIBE, KEYS, MOMENTS, SCORE, Task
+from flareclust.testing import iid_sites
+from flareclust.testing.partial_features import overlapping_sites
 
 OPTIONS = JobOptions(k=4, seed=2, secure_sums=True)
 PLAIN = JobOptions(k=4, seed=2)

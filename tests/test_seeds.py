@@ -5,8 +5,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from flareclust._foundation.errors import Aborted, UserError
 from flareclust.core.seeds import farthest_first, kmeans_plusplus
-from flareclust.errors import Aborted, UserError
 
 GRIDS = arrays(np.float64, st.tuples(st.integers(1, 25), st.integers(1, 3)), elements=st.integers(-3, 3).map(float))
 

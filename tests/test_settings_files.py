@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.settings_file import LONGEST, Twice, parse_json
 from flareclust.cli import main
-from flareclust.errors import Refusal, UserError
 from flareclust.privacy.policy import Policy, read_policy
-from flareclust.privacy.site_file import GUARD, policy_of, remove_policy, write_policy
-from flareclust.settings_file import LONGEST, Twice, parse_json
-from flareclust.site_config import CONFIG_FILE
-from flareclust.sites import SiteData
+from flareclust.sites.config import CONFIG_FILE
+from flareclust.sites.policy_file import GUARD, policy_of, remove_policy, write_policy
+from flareclust.sites.rows import SiteData
 from tests.fuzz.watch import peak_of, traced
 
 DP = {"bounds": [-9, 9], "epsilon": 1, "delta": 1e-5, "budget": 5}

@@ -16,15 +16,15 @@ import numpy as np
 import psutil
 import pytest
 
-from flareclust.checks import iid_sites
-from flareclust.checks_partial import overlapping_sites
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines import simulator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.simulator import LOST_SITE, run_simulator
-from flareclust.errors import JobFailed, UserError
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
-from flareclust.registry import Algorithm, algorithms, get
+from flareclust.protocol.registry import Algorithm, algorithms, get
+from flareclust.testing import iid_sites
+from flareclust.testing.partial_features import overlapping_sites
 
 FEDERATED = [algorithm for algorithm in algorithms().values() if algorithm.federated]
 #: Their noise follows from no seed, so no two runs are equal.
@@ -208,7 +208,7 @@ def test_a_recipe_runs_in_nvflares_own_environment(tmp_path, sites):
     from nvflare.recipe.sim_env import SimEnv
 
     import flareclust
-    from flareclust.outcome import read
+    from flareclust.protocol.outcome import read
 
     for site, rows in sites.items():
         np.save(tmp_path / f"{site}.npy", rows)

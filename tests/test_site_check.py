@@ -8,14 +8,14 @@ import stat
 import numpy as np
 import pytest
 
+from flareclust._foundation.errors import UserError
 from flareclust.cli import main
-from flareclust.engines.classes import of_server, of_sites
-from flareclust.errors import UserError
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
-from flareclust.privacy.site_file import write_policy
-from flareclust.site_check import check, local_of
-from flareclust.site_config import write_site
-from flareclust.sites import SiteData
+from flareclust.sites.check import check, local_of
+from flareclust.sites.class_list import of_server, of_sites
+from flareclust.sites.config import write_site
+from flareclust.sites.policy_file import write_policy
+from flareclust.sites.rows import SiteData
 
 
 @pytest.fixture
@@ -232,8 +232,8 @@ def test_rows_beyond_the_memory_are_described_alike_and_counted_up_to_a_bound(ki
     whole = check(kit)
     assert [column.different for column in whole.rows.columns] == [500, 500, 3, 1]
     assert not any(column.more for column in whole.rows.columns)
-    monkeypatch.setattr("flareclust.core.pieces.PIECE", 50 * 32)
-    monkeypatch.setattr("flareclust.column_summary.MOST_DIFFERENT", 100)
+    monkeypatch.setattr("flareclust.core.chunks.PIECE", 50 * 32)
+    monkeypatch.setattr("flareclust.data.column_summary.MOST_DIFFERENT", 100)
     with (kit / "local" / "flareclust.yaml").open("a") as file:
         file.write("memory: 1000\n")
     bounded = check(kit)
@@ -303,7 +303,7 @@ def test_patterns_that_walk_the_disk_are_named(kit, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
     assert hinted(kit, "looks through a home folder")
     monkeypatch.setenv("HOME", str(kit))
-    monkeypatch.setattr("flareclust.site_places.MANY", 3)
+    monkeypatch.setattr("flareclust.sites.places.MANY", 3)
     for number in range(4):
         (folder / f"{number}.txt").touch()
     assert hinted(kit, "looks through more than 3 files and folders")

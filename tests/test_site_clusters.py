@@ -10,6 +10,8 @@ from scipy.cluster.hierarchy import fcluster, ward
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
+from flareclust._foundation.errors import Aborted, Refusal, UserError
+from flareclust._foundation.typing import never
 from flareclust.core import site_clusters as module
 from flareclust.core.local import local_clusters
 from flareclust.core.site_clusters import (
@@ -23,8 +25,6 @@ from flareclust.core.site_clusters import (
     site_clusters,
     warn_of_unknown_sites,
 )
-from flareclust.errors import Aborted, Refusal, UserError
-from flareclust.typing import never
 from tests.twins import distance, first_min, mu, points
 
 

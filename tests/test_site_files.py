@@ -9,15 +9,15 @@ import psutil
 import pytest
 import yaml
 
-from flareclust.core.pieces import is_mapped
-from flareclust.errors import Refusal, UserError
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.typing import never
+from flareclust.core.chunks import is_mapped
+from flareclust.data.labels import keep_labels
 from flareclust.executors.lloyd import LloydExecutor
-from flareclust.executors.task import CLUSTER, Task
-from flareclust.labels import keep_labels
-from flareclust.site_config import CONFIG_FILE, write_config, write_site
-from flareclust.site_files import folder_of
-from flareclust.sites import SiteData
-from flareclust.typing import never
+from flareclust.protocol.task import CLUSTER, Task
+from flareclust.sites.config import CONFIG_FILE, write_config, write_site
+from flareclust.sites.files import folder_of
+from flareclust.sites.rows import SiteData
 
 X = np.arange(12.0).reshape(6, 2)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import yaml
 
-from flareclust.errors import Refusal
-from flareclust.site_config import CONFIG_FILE, write_config
-from flareclust.sites import NUMBER, SiteData
+from flareclust._foundation.errors import Refusal
+from flareclust.sites.config import CONFIG_FILE, write_config
+from flareclust.sites.rows import NUMBER, SiteData
 
 X = np.array([[1.0, 2.0], [3.0, 4.0]])
 SECRET = "73911"  # a value of a row; no refusal may hold it

@@ -13,14 +13,15 @@ import pytest
 from matplotlib.colors import to_hex
 
 import flareclust
-from flareclust import datasets, report_sweep
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.cli import main
-from flareclust.errors import JobFailed, UserError
-from flareclust.plots import PALETTE, save
-from flareclust.plots_sweep import sweep_figure
-from flareclust.sweep import Sweep, make_sweep, read_sweep, trials
-from flareclust.trials import Cell, Done, Measured, Trial, attempt_any, by_cell
-from flareclust.trials_file import FileRunner
+from flareclust.data import datasets
+from flareclust.experiment import sweep_report as report_sweep
+from flareclust.experiment.sweep import Sweep, make_sweep, read_sweep, trials
+from flareclust.experiment.sweep_figure import sweep_figure
+from flareclust.experiment.trials import Cell, Done, Measured, Trial, attempt_any, by_cell
+from flareclust.experiment.trials_file import FileRunner
+from flareclust.plotting.federation import PALETTE, save
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
@@ -521,7 +522,7 @@ def test_json_is_one_object_with_the_means_of_the_file(command, tmp_path):
 
 
 def test_an_interrupt_says_how_to_go_on(command, tmp_path, monkeypatch):
-    from flareclust import trials_file
+    from flareclust.experiment import trials_file
 
     def interrupt(run, numbers, workers):
         run(0)
@@ -538,7 +539,7 @@ def test_an_interrupt_says_how_to_go_on(command, tmp_path, monkeypatch):
 
 
 def test_an_interrupt_counts_failed_trials_apart(command, monkeypatch):
-    from flareclust import trials_file
+    from flareclust.experiment import trials_file
 
     calls = []
 
@@ -560,7 +561,7 @@ def test_an_interrupt_counts_failed_trials_apart(command, monkeypatch):
 
 
 def test_an_interrupt_that_a_library_turns_into_something_else_is_still_one(command, monkeypatch):
-    from flareclust import trials_file
+    from flareclust.experiment import trials_file
 
     def swallow(run, numbers, workers):
         try:

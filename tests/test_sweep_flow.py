@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from flareclust.errors import JobFailed, UserError
-from flareclust.trials import Measured, Trial, by_cell
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.experiment.trials import Measured, Trial, by_cell
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -32,7 +32,7 @@ def server() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> str:
     """One MLflow store for the file: making one takes seconds, and every test has its own experiment."""
-    from flareclust.tracking import Tracker
+    from flareclust.tracking.runs import Tracker
 
     uri = f"sqlite:///{tmp_path_factory.mktemp('store')}/runs.db"
     Tracker(uri)
@@ -319,7 +319,7 @@ def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
 def test_without_tracking_neither_prefect_nor_mlflow_is_imported(tmp_path):
     (tmp_path / "s.toml").write_text('name = "s"\ndata = "iris"\nclients = 3\nseeds = 1\nalgorithms = ["kfed"]\n')
     code = (
-        "import sys\nfrom flareclust.cli import main\n"
+        "import sys\nfrom flareclust.cli.main import main\n"
         "try:\n    main(['sweep', 's.toml', '--no-track'])\nexcept SystemExit as done:\n    assert not done.code\n"
         "assert not {'mlflow', 'prefect'} & set(sys.modules), 'imported'\n"
     )

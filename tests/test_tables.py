@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from flareclust.errors import UserError
-from flareclust.tables import check_rows, read_table
+from flareclust._foundation.errors import UserError
+from flareclust.data.tables import check_rows, read_table
 
 NAMES = ("age", "height", "weight")
 SECRET = 271828.1828
@@ -320,7 +320,7 @@ def test_check_rows_allows_no_rows_where_asked_and_huge_finite_sums() -> None:
 
 def test_npy_and_npz_import_neither_pandas_nor_pyarrow(tmp_path: Path) -> None:
     code = (
-        "import sys; from flareclust.tables import read_table; read_table(sys.argv[1]); "
+        "import sys; from flareclust.data.tables import read_table; read_table(sys.argv[1]); "
         "print([m for m in ('pandas', 'pyarrow', 'sklearn', 'pooch') if m in sys.modules])"
     )
     path = _write(tmp_path / "t.npz", np.ones((2, 3)))

@@ -9,12 +9,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from flareclust import rows_on_disk
-from flareclust.core.pieces import is_mapped
-from flareclust.errors import UserError
-from flareclust.tables import File, Table, read_files
-from flareclust.tables_formats import Size
-from flareclust.tables_numpy import open_numpy
+from flareclust._foundation.errors import UserError
+from flareclust.core.chunks import is_mapped
+from flareclust.data import spill as rows_on_disk
+from flareclust.data.file_formats import Size
+from flareclust.data.npy_files import open_numpy
+from flareclust.data.tables import File, Table, read_files
 
 NAMES = ("age", "height", "weight")
 SECRET = 271828.1828

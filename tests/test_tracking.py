@@ -24,10 +24,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from flareclust import tracking
-from flareclust.errors import UserError
-from flareclust.tracking import ERROR_TAG, RUN_KEY_TAG, Tracker
-from flareclust.tracking_store import resolve_uri, settle_mlflow, ui_command
+from flareclust._foundation.errors import UserError
+from flareclust.tracking import runs as tracking
+from flareclust.tracking.runs import ERROR_TAG, RUN_KEY_TAG, Tracker
+from flareclust.tracking.store import resolve_uri, settle_mlflow, ui_command
 
 CENTROIDS = np.array([[0.0, 0.1], [10.0, 1 / 3]])
 ROUNDS = [{"round": r, "inertia": 100.0 / (r + 1), "moved": 10.0 - r} for r in range(10)]
@@ -115,10 +115,10 @@ def test_fresh_process_is_silent_lazy_and_leaves_everything_beside_the_database(
     elsewhere.mkdir()
     script = f"""
 import os, sys
-import flareclust.tracking
+import flareclust.tracking.runs
 assert "mlflow" not in sys.modules, "importing the tracker must be cheap"
 os.chdir({str(elsewhere)!r})
-tracker = flareclust.tracking.Tracker("sqlite:///../my project #1/mlflow.db", "a/b")
+tracker = flareclust.tracking.runs.Tracker("sqlite:///../my project #1/mlflow.db", "a/b")
 import numpy as np
 run_id = tracker.start("key", "name", {{"k": 2}})
 tracker.log_result(run_id, final={{}}, cost={{}}, centroids=np.eye(2), columns=None, files=[])
@@ -380,7 +380,7 @@ def test_result_that_cannot_be_kept_is_refused_before_anything_is_logged(tracker
 
 
 def nearest(centroids):
-    from flareclust.model import NearestCentroid
+    from flareclust.tracking.model import NearestCentroid
 
     buffer = io.BytesIO()
     np.save(buffer, centroids, allow_pickle=False)
@@ -523,7 +523,9 @@ def wait_until_healthy(process, url, seconds=90):
 
 @pytest.mark.slow
 def test_processes_that_start_at_once_share_one_new_store(tmp_path):
-    script = "import sys; from flareclust.tracking import Tracker; Tracker(sys.argv[1]).start(sys.argv[2], 'name', {})"
+    script = (
+        "import sys; from flareclust.tracking.runs import Tracker; Tracker(sys.argv[1]).start(sys.argv[2], 'name', {})"
+    )
     uri = f"sqlite:///{tmp_path}/new.db"
     with contextlib.ExitStack() as stack:
         running = [

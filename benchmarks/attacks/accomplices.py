@@ -11,18 +11,18 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.attacks.server import borders
-from flareclust.errors import FlareclustError
+from flareclust._foundation.errors import FlareclustError
+from flareclust._foundation.typing import FloatArray, Message, never
+from flareclust.data.tables import Table
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
-from flareclust.executors.task import KEYS, Task
-from flareclust.privacy import fixed_point
-from flareclust.privacy.identity import Identity
+from flareclust.privacy.context import SiteTerms
 from flareclust.privacy.job_sums import SecureSums
-from flareclust.privacy.masking import KeyTable, SiteMasks, key_of, total
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_terms import SiteTerms
-from flareclust.privacy.totals import LARGEST_SENT, Layout, sizes_of
-from flareclust.tables import Table
-from flareclust.typing import FloatArray, Message, never
+from flareclust.privacy.secure_aggregation import fixed_point
+from flareclust.privacy.secure_aggregation.identity import Identity
+from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks, key_of, total
+from flareclust.privacy.secure_aggregation.totals import LARGEST_SENT, Layout, sizes_of
+from flareclust.protocol.task import KEYS, Task
 
 #: What the victim answers to a step with these arrays in this round; a FlareclustError where it refuses.
 AskVictim = Callable[[str, Message, int], Message]

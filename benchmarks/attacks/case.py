@@ -8,8 +8,8 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from benchmarks.attacks.differencing import CLOSE
+from flareclust._foundation.typing import FloatArray
 from flareclust.privacy.policy import Policy
-from flareclust.typing import FloatArray
 
 #: How an attack is run.
 PROCESSES, IN_PROCESS = "processes", "in-process"

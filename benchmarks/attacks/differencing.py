@@ -13,9 +13,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from flareclust.registry import Algorithm
-from flareclust.seeding import stream
-from flareclust.typing import FloatArray, IntArray, Message
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.protocol.registry import Algorithm
 
 #: A claim is a row if no value of it is farther from the row's than this many standard deviations of its column.
 CLOSE = 1e-6

@@ -14,12 +14,12 @@ import numpy as np
 
 from benchmarks.attacks.case import Found, recovered
 from benchmarks.attacks.malicious_server import CLAIMS, HEARD, ORDERS
+from flareclust._foundation.typing import FloatArray
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_file import remove_policy, write_policy
-from flareclust.registry import get
-from flareclust.typing import FloatArray
+from flareclust.protocol.registry import get
+from flareclust.sites.policy_file import remove_policy, write_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests" / "federation"

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.attacks.case import PROCESSES, Case, Found, Run
 from benchmarks.attacks.federation import Attacked, from_tests
 from benchmarks.attacks.processes import SHARED, VICTIM
-from flareclust.typing import FloatArray
+from flareclust._foundation.typing import FloatArray
 
 STOPS = "the server passes on nothing between kits; sites answer what jobs need"
 

@@ -9,9 +9,9 @@ from benchmarks.attacks.case import IN_PROCESS, Attack, Case, Found, Run, agains
 from benchmarks.attacks.lying_site import lies
 from benchmarks.attacks.questions import Ask
 from benchmarks.attacks.victim import Victim, rows_of
+from flareclust._foundation.typing import FloatArray
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy.policy import Policy
-from flareclust.typing import FloatArray
 
 CURIOUS, MALICIOUS, SITE = "server, curious", "server, malicious", "site, malicious"
 

@@ -10,9 +10,9 @@ import numpy as np
 from benchmarks.attacks.case import PROCESSES, Case, Found, Run, recovered
 from benchmarks.attacks.federation import Attacked, from_tests
 from benchmarks.attacks.processes import SHARED
+from flareclust._foundation.typing import FloatArray
 from flareclust.engines.options import JobOptions
-from flareclust.outcome import read
-from flareclust.typing import FloatArray
+from flareclust.protocol.outcome import read
 
 OPTIONS = JobOptions(k=15, min_sites=2, task_timeout=120)
 
@@ -102,12 +102,12 @@ def _streamed(fast: bool) -> Sequence[Found]:
 
 
 CASES = [
-    Case("lead-functions", "a component `flareclust.cli.app` takes the policies away, or opens the kits; the same nested in an argument; "
+    Case("lead-functions", "a component `flareclust.cli.main.app` takes the policies away, or opens the kits; the same nested in an argument; "
          "then `dkmpp` with `seeds=rows`, `min_count=1`",
          "lead", PROCESSES, "1,500 of 1,500, policies gone", "jobs can name listed classes only, and no function", _after("components", control=True)),
     Case("lead-server", "the same at the server, which would write a file", "lead", PROCESSES, "files written",
          "jobs can name listed classes only, and no function", _after("server")),
-    Case("lead-file", "a file beside the configuration; later jobs import it with `flareclust.registry.import_module`", "lead", PROCESSES,
+    Case("lead-file", "a file beside the configuration; later jobs import it with `flareclust.protocol.registry.import_module`", "lead", PROCESSES,
          "code ran at the site", "a job is its configuration", _after("file")),
     Case("lead-streamer", "NVFlare's `JobLogStreamer` sends `labels.csv` to the server", "lead", PROCESSES, "labels and ids of all rows",
          "not among the listed classes", _streamed),

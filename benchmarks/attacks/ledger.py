@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.attacks.case import IN_PROCESS, Case, Found
-from flareclust.errors import FlareclustError
-from flareclust.executors.task import CLUSTER, Task
+from flareclust._foundation.errors import FlareclustError
+from flareclust._foundation.typing import never
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_file import terms_of, write_policy
-from flareclust.registry import get
-from flareclust.site_config import write_site
-from flareclust.typing import never
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import CLUSTER, Task
+from flareclust.sites.config import write_site
+from flareclust.sites.policy_file import terms_of, write_policy
 
 _PRIVATE = {"differential_privacy": {"bounds": [-9, 9], "epsilon": 1.0, "delta": 1e-5, "budget": 1.0}}
 

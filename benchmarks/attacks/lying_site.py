@@ -8,11 +8,11 @@ import numpy as np
 
 from benchmarks.attacks.server import borders
 from benchmarks.attacks.victim import Victim
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.executors.lloyd import UPDATE
-from flareclust.replies import SiteReply, accept
-from flareclust.typing import FloatArray, Message
+from flareclust.protocol.replies import SiteReply, accept
 
 _MANY = 10**9
 

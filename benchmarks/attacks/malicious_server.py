@@ -14,11 +14,11 @@ from nvflare.apis.signal import Signal
 
 from benchmarks.attacks import server
 from benchmarks.attacks.accomplices import Coalition, tables
-from flareclust.aggregators.controller import ClusteringController
-from flareclust.errors import Refusal
-from flareclust.privacy.identity import Identity
-from flareclust.privacy.masking import SiteMasks
-from flareclust.typing import FloatArray, Message
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.typing import FloatArray, Message
+from flareclust.flare.controller import ClusteringController
+from flareclust.privacy.secure_aggregation.identity import Identity
+from flareclust.privacy.secure_aggregation.masking import SiteMasks
 
 #: Names the file with the orders, in the environment.
 ORDERS = "FLARECLUST_ATTACK_ORDERS"

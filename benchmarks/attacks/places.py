@@ -12,9 +12,9 @@ from scipy.optimize import least_squares
 from scipy.spatial.distance import cdist
 
 from benchmarks.attacks.questions import Ask
-from flareclust.core.scores import stack
-from flareclust.executors.task import CLUSTER, SCORE
-from flareclust.typing import FloatArray
+from flareclust._foundation.typing import FloatArray
+from flareclust.evaluation.scores import stack
+from flareclust.protocol.task import CLUSTER, SCORE
 
 #: Neighbours whose borders make a cell, and places per value that is sought.
 _BORDERS, _PER_VALUE = 4, 2

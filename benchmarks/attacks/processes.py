@@ -13,10 +13,10 @@ from benchmarks.attacks.case import PROCESSES, Case, Found, Run, number, recover
 from benchmarks.attacks.federation import Attacked
 from benchmarks.attacks.in_process import GROUPS, MALICIOUS, SAME_GROUPS
 from benchmarks.attacks.victim import rows_of
+from flareclust._foundation.typing import FloatArray
 from flareclust.engines.options import JobOptions
-from flareclust.executors.task import CLUSTER
-from flareclust.registry import get
-from flareclust.typing import FloatArray
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import CLUSTER
 
 VICTIM = "north"
 

@@ -11,10 +11,10 @@ from itertools import pairwise
 import numpy as np
 
 from benchmarks.attacks.differencing import Groups, differences, distinct
-from flareclust.core.scores import stack, values_needed
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.evaluation.scores import stack, values_needed
 from flareclust.executors.pooled import PooledExecutor
-from flareclust.executors.task import CLUSTER, SCORE
-from flareclust.typing import FloatArray, IntArray, Message
+from flareclust.protocol.task import CLUSTER, SCORE
 
 #: What a site answers to a step with these arrays.
 Ask = Callable[[str, Message], Message | None]

@@ -14,16 +14,16 @@ from benchmarks.attacks.differencing import Tapped, differences, rounds_of
 from benchmarks.attacks.places import distances_from_places
 from benchmarks.attacks.questions import Ask, clusters_again, different
 from benchmarks.attacks.victim import Victim
-from flareclust.checks_tools import exchanges as exchanged
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.microaggregation import groups_of, released
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.ffcm import FUZZY
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.task import CLUSTER
 from flareclust.privacy.policy import Policy
-from flareclust.registry import BUILT_IN, get
-from flareclust.typing import FloatArray, Message
+from flareclust.protocol.registry import BUILT_IN, get
+from flareclust.protocol.task import CLUSTER
+from flareclust.testing.tools import exchanges as exchanged
 
 
 def borders(ask: Ask, d: int, exchanges: int, direction: int = 0, *, every_row: bool = False) -> list[FloatArray]:

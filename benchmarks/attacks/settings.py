@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.attacks.differencing import Tapped, distinct, told
-from flareclust.datasets import load
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray
+from flareclust.data.datasets import load
+from flareclust.data.partition import partition
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import JobFailed
-from flareclust.partition import partition
 from flareclust.privacy.policy import Policy
-from flareclust.registry import get
-from flareclust.seeding import stream
-from flareclust.typing import FloatArray
+from flareclust.protocol.registry import get
 
 
 @dataclass(frozen=True)

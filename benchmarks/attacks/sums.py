@@ -11,9 +11,9 @@ from benchmarks.attacks.accomplices import Coalition, SecureSite, border_of_answ
 from benchmarks.attacks.case import IN_PROCESS, Case, Found, number, recovered
 from benchmarks.attacks.federation import ROOT
 from benchmarks.attacks.victim import Victim, rows_of
+from flareclust._foundation.typing import FloatArray
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import Policy
-from flareclust.typing import FloatArray
 
 SITES = tuple(f"clinic-{letter}" for letter in "abcdefghij")
 M = len(SITES)

@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 
 from benchmarks.attacks import server
 from benchmarks.attacks.questions import Ask
-from flareclust.typing import FloatArray, IntArray
+from flareclust._foundation.typing import FloatArray, IntArray
 
 #: Columns by which predicted rows are looked up before all others are compared.
 _COLUMNS = 3

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from flareclust.datasets import load
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray, Message
+from flareclust.data.datasets import load
+from flareclust.data.tables import Table
 from flareclust.engines.inprocess import Held, answered
-from flareclust.errors import BadMessage, Refusal
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import ASSESS, PLACE, Task
 from flareclust.privacy.policy import Policy
-from flareclust.registry import get
-from flareclust.seeding import stream
-from flareclust.tables import Table
-from flareclust.typing import FloatArray, Message
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import ASSESS, PLACE, Task
 
 #: The rows that sites have, by the name of the data.
 ROWS = {"s1": 1500, "digits": 1797, "iris": 150, "clouds": 300}

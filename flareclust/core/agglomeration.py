@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.validation import check_int
 from flareclust.core.forces import PointSums, point_sums
-from flareclust.errors import UserError
-from flareclust.typing import FloatArray, IntArray
-from flareclust.validation import check_int
 
 
 class Tree(NamedTuple):

@@ -7,10 +7,10 @@ over the sites, and `label_free_metrics` of the totals equals what pooling all r
 import numpy as np
 from numpy.typing import ArrayLike
 
+from flareclust._foundation.errors import BadMessage
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.kernels import as_centroids, as_matrix, two_nearest
 from flareclust.core.lloyd import sums_by_label
-from flareclust.errors import BadMessage
-from flareclust.typing import FloatArray, IntArray, Message
 
 SUMS = ("counts", "sse", "silhouette", "scatter")
 #: Those of which the sum over all clusters is enough.

@@ -1,8 +1,8 @@
 """The yardstick: k-means on the pooled rows, which a federation may not do."""
 
+from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.validation import check_int
 from flareclust.core.blas import one_thread
-from flareclust.typing import FloatArray
-from flareclust.validation import check_int
 
 
 def central_kmeans(X: FloatArray, k: int, seed: int = 0, n_init: int = 10, max_iter: int = 300) -> FloatArray:

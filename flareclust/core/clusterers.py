@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.validation import check_choice
 from flareclust.core.convex import convex_clustering
 from flareclust.core.lloyd import kmeans
 from flareclust.core.spectral import spectral_kmeans
-from flareclust.typing import FloatArray, IntArray
-from flareclust.validation import check_choice
 
 
 class Grouping(NamedTuple):

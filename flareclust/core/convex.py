@@ -29,10 +29,10 @@ from numba import njit
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from flareclust._foundation.errors import Aborted, UserError
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, never
 from flareclust.core.blas import one_thread
 from flareclust.core.kernels import as_count, as_labels, as_matrix
-from flareclust.errors import Aborted, UserError
-from flareclust.typing import AbortCheck, BoolArray, FloatArray, IntArray, never
 
 #: ADMM's penalty is this over the number of points; with 10 to 30 the groups settle fastest, whatever the points.
 _PENALTY = 15.0

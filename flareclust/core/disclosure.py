@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from flareclust.core.pieces import pieces
-from flareclust.errors import Refusal
-from flareclust.typing import BoolArray, FloatArray, IntArray
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.core.chunks import pieces
 
 #: Fewer rows than this tell each other's values by their mean and variance.
 LEAST_ROWS = 3

@@ -10,8 +10,8 @@ Here the values above move to the largest one that the values below it do hide, 
 import numpy as np
 from numba import njit
 
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.loops import argsort, fill
-from flareclust.typing import BoolArray, FloatArray, IntArray
 
 #: p % as a share.
 SHARE = 0.1

@@ -1,7 +1,7 @@
 """Attraction between clusters of points that know different columns.
 
 Source: Maritan, Schenato, "Distributed clustering in partially overlapping feature spaces", section 5.1, equation 10.
-Two points attract each other by the scaled distance between them (core/masked_distances.py, S = all points) to the power
+Two points attract each other by the scaled distance between them (core/missing/distances.py, S = all points) to the power
 -w; two points without a common column do not. N is the number of points, D that of columns, c that of clusters.
 
 Readings, and what is added:
@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust._foundation.validation import check_choice
 from flareclust.core.blas import one_thread
 from flareclust.core.kernels import as_labels
-from flareclust.core.masked_distances import PHIS, Extremes, as_masked, blocks, extremes
-from flareclust.errors import UserError
-from flareclust.typing import BoolArray, FloatArray, IntArray
-from flareclust.validation import check_choice
+from flareclust.core.missing.distances import PHIS, Extremes, as_masked, blocks, extremes
 
 #: Least scaled distance (reading 1).
 _NEAREST = 1e-12

@@ -15,10 +15,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike
 
+from flareclust._foundation.errors import Aborted, UserError
+from flareclust._foundation.typing import AbortCheck, FloatArray, never
 from flareclust.core.kernels import as_centroids, as_count, as_matrix
 from flareclust.core.rounds import check_tol
-from flareclust.errors import Aborted, UserError
-from flareclust.typing import AbortCheck, FloatArray, never
 
 #: Coordinate differences per kernel call, some tenths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 100_000_000

@@ -16,9 +16,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike
 
-from flareclust.core.pieces import all_finite, is_mapped
-from flareclust.errors import UserError
-from flareclust.typing import FloatArray, IntArray
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.chunks import all_finite, is_mapped
 
 #: Where `lloyd_steps` stands. RELOCATED: as MOVING, and an empty cluster has just been given a row.
 #: SETTLED: labels belong to the centroids. WITHIN_TOLERANCE: centroids moved a last time, labels are one step behind.

@@ -23,10 +23,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust._foundation.validation import check_bool, check_int
 from flareclust.core.blas import one_thread
-from flareclust.errors import UserError
-from flareclust.typing import BoolArray, FloatArray, IntArray
-from flareclust.validation import check_bool, check_int
 
 
 class Observed(NamedTuple):

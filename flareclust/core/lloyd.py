@@ -5,13 +5,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from flareclust._foundation.errors import Aborted, UserError
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, never
+from flareclust._foundation.validation import check_choice
 from flareclust.core import kernels
+from flareclust.core.chunks import pieces, variances
 from flareclust.core.kernels import as_centroids, as_count, as_labels, as_matrix, as_weights
-from flareclust.core.pieces import pieces, variances
 from flareclust.core.seeds import kmeans_plusplus
-from flareclust.errors import Aborted, UserError
-from flareclust.typing import AbortCheck, FloatArray, IntArray, never
-from flareclust.validation import check_choice
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 200_000_000

@@ -9,12 +9,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray
+from flareclust._foundation.validation import check_choice
 from flareclust.core.disclosure import LEAST_ROWS, describable, may_leave
 from flareclust.core.lloyd import Clustering, assign, kmeans, settle
 from flareclust.core.seeds import kmeans_plusplus
-from flareclust.errors import Refusal
-from flareclust.typing import AbortCheck, BoolArray, FloatArray, IntArray
-from flareclust.validation import check_choice
 
 Seeds = Literal["means", "rows"]
 SEEDS = ("means", "rows")

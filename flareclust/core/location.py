@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flareclust.typing import FloatArray, IntArray
+from flareclust._foundation.typing import FloatArray, IntArray
 
 #: The geometric median is found to this share of the points' median distance from their coordinatewise median.
 TOLERANCE = 1e-9

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from flareclust.typing import FloatArray, IntArray
+from flareclust._foundation.typing import FloatArray, IntArray
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]

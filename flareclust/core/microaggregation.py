@@ -25,10 +25,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.chunks import pieces
 from flareclust.core.dominance import without_dominant
 from flareclust.core.microaggregation_kernels import of_different_rows, partition
-from flareclust.core.pieces import pieces
-from flareclust.typing import FloatArray, IntArray
 
 #: Bytes of rows that are divided into groups at once.
 CHUNK = 16 << 20

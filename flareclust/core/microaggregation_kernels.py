@@ -7,6 +7,7 @@ kernels permute it.
 import numpy as np
 from numba import njit
 
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.loops import (
     argsort,
     copy_into,
@@ -19,7 +20,6 @@ from flareclust.core.loops import (
     squared_distance,
     squared_norm,
 )
-from flareclust.typing import FloatArray, IntArray
 
 #: Segments of at most so many rows are cut to groups and then refined together: the work grows with its square.
 NODE = 512

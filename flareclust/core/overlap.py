@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse.csgraph import connected_components
 
-from flareclust.errors import UserError
-from flareclust.typing import BoolArray
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import BoolArray
 
 #: A site's name is told in a text only where there are at most so many.
 _NAMED = 5

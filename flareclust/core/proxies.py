@@ -20,12 +20,12 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln, polygamma, psi
 from sklearn.covariance import ledoit_wolf
 
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.validation import check_choice, check_int
 from flareclust.core.blas import one_thread
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.kernels import as_count, as_matrix
-from flareclust.errors import UserError
-from flareclust.typing import FloatArray, IntArray
-from flareclust.validation import check_choice, check_int
 
 Covariance = Literal["mle", "ledoit-wolf", "diagonal"]
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
+from flareclust._foundation.validation import check_choice
 from flareclust.core.location import center, trimmed_mean, weighted_median
-from flareclust.errors import UserError
-from flareclust.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.validation import check_choice
 
 NONE, TRIMMED, MEDIAN = "none", "trimmed", "median"
 ROBUST = (NONE, TRIMMED, MEDIAN)

@@ -8,10 +8,9 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from flareclust.errors import UserError
-from flareclust.message import LARGEST
-from flareclust.typing import FloatArray, IntArray, Message
-from flareclust.validation import check_choice
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.validation import LARGEST, check_choice
 
 #: Key of the record with the centroids after every round, (rounds, k, d), with NaN where a round had fewer than k.
 HISTORY = "history"

@@ -5,9 +5,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from flareclust._foundation.errors import Aborted, UserError
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, never
 from flareclust.core.kernels import as_count, as_matrix, as_weights, closest_with
-from flareclust.errors import Aborted, UserError
-from flareclust.typing import AbortCheck, FloatArray, IntArray, never
 
 
 class Uniforms(Protocol):

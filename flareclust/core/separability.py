@@ -10,11 +10,11 @@ from math import sqrt
 import numpy as np
 from scipy.spatial.distance import pdist
 
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.clusterers import group_means
 from flareclust.core.kernels import as_count, as_labels, as_matrix
 from flareclust.core.lloyd import assign
-from flareclust.errors import UserError
-from flareclust.typing import BoolArray, FloatArray, IntArray
 
 
 def separability(points: FloatArray, labels: IntArray) -> float:

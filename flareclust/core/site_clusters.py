@@ -23,13 +23,13 @@ import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import pairwise_distances, silhouette_score
 
+from flareclust._foundation.errors import Aborted, Refusal, UserError
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray
+from flareclust._foundation.validation import check_choice, check_int, did_you_mean
 from flareclust.core.disclosure import may_leave
 from flareclust.core.lloyd import Clustering, assign, kmeans, settle
 from flareclust.core.local import Sendable
 from flareclust.core.seeds import kmeans_plusplus
-from flareclust.errors import Aborted, Refusal, UserError
-from flareclust.typing import AbortCheck, BoolArray, FloatArray, IntArray
-from flareclust.validation import check_choice, check_int, did_you_mean
 
 log = logging.getLogger(__name__)
 

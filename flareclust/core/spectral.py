@@ -17,11 +17,11 @@ Readings where the source is open:
 
 import numpy as np
 
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, never
 from flareclust.core.blas import one_thread
+from flareclust.core.chunks import means_of, pieces
 from flareclust.core.lloyd import Clustering, kmeans, lloyd, settle
-from flareclust.core.pieces import means_of, pieces
 from flareclust.core.seeds import kmeans_plusplus
-from flareclust.typing import AbortCheck, BoolArray, FloatArray, never
 
 
 def local_kmeans(data: FloatArray, k: int, rng: np.random.Generator, aborted: AbortCheck) -> Clustering:

@@ -10,7 +10,7 @@ from math import ceil, pi
 
 import numpy as np
 
-from flareclust.typing import FloatArray, IntArray
+from flareclust._foundation.typing import FloatArray, IntArray
 
 #: About so many splits in a row give k clusters, however large k is.
 SPLITS = 15

@@ -22,11 +22,11 @@ from nvflare.apis.workspace import Workspace
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 
+from flareclust._foundation.errors import UserError
 from flareclust.aggregators.placed import FILE as PLACED
-from flareclust.engines.kit_files import Watch, rights_problem
-from flareclust.engines.peers import guard_server, guard_site
-from flareclust.engines.workspace import classes_problem
-from flareclust.errors import UserError
+from flareclust.flare.peers import guard_server, guard_site
+from flareclust.sites.kit import classes_problem
+from flareclust.sites.kit_files import Watch, rights_problem
 
 log = logging.getLogger(__name__)
 

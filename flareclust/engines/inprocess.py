@@ -5,21 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.typing import FloatArray, IntArray, Message, Reading, never
+from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
-from flareclust.errors import BadMessage, Refusal
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.task import ASSESS, Answer, Task
 from flareclust.federation import OnRound, run_federation
-from flareclust.outcome import Outcome
-from flareclust.privacy.asked import Asked
-from flareclust.privacy.enforce import Gate, registered, sent_by
+from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.enforcement import Gate, registered, sent_by
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_terms import SiteTerms
-from flareclust.registry import Algorithm
-from flareclust.replies import SiteReply
-from flareclust.sites import SiteData
-from flareclust.tables import Rows, Table
-from flareclust.typing import FloatArray, IntArray, Message, Reading, never
+from flareclust.privacy.request_log import Asked
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.task import ASSESS, Answer, Task
+from flareclust.sites.rows import SiteData
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Held:
         gate = Gate(policy, Asked(), known)
         if policy.dp is None or not algorithm.executor_class().private:
             return cls(SiteTerms(policy, _JOB), gate)
-        from flareclust.privacy.ledger import Ledger  # needs an optional package
+        from flareclust.privacy.dp.ledger import Ledger  # needs an optional package
 
         return cls(SiteTerms(policy, _JOB, Ledger.in_memory()), gate)
 

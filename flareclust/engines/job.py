@@ -8,14 +8,14 @@ from tempfile import TemporaryDirectory
 from nvflare.job_config.api import FedJob
 
 import flareclust
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.version import __version__
 from flareclust.aggregators.base import ClusteringAggregator
-from flareclust.aggregators.controller import ClusteringController
 from flareclust.engines.options import JobOptions
-from flareclust.errors import UserError
-from flareclust.executors.task import ASSESS, CLUSTER, KEYS
+from flareclust.flare.controller import ClusteringController
 from flareclust.privacy.job_sums import SECURE_SUMS
-from flareclust.registry import BUILT_IN, Algorithm, algorithms, get
-from flareclust.version import __version__
+from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
+from flareclust.protocol.task import ASSESS, CLUSTER, KEYS
 
 #: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
 TASK_REQUEST_INTERVAL = 0.1

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flareclust.errors import UserError
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.validation import check_bool, check_int
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import LEAST_SITES
-from flareclust.validation import check_bool, check_int
 
 
 @dataclass(frozen=True)

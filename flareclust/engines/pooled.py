@@ -6,18 +6,18 @@ from time import perf_counter
 
 import numpy as np
 
-from flareclust.columns import Columns, gather
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.assessment import SUMS, assessment_sums, label_free_metrics
 from flareclust.core.kpod import scale
-from flareclust.core.masked_assessment import masked_metrics, masked_sums
-from flareclust.description import describe, own_view
+from flareclust.core.missing.assessment import masked_metrics, masked_sums
+from flareclust.data.tables import Table
 from flareclust.engines.options import JobOptions
-from flareclust.errors import UserError
-from flareclust.outcome import Outcome
-from flareclust.partial import MASK, STANDARDIZED, place_rows
-from flareclust.registry import Algorithm
-from flareclust.tables import Table
-from flareclust.typing import FloatArray, IntArray, Message
+from flareclust.features.alignment import describe, own_view
+from flareclust.features.columns import Columns, gather
+from flareclust.features.result import MASK, STANDARDIZED, place_rows
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import Algorithm
 
 
 def run_pooled(

@@ -10,13 +10,13 @@ from nvflare.job_config.api import FedJob
 from nvflare.recipe.sim_env import SimEnv
 from nvflare.recipe.spec import ExecEnv, Recipe
 
-from flareclust import registry
+from flareclust._foundation.errors import UserError
 from flareclust.engines.job import build_job, installed_plugin
 from flareclust.engines.options import JobOptions
-from flareclust.engines.workspace import allow_classes
-from flareclust.errors import UserError
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.site_config import write_config
+from flareclust.protocol import registry
+from flareclust.sites.config import write_config
+from flareclust.sites.kit import allow_classes
 
 
 class ClusteringRecipe(Recipe):

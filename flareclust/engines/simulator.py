@@ -20,20 +20,20 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.typing import Reading
+from flareclust.data.labels import LABELS_FILE, read_labels
+from flareclust.data.tables import Rows, Table
 from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions
-from flareclust.engines.workspace import allow_classes
-from flareclust.errors import JobFailed, UserError
-from flareclust.executors.shell import TRACEBACK_FILE
+from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.federation import OnRound, quorum
-from flareclust.labels import LABELS_FILE, read_labels
-from flareclust.outcome import SUMMARY, Outcome, read, read_rounds
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.site_file import write_policy
-from flareclust.registry import Algorithm
-from flareclust.site_config import write_config
-from flareclust.tables import Rows, Table
-from flareclust.typing import Reading
+from flareclust.protocol.outcome import SUMMARY, Outcome, read, read_rounds
+from flareclust.protocol.registry import Algorithm
+from flareclust.sites.config import write_config
+from flareclust.sites.kit import allow_classes
+from flareclust.sites.policy_file import write_policy
 
 #: The simulator's own limit.
 MAX_SITES = 100

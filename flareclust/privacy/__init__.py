@@ -1,1 +1,1 @@
-"""What leaves a site: the policies that sites impose, differential privacy, sums that only their total tells."""
+"""What leaves a site: policies, enforcement, differential privacy, secure aggregation."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from nvflare.apis.fl_component import FLComponent
 
-from flareclust.errors import Refusal
+from flareclust._foundation.errors import Refusal
 from flareclust.privacy.policy import LEAST_SITES, Policy, check_sites_of_sums
 
 #: The id of `SecureSums` among the components of a job's sites.

@@ -11,10 +11,10 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from flareclust.errors import UserError
-from flareclust.privacy.accounting import check_delta, check_epsilon
-from flareclust.settings_file import NotPlain, parse_yaml, read_text
-from flareclust.validation import check_bool, check_int, did_you_mean
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.settings_file import NotPlain, parse_yaml, read_text
+from flareclust._foundation.validation import check_bool, check_int, did_you_mean
+from flareclust.privacy.dp.accounting import check_delta, check_epsilon
 
 #: More than any table has rows, and no number that takes long to write.
 _MOST = 10**9
@@ -191,7 +191,7 @@ def unknown_arrays(policy: Policy) -> list[str]:
     """Return which names of arrays in a policy no algorithm sends that is registered here, each with the nearest known one."""
     if policy.arrays is None:
         return []
-    from flareclust.privacy.enforce import registered  # imports all algorithms
+    from flareclust.privacy.enforcement import registered  # imports all algorithms
 
     known = sorted({name for sent in registered().values() for one in sent for name in one.schema.fields})
     return [f"{name!r}{did_you_mean(name, known)}" for name in policy.arrays if name not in known]

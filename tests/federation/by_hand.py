@@ -9,7 +9,7 @@ from harness import LEAD, Federation
 
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
-from flareclust.registry import get
+from flareclust.protocol.registry import get
 
 #: What the code of an attack writes into the folder that it runs in: the kit of its site.
 MARK = "code_ran.txt"
@@ -20,21 +20,21 @@ SECRET_ID = 987654321
 
 _REMOVE = {"args": ["site", "policy", ".", "--remove"], "standalone_mode": False}
 
-APP = {"path": "flareclust.cli.app"}
+APP = {"path": "flareclust.cli.main.app"}
 
 #: Components at the sites, by what they are after.
 ATTACKS: Mapping[str, Mapping[str, Any]] = {
     "command line takes the policy away": APP | {"args": _REMOVE},
     "command line opens the kit": APP | {"args": {"args": ["site", "allow", ".", "--byoc"], "standalone_mode": False}},
     "function of ours": {
-        "path": "flareclust.privacy.site_file.remove_policy",
-        "args": {"local": {"path": "flareclust.engines.workspace.Path"}},
+        "path": "flareclust.sites.policy_file.remove_policy",
+        "args": {"local": {"path": "flareclust.sites.kit.Path"}},
     },
     "function in an argument": {
         "path": "flareclust.executors.lloyd.LloydExecutor",
         "args": {"k": APP | {"args": _REMOVE}},
     },
-    "code in a string": {"path": "flareclust.typing.sys.exit", "args": {}},
+    "code in a string": {"path": "flareclust._foundation.typing.sys.exit", "args": {}},
 }
 
 #: A component at the server that writes a file there.
@@ -55,7 +55,7 @@ def named(attack: str) -> str:
 
 def importing(job: str, host: str) -> dict[str, Any]:
     """Return a component that imports a file which an earlier job has left at a host."""
-    return {"path": "flareclust.registry.import_module", "args": {"name": f"{job}.app_{host}.config.extra"}}
+    return {"path": "flareclust.protocol.registry.import_module", "args": {"name": f"{job}.app_{host}.config.extra"}}
 
 
 def hand_made(

@@ -14,8 +14,8 @@ sys.path[:0] = [str(folder) for folder in Path(__file__).parents[:2]]
 
 from harness import SERVER, Federation, wait_until
 
-from flareclust.checks import iid_sites
-from flareclust.registry import Algorithm
+from flareclust.protocol.registry import Algorithm
+from flareclust.testing import iid_sites
 
 SITES, LATE, LATER = ("north", "south", "west"), "east", "far"
 

@@ -10,9 +10,9 @@ from typing import Any
 from harness import LEAD, SERVER, Federation, wait_until
 
 from flareclust.engines.options import JobOptions
-from flareclust.engines.production import run_production
-from flareclust.outcome import Outcome
-from flareclust.registry import Algorithm
+from flareclust.engines.provisioned import run_production
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import Algorithm
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from conftest import LATE, LATER, SITES, rows_of
 from harness import wait_until
 from jobs import Job
 
+from flareclust._foundation.errors import JobFailed
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import JobFailed
-from flareclust.registry import get
+from flareclust.protocol.registry import get
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

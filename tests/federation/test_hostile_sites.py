@@ -14,8 +14,8 @@ from faulty import ESCAPES, SECRET
 from harness import SERVER, Federation
 from jobs import Job
 
-from flareclust.aggregators.intake import MOST_BYTES
 from flareclust.engines.options import JobOptions
+from flareclust.flare.receiver import MOST_BYTES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -10,10 +10,10 @@ import pytest
 from conftest import LATE, SITES
 from harness import LEAD
 
+from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.labels import LABELS_FILE, read_labels
-from flareclust.registry import get
+from flareclust.protocol.registry import get
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

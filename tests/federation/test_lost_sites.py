@@ -13,11 +13,11 @@ from jobs import Job
 from network import Loopback
 from twins import lost_in, twin
 
+from flareclust._foundation.errors import JobFailed
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import JobFailed
-from flareclust.outcome import Outcome
-from flareclust.registry import get
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import get
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

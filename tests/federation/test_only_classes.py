@@ -14,10 +14,10 @@ from by_hand import AT_SERVER, ATTACKS, CODE, SECRET_ID, STREAMER, files_of, han
 from harness import SERVER, Federation
 from jobs import Job
 
-from flareclust.checks import iid_sites
+from flareclust._foundation.errors import JobFailed
 from flareclust.engines.options import JobOptions
-from flareclust.errors import JobFailed
-from flareclust.registry import get
+from flareclust.protocol.registry import get
+from flareclust.testing import iid_sites
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -100,7 +100,7 @@ def test_a_site_calls_no_function_that_a_job_names(federation, tmp_path):
 
 def test_a_server_calls_no_function_that_a_job_names(federation, tmp_path):
     _, told = submit(federation, hand_made(tmp_path / "job", OPTIONS, server=AT_SERVER))
-    assert "Component 'flareclust.cli.app' at config path" in told
+    assert "Component 'flareclust.cli.main.app' at config path" in told
 
 
 def test_a_file_beside_the_configuration_is_refused_and_no_later_job_runs_it(federation, tmp_path):

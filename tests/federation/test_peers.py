@@ -11,7 +11,7 @@ from kit_cells import as_site, as_user
 
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
-from flareclust.registry import get
+from flareclust.protocol.registry import get
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

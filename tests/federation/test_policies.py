@@ -13,11 +13,11 @@ from flareclust.cli import main
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
-from flareclust.outcome import read
-from flareclust.privacy.asked import ASKED_FILE
-from flareclust.privacy.site_file import remove_policy
-from flareclust.registry import get
-from flareclust.site_budget import budget_of
+from flareclust.privacy.request_log import ASKED_FILE
+from flareclust.protocol.outcome import read
+from flareclust.protocol.registry import get
+from flareclust.sites.budget import budget_of
+from flareclust.sites.policy_file import remove_policy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -10,11 +10,11 @@ from faulty import FaultyExecutor
 from harness import LEAD, MEMBER, SERVER, Federation, wait_until
 from jobs import Job, jobs_in_store
 
+from flareclust._foundation.errors import FlareclustError, JobFailed, UserError
 from flareclust.engines.job import build_job
 from flareclust.engines.options import JobOptions
-from flareclust.engines.production import run_job, run_production
-from flareclust.errors import FlareclustError, JobFailed, UserError
-from flareclust.registry import get
+from flareclust.engines.provisioned import run_job, run_production
+from flareclust.protocol.registry import get
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

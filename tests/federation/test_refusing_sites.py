@@ -13,11 +13,11 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 
 import flareclust
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.version import __version__
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import JobFailed
-from flareclust.registry import get
-from flareclust.version import __version__
+from flareclust.protocol.registry import get
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

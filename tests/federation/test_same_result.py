@@ -10,13 +10,13 @@ import pytest
 from harness import LEAD, SERVER
 from jobs import Job
 
-from flareclust.checks_partial import overlapping_sites
+from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
-from flareclust.labels import LABELS_FILE, read_labels
-from flareclust.outcome import Outcome, read
-from flareclust.registry import get
+from flareclust.protocol.outcome import Outcome, read
+from flareclust.protocol.registry import get
+from flareclust.testing.partial_features import overlapping_sites
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -7,17 +7,17 @@ import pytest
 import watching
 from conftest import LATE, SITES
 
+from flareclust._foundation.typing import never
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
-from flareclust.executors.task import ASSESS, ASSESSMENT, KEYS, Task
-from flareclust.message import SECONDS
-from flareclust.outcome import read
-from flareclust.privacy.masking import KEYS_ARRAY, KeyTable
-from flareclust.privacy.totals import Layout, sizes_of
-from flareclust.registry import get
-from flareclust.typing import never
+from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, KeyTable
+from flareclust.privacy.secure_aggregation.totals import Layout, sizes_of
+from flareclust.protocol.outcome import read
+from flareclust.protocol.registry import get
+from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.task import ASSESS, ASSESSMENT, KEYS, Task
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -40,7 +40,7 @@ def plain_words(step, arrays, rows):
 
 
 def _table(rows):
-    from flareclust.tables import Table
+    from flareclust.data.tables import Table
 
     return Table(rows)
 

@@ -15,13 +15,13 @@ from conftest import SITES
 from harness import LEAD, SERVER, Federation, wait_until
 from jobs import Job, jobs_in_store
 
+from flareclust._foundation.errors import JobFailed
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.errors import JobFailed
-from flareclust.outcome import ARRAYS, SUMMARY, read, read_rounds
-from flareclust.outcome import ROUNDS as ROUNDS_FILE
-from flareclust.registry import get
-from flareclust.tracking_store import connect
+from flareclust.protocol.outcome import ARRAYS, SUMMARY, read, read_rounds
+from flareclust.protocol.outcome import ROUNDS as ROUNDS_FILE
+from flareclust.protocol.registry import get
+from flareclust.tracking.store import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from flareclust._foundation.typing import Message, never
 from flareclust.engines.options import JobOptions
-from flareclust.executors.task import Task
 from flareclust.federation import run_federation
-from flareclust.outcome import Outcome
-from flareclust.registry import Algorithm
-from flareclust.replies import SiteReply
-from flareclust.sites import SiteData
-from flareclust.typing import Message, never
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.task import Task
+from flareclust.sites.rows import SiteData
 
 
 def twin(

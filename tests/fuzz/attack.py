@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flareclust.errors import JobFailed
+from flareclust._foundation.errors import JobFailed
 from tests.fuzz.choices import Choices
 from tests.fuzz.messages import Exchange, decoded, exchanges, handle, honest_bytes, reply_of
 from tests.fuzz.spoiled_messages import mutated_bytes, mutated_reply

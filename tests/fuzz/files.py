@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flareclust.errors import Refusal, UserError
-from flareclust.site_config import CONFIG_FILE
-from flareclust.sites import SiteData
-from flareclust.tables import File, Table, column_names, read_files
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust.data.tables import File, Table, column_names, read_files
+from flareclust.sites.config import CONFIG_FILE
+from flareclust.sites.rows import SiteData
 from tests.fuzz.choices import Choices, spoiled
 from tests.fuzz.watch import limited
 

@@ -17,15 +17,15 @@ from nvflare.fuel.f3.message import Message as CellMessage
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.fuel.utils.fobs import FOBSContextKey
 
-from flareclust import registry
+from flareclust._foundation.typing import Message, never
 from flareclust.aggregators.base import ClusteringAggregator, Round, unpack
-from flareclust.checks import iid_sites
 from flareclust.engines.inprocess import Held
-from flareclust.executors.task import ASSESS, ROUND, STEP, Task
 from flareclust.federation import run_federation
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
-from flareclust.replies import SiteReply
-from flareclust.typing import Message, never
+from flareclust.protocol import registry
+from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.task import ASSESS, ROUND, STEP, Task
+from flareclust.testing import iid_sites
 
 #: The site whose reply is spoiled.
 SPOILED = "site-2"

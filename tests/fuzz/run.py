@@ -12,7 +12,7 @@ import atheris
 #: What is watched for new paths, as packages; numba could not compile functions that are watched.
 WATCHED, COMPILED = (
     ["flareclust", "nvflare", "tests"],
-    ["flareclust.core.kernels", "flareclust.core.masked_kernels"],
+    ["flareclust.core.kernels", "flareclust.core.missing.kernels"],
 )
 
 

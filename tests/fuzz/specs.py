@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from flareclust import registry
-from flareclust.api import make_experiment
-from flareclust.choice import parse_k
-from flareclust.cli import parse_settings, split_names
-from flareclust.errors import UserError
-from flareclust.partition import SPECS, parse
-from flareclust.sweep import read_sweep
+from flareclust._foundation.errors import UserError
+from flareclust.cli.main import parse_settings, split_names
+from flareclust.data.partition import SPECS, parse
+from flareclust.evaluation.selection import parse_k
+from flareclust.experiment.config import make_experiment
+from flareclust.experiment.sweep import read_sweep
+from flareclust.protocol import registry
 from tests.fuzz.choices import Choices, spoiled
 from tests.fuzz.watch import limited
 

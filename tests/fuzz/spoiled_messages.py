@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from nvflare.fuel.utils.fobs.lobs import HEADER_LEN, HEADER_STRUCT, MARKER_MAIN
 
-from flareclust.executors.task import REFUSED, ROUND, STEP
-from flareclust.message import SECONDS
-from flareclust.typing import Message
+from flareclust._foundation.typing import Message
+from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.task import REFUSED, ROUND, STEP
 from tests.fuzz.choices import Choices, spoiled
 from tests.fuzz.messages import Exchange, honest_bytes, shareable
 

@@ -1,0 +1,147 @@
+"""Running entries: one after the other, each with a runner of its own, and saving what they come to."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import flareclust
+from benchmarks.papers.base import Entry, Report, Study, run_entry
+from benchmarks.papers.report import commit_of_checkout, save
+from flareclust._foundation.errors import UserError
+from flareclust.experiment.sweep_report import sweep_progress
+from flareclust.experiment.trials import Done, OnDone, Runner, Trial
+from flareclust.experiment.trials_file import FileRunner, study_key, trial_keys
+
+#: Trials that run side by side.
+WORKERS = 2
+#: What is said when an entry begins and ends.
+Say = Callable[[str], None]
+#: What is done with a saved report.
+OnSaved = Callable[[Report, Path], None]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """An entry that is over: its report (without the figure) and where it is, or why there is none."""
+
+    entry: Entry
+    report: Report | None = None
+    folder: Path | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class FolderRunner:
+    """Runs trials in threads and keeps them in a folder, so that an entry that was stopped goes on.
+
+    Attributes:
+        folder: of the entry.
+        study: its name, see `study_name`.
+        on_done: called with each trial that is over.
+        files: the files that were used.
+    """
+
+    folder: Path
+    study: str
+    on_done: OnDone = lambda done: None
+    files: list[Path] = field(default_factory=list)
+
+    def __call__(self, trials: Sequence[Trial]) -> list[Done]:
+        """Run all trials that the folder does not have."""
+        key = study_key(self.study, trial_keys(self.study, trials))
+        self.files.append(self.folder / f"trials-{key[:12]}.jsonl")
+        return FileRunner(self.files[-1], self.study, WORKERS, self.on_done)(trials)
+
+    def tidy(self) -> None:
+        """Remove the trials of other code, other seeds, or other data."""
+        for path in self.folder.glob("trials-*.jsonl"):
+            if path not in self.files:
+                path.unlink()
+
+
+def run_papers(
+    entries: Sequence[Entry],
+    study: Study,
+    out: Path,
+    start: Callable[[Entry, Study], Callable[[OnDone], Runner]] | None = None,
+    command: str = "",
+    on_saved: OnSaved = lambda report, folder: None,
+    say: Say = lambda text: print(text, file=sys.stderr, flush=True),
+) -> list[Ran]:
+    """Run entries and save their reports; one that cannot be run does not end the others.
+
+    Args:
+        entries: what to run.
+        study: how; its runner is not used.
+        out: folder of the reports.
+        start: gives an entry's runner for a callback of finished trials; None for `FolderRunner`.
+        command: that made the reports, for the record.
+        on_saved: called with each report, its figure included.
+        say: shows a line.
+
+    Raises:
+        UserError: the only entry cannot be run.
+    """
+    ran = []
+    commit = commit_of_checkout()  # now: it may move on while the entries run
+    for number, entry in enumerate(entries, start=1):
+        say(f"{entry.name} ({number} of {len(entries)}): {entry.title}")
+        folder = FolderRunner(out / entry.name, study_name(entry, study))
+        make = start(entry, study) if start else lambda on_done, own=folder: replace(own, on_done=on_done)
+        try:
+            report = run_entry(entry, replace(study, runner=_with_progress(make)))
+            where = save(report, out, command, commit)
+        except UserError as error:
+            if len(entries) == 1:
+                raise
+            say(f"  cannot be run: {error}")
+            ran.append(Ran(entry, error=str(error)))
+            continue
+        on_saved(report, where)
+        if start is None:
+            folder.tidy()
+        failed = f", {report.failed} runs failed" if report.failed else ""
+        say(f"  {len(report.lines)} lines in {report.seconds:.0f} s{failed}")
+        ran.append(Ran(entry, replace(report, figure=None), where))
+    return ran
+
+
+def _with_progress(make: Callable[[OnDone], Runner]) -> Runner:
+    def run(trials: Sequence[Trial]) -> list[Done]:
+        with sweep_progress(len(trials)) as on_done:
+            return make(on_done)(trials)
+
+    return run
+
+
+def study_name(entry: Entry, study: Study) -> str:
+    """Return a name that is the same for the same entry, seeds, data and code: trials are found again by it."""
+    parts = [entry.name, f"{study.seeds} seeds"] + (["quick"] if study.quick else [])
+    digest = hashlib.sha256(code_digest().encode())
+    if study.features is not None:
+        digest.update(_content(study.features))
+    return f"{', '.join(parts)}, code {digest.hexdigest()[:8]}"
+
+
+def code_digest() -> str:
+    """Return a fingerprint of the installed package's modules: a result of other code is another result."""
+    root = Path(flareclust.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(_modules(root)):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _modules(root: Path) -> Iterator[Path]:
+    for folder, _, files in os.walk(root, followlinks=True):
+        yield from (Path(folder) / name for name in files if name.endswith(".py"))
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return hashlib.sha256(file.read_bytes()).digest()
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None

@@ -1,0 +1,150 @@
+"""What stands between NVFlare and an executor: a task comes in, the site's rows are read, and a reply or a refusal goes out."""
+
+import logging
+import os
+import traceback
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
+
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.cell import Cell
+
+from flareclust._foundation.errors import Aborted, BadMessage, Refusal
+from flareclust._foundation.typing import AbortCheck, FloatArray
+from flareclust._foundation.version import __version__, fits
+from flareclust.data.labels import keep_labels
+from flareclust.data.tables import Table
+from flareclust.privacy.context import MADE_UNDER, QUESTION, SiteTerms
+from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
+from flareclust.privacy.secure_aggregation.client import SiteSums
+from flareclust.protocol.task import KEYS, NEEDS, REFUSED, ROUND, STEP, Answer, Task
+from flareclust.sites.kit import classes_problem
+from flareclust.sites.policy_file import terms_of
+from flareclust.sites.rows import SiteData
+
+log = logging.getLogger(__name__)
+
+#: Where a site keeps what went wrong in its own words, in the job's folder.
+TRACEBACK_FILE = "flareclust_error.txt"
+
+
+class ExecutorShell(Executor, ABC):
+    """An NVFlare executor that has `answer` compute every reply."""
+
+    #: Whether everything that leaves the site goes through `Task.terms`, and so is differentially private.
+    private: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: tuple[SiteData, Table] | None = None
+        self._site: SiteTerms | None = None
+        self._sums = SiteSums()
+
+    @abstractmethod
+    def answer(
+        self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteTerms | None = None
+    ) -> Answer:
+        """Answer `task` from the rows (n, d); `site` is what the site holds the job to."""
+
+    def hold_to(self, job: SecureSums | None) -> None:
+        """Send sums in this job as it says of itself, whatever the server asks for; None for a job without secure sums."""
+        self._sums.hold_to(job)
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Have NVFlare put the arrays of a reply into the reply itself, and not references that the server must follow."""
+        if event_type == EventType.START_RUN and isinstance(cell := fl_ctx.get_engine().get_cell(), Cell):
+            cell.update_fobs_context({"native": True})
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        """Answer an NVFlare task. Expected trouble travels as a refusal; tracebacks stay in the site's own file."""
+        site = fl_ctx.get_identity_name()
+        try:
+            dxo = from_shareable(shareable)
+            if REFUSED in dxo.meta:  # by the site's own filter, whose words these are
+                return shareable
+            local = Path(fl_ctx.get_workspace().get_site_config_dir())
+            if self._rows is None:
+                _check_classes(local)
+                self._site = terms_of(local, site, str(fl_ctx.get_job_id()), private=self.private)
+                self.hold_to(_secure_sums(fl_ctx))
+            if self._site is not None and fl_ctx.get_prop(QUESTION) is None:
+                raise Refusal("has a policy that is not in force; see flareclust site check there")
+            _check_version(dxo.meta.get(NEEDS))
+            task = Task(task_name, int(dxo.meta[ROUND]), dict(dxo.data), site)
+            if self._rows is None:
+                said = SiteData.of(local, site)
+                self._rows = said, said.table(scratch=_run_dir(fl_ctx))
+            said, table = self._rows
+            if task_name == KEYS:
+                startup = Path(fl_ctx.get_workspace().get_startup_kit_dir())
+                self._sums.is_at(startup, str(fl_ctx.get_job_id()), _run_dir(fl_ctx))
+            answer = self.answer(task, table, lambda: bool(abort_signal.triggered), self._site)
+            if answer.labels is not None:
+                keep_labels(_run_dir(fl_ctx), said.labels, answer.labels, table.ids, said.id)
+            if answer.unplaced is not None:
+                _keep_traceback(fl_ctx, answer.unplaced)
+                log.warning("rows got no labels: %s; traceback in %s", type(answer.unplaced).__name__, TRACEBACK_FILE)
+        except Aborted:
+            return make_reply(ReturnCode.TASK_ABORTED)
+        except (Refusal, BadMessage) as reason:
+            log.warning("refused the task %s: %s", task_name, reason)
+            return self._stated(_refuse(str(reason)))
+        except Exception as error:  # noqa: BLE001 - its text may hold data, and NVFlare streams logs to the server
+            _keep_traceback(fl_ctx, error)
+            log.warning("the task %s raised %s; traceback in %s", task_name, type(error).__name__, TRACEBACK_FILE)
+            return self._stated(
+                _refuse(f"raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}")
+            )
+        answered = {STEP: task.step, ROUND: task.round}
+        return self._stated(DXO(DataKind.WEIGHTS, data=answer.arrays, meta=answered).to_shareable())
+
+    def _stated(self, reply: Shareable) -> Shareable:
+        """Return the reply with a header for the site's own filter, which takes it off: what policy it was made under."""
+        if self._site is not None:
+            reply.set_header(MADE_UNDER, self._site.statement(private=self.private))
+        return reply
+
+
+def _secure_sums(fl_ctx: FLContext) -> SecureSums | None:
+    """Return what the job says of secure sums to its sites; None where it has none."""
+    found = fl_ctx.get_engine().get_component(SECURE_SUMS)
+    if isinstance(found, FLComponent) and not isinstance(found, SecureSums):
+        raise Refusal(f"was sent a job whose component {SECURE_SUMS!r} is none of flareclust's")
+    return found if isinstance(found, SecureSums) else None
+
+
+def _check_classes(local: Path) -> None:
+    """Raise Refusal where the site's list of classes would let any job call any function."""
+    if problem := classes_problem(local):
+        raise Refusal(problem)
+
+
+def _check_version(needs: str | None) -> None:
+    """Raise Refusal where the job states a version of flareclust that the site does not have."""
+    if needs is not None and not fits(needs, __version__):
+        raise Refusal(f"has flareclust {__version__} where the job needs {needs}; install that version at the site")
+
+
+def _refuse(reason: str) -> Shareable:
+    return DXO(DataKind.WEIGHTS, data={}, meta={REFUSED: reason[:400]}).to_shareable()
+
+
+def _run_dir(fl_ctx: FLContext) -> Path:
+    return Path(fl_ctx.get_workspace().get_run_dir(fl_ctx.get_job_id()))
+
+
+def _keep_traceback(fl_ctx: FLContext, error: Exception) -> None:
+    """Add a traceback to the site's own file; a full disk must not send it to NVFlare's log instead."""
+    with suppress(OSError):
+        path = _run_dir(fl_ctx) / TRACEBACK_FILE
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
+            file.write("".join(traceback.format_exception(error)))

@@ -1,0 +1,1 @@
+"""What every other package may use: errors, types, checks of settings, random streams, private files."""

@@ -1,0 +1,343 @@
+"""The command `flareclust`.
+
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the job failed, 2 the request was wrong.
+"""
+
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.version import __version__
+from flareclust.cli.poc import poc_app
+from flareclust.cli.site import site_app
+from flareclust.cli.sweep import Interrupted, sweep
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Federated clustering for NVIDIA FLARE: recover the clusters of data that may not be pooled.",
+)
+data_app = typer.Typer(no_args_is_help=True, help="Data sets known by name.")
+jobs_app = typer.Typer(no_args_is_help=True, help="NVFlare jobs to deploy.")
+app.add_typer(data_app, name="data")
+app.add_typer(jobs_app, name="jobs")
+app.add_typer(site_app, name="site")
+app.add_typer(poc_app, name="poc")
+
+#: Values that Python spells otherwise than JSON.
+PYTHON_WORDS = {"True": True, "False": False, "None": None}
+
+#: What a shell reports for a program ended by Ctrl-C; typer exits with it too.
+INTERRUPTED = 130
+
+Seed = Annotated[int, typer.Option(help="Decides the partition and every random choice.")]
+Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting of the algorithm.")]
+SecureSums = Annotated[bool, typer.Option("--secure-sums", help="Sites mask their sums; the server learns the total.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
+
+
+@app.command()
+def run(
+    algorithm: Annotated[str, typer.Argument(help="See `flareclust list`.")],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="A name from `flareclust data list` (with :pca10 its principal components), a file, a folder; by default digits. Not for sites that have their own."
+        ),
+    ] = None,
+    k: Annotated[
+        str | None,
+        typer.Option("--k", help="Number of clusters, or a range 5..25 to choose from; known for the named data sets."),
+    ] = None,
+    choose_by: Annotated[
+        str, typer.Option(help="What chooses from a range of k: silhouette, davies-bouldin, elbow or separation.")
+    ] = "silhouette",
+    partition: Annotated[
+        str | None,
+        typer.Option(
+            help="iid (the default), dirichlet:0.3, dirichlet-class:0.3, clusters:4, power:1.2, beta:0.1, owners (a site per known owner; --clients is not looked at); for different columns features-overlap:0.3, features-shared:0.1, har-a1 ...; or none: --data is a folder with a file per site."
+        ),
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of sites; 10 by default.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of the files to use, with commas; all by default.")
+    ] = None,
+    seed: Seed = 0,
+    engine: Annotated[
+        str,
+        typer.Option(help="simulator (NVFlare; the default), inprocess, poc (see `flareclust poc`), or production."),
+    ] = "",
+    kit: Annotated[
+        str | None, typer.Option(help="For production: the kit of the admin who submits the job. For poc: its folder.")
+    ] = None,
+    settings: Settings = [],  # noqa: B006 - typer reads the default, nothing changes it
+    min_sites: Annotated[int | None, typer.Option(help="Sites a round needs; more than half by default.")] = None,
+    task_timeout: Annotated[int, typer.Option(help="Seconds a site has for one task.")] = 600,
+    secure_sums: SecureSums = False,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="What simulated sites let out, a YAML file; real sites: flareclust site policy."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
+    track: Annotated[bool, typer.Option(help="Log the run to MLflow.")] = True,
+    register: Annotated[str | None, typer.Option(help="Register the model in MLflow under this name.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cluster data that are spread over sites, and say how well it went."""
+    from flareclust.api import run_experiment
+    from flareclust.experiment import report
+    from flareclust.experiment.config import make_experiment
+    from flareclust.privacy.policy import read_policy
+    from flareclust.protocol import registry
+
+    if register and not track:
+        raise UserError("--register needs tracking; leave out --no-track")
+    chosen = engine or ("simulator" if registry.get(algorithm).federated else "inprocess")
+    experiment = make_experiment(
+        algorithm=algorithm,
+        data=data,
+        k=k,
+        choose_by=choose_by,
+        partition=partition,
+        clients=clients,
+        seed=seed,
+        engine=chosen,
+        kit=kit,
+        columns=split_names(columns),
+        params=parse_settings(settings),
+        min_sites=min_sites,
+        task_timeout=task_timeout,
+        secure_sums=secure_sums,
+        policy=None if policy is None else read_policy(policy).to_json(),
+        register_as=register,
+    )
+    with redirect_stdout(sys.stderr), report.progress(experiment) as on_round:
+        result = run_experiment(experiment, track=track, out=out or report.default_out(experiment), on_round=on_round)
+    if as_json:
+        typer.echo(json.dumps(result.to_json(), allow_nan=False))
+    else:
+        report.print_result(result)
+
+
+app.command()(sweep)
+
+
+@app.command("list")
+def list_algorithms(as_json: AsJson = False) -> None:
+    """List the algorithms with their settings."""
+    from flareclust.experiment import report
+    from flareclust.protocol import registry
+
+    table = registry.algorithms()
+    if as_json:
+        typer.echo(json.dumps([report.algorithm_row(algorithm) for algorithm in table.values()], default=str))
+    else:
+        report.print_algorithms(table.values())
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """List the data sets."""
+    from flareclust.data import datasets
+    from flareclust.experiment import report
+
+    report.print_pairs("data set", datasets.describe())
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="A name from `flareclust data list`.")],
+    folder: Annotated[Path | None, typer.Option(help="Where to put it; $FLARECLUST_DATA by default.")] = None,
+) -> None:
+    """Fetch a data set from its official address."""
+    from flareclust.data import datasets
+
+    typer.echo(datasets.get(name, folder))
+
+
+@jobs_app.command("export")
+def jobs_export(
+    algorithm: Annotated[str, typer.Argument(help="See `flareclust list`.")],
+    folder: Annotated[Path, typer.Argument(help="The job folder to write.")],
+    k: Annotated[int, typer.Option("--k", help="Number of clusters.")],
+    seed: Seed = 0,
+    settings: Settings = [],  # noqa: B006
+    min_sites: Annotated[int | None, typer.Option(help="Sites a round needs; more than half by default.")] = None,
+    task_timeout: Annotated[int, typer.Option(help="Seconds a site has for one task.")] = 600,
+    secure_sums: SecureSums = False,
+    secure_sites: Annotated[
+        str | None,
+        typer.Option(help="With --secure-sums: the names of all sites whose sums are added up, with commas."),
+    ] = None,
+    byoc: Annotated[bool, typer.Option(help="Copy the code into the job, for sites without flareclust.")] = False,
+) -> None:
+    """Write the NVFlare job of an algorithm, to be submitted with `nvflare job submit -j FOLDER`."""
+    from flareclust.engines.job import build_job, export_job
+    from flareclust.engines.options import JobOptions
+    from flareclust.protocol import registry
+
+    options = JobOptions(
+        k=k,
+        seed=seed,
+        min_sites=min_sites,
+        task_timeout=task_timeout,
+        secure_sums=secure_sums,
+        secure_sites=split_names(secure_sites),
+    )
+    job = build_job(registry.get(algorithm), parse_settings(settings), options, packaged=not byoc)
+    with redirect_stdout(sys.stderr):
+        path = export_job(job, folder)
+    typer.echo(path)
+
+
+@app.command()
+def assign(
+    result: Annotated[Path, typer.Argument(help="Folder with result.npz and result.json.")],
+    data: Annotated[Path | None, typer.Option(help="The late site's file, if it is here.")] = None,
+    kit: Annotated[
+        Path | None,
+        typer.Option(help="Where the rows are at the site: the kit of an admin who submits a job for it."),
+    ] = None,
+    site: Annotated[
+        str, typer.Option(help="The late site's name; with --kit, as it is connected, and several with commas.")
+    ] = "late-site",
+    columns: Annotated[
+        str | None, typer.Option(help="Columns to use, with commas; those of the result by default.")
+    ] = None,
+    salt: Annotated[
+        str,
+        typer.Option(
+            envvar="FLARECLUST_SALT",
+            help="What the sites hashed the names of their columns with, if they did; in the environment no list of commands shows it.",
+        ),
+    ] = "",
+    out: Annotated[Path, typer.Option(help="Folder for labels.csv.")] = Path(),
+) -> None:
+    """Place a late site's rows in the clusters of a finished federation, without asking the other sites."""
+    from flareclust.experiment import report
+
+    if (data is None) == (kit is None):
+        raise UserError("say either --data FILE, for a file that is here, or --kit KIT, for a site of the federation")
+    if kit is not None:
+        from flareclust.engines.late_jobs import place_at, placed_rows
+
+        placed = place_at(result, kit, split_names(site) or ())
+        report.print_placed(placed, placed_rows(placed))
+        return
+    assert data is not None
+    from flareclust._foundation.own_files import make_folder
+    from flareclust.data.labels import LABELS_FILE, is_labels_file, write_labels
+    from flareclust.engines.late_sites import place_file
+
+    labels = place_file(result, data, site, split_names(columns), salt)
+    try:
+        make_folder(out)
+        if not is_labels_file(out / LABELS_FILE):
+            raise UserError(f"{out / LABELS_FILE} is there and is none of ours; say --out FOLDER")
+        write_labels(out, labels)
+    except OSError as error:
+        raise UserError(f"{out} cannot be used as a folder: {error.strerror}") from None
+    report.print_placement(labels, out)
+
+
+@app.command()
+def ui(
+    port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
+    uri: Annotated[str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or ./mlflow.db.")] = None,
+) -> None:
+    """Open MLflow's pages on the project's store."""
+    from flareclust.tracking.store import resolve_uri, sqlite_file, ui_command
+
+    command = ui_command(uri, port)
+    file = sqlite_file(resolve_uri(uri))
+    if file is not None and not file.exists():
+        raise UserError(f"there is no MLflow store {file}; go to the folder of a tracked run, or give --uri")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(f"port {port} cannot be used ({error.strerror}); give another one with --port") from None
+    typer.echo(f"http://127.0.0.1:{port}  (Ctrl-C ends it)", err=True)
+    os.execv(command[0], command)
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show what NVFlare, Prefect and MLflow log.")
+    ] = False,
+) -> None:
+    """Set what all commands share."""
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
+    if not verbose:
+        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
+        os.environ.setdefault("PREFECT_LOGGING_SERVER_LEVEL", "CRITICAL")
+    if version:
+        typer.echo(f"flareclust {__version__}")
+        raise typer.Exit
+
+
+def split_names(text: str | None) -> tuple[str, ...] | None:
+    """Return the names in "a, b", None for None."""
+    return None if text is None else tuple(name.strip() for name in text.split(","))
+
+
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
+    """Return `key=value` pairs as a dict; values are JSON where they can be, else text.
+
+    Raises:
+        UserError: a pair has no `=`, or a key comes twice.
+    """
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set expects key=value, got {pair!r}")
+        if key in settings:
+            raise UserError(f"--set names {key!r} twice")
+        try:
+            settings[key] = json.loads(value)
+        except (ValueError, RecursionError):  # also numbers and brackets without an end
+            settings[key] = PYTHON_WORDS.get(value, value)
+    return settings
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command and exit with its code."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)  # so that `finally` runs and no simulator is left behind
+    try:
+        app(args)
+    except UserError as error:
+        sys.exit(_complain(str(error), 2))
+    except Interrupted as error:
+        sys.exit(_complain(str(error), INTERRUPTED))
+    except FlareclustError as error:
+        sys.exit(_complain(str(error), 1))
+    except SystemExit as done:
+        if done.code == INTERRUPTED:
+            _complain("interrupted; nothing was kept", INTERRUPTED)
+        raise
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _complain(text: str, code: int) -> int:
+    typer.echo(f"error: {text}", err=True)
+    return code

@@ -1,0 +1,92 @@
+"""`flareclust poc`: a federation of separate processes on one machine."""
+
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flareclust.engines.poc.state import DEFAULT, KITS
+
+poc_app = typer.Typer(no_args_is_help=True, help="A federation on this machine: a server and sites, with certificates.")
+
+Folder = Annotated[Path, typer.Option("--dir", help="The POC's folder.")]
+
+
+@poc_app.command("up")
+def poc_up(
+    sites: Annotated[int, typer.Option("--sites", help="Number of sites, at least 2.")] = 3,
+    data: Annotated[str, typer.Option(help="As for `flareclust run`: a name, a file, a folder.")] = "digits",
+    partition: Annotated[str, typer.Option(help="As for `flareclust run`: how the rows are dealt.")] = "iid",
+    seed: Annotated[int, typer.Option(help="Of the partition.")] = 0,
+    port: Annotated[int | None, typer.Option(help="The server's port; a free one by default.")] = None,
+    folder: Folder = DEFAULT,
+    wait: Annotated[float, typer.Option(help="Seconds that the sites may take to connect.")] = 90,
+) -> None:
+    """Make kits, give each site its rows, start server and sites, and wait until all are connected."""
+    from flareclust.experiment import poc
+
+    with redirect_stdout(sys.stderr):
+        found = poc.up(folder, data, partition, sites, seed, port, wait)
+    where = "" if folder == DEFAULT else f" --dir {folder}"
+    typer.echo(f"{len(found.sites)} sites are connected to the server on port {found.port}: {', '.join(found.sites)}")
+    typer.echo(f"kits and logs: {found.server_kit.parent}")
+    k = " --k K" if found.partition == "none" else ""
+    typer.echo(f"next: flareclust run feca --engine poc{k}{' --kit ' + str(folder) if where else ''}")
+    typer.echo(f"in the end: flareclust poc down{where}")
+
+
+@poc_app.command("status")
+def poc_status(
+    folder: Folder = DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")] = False,
+) -> None:
+    """Say how the server and the sites are; exit with 1 if one of them is not well."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from flareclust.engines.poc import federation as poc
+
+    with redirect_stdout(sys.stderr):
+        found = poc.status(folder)
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    one.name: {
+                        "running": one.running,
+                        "connected": one.connected,
+                        "rows": one.rows,
+                        "log": str(one.log),
+                    }
+                    for one in found
+                }
+            )
+        )
+    else:
+        table = Table(box=None)
+        for heading in ("", "running", "connected", "rows"):
+            table.add_column(heading)
+        for one in found:
+            yes = ("yes" if one.running else "no", "yes" if one.connected else "no")
+            table.add_row(escape(one.name), *yes, "" if one.rows is None else f"{one.rows:,}")
+        console = Console()
+        console.print(table)
+        console.print(f"logs: {escape(str(folder / KITS))}/NAME/log.txt", highlight=False, soft_wrap=True)
+    if not all(one.well for one in found):
+        raise typer.Exit(1)
+
+
+@poc_app.command("down")
+def poc_down(
+    folder: Folder = DEFAULT,
+    remove: Annotated[bool, typer.Option("--remove", help="Delete the folder, too.")] = False,
+) -> None:
+    """End server, sites and their jobs, whatever their state; kits and logs are kept."""
+    from flareclust.engines.poc import federation as poc
+
+    count = poc.down(folder, remove=remove)
+    typer.echo(f"{count} processes ended" if count else "nothing was running")

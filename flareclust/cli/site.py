@@ -1,0 +1,167 @@
+"""`flareclust site`: what an operator does at a site before the first job."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+site_app = typer.Typer(no_args_is_help=True, help="Prepare a provisioned site: its rows, its permission.")
+
+Kit = Annotated[Path, typer.Argument(help="The site's kit: the folder with startup/ and local/.")]
+
+#: For what is done at the server as well.
+AnyKit = Annotated[Path, typer.Argument(help="A site's or the server's kit: the folder with startup/ and local/.")]
+
+
+@site_app.command("init")
+def site_init(
+    kit: Kit,
+    rows: Annotated[
+        str,
+        typer.Option(
+            "--rows",
+            help="The file with the rows, or a pattern in quotes, as seen from here; {site} stands for the site's name.",
+        ),
+    ],
+    columns: Annotated[str | None, typer.Option(help="Columns to use, with commas; all by default.")] = None,
+    id_name: Annotated[
+        str | None, typer.Option("--id", help="The column with ids: no feature, but in the labels file.")
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(help="Folder under which the files must lie, links followed; by default the one --rows names."),
+    ] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="Of the files, where their names do not tell: csv, parquet, ...")
+    ] = None,
+) -> None:
+    """Write local/flareclust.yaml, which says where the site's rows are."""
+    from flareclust.cli.main import split_names
+    from flareclust.sites.budget import existing
+    from flareclust.sites.check import local_of
+    from flareclust.sites.config import write_site
+
+    within = None if root is None else str(root.absolute())
+    path = str(Path(rows).absolute())
+    local = local_of(kit)
+    typer.echo(write_site(local, path, split_names(columns), id_name=id_name, root=within, format=form))
+    if (budget := existing(local)) is not None:
+        typer.echo(budget)
+
+
+@site_app.command("check")
+def site_check(
+    kit: AnyKit, site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None
+) -> None:
+    """Say what the kit lets jobs do, read a site's rows as a job would, and name what is wrong or odd. Nothing is sent."""
+    from flareclust.experiment import report
+    from flareclust.sites.check import check
+
+    checked = check(kit, site)
+    report.print_checked(checked)
+    if checked.errors:
+        raise typer.Exit(2)
+
+
+@site_app.command("budget")
+def site_budget(
+    kit: Kit,
+    site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """List what jobs have spent of the budget of the site's rows. Nothing leaves the site."""
+    from flareclust.experiment import report
+    from flareclust.sites.budget import budget_of
+    from flareclust.sites.check import local_of
+
+    found = budget_of(local_of(kit), site)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        report.print_budget(found)
+
+
+@site_app.command("allow")
+def site_allow(
+    kit: AnyKit,
+    log_streaming: Annotated[
+        bool, typer.Option("--log-streaming", help="Let the site's error texts go to the server.")
+    ] = False,
+    byoc: Annotated[
+        bool, typer.Option("--byoc", help="Let those who submit jobs bring code in them, whatever classes are allowed.")
+    ] = False,
+    nvflare_classes: Annotated[
+        bool, typer.Option("--nvflare-classes", help="Let jobs name the classes of NVFlare's own list, too.")
+    ] = False,
+    plugin: Annotated[
+        list[str] | None, typer.Option(help="An algorithm of another package, installed here; may be repeated.")
+    ] = None,
+) -> None:
+    """List the classes of flareclust's jobs in a kit of a site or a server, no code in jobs, and what makes jobs end well."""
+    from flareclust.sites.check import local_of
+    from flareclust.sites.kit import Settings, prepare_site
+    from flareclust.sites.permissions import chosen
+
+    local = local_of(kit)
+    wanted = Settings(
+        allow_log_streaming=log_streaming, byoc=byoc, nvflare_classes=nvflare_classes, plugins=tuple(plugin or ())
+    )
+    file, changes = prepare_site(local, wanted)
+    typer.echo(file)
+    for change in changes or ["nothing to change"]:
+        typer.echo(f"  {change}")
+    for choice in chosen(local):
+        typer.echo(f"  kept: {choice}")
+
+
+@site_app.command("policy")
+def site_policy(
+    kit: Kit,
+    file: Annotated[Path | None, typer.Argument(help="YAML or JSON with the policy's settings.")] = None,
+    min_rows: Annotated[int | None, typer.Option(help="With fewer rows the site takes no part.")] = None,
+    min_count: Annotated[int | None, typer.Option(help="Clusters of fewer rows never leave the site.")] = None,
+    round_counts: Annotated[int | None, typer.Option(help="Numbers of rows leave as multiples of this.")] = None,
+    max_centroids: Annotated[int | None, typer.Option(help="Most centroids in one message.")] = None,
+    max_rounds: Annotated[int | None, typer.Option(help="Most exchanges of one job.")] = None,
+    arrays: Annotated[
+        str | None, typer.Option(help="Arrays that may leave, with commas; else any of an algorithm.")
+    ] = None,
+    secure_sums: Annotated[
+        bool | None, typer.Option("--secure-sums/--no-secure-sums", help="Sums leave masked only.")
+    ] = None,
+    secure_min_sites: Annotated[int | None, typer.Option(help="Masked sums are of at least so many sites.")] = None,
+    secure_sites: Annotated[
+        str | None, typer.Option(help="The sites whose masked sums are added up, with commas; else any.")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Differential privacy: the most that one job may spend.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="Of epsilon and budget; below 1 / number of rows.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="The most that all jobs together may spend, as an epsilon.")
+    ] = None,
+    bounds: Annotated[str | None, typer.Option(help="Low and high of all columns, with a comma.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Say what holds, and change nothing.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Let each job say what leaves the site.")] = False,
+) -> None:
+    """Hold all jobs to a policy of the site, from the next job on. Without settings it shows what holds, and writes the recommended
+    policy where there is none; FILE replaces the whole policy, options change single settings."""
+    from flareclust.cli.site_policy import DP_SETTINGS, change, print_policy
+    from flareclust.sites.check import local_of
+
+    given: dict[str, object] = {
+        "min_rows": min_rows,
+        "min_count": min_count,
+        "round_counts": round_counts,
+        "max_centroids": max_centroids,
+        "max_rounds": max_rounds,
+        "arrays": arrays,
+        "secure_sums": secure_sums,
+        "secure_min_sites": secure_min_sites,
+        "secure_sites": secure_sites,
+    }
+    given |= dict(zip(DP_SETTINGS, (bounds, epsilon, delta, budget), strict=True))
+    local = local_of(kit)
+    change(local, file, {name: value for name, value in given.items() if value is not None}, show=show, remove=remove)
+    print_policy(local)

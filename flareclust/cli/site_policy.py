@@ -1,0 +1,92 @@
+"""What `flareclust site policy` does: settings of a command line become the site's policy, and what holds is told."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from flareclust._foundation.errors import UserError
+from flareclust.cli.main import split_names
+from flareclust.privacy.policy import DP, GONE, Policy, read_policy
+from flareclust.sites.budget import facts
+from flareclust.sites.permissions import told
+from flareclust.sites.policy_file import PRIVACY, has_gone, policy_of, remove_policy, write_policy
+
+#: The settings of differential privacy, in the order of the command's options.
+DP_SETTINGS = ("bounds", "epsilon", "delta", "budget")
+
+
+def change(local: Path, file: Path | None, given: Mapping[str, Any], *, show: bool, remove: bool) -> None:
+    """Write, change or remove the policy of the site with the folder `local`.
+
+    A file replaces the policy that is there, settings change single ones of it; with neither a policy that is there
+    stays, but for a setting that is gone since 0.1, and a site without one gets the recommended one.
+
+    Raises:
+        UserError: the request contradicts itself, or a setting has a value that it cannot have.
+    """
+    if (show or remove) and (given or file is not None or show == remove):
+        raise UserError("--show and --remove stand alone")
+    if show:
+        return
+    if remove:
+        remove_policy(local)
+        return
+    found, gone = _unless_broken(local, replaced=file is not None)
+    if found is not None and file is None and not given and not gone:
+        return
+    base = read_policy(file) if file is not None else found or Policy()
+    new = read_policy(_with(base.to_json(), given))
+    write_policy(local, new)
+    if gone:
+        typer.echo(f"taken out: {GONE}, which is gone since 0.2; small clusters are always left out")
+    if found is not None:
+        _print_changes(told(found), told(new))
+
+
+def print_policy(local: Path) -> None:
+    """Print what holds at the site with the folder `local`, and what was spent."""
+    policy = policy_of(local)
+    if policy is None:
+        typer.echo("no policy: each job says what leaves the site")
+        return
+    typer.echo(local / PRIVACY)
+    for subject, words in (told(policy) | facts(local, policy)).items():
+        typer.echo(f"  {subject}: {words}")
+
+
+def _print_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    for subject, words in before.items():
+        if now[subject] != words:
+            typer.echo(f"changed: {subject}: {now[subject]} (before: {words})")
+
+
+def _unless_broken(local: Path, *, replaced: bool) -> tuple[Policy | None, bool]:
+    """Return the policy that is there, None for one that does not hold and is written anew; and whether `GONE` is in it."""
+    try:
+        return policy_of(local, pass_over_gone=True), has_gone(local)
+    except UserError:
+        if replaced:
+            return None, False
+        raise
+
+
+def _with(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in a policy's mapping with those of the command line."""
+    changed = said | {name: value for name, value in given.items() if name not in DP_SETTINGS}
+    for name in ("arrays", "secure_sites"):
+        if name in given:
+            changed[name] = list(split_names(given[name]) or ())
+    private = {name: value for name, value in given.items() if name in DP_SETTINGS}
+    if "bounds" in private:
+        private["bounds"] = _pair(private["bounds"])
+    return changed | ({DP: (said.get(DP) or {}) | private} if private else {})
+
+
+def _pair(text: str) -> list[float]:
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(f"--bounds: expected two numbers with a comma, such as 0,100; got {text!r}") from None
+    return [low, high]

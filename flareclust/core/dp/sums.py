@@ -1,0 +1,221 @@
+"""Sums over rows of which one row can change only so much, as whole numbers, and what they are after the noise.
+
+A row's contribution is a vector of length at most 1, which is turned into whole numbers of `UNIT` per 1, towards zero. So
+no contribution is longer than UNIT, the sums are exact in any order, and the sensitivities below hold for what the
+computer adds up. Nothing here draws noise or reads bounds from rows.
+
+Neighbouring tables differ by one row, added or removed. What a row contributes depends on the row and on public numbers
+only (bounds, centroids, radii), so that one row more changes the sums by just its own contribution.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from flareclust._foundation.errors import Aborted
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
+from flareclust._foundation.validation import LARGEST
+from flareclust.core.chunks import pieces
+from flareclust.core.kernels import two_nearest
+from flareclust.core.lloyd import assign
+
+#: Whole numbers per 1: fine enough that rounding is far below any noise.
+UNIT = 2**20
+
+#: What a row counts in an update, in parts of the longest contribution to the sums. A smaller weight makes the counts
+#: noisier and everything else less noisy; an error of a count moves a centroid by that share of its shift, which is small.
+COUNT = UNIT // 2
+
+#: The same for the squared distance, of which one number is made for each cluster.
+SQUARE = UNIT // 4
+
+#: The same for the silhouette beside the sum of squares in the assessment.
+SILHOUETTE = UNIT // 2
+
+#: Keeps rounding errors of lengths from making a contribution longer than 1.
+_WITHIN = 1 - 1e-9
+
+#: The least half diagonal of a box (`LARGEST` is the most), and what radii and reaches lie between. With values up to
+#: `LARGEST` nothing below can become infinite or NaN then, and the radii that follow from a box are such as sites take.
+_LEAST_HALF = 1e-90
+LEAST_RADIUS, LARGEST_RADIUS = 1e-100, 1e145
+
+
+class Box(NamedTuple):
+    """Lower and upper bounds of the columns, (d,) each: low < high."""
+
+    low: FloatArray
+    high: FloatArray
+
+    @property
+    def half(self) -> float:
+        """Half the diagonal: no point of the box is farther from its middle."""
+        return float(np.linalg.norm(self.high - self.low)) / 2
+
+    @property
+    def middle(self) -> FloatArray:
+        """The point (d,) half way between the bounds."""
+        return (self.low + self.high) / 2
+
+    @property
+    def usable(self) -> bool:
+        """Whether low is below high, and both are so large and so small that sums over rows in the box can be computed."""
+        if not ((np.abs(self.low) <= LARGEST).all() and (np.abs(self.high) <= LARGEST).all()):
+            return False
+        return bool((self.low < self.high).all() and _LEAST_HALF <= self.half <= LARGEST)
+
+    def clip(self, points: FloatArray) -> FloatArray:
+        """Return points (n, d) with every value between the bounds of its column, C-contiguous."""
+        return np.ascontiguousarray(np.minimum(np.maximum(points, self.low), self.high))
+
+
+class ClusterSums(NamedTuple):
+    """Sums by cluster over the rows nearest to each of k centroids.
+
+    Attributes:
+        shifts: of the rows' distances to the centroid by column, in radii of the cluster; a row farther away than the
+            radius counts as one at the radius (k, d).
+        rows: numbers of rows (k,).
+        squares: of squared distances, at most 1 per row, in squared radii (k,).
+    """
+
+    shifts: FloatArray
+    rows: FloatArray
+    squares: FloatArray
+
+
+def cell_counts(data: FloatArray, own: Box, box: Box, shape: tuple[int, ...], aborted: AbortCheck) -> IntArray:
+    """Return the number of rows in each cell (cells,) of a grid over the box, the last axis first to change.
+
+    A row changes one of them by 1: L2 sensitivity 1.
+
+    Args:
+        data: rows (n, d).
+        own: the site's bounds, which its values are clipped at.
+        box: what the grid covers; values outside it count in the cell nearest to them.
+        shape: numbers of cells along each column (d,).
+        aborted: asked between pieces of the rows.
+    """
+    counts = np.zeros(math.prod(shape), dtype=np.int64)
+    parts = np.array(shape)
+    step = np.cumprod([1, *shape[:0:-1]])[
+        ::-1
+    ]  # for as many columns as there are; NumPy's own takes some dozens at most
+    for part in pieces(*data.shape):
+        _go_on(aborted)
+        place = (box.clip(own.clip(data[part])) - box.low) / (box.high - box.low) * parts
+        cell = np.minimum(place.astype(np.int64), parts - 1)
+        counts += np.bincount(cell @ step, minlength=len(counts))
+    return counts
+
+
+def moment_sums(data: FloatArray, own: Box, box: Box, aborted: AbortCheck) -> IntArray:
+    """Return the number of rows and the sums of their values and of the values' squares, by column (1 + 2 d,).
+
+    Values are clipped at the site's `own` bounds, and are distances from the middle of the `box`, in half diagonals of
+    it. So the values of a row have length at most 1, and the squares, too. With UNIT for the row itself a row changes the
+    sums by at most `moment_sensitivity`.
+    """
+    n, d = data.shape
+    middle, half = box.middle, box.half
+    sums = np.zeros(1 + 2 * d, dtype=np.int64)
+    sums[0] = n * UNIT
+    for part in pieces(n, d):
+        _go_on(aborted)
+        values = (box.clip(own.clip(data[part])) - middle) / half
+        values /= np.maximum(np.sqrt((values**2).sum(axis=1)), 1)[:, None]  # beyond 1 by rounding only
+        sums[1 : 1 + d] += _whole(values).sum(axis=0)
+        sums[1 + d :] += _whole(values**2).sum(axis=0)
+    return sums
+
+
+def moment_sensitivity() -> float:
+    """Return the L2 sensitivity of `moment_sums`: UNIT for each of its three parts."""
+    return math.sqrt(3) * UNIT
+
+
+def cluster_sums(data: FloatArray, own: Box, centroids: FloatArray, radii: FloatArray, aborted: AbortCheck) -> IntArray:
+    """Return, for the rows (n, d) nearest to each of the centroids, what `ClusterSums` holds, in whole numbers (k, d + 2).
+
+    A row changes the entries of one cluster only: the shifts by at most UNIT in L2 norm, the count by COUNT, the squares
+    by at most SQUARE; together by at most `cluster_sensitivity`.
+
+    Args:
+        data: rows.
+        own: the site's bounds, which its values are clipped at.
+        centroids: public (k, d).
+        radii: public (k,), between `LEAST_RADIUS` and `LARGEST_RADIUS`.
+        aborted: asked between pieces of the rows.
+    """
+    k, d = centroids.shape
+    sums = np.zeros((k, d + 2), np.int64)
+    for part in pieces(*data.shape):
+        _go_on(aborted)
+        values = own.clip(data[part])
+        labels, _ = assign(values, centroids)
+        shift, radius = values - centroids[labels], radii[labels]
+        length = np.sqrt((shift**2).sum(axis=1))  # in radii it could be too large to be squared
+        contributions = np.empty((len(values), d + 2), np.int64)
+        contributions[:, :d] = _whole(shift / np.maximum(length, radius)[:, None])
+        contributions[:, d] = COUNT
+        contributions[:, d + 1] = (_share(length / radius) ** 2 * SQUARE).astype(np.int64)
+        np.add.at(sums, labels, contributions)
+    return sums
+
+
+def in_units(sums: IntArray) -> ClusterSums:
+    """Return noisy `cluster_sums` (k, d + 2) as real numbers."""
+    d = sums.shape[1] - 2
+    return ClusterSums(sums[:, :d] / UNIT, sums[:, d] / COUNT, sums[:, d + 1] / SQUARE)
+
+
+def cluster_sensitivity() -> float:
+    """Return the L2 sensitivity of `cluster_sums`."""
+    return math.sqrt(UNIT**2 + COUNT**2 + SQUARE**2)
+
+
+def quality_sums(data: FloatArray, own: Box, centroids: FloatArray, reach: float, aborted: AbortCheck) -> IntArray:
+    """Return two sums over the rows (n, d), clipped at the site's `own` bounds (2,).
+
+    Of squared distances to the nearest centroid, at most 1 per row, in squared units of `reach` (UNIT per 1), and of
+    simplified silhouettes, which lie between 0 and 1 (SILHOUETTE per 1). A row changes them by `quality_sensitivity`.
+    """
+    sse = silhouette = 0
+    for part in pieces(*data.shape):
+        _go_on(aborted)
+        values = own.clip(data[part])
+        squared, second = np.empty(len(values)), np.empty(len(values))
+        two_nearest(values, centroids, np.empty(len(values), np.int64), squared, second)
+        nearest, other = np.sqrt(squared), np.sqrt(second)
+        score = np.zeros(len(values))
+        if len(centroids) > 1:
+            np.divide(other - nearest, other, out=score, where=other > 0)
+        sse += int((_share(nearest / reach) ** 2 * UNIT).astype(np.int64).sum())
+        silhouette += int((_share(score) * SILHOUETTE).astype(np.int64).sum())
+    return np.array([sse, silhouette], dtype=np.int64)
+
+
+def quality_sensitivity() -> float:
+    """Return the L2 sensitivity of `quality_sums`."""
+    return math.hypot(UNIT, SILHOUETTE)
+
+
+def _whole(vectors: FloatArray) -> IntArray:
+    """Return vectors (n, d) of length at most 1 (but for rounding) as whole numbers of length at most UNIT.
+
+    A vector that is longer, or not of numbers, counts as 0: so no row adds more, and none makes a site say that it did.
+    """
+    fit = np.einsum("nd,nd->n", vectors, vectors) < 1 + 1e-10
+    return (np.where(fit[:, None], vectors, 0) * (UNIT * _WITHIN)).astype(np.int64)
+
+
+def _share(values: FloatArray) -> FloatArray:
+    """Return values between 0 and 1; what is beyond counts as that, and NaN as 0."""
+    within: FloatArray = np.fmin(np.fmax(values, 0), 1)
+    return within
+
+
+def _go_on(aborted: AbortCheck) -> None:
+    if aborted():
+        raise Aborted("stopped while sums over the rows were taken")

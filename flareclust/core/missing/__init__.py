@@ -1,0 +1,1 @@
+"""Numerics for points of which not all entries are known (NaN)."""

@@ -1,0 +1,247 @@
+"""Distances of points of which not all entries are known: unknown entries are NaN, and only common entries count.
+
+Source: Maritan, Schenato, "Distributed clustering in partially overlapping feature spaces", section 3.4: a distance on
+the common entries of two points is divided by the largest distance that those entries allow, which makes distances in
+different subspaces comparable.
+
+Readings, and what is added:
+1. Equation 2: the extremes of an entry are taken over the points that know it. An entry that no point of S knows has no
+   scale and does not count.
+2. Two points without a common entry have no distance: NaN, which every user of this module ignores.
+3. The divisor is 0 where S does not vary on the common entries. It is taken to be at least 1e-12 times the extremes'
+   length there (for cosine 1e-12), so that rounding of a constant column is no distance, and 0 / 0 is 0.
+4. Where rows are compared with centroids, entries that one centroid alone knows do not count (`contrasts`).
+5. The cosine distance 1 - cos of a zero vector is 1, of two zero vectors 0.
+"""
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust._foundation.validation import check_choice
+from flareclust.core.blas import one_thread
+from flareclust.core.lloyd import assign
+from flareclust.core.missing.kernels import pair_distances
+
+Phi = Literal["euclidean", "cosine"]
+
+#: The distances between points whose entries are all known.
+PHIS = ("euclidean", "cosine")
+
+#: Least divisor (reading 3).
+_FLOOR = 1e-12
+
+#: A distance this far below the points' lengths has lost half of its digits in a difference of products: done again.
+_CLOSE = 1e-6
+
+#: Numbers in a temporary array: 32 MiB.
+_BLOCK = 1 << 22
+
+
+class Extremes(NamedTuple):
+    """Largest and smallest known value of each entry, both (D,), NaN where no point knows the entry."""
+
+    high: FloatArray
+    low: FloatArray
+
+
+class Points(NamedTuple):
+    """Points in the form that products of matrices need.
+
+    Attributes:
+        values: (a, D), 0 where unknown; for euclidean distances relative to the middle of the extremes.
+        masks: the different masks among them (u, D), 1 where known.
+        which: mask of each point (a,).
+    """
+
+    values: FloatArray
+    masks: FloatArray
+    which: IntArray
+
+
+def extremes(points: ArrayLike) -> Extremes:
+    """Return ewmax and ewmin of equation 2 over points (s, D), unknown entries ignored.
+
+    Raises:
+        UserError: points are not (s, D), or hold infinite numbers.
+    """
+    values = as_masked(points, "points")
+    return Extremes(np.fmax.reduce(values, axis=0, initial=np.nan), np.fmin.reduce(values, axis=0, initial=np.nan))
+
+
+def contrasts(centroids: ArrayLike) -> Extremes:
+    """Return the extremes of centroids (k, D) by which rows are compared with them: of entries that two or more know.
+
+    An entry that one centroid alone knows tells nothing about which centroid is nearer, but would count against that one:
+    it adds to a distance and nothing to the divisor. It counts only for a centroid that knows no other.
+
+    Raises:
+        UserError: as `extremes`.
+    """
+    values = as_masked(centroids, "centroids")
+    known = ~np.isnan(values)
+    several = known.sum(axis=0) > 1
+    counted = several | known[~(known & several).any(axis=1)].any(axis=0)
+    high, low = extremes(values)
+    return Extremes(np.where(counted, high, np.nan), np.where(counted, low, np.nan))
+
+
+def scaled_distances(A: ArrayLike, B: ArrayLike, over: Extremes, phi: str = "euclidean") -> FloatArray:
+    """Return the distances of equation 3 between A (a, D) and B (b, D), (a, b), without unit.
+
+    In [0, 1] for points within the extremes `over` (euclidean; cosine may exceed 1). NaN where two points have no common
+    entry. Beside the result, memory for a few copies of B and some blocks of 32 MiB is used. Not to be called within
+    `one_thread`, which it uses.
+
+    Args:
+        A, B: points, NaN where unknown.
+        over: extremes of the set S.
+        phi: "euclidean" or "cosine".
+
+    Raises:
+        UserError: for input that does not fit the above.
+    """
+    A, B = as_masked(A, "A"), as_masked(B, "B")
+    check_choice("phi", phi, PHIS)
+    if not A.shape[1] == B.shape[1] == len(over.high) == len(over.low):
+        raise UserError(
+            f"A, B and over must have the same columns, got {A.shape[1]}, {B.shape[1]} and {len(over.high)}; "
+            "spread each over the union of all columns, with NaN where unknown"
+        )
+    with one_thread():
+        return scaled(A, B, over, phi)
+
+
+def nearest(X: ArrayLike, centroids: ArrayLike, phi: str = "euclidean") -> IntArray:
+    """Return the nearest centroid of each row, labels (n,), in scaled distances with S = the centroids (`contrasts`).
+
+    Ties go to the lower index; -1 where a row has no known entry in common with any centroid.
+
+    Args:
+        X: rows (n, d), NaN where unknown.
+        centroids: (k, d), k >= 1, NaN where unknown.
+        phi: "euclidean" or "cosine".
+
+    Raises:
+        UserError: for input that does not fit the above.
+    """
+    X, centroids = as_masked(X, "X"), as_masked(centroids, "centroids")
+    check_choice("phi", phi, PHIS)
+    if len(centroids) == 0:
+        raise UserError("centroids must have at least one row, got none")
+    if X.shape[1] != centroids.shape[1]:
+        raise UserError(
+            f"centroids have {centroids.shape[1]} columns but X has {X.shape[1]}; give both the same columns"
+        )
+    known = ~np.isnan(centroids)
+    if not known.any():
+        return np.full(len(X), -1, np.int64)
+    shared = known[0]
+    if phi == "euclidean" and (known == shared).all() and not np.isnan(X[:, shared]).any():
+        return assign(X[:, shared], centroids[:, shared])[0]  # one subspace: scaling changes no order
+    over, labels = contrasts(centroids), np.empty(len(X), np.int64)
+    with one_thread():
+        for rows in blocks(len(X), max(centroids.shape)):
+            labels[rows] = lowest(scaled(X[rows], centroids, over, phi))
+    return labels
+
+
+def lowest(distances: FloatArray) -> IntArray:
+    """Return the column of the smallest distance in each row of (a, b), the first of equals; -1 where all are NaN."""
+    filled = np.where(np.isnan(distances), np.inf, distances)
+    return np.where(np.isnan(distances).all(axis=1), -1, filled.argmin(axis=1)).astype(np.int64)
+
+
+def scaled(A: FloatArray, B: FloatArray, over: Extremes, phi: str) -> FloatArray:
+    """Compute what `scaled_distances` promises from checked input, with as many threads as BLAS has."""
+    out, b = np.empty((len(A), len(B))), as_points(B, over, phi)
+    for rows in blocks(len(A), max(B.shape)):
+        a = as_points(A[rows], over, phi)
+        divisors = largest(a.masks, b.masks, over, phi)
+        out[rows] = _distances(a, b, phi) / divisors[a.which[:, None], b.which]
+    return out
+
+
+def largest(A: FloatArray, B: FloatArray, over: Extremes, phi: str) -> FloatArray:
+    """Return equation 2 for the masks A (u, D) and B (v, D), (u, v), with the floor; NaN where nothing is common."""
+    middle = _middle(over, phi)
+    high = Points(np.nan_to_num(over.high - middle) * A, A, np.arange(len(A)))
+    low = Points(np.nan_to_num(over.low - middle) * B, B, np.arange(len(B)))
+    floor: FloatArray = np.full((len(A), len(B)), _FLOOR)
+    if phi == "euclidean":
+        size = np.nan_to_num(np.maximum(np.abs(over.high), np.abs(over.low)))
+        floor *= np.sqrt((A * size**2) @ B.T)
+    divisor: FloatArray = np.maximum(_distances(high, low, phi), floor)
+    divisor[divisor == 0] = 1.0  # all extremes are 0
+    divisor[A @ B.T == 0] = np.nan
+    return divisor
+
+
+def as_points(values: FloatArray, over: Extremes, phi: str) -> Points:
+    """Return points (a, D) with NaN in the form that products need."""
+    known = ~(np.isnan(values) | np.isnan(over.high))
+    centred = np.where(known, values - _middle(over, phi), 0.0)
+    masks, which = _different(known)
+    return Points(centred, masks, which)
+
+
+def as_masked(values: ArrayLike, name: str) -> FloatArray:
+    """Return points as a (rows, columns) float64 array, in which NaN stands for unknown.
+
+    Raises:
+        UserError: it has not two axes or no column, or holds infinite numbers or no numbers.
+    """
+    try:
+        points = np.require(values, np.float64, ["C", "A"])
+    except (TypeError, ValueError):
+        raise UserError(f"{name} must be a table of numbers, with NaN where a value is unknown") from None
+    if points.ndim != 2 or points.shape[1] == 0:
+        raise UserError(f"{name} must have two axes (rows, columns) and a column, got shape {points.shape}")
+    if np.isinf(points).any():
+        raise UserError(f"{name} must not hold infinite numbers; use NaN where a value is unknown")
+    return points
+
+
+def blocks(n: int, width: int) -> Iterator[slice]:
+    """Return slices of n rows, so that rows times width stay below the size of a block."""
+    step = max(1, _BLOCK // width)
+    return (slice(start, start + step) for start in range(0, n, step))
+
+
+def _middle(over: Extremes, phi: str) -> FloatArray:
+    """Return the origin of `Points.values` (D,): shifting changes no euclidean distance, and makes sums smaller."""
+    return over.high / 2 + over.low / 2 if phi == "euclidean" else 0 * over.high
+
+
+def _different(known: BoolArray) -> tuple[FloatArray, IntArray]:
+    """Return the different rows of masks (a, D) as 0 and 1, and which of them each row is; sites have one mask each."""
+    packed = np.packbits(known, axis=1)
+    if (packed == packed[:1]).all():
+        return known[:1].astype(np.float64), np.zeros(len(known), np.int64)
+    _, first, which = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    return known[first].astype(np.float64), which.reshape(-1).astype(np.int64)
+
+
+def _distances(a: Points, b: Points, phi: str) -> FloatArray:
+    """Return phi on the common entries of each pair, (a, b); 0 or 1 where there are none."""
+    dot = a.values @ b.values.T
+    xx = (a.values**2 @ b.masks.T)[:, b.which]
+    yy = (a.masks @ (b.values**2).T)[a.which]
+    if phi == "euclidean":
+        squared = xx + yy - 2 * dot
+        close = squared <= _CLOSE * (xx + yy)
+        out = np.sqrt(np.maximum(squared, 0.0))
+    else:
+        lengths = np.sqrt(xx) * np.sqrt(yy)
+        out = 1.0 - np.divide(dot, lengths, out=np.zeros_like(dot), where=lengths > 0)
+        out[(xx == 0) & (yy == 0)] = 0.0
+        close = (out <= _CLOSE) & (lengths > 0)
+    i, j = np.nonzero(close)
+    again = np.empty(len(i))
+    pair_distances(*a, i, *b, j, phi == "cosine", again)
+    out[i, j] = again
+    return out

@@ -1,0 +1,147 @@
+"""parquet, arrow and feather: the chosen columns, batch by batch."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.typing import Array, FloatArray
+from flareclust.data.file_formats import Names, Piece, Size, Source, called, id_place
+
+#: What pyarrow raises, beside its own errors, for bytes that are no such file.
+_DAMAGED = (ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, RecursionError)
+
+#: Gives the record batches of some columns, so many rows at a time at the most.
+_Batches = Callable[[list[str], int], Iterator[Any]]
+
+
+@contextmanager
+def open_parquet(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
+    """Open a parquet file."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(file, buffer_size=1 << 20) as stored:
+            yield _source(
+                stored.schema_arrow,
+                lambda names, rows: stored.iter_batches(batch_size=rows, columns=names, use_threads=False),
+                wanted,
+                id_name,
+                place,
+            )
+    except (FlareclustError, pa.ArrowMemoryError):
+        raise
+    except (pa.ArrowException, *_DAMAGED):
+        raise UserError(f"{place} is not a parquet file, or it is damaged") from None
+
+
+@contextmanager
+def open_arrow(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
+    """Open an Arrow file (feather version 2 is one) or Arrow stream."""
+    import pyarrow as pa
+
+    with pa.memory_map(str(file)) as mapped:
+        try:
+            try:
+                stored = pa.ipc.open_file(mapped)
+                batches = map(stored.get_batch, range(stored.num_record_batches))
+            except pa.ArrowInvalid:
+                mapped.seek(0)
+                stored = pa.ipc.open_stream(mapped)
+                batches = iter(stored)
+            yield _source(stored.schema, lambda names, rows: _sliced(batches, names, rows), wanted, id_name, place)
+        except (FlareclustError, pa.ArrowMemoryError):
+            raise
+        except (pa.ArrowException, *_DAMAGED):
+            raise UserError(f"{place} is not an Arrow or feather (version 2) file, or it is damaged") from None
+
+
+def _sliced(batches: Iterator[Any], names: list[str], rows: int) -> Iterator[Any]:
+    for batch in batches:
+        for name in names:  # Arrow takes the file's word for where things lie, and reads elsewhere if it is wrong
+            batch.column(name).validate(full=True)
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
+
+
+def _source(schema: Any, batches: _Batches, wanted: Names | None, id_name: str | None, place: str) -> Source:
+    every = tuple(schema.names)
+    own = id_place(every, id_name, place)
+    index: list[str] = []
+    if wanted is None:
+        # pandas stores an index that is no plain range as one more column: row names, not a feature.
+        index = _index_columns((schema.metadata or {}).get(b"pandas", b"{}"))
+    names = tuple(name for j, name in enumerate(every) if j != own and name not in index)
+
+    def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
+        chosen = names if positions is None else tuple(names[j] for j in positions)
+        step = max(1, size.piece // (8 * max(1, len(chosen))))
+        asked = list(chosen) if id_name is None else [*chosen, id_name]
+        if text := next((name for name in chosen if not _is_numeric(schema.field(name).type)), None):
+            raise _not_numeric(text, schema.field(text).type, batches([text], step), place)
+        for batch in batches(asked, step):
+            # Asking for "a" also brings a nested "a.b", so the columns are chosen once more.
+            columns = [batch.column(name) for name in asked]
+            yield Piece(stack(columns[: len(chosen)]), None if id_name is None else id_values(columns[-1]))
+
+    return Source(names, read)
+
+
+def _index_columns(pandas: bytes) -> list[str]:
+    """Return the names of the columns with a stored index, none where pandas' note about the file is damaged."""
+    try:
+        note = json.loads(pandas)
+    except (ValueError, RecursionError):
+        return []
+    index = note.get("index_columns") if isinstance(note, dict) else None
+    return [name for name in index if isinstance(name, str)] if isinstance(index, list) else []
+
+
+def _is_numeric(kind: Any) -> bool:
+    import pyarrow as pa
+
+    tests = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
+    return any(is_kind(kind) for is_kind in tests)
+
+
+def _not_numeric(name: str, kind: Any, batches: Iterator[Any], place: str) -> UserError:
+    row, before = 1, 0
+    for batch in batches:
+        valid = batch.column(name).is_valid().to_numpy(zero_copy_only=False)
+        if valid.any():
+            row = before + int(valid.argmax()) + 1
+            break
+        before += len(valid)
+    return UserError(
+        f"{place}: {called((name,), 0)} is not numeric ({kind}), first in row {row}; encode it as numbers or choose "
+        "other columns by name"
+    )
+
+
+def stack(columns: Sequence[Any]) -> FloatArray:
+    """Return Arrow arrays of numbers, one per column, as (c, d); a null becomes NaN."""
+    import pyarrow as pa
+
+    result = np.empty((len(columns[0]) if columns else 0, len(columns)))
+    for j, column in enumerate(columns):
+        result[:, j] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return result
+
+
+def id_values(column: Any) -> Array:
+    """Return an Arrow array of ids (c,) as numbers, or as text and None."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    if pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        found = np.empty(len(column), dtype=object)
+        found[:] = column.cast(pa.string()).to_pylist()
+        return found
+    return np.empty(len(column), dtype="V1")

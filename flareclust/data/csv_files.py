@@ -1,0 +1,195 @@
+"""csv: numbers separated by comma, semicolon or tab, with or without a header."""
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from flareclust._foundation.errors import UserError
+from flareclust.data.file_formats import Names, Piece, Size, Source, called, id_place, listed, no_id
+
+#: How many bytes of text Arrow is given at once, and how many times as long as the first rows.
+_BLOCK, _LONGER = 1 << 20, 4
+
+_TOO_LONG = "is too long: more than a mebibyte, and more than four times as long as the first rows"
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """A csv file: its delimiter, how many cells a line has, how many lines come before the rows, names if it has any.
+
+    `block` is how many bytes are read at once; no row may be longer.
+    """
+
+    file: Path
+    delimiter: str
+    width: int
+    skip: int
+    names: Names | None
+    block: int
+
+
+@contextmanager
+def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
+    """Open a csv file; it has a header where columns are asked for by name, or its first row is no row of numbers."""
+    delimiter, first, second, skip, longest = _csv_head(file, place)
+    names: Names | None = None
+    if wanted is None and id_name is None and all(map(_is_number, first)):
+        skip = 0
+    else:
+        names = tuple(cell.strip() for cell in first)
+        _refuse_data_as_header(names, second, wanted, id_name, place)
+    layout = _Layout(file, delimiter, len(first), skip, names, max(_BLOCK, _LONGER * longest))
+    own = None if names is None else id_place(names, id_name, place)
+    others = [j for j in range(len(first)) if j != own]
+
+    def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
+        del size  # Arrow gives a block of text at a time
+        chosen = others if positions is None else [others[j] for j in positions]
+        if names is not None and "" in (kept := [names[j] for j in chosen]):
+            raise UserError(
+                f"{place}: column {chosen[kept.index('')] + 1} has no name. An index that pandas wrote? Leave it out "
+                "with to_csv(index=False), or choose the columns by name"
+            )
+        yield from _csv_pieces(layout, chosen, own, place)
+
+    yield Source(None if names is None else tuple(names[j] for j in others), read)
+
+
+def _csv_head(file: Path, place: str) -> tuple[str, list[str], list[str], int, int]:
+    """Return the delimiter, the cells of the first two rows, how many lines end with the first, and the longer's bytes."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            line = next((line for line in stream if line.strip()), "")
+            stream.seek(0)
+            delimiter = max(",;\t", key=line.count)
+            text = _Counted(stream)
+            lines = csv.reader(text, delimiter=delimiter, strict=True)
+            first = next((row for row in lines if any(map(str.strip, row))), [])
+            skip, longest = lines.line_num, text.taken()
+            second = next((row for row in lines if any(map(str.strip, row))), [])
+    except UnicodeDecodeError:
+        raise UserError(f"{place} is not UTF-8 text; save it as UTF-8") from None
+    except csv.Error:
+        raise UserError(
+            f"{place} does not begin as a table of text (an open quotation mark, an overlong cell?)"
+        ) from None
+    if not first:
+        raise UserError(f"{place} has no rows; a table needs at least one")
+    return delimiter, first, second, skip, max(longest, text.taken())
+
+
+class _Counted:
+    """The lines of a text, with the bytes that they take."""
+
+    def __init__(self, stream: Iterable[str]) -> None:
+        self._lines, self._bytes = iter(stream), 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            self._bytes += len(line.encode(errors="replace"))
+            yield line
+
+    def taken(self) -> int:
+        """Return how many bytes were taken since the last call."""
+        taken, self._bytes = self._bytes, 0
+        return taken
+
+
+def _refuse_data_as_header(
+    names: Names, second: list[str], wanted: Names | None, id_name: str | None, place: str
+) -> None:
+    """Refuse a header that may be a row of data, lest its cells end up in messages as names of columns.
+
+    It is surely a header where a word stands above a number.
+    """
+    if not second:
+        raise UserError(f"{place} has no rows below its header; a table needs at least one")
+    if any(
+        not _is_number(above) and below.strip() and _is_number(below)
+        for above, below in zip(names, second, strict=False)
+    ):
+        return
+    if id_name is not None and id_name not in names:
+        raise no_id(place)
+    if wanted is None and id_name is None:
+        word = next(j for j, cell in enumerate(names) if not _is_number(cell))
+        raise UserError(
+            f"{place}: column {word + 1} is not numeric, first in row 1; encode it as numbers, or, where the first row "
+            "is a header, choose other columns by name"
+        )
+    if missing := [name for name in wanted or () if name not in names]:
+        raise UserError(f"{place} has no column {listed(missing)}, and its first row looks like data; add a header row")
+
+
+#: Spellings of a missing number that Arrow reads as such and Python's float does not.
+_MISSING = frozenset(
+    ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL", "null")
+)
+
+
+def _is_number(cell: str) -> bool:
+    """Say whether a cell can stand in a numeric column, where it may also be missing."""
+    if (text := cell.strip()) in _MISSING:
+        return True
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _csv_pieces(layout: _Layout, chosen: list[int], own: int | None, place: str) -> Iterator[Piece]:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    from flareclust.data.arrow_files import id_values, stack
+
+    every = [str(j) for j in range(layout.width)]
+    kept = [every[j] for j in chosen]
+    types = dict.fromkeys(kept, pa.float64())
+    if own is not None:
+        types[every[own]] = pa.string()
+    reading = arrow_csv.ReadOptions(column_names=every, skip_rows=layout.skip, block_size=layout.block)
+    parsing = arrow_csv.ParseOptions(delimiter=layout.delimiter)
+    converting = arrow_csv.ConvertOptions(include_columns=list(types), column_types=types)
+    try:
+        with arrow_csv.open_csv(layout.file, reading, parsing, converting) as batches:
+            for batch in batches:
+                ids = None if own is None else id_values(batch.column(len(kept)))
+                yield Piece(stack(batch.columns[: len(kept)]), ids)
+    except pa.ArrowInvalid:
+        fault = _csv_fault(layout, chosen)
+    else:
+        return
+    names = None if layout.names is None else tuple(layout.names[j] for j in chosen)
+    subject = fault if isinstance(fault, str) else f"{called(names, fault[1])} is not numeric, first in row {fault[0]}"
+    raise UserError(f"{place}: {subject}; mend it, encode text as numbers, or choose other columns by name")
+
+
+def _csv_fault(layout: _Layout, chosen: list[int]) -> str | tuple[int, int]:
+    """Return what is wrong, or the row number and the position in `chosen` of the first cell that is no number."""
+    row = 0
+    with layout.file.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        text = _Counted(stream)
+        lines = csv.reader(text, delimiter=layout.delimiter)
+        try:
+            for cells in lines:
+                taken = text.taken()
+                if lines.line_num <= layout.skip or not cells:
+                    continue
+                row += 1
+                if taken > layout.block:
+                    return f"row {row} {_TOO_LONG}"
+                if len(cells) != layout.width:
+                    return f"row {row} has {len(cells)} cells, the first has {layout.width}"
+                for at, j in enumerate(chosen):
+                    if not _is_number(cells[j]):
+                        return row, at
+        except csv.Error:
+            what = (
+                _TOO_LONG if text.taken() > layout.block else "is no text (an open quotation mark, an overlong cell?)"
+            )
+            return f"row {row + 1} {what}"
+    return "it is not a plain table of numbers"

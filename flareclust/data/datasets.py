@@ -1,0 +1,294 @@
+"""Data sets by name, and tables from files with what is known about their true clusters.
+
+Some are always at hand: those of scikit-learn and the generated ones. The others are read from npz files in
+$FLARECLUST_DATA (or a cache folder) and fetched from where they are published when they are not there.
+
+Every name takes the setting `pcaD`: "mnist:pca50" has the rows' D leading principal components for columns. They are
+computed from all rows together, which a federation does not have: it is for studies.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust._foundation.validation import did_you_mean
+from flareclust.core.blas import one_thread
+from flareclust.data import published as official
+from flareclust.data.npy_files import npz_arrays
+from flareclust.data.tables import SUFFIXES, check_rows, read_table
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows and what is known about them.
+
+    Attributes:
+        name: the data set's name with its setting, or the file's.
+        X: (n, d) float64 in the unit in which they are published; with `pcaD`, D columns in that unit.
+        y: (n,) int64 true cluster or class of each row, or None.
+        centroids: (k, d) float64 true centroids, row c for label c, or None.
+        columns: the d column names, or None.
+        owners: (n,) int64 who each row comes from, such as a writer or a published client, or None.
+    """
+
+    name: str
+    X: FloatArray
+    y: IntArray | None = None
+    centroids: FloatArray | None = None
+    columns: tuple[str, ...] | None = None
+    owners: IntArray | None = None
+
+    @property
+    def n_clusters(self) -> int | None:
+        """The number of true clusters or classes, or None where it is not known."""
+        if self.centroids is not None:
+            return len(self.centroids)
+        return None if self.y is None else len(np.unique(self.y))
+
+
+def load(name_or_path: str | Path, *, verify: bool = False) -> Dataset:
+    """Return a data set by name, or a table from a file.
+
+    A name goes before a file of that name. An npz file may hold `y` (n whole numbers) and `centroids` (k, d) beside X.
+
+    Args:
+        name_or_path: one of `names()`, with ":pcaD" for its D leading principal components (see `principal`), or the
+            path of a table as `tables.read_table` reads it.
+        verify: whether to compare a named data set's file with the published one, which takes longer than reading it.
+
+    Raises:
+        UserError: unknown name or setting; the data set cannot be fetched or is damaged; the table cannot be read.
+    """
+    name, _, settings = str(name_or_path).partition(":")
+    if isinstance(name_or_path, Path) or (name not in describe() and _looks_like_path(name_or_path)):
+        return _own_table(Path(name_or_path))
+    _known(name)
+    setting, components = _components(settings)
+    if setting and name != "garst_grid":
+        raise UserError(
+            f"data set {name!r} has no setting {setting!r}; write {name!r}, or {name + ':pca2'!r} for its two leading "
+            "principal components"
+        )
+    if name in _GENERATED:
+        found = _GENERATED[name][1]()
+    else:
+        folder = official.data_folder()
+        if verify:
+            get(name, folder)
+        found = _from_files(name, setting, folder)
+    return found if components is None else principal(found, components)
+
+
+def principal(dataset: Dataset, components: int) -> Dataset:
+    """Return the data set with its rows, and true centroids, projected on the leading principal components.
+
+    The columns are centred, not scaled. Each component's largest coefficient (the first such) is positive, so that the
+    signs do not depend on the machine. All rows are pooled for it: what it gives is for studies of clustering, not
+    something that sites could compute by themselves.
+
+    Args:
+        dataset: rows (n, d); its name gets the setting.
+        components: D, 1 to d.
+
+    Raises:
+        UserError: there are not as many columns.
+    """
+    from scipy.linalg import eigh
+
+    d = dataset.X.shape[1]
+    if not 1 <= components <= d:
+        raise UserError(
+            f"data set {dataset.name!r} has {d} columns, so the setting pcaD takes D from 1 to {d}; got pca{components}"
+        )
+    mean = dataset.X.mean(axis=0)
+    with one_thread():  # the same sums whatever runs beside it
+        X = dataset.X - mean
+        vectors = eigh(X.T @ X, subset_by_index=(d - components, d - 1), driver="evr")[1][:, ::-1]
+        vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(components)])
+        centroids = None if dataset.centroids is None else (dataset.centroids - mean) @ vectors
+        X = X @ vectors
+    return replace(dataset, name=f"{dataset.name}:pca{components}", X=X, centroids=centroids, columns=None)
+
+
+def names() -> list[str]:
+    """Return the names of the data sets; those always at hand come first."""
+    return list(describe())
+
+
+def describe() -> dict[str, str]:
+    """Return one line about each data set, by name."""
+    return {name: text for name, (text, _) in _GENERATED.items()} | {
+        name: entry.text for name, entry in official.OFFICIAL.items()
+    }
+
+
+def get(name: str, folder: str | Path | None = None) -> Path:
+    """Return the npz file of a data set: fetched where it is not there yet, and compared with the published data.
+
+    Data sets that are always at hand are written as npz, too.
+
+    Args:
+        name: one of `names()`.
+        folder: the data folder; None for $FLARECLUST_DATA or the cache.
+
+    Raises:
+        UserError: unknown name, no network, damaged files, or a folder that cannot be written.
+    """
+    _known(name)
+    base = official.data_folder() if folder is None else Path(folder)
+    if name in _GENERATED:
+        data = _GENERATED[name][1]()
+        named = {"X": data.X, "y": data.y, "centroids": data.centroids}
+        columns = {} if data.columns is None else {"columns": np.array(data.columns)}
+        return official.write(base / name / f"{name}.npz", {k: v for k, v in named.items() if v is not None} | columns)
+    if name == "qmnist":
+        get("mnist", base)  # its images
+    path = base / official.OFFICIAL[name].file
+    if not path.is_file():
+        return official.fetch(name, base)
+    official.verify(name, path)
+    return path
+
+
+def _known(name: str) -> None:
+    if name not in (known := names()):
+        raise UserError(
+            f"unknown data set {name!r}{did_you_mean(name, known)}. There are {', '.join(known)}; "
+            f"or name a file ({', '.join(SUFFIXES)})"
+        )
+
+
+def _components(settings: str) -> tuple[str, int | None]:
+    """Return a data set's own setting, and D where pcaD comes last."""
+    own, _, last = settings.rpartition(":")
+    pca = re.fullmatch(r"pca(\d{1,9})", last)
+    return (own, int(pca[1])) if pca else (settings, None)
+
+
+def _looks_like_path(text: str | Path) -> bool:
+    path = Path(text)
+    return path.suffix.lower() in SUFFIXES or len(path.parts) > 1 or path.is_file()
+
+
+def _own_table(path: Path) -> Dataset:
+    table = read_table(path)
+    truth = npz_arrays(path, ("y", "centroids")) if path.suffix.lower() == ".npz" else {}
+    y, centroids = truth.get("y"), truth.get("centroids")
+    if y is not None and (y.dtype.kind not in "iub" or y.shape != table.X.shape[:1]):
+        raise UserError(
+            f"{path}: `y` must hold one whole number per row, ({len(table.X)},), got {y.dtype} of shape {y.shape}"
+        )
+    if centroids is not None:
+        centroids = check_rows(centroids, where=f"{path}: `centroids`")
+        if centroids.shape[1] != table.X.shape[1]:
+            raise UserError(f"{path}: `centroids` have {centroids.shape[1]} columns, X has {table.X.shape[1]}")
+    return Dataset(path.stem, table.X, None if y is None else y.astype(np.int64), centroids, table.columns)
+
+
+# Data sets from files
+
+_SETTINGS = tuple(
+    f"beta{beta}_ppc{rows}_noise{noise}"
+    for beta, rows, noise in product(("0.1", "1", "10"), (50, 100, 200), ("1", "1.1", "1.2", "1.3", "1.4", "1.5"))
+)
+
+
+def _from_files(name: str, setting: str, folder: Path) -> Dataset:
+    if name == "garst_grid":
+        return _garst_grid(setting or _SETTINGS[0], folder)
+    arrays = official.read(name, folder, official.OFFICIAL[name].keys)
+    match name:
+        case "mnist":
+            return Dataset(name, _flat(arrays["X_train"]), _labels(arrays["y_train"]))
+        case "qmnist":
+            digits = official.read("mnist", folder, ("X_train",))
+            # The 60000 training digits of MNIST and QMNIST are the same, in the same order.
+            digit, writer = arrays["train"][:, 0], arrays["train"][:, 2]
+            return Dataset(name, _flat(digits["X_train"]), _labels(digit), owners=_labels(writer))
+        case "har":
+            columns = _distinct(arrays["feature_names"])
+            owners = _labels(arrays["subject"])
+            return Dataset(name, _flat(arrays["X"]), _labels(arrays["y"]), columns=columns, owners=owners)
+        case "femnist":
+            return Dataset(name, _flat(arrays["X"]), owners=_labels(arrays["client"]))
+        case "cifar10_subset":
+            return Dataset(name, _flat(arrays["X"]), _labels(arrays["y"]))
+        case _:
+            return Dataset(name, _flat(arrays["X"]), _labels(arrays["y"]), arrays["centroids"].astype(np.float64))
+
+
+def _garst_grid(setting: str, folder: Path) -> Dataset:
+    if setting not in _SETTINGS:
+        raise UserError(
+            f"data set 'garst_grid' has no setting {setting!r}{did_you_mean(setting, _SETTINGS)}; a setting is "
+            "beta{0.1,1,10}_ppc{50,100,200}_noise{1,1.1,1.2,1.3,1.4,1.5}, such as garst_grid:" + _SETTINGS[0]
+        )
+    X, y, client = official.read(
+        "garst_grid", folder, tuple(f"{key}_{setting}" for key in ("X", "y", "client"))
+    ).values()
+    return Dataset(f"garst_grid:{setting}", _flat(X), _labels(y), _grid_centroids(), owners=_labels(client))
+
+
+def _flat(X: Array) -> FloatArray:
+    return np.ascontiguousarray(X.reshape(len(X), -1), dtype=np.float64)
+
+
+def _labels(y: Array) -> IntArray:
+    return np.ascontiguousarray(y, dtype=np.int64)
+
+
+def _distinct(names: Array) -> tuple[str, ...]:
+    """Return the names with a number behind every repeated one: HAR uses some names for three axes."""
+    seen: dict[str, int] = {}
+    result = []
+    for name in map(str, names):
+        seen[name] = seen.get(name, 0) + 1
+        result.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return tuple(result)
+
+
+# Data sets that are always at hand
+
+
+def _sklearn(name: str) -> Dataset:
+    from sklearn import datasets
+
+    bunch = getattr(datasets, f"load_{name}")()
+    return Dataset(name, _flat(bunch.data), _labels(bunch.target), columns=tuple(map(str, bunch.feature_names)))
+
+
+def _blobs() -> Dataset:
+    from sklearn.datasets import make_blobs
+
+    X, y, centroids = make_blobs(1500, 2, centers=5, random_state=10, return_centers=True)
+    return Dataset("blobs", _flat(X), _labels(y), _flat(centroids))
+
+
+def _grid16() -> Dataset:
+    """Generate the regular synthetic set of Garst and Reinders 2024 (arXiv 2310.01195, sec. 3)."""
+    y = np.repeat(np.arange(16), 50)
+    noise = np.random.default_rng(16).normal(size=(len(y), 2))
+    return Dataset("grid16", _grid_centroids()[y] + noise, y, _grid_centroids())
+
+
+def _grid_centroids() -> FloatArray:
+    return np.array(list(product((-7.5, -2.5, 2.5, 7.5), repeat=2)))
+
+
+_GENERATED: Mapping[str, tuple[str, Callable[[], Dataset]]] = MappingProxyType(
+    {
+        "digits": ("1797 images of handwritten digits, 64 columns, 10 classes", lambda: _sklearn("digits")),
+        "iris": ("150 flowers, 4 columns, 3 species", lambda: _sklearn("iris")),
+        "wine": ("178 wines, 13 columns in unlike units, 3 cultivars", lambda: _sklearn("wine")),
+        "breast_cancer": ("569 tumours, 30 columns in unlike units, 2 classes", lambda: _sklearn("breast_cancer")),
+        "blobs": ("1500 rows, 2 columns, 5 well separated Gaussian clusters (generated)", _blobs),
+        "grid16": ("800 rows, 2 columns, 16 Gaussian clusters on a 4 x 4 grid (generated)", _grid16),
+    }
+)

@@ -1,0 +1,86 @@
+"""What the readers of the file formats share. Each opens a file and gives its rows piece by piece, unchecked.
+
+Site processes start often and mostly read npy or npz, so pyarrow is imported only where a format needs it.
+Errors of NumPy and Arrow quote cells; they are replaced, not chained, so that no value reaches a log.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import Array, FloatArray
+from flareclust.data.fingerprint import Stamp
+
+Names = tuple[str, ...]
+
+
+class Piece(NamedTuple):
+    """Rows that follow one another: the chosen columns (c, d), unchecked, and the ids (c,) where there are any."""
+
+    rows: Array
+    ids: Array | None = None
+
+
+class Size(NamedTuple):
+    """How many bytes of rows a reader may give: all at once if they fit in `whole` (None: always), else in pieces.
+
+    It may put a copy of what does not fit into the folder `scratch`; None for the system's temporary folder.
+    """
+
+    whole: int | None
+    piece: int
+    scratch: Path | None = None
+
+    def takes(self, n: int, d: int, copies: int) -> bool:
+        """Return whether so many copies of rows (n, d) fit."""
+        return self.whole is None or 8 * n * d * copies <= self.whole
+
+
+@dataclass(frozen=True)
+class Source:
+    """An open file.
+
+    Attributes:
+        names: of the columns that may be features, the id not among them; None where there are no names.
+        read: gives the rows: which of these columns, in this order (None: all), and how much at once.
+        mapped: the rows as they lie in the file, where they can be used from there.
+        stamp: of that file.
+    """
+
+    names: Names | None
+    read: Callable[[Sequence[int] | None, Size], Iterator[Piece]]
+    mapped: FloatArray | None = None
+    stamp: Stamp | None = None
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the names in quotes, the first twelve of them where there are more."""
+    shown = ", ".join(map(repr, names[:12]))
+    return shown if len(names) <= 12 else f"{shown} and {len(names) - 12} more"
+
+
+def called(names: Names | None, j: int) -> str:
+    """Return what to call column j in a message: its name, or its number counted from 1."""
+    return f"column {j + 1}" if names is None else f"column {names[j]!r}"
+
+
+def id_place(names: Names, id_name: str | None, place: str) -> int | None:
+    """Return where the id column is; None where none is wanted.
+
+    Raises:
+        UserError: it is not there, or more than once.
+    """
+    if id_name is None:
+        return None
+    if names.count(id_name) > 1:
+        raise UserError(f"{place} has the id column more than once; every name must differ")
+    if id_name not in names:
+        raise no_id(place)
+    return names.index(id_name)
+
+
+def no_id(place: str) -> UserError:
+    """Return the error of a file without the id column. Its name stays out: it is nobody's business but the site's."""
+    return UserError(f"{place} has no column of the name that `id` in the site's configuration gives")

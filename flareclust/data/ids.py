@@ -1,0 +1,78 @@
+"""The ids of a site's rows: text that goes into the site's own labels file and nowhere else."""
+
+from array import array
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import Array
+
+
+class Ids:
+    """The ids of n rows, in about 8 bytes and the text for each; `repr` shows none of them."""
+
+    def __init__(self) -> None:
+        self._text = bytearray()
+        self._ends = array("q")
+
+    def extend(self, ids: Iterable[str]) -> None:
+        """Add the ids of further rows."""
+        for text in ids:
+            self._text += text.encode()
+            self._ends.append(len(self._text))
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._ends)
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the ids in the order of the rows."""
+        start = 0
+        for end in self._ends:
+            yield self._text[start:end].decode()
+            start = end
+
+    def repeated(self) -> int:
+        """Return how many rows have the id of an earlier row."""
+        hashes = np.fromiter(
+            (int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") for text in self),
+            np.uint64,
+            len(self),
+        )
+        return len(hashes) - len(np.unique(hashes))
+
+
+def as_texts(values: Array, place: str, first: int) -> list[str]:
+    """Return ids as text.
+
+    Args:
+        values: (n,) text or whole numbers.
+        place: put in front of messages.
+        first: number of the first of these rows, from 1.
+
+    Raises:
+        UserError: they are something else, or one is missing; the text has no id and not the column's name.
+    """
+    kind = values.dtype.kind
+    if kind == "f":
+        _refuse_missing(np.isnan(values), place, first)
+        if not (np.isfinite(values) & (values == np.floor(values))).all():
+            raise UserError(f"{place}: the id column holds numbers that are not whole; ids are text or whole numbers")
+        return [str(int(value)) for value in values.tolist()]
+    if kind in "iu":
+        return list(map(str, values.tolist()))
+    texts = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values.tolist()]
+    if kind not in "USTO" or not all(isinstance(text, str | None) for text in texts):
+        raise UserError(f"{place}: the id column is neither text nor whole numbers")
+    _refuse_missing(np.array([text is None or not text.strip() for text in texts], dtype=bool), place, first)
+    return texts
+
+
+def _refuse_missing(missing: Array, place: str, first: int) -> None:
+    if missing.any():
+        raise UserError(
+            f"{place}: an id is missing, first in row {first + int(missing.argmax())}; give every row one, or leave out "
+            "`id` in the site's configuration"
+        )

@@ -1,0 +1,304 @@
+"""Tables of numbers: from a file or an array to checked rows.
+
+The rows are private, so no message here or in `tables_formats` ever shows a value: it names the file, the column and
+the row number, counted from 1 and without the header.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from numbers import Real
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import Array, BoolArray, FloatArray
+from flareclust.core.chunks import all_finite, pieces
+from flareclust.data import file_formats as formats
+from flareclust.data.arrow_files import open_arrow, open_parquet
+from flareclust.data.csv_files import open_csv
+from flareclust.data.file_columns import Columns, asked_for, positions_of
+from flareclust.data.file_formats import Names, Size, Source
+from flareclust.data.fingerprint import Stamp
+from flareclust.data.ids import Ids, as_texts
+from flareclust.data.npy_files import open_numpy
+from flareclust.data.spill import RowStore
+
+_Opener = Callable[[Path, Names | None, str | None, str], AbstractContextManager[Source]]
+
+#: The formats that `read_table` knows.
+FORMATS = MappingProxyType[str, _Opener](
+    {
+        "npy": open_numpy,
+        "npz": open_numpy,
+        "csv": open_csv,
+        "parquet": open_parquet,
+        "arrow": open_arrow,
+        "feather": open_arrow,
+    }
+)
+
+#: The suffixes that say a file's format.
+SUFFIXES: tuple[str, ...] = tuple(f".{name}" for name in FORMATS)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows, and what their columns are called.
+
+    Attributes:
+        X: (n, d) float64, C-contiguous; finite and with at least one row where it was read from a file. A read-only map of
+            a file where the rows were too many for the memory that was allowed.
+        columns: the d column names, or None where there are none.
+        salt: the secret that several sites hash the names of their columns with, "" for none.
+        hidden: names that do not leave the site.
+        ids: of the rows, where they have any; for the site's own labels file.
+        stamp: of the file that is mapped, where it is the site's own.
+        scratch: folder for further files of rows, None for the system's temporary folder.
+    """
+
+    X: FloatArray
+    columns: tuple[str, ...] | None = None
+    salt: str = field(default="", repr=False)
+    hidden: frozenset[str] = frozenset()
+    ids: Ids | None = field(default=None, repr=False)
+    stamp: Stamp | None = field(default=None, repr=False)
+    scratch: Path | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.X)
+
+    def check_unchanged(self) -> None:
+        """Raise Refusal where the rows lie in a file that has changed since it was opened."""
+        if self.stamp is not None:
+            self.stamp.check()
+
+
+#: The rows of one site: an array (n, d), the same with the names of its columns, or the file they are in.
+Rows = FloatArray | Table | Path
+
+
+def read_table(
+    path: str | Path, columns: Sequence[str] | None = None, *, may_lack: bool = False, where: str = ""
+) -> Table:
+    """Read a table of numbers; the suffix says the format.
+
+    - `.npy`: a 2-D array.
+    - `.npz`: the array `X`, or else the only 2-D one; an array of strings `columns`, where there is one, names its
+      columns.
+    - `.csv`: UTF-8, separated by comma, semicolon or tab. A first row of numbers is data, a first row of words is the
+      header; so is any first row when columns are asked for by name.
+    - `.parquet`, `.arrow`, `.feather` (version 2): all columns except a stored pandas index.
+
+    Args:
+        path: the file.
+        columns: the names of the columns to read, in this order; None reads all.
+        may_lack: whether the file may lack some of them, but not all.
+        where: put in front of every message, such as "site-3".
+
+    Raises:
+        UserError: no such file, unknown suffix, no rows, columns that are missing, not numeric or named twice,
+            missing or infinite values.
+    """
+    file = Path(path)
+    return read_files([File(file, f"{where}: {file}" if where else str(file))], columns, may_lack=may_lack)
+
+
+class File(NamedTuple):
+    """A file with a table, and what messages call it. The format is that of its name unless it is said."""
+
+    path: Path
+    place: str
+    format: str | None = None
+
+
+def read_files(
+    files: Sequence[File],
+    columns: Sequence[str] | None = None,
+    *,
+    may_lack: bool = False,
+    id_name: str | None = None,
+    memory: int | None = None,
+    scratch: Path | None = None,
+) -> Table:
+    """Read one table from one file or several with the same columns, one after the other.
+
+    Args:
+        files: at least one.
+        columns: as for `read_table`.
+        may_lack: as for `read_table`; all files must lack the same ones.
+        id_name: the column (in npz files also the array) with the rows' ids, which is no feature.
+        memory: most bytes of rows to hold in memory; more are written to a file and mapped. None for no limit.
+        scratch: folder for that file.
+
+    Raises:
+        UserError: as for `read_table`, or the files have different columns.
+    """
+    wanted = asked_for(columns, files[0].place)
+    store, ids, first = RowStore(memory, scratch), None if id_name is None else Ids(), None
+    try:
+        for file in files:
+            with _opened(file, wanted, id_name) as source:
+                positions = positions_of(source.names, wanted, may_lack, file.place)
+                if first is None:
+                    first = Columns(file.place, source.names, positions)
+                else:
+                    positions = first.places_in(source.names, positions, file.place)
+                mapped = source.mapped if len(files) == 1 and positions is None else None
+                if mapped is not None and memory is not None and mapped.nbytes > memory:
+                    return Table(_checked_map(mapped, file.place), stamp=source.stamp, scratch=scratch)
+                _read_into(store, ids, source, positions, first, file.place)
+        return Table(store.rows(), None if first is None else first.chosen, ids=ids, scratch=scratch)
+    finally:
+        store.close()
+
+
+def column_names(file: File, id_name: str | None = None) -> Names | None:
+    """Return the names of a file's columns without that of the ids, None where it has none; UserError as `read_files`."""
+    with _opened(file, None, id_name) as source:
+        return source.names
+
+
+def check_rows(X: ArrayLike, *, where: str, allow_empty: bool = False) -> FloatArray:
+    """Return X as (n, d) float64, C-contiguous and finite; the same array where it already is that.
+
+    Booleans count as 0 and 1. `where` is put in front of every message.
+
+    Raises:
+        UserError: not 2-D, no columns, no rows (unless `allow_empty`), not real numbers, missing or infinite values.
+    """
+    rows = _as_numbers(X, None, where)
+    if len(rows) == 0 and not allow_empty:
+        raise UserError(f"{where}: there are no rows (shape {rows.shape}); expected at least one")
+    check = _Finite(None, where)
+    check.look(rows)
+    check.refuse()
+    return rows
+
+
+@contextmanager
+def _opened(file: File, wanted: Names | None, id_name: str | None) -> Iterator[Source]:
+    """Open a file with the reader of its format; what the system says about it becomes a UserError."""
+    path, place, kind = file
+    try:
+        if path.is_dir():
+            raise UserError(f"{place} is a folder; a table is one file with the suffix {', '.join(SUFFIXES)}")
+        if not path.is_file():
+            raise UserError(f"{place}: no such file")
+        if (opener := FORMATS.get(kind or Path(place).suffix.lower().removeprefix("."))) is None:
+            raise UserError(f"{place}: unknown suffix; a table has one of {', '.join(SUFFIXES)}")
+        if path.stat().st_size == 0:
+            raise UserError(f"{place} is empty; a table needs at least one row")
+        with opener(path, wanted, id_name, place) as source:
+            yield source
+    except MemoryError:
+        raise UserError(
+            f"{place}: there is not enough memory for it; set `memory` in the site's configuration to less"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{place} cannot be read: {error.strerror or 'the file is damaged'}") from None
+
+
+def _read_into(
+    store: RowStore, ids: Ids | None, source: Source, positions: list[int] | None, columns: Columns, place: str
+) -> None:
+    """Check the rows of a file and add them to those read before."""
+    names, n = columns.chosen, 0
+    check = _Finite(names, place)
+    for rows, texts in source.read(positions, Size(store.room, store.piece, store.scratch)):
+        X = _as_numbers(rows, names, place, after=n)
+        if store.d not in (None, X.shape[1]):
+            raise UserError(f"{place} has {X.shape[1]} columns where {columns.place} has {store.d}")
+        check.look(X)
+        if ids is not None and texts is not None:
+            ids.extend(as_texts(texts, place, n + 1))
+        store.add(X)
+        n += len(X)
+    check.refuse()
+    if n == 0:
+        raise UserError(f"{place}: there are no rows (shape {(0, len(names or ()))}); expected at least one")
+
+
+def _checked_map(X: FloatArray, place: str) -> FloatArray:
+    check = _Finite(None, place)
+    for part in pieces(*X.shape):
+        check.look(X[part])
+    check.refuse()
+    return X
+
+
+def _as_numbers(X: ArrayLike, columns: Names | None, where: str, *, after: int = 0) -> FloatArray:
+    """Return a table, or a part that comes `after` so many rows, as (n, d) float64; raise UserError if it is none."""
+    rows = _as_array(X, where)
+    if rows.ndim != 2:
+        advice = "; reshape(-1, 1) makes one column of a list of numbers" if rows.ndim == 1 else ""
+        raise UserError(f"{where}: expected a 2-D array (n, d), got {rows.ndim}-D of shape {rows.shape}{advice}")
+    if rows.shape[1] == 0:
+        raise UserError(f"{where}: there are no columns (shape {rows.shape}); expected at least one")
+    if rows.dtype.kind not in "biuf":
+        raise UserError(f"{where}: {_why_not_real(rows, columns, after)}")
+    return np.ascontiguousarray(rows, dtype=np.float64)
+
+
+def _as_array(X: ArrayLike, where: str) -> Array:
+    if isinstance(X, np.ma.MaskedArray):  # a masked cell is a missing one; asarray would bring back what lies under it
+        return np.asarray(np.ma.filled(X.astype(np.float64), np.nan))
+    try:
+        return np.asarray(X)
+    except ValueError:
+        raise UserError(f"{where}: the rows differ in length; expected n rows of d numbers each") from None
+
+
+def _why_not_real(rows: Array, columns: Names | None, after: int) -> str:
+    if rows.dtype.kind != "O":
+        return f"expected real numbers, got {rows.dtype}; encode them as numbers or leave them out"
+    for j in range(rows.shape[1]):
+        for i, cell in enumerate(rows[:, j]):
+            if not isinstance(cell, Real):
+                column = formats.called(columns, j)
+                return f"{column} is not numeric, first in row {after + i + 1}; encode it as numbers or leave it out"
+    return "expected real numbers, got objects; convert them with X.astype(float)"
+
+
+class _Finite:
+    """Looks for cells of a table that are no numbers, part by part, and tells of all of them at once."""
+
+    def __init__(self, columns: Names | None, where: str) -> None:
+        self._columns, self._where = columns, where
+        self._rows = self._count = 0
+        self._first = (0, 0)
+        self._some: BoolArray | None = None  # which columns have any number
+
+    def look(self, X: FloatArray) -> None:
+        """Look at the next rows (c, d)."""
+        bad = None if all_finite(X) else ~np.isfinite(X)
+        some: BoolArray = np.full(X.shape[1], len(X) > 0) if bad is None else np.asarray(~bad.all(axis=0))
+        if bad is not None and (count := int(bad.sum())):
+            if not self._count:
+                i, j = divmod(int(bad.argmax()), X.shape[1])
+                self._first = (self._rows + i, j)
+            self._count += count
+        self._rows += len(X)
+        self._some = some if self._some is None else np.logical_or(self._some, some)
+
+    def refuse(self) -> None:
+        """Raise UserError where there was such a cell."""
+        if not self._count or self._some is None:
+            return
+        i, j = self._first
+        cells = "cell is" if self._count == 1 else "cells are"
+        empty = (
+            [formats.called(self._columns, int(j)) for j in np.flatnonzero(~self._some)[:12]] if self._rows > 1 else []
+        )
+        advice = (
+            f"{', '.join(empty)} without any value: choose the others" if empty else "drop these rows or fill them in"
+        )
+        raise UserError(
+            f"{self._where}: {self._count} {cells} missing, NaN or infinite, first in row {i + 1}, "
+            f"{formats.called(self._columns, j)}; {advice}"
+        )

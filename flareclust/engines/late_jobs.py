@@ -1,0 +1,78 @@
+"""Late sites of a provisioned federation: a small job of their own places their rows in the clusters found before."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from nvflare.job_config.api import FedJob
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.version import __version__
+from flareclust.aggregators.placed import FILE, ROWS, PlacedAggregator
+from flareclust.engines.job import add_server
+from flareclust.engines.late_sites import check_late, read_finished
+from flareclust.engines.provisioned import run_job
+from flareclust.flare.controller import ClusteringController
+from flareclust.protocol import registry
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.task import PLACE
+
+#: Where NVFlare's job has the server's configuration; what lies beside it travels to the server only.
+SERVER_APP = "app_server"
+
+
+def place_at(folder: Path, kit: Path, sites: Sequence[str], *, task_timeout: int = 600) -> Outcome:
+    """Let late sites of a federation place their own rows; each keeps its labels.
+
+    Args:
+        folder: holds a result.npz and result.json.
+        kit: of the admin who submits the job.
+        sites: the late sites, all connected.
+        task_timeout: seconds they have.
+
+    Returns:
+        an outcome whose only round has the number of rows placed (`placed_rows`), and whose `refused` says which site
+        could not take part. The centroids are those of the finished federation.
+
+    Raises:
+        UserError: the folder holds no result, or a site is not connected or took part.
+        JobFailed: no site could place its rows, or the job failed.
+    """
+    finished, about = read_finished(folder)
+    if not sites:
+        raise UserError("name the late site (--site)")
+    for site in sites:
+        check_late(finished, site)
+    algorithm = registry.get(about["algorithm"])
+    if not algorithm.federated:
+        raise UserError(f"{algorithm.name} is not federated; place the late site's file with --data")
+    executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
+    job = FedJob(name=f"place-{algorithm.name}", min_clients=1)
+    job.set_app_packages(["flareclust"])
+    params = about["params"] or None
+    controller = ClusteringController(
+        algorithm.name, params, min_sites=1, task_timeout=task_timeout, assess=False, needs=__version__
+    )
+    add_server(job, controller, PlacedAggregator(about["k"], about["seed"]))
+    for site in sites:
+        job.to(executor, site, tasks=[PLACE])
+
+    def add_arrays(exported: Path) -> None:
+        np.savez(exported / SERVER_APP / "config" / FILE, allow_pickle=False, **executor.placing(finished.arrays))
+
+    return run_job(job, kit, 3 * task_timeout, check=lambda known: _check_connected(known, sites), amend=add_arrays)
+
+
+def placed_rows(outcome: Outcome) -> int:
+    """Return how many rows the late sites have placed."""
+    diagnostics = outcome.rounds[-1]["diagnostics"]
+    assert isinstance(diagnostics, dict)
+    return int(diagnostics[ROWS])
+
+
+def _check_connected(connected: Sequence[str], sites: Sequence[str]) -> None:
+    if missing := sorted(set(sites) - set(connected)):
+        raise UserError(
+            f"{', '.join(missing)}: not connected to the server, which has {', '.join(connected) or 'no site'}; start it "
+            "(startup/start.sh in its kit), or correct the name"
+        )

@@ -1,0 +1,108 @@
+"""Sites that come when the federation is over: their rows get clusters without asking anybody else.
+
+k-FED proves that this is right for its own case (Dennis et al. 2021, Theorem 3.2): a late device's local centers belong
+to the clusters whose means are nearest to them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import JobFailed, Refusal, UserError
+from flareclust._foundation.typing import FloatArray, IntArray, never
+from flareclust._foundation.validation import did_you_mean
+from flareclust.core.lloyd import assign
+from flareclust.data.tables import Table, read_table
+from flareclust.features.alignment import HIDDEN, own_view
+from flareclust.features.result import place_rows
+from flareclust.protocol import outcome as outcome_files
+from flareclust.protocol import registry
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.task import PLACE, Task
+
+
+def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | None = None, salt: str = "") -> IntArray:
+    """Return the cluster (n,) of each row of a late site's file, read by the names of the federation's columns.
+
+    Args:
+        folder: as in `place`.
+        file: the rows.
+        site: the late site's name.
+        columns: names of the columns to use instead; None for those of the result, or all where it has no names. Where
+            the sites had different columns, the late one may lack some.
+        salt: the secret that the sites hashed the names of their columns with, if they did.
+
+    Raises:
+        UserError: as `place`, or the file cannot be used or lacks a column.
+    """
+    about = read_finished(folder)[1]
+    names = about.get("columns")
+    partial = registry.get(about["algorithm"]).partial
+    hidden = partial and any(name.startswith(HIDDEN) for name in names or ())
+    if columns is None and names is not None and _has_names(file) and not hidden:
+        columns = names  # hidden ones are found by their codes, among all columns of the file
+    if partial and columns is not None and not hidden:
+        for name in columns:
+            if names is not None and name not in names:
+                raise UserError(f"the federation has no column {name!r}{did_you_mean(name, names)}")
+    table = read_table(file, columns, may_lack=partial)
+    return place(folder, replace(table, salt=salt) if partial else table.X, site)
+
+
+def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
+    """Return the cluster (n,) of each of a late site's rows (n, d); -1 where nothing known can be compared with a row.
+
+    Args:
+        folder: holds a result.npz and result.json, as a run or a finished NVFlare job leaves them.
+        rows: of the late site.
+        site: its name, from which its random choices follow.
+
+    Raises:
+        UserError: the folder holds no result, or the rows do not fit it.
+    """
+    finished, about = read_finished(folder)
+    algorithm = registry.get(about["algorithm"])
+    check_late(finished, site)
+    if not algorithm.federated and not algorithm.partial:
+        return assign(rows.X if isinstance(rows, Table) else rows, finished.centroids)[0]
+    if not algorithm.federated:
+        table = rows if isinstance(rows, Table) else Table(rows)
+        try:
+            own, has = own_view(table, {"columns": finished.arrays["columns"]})
+        except Refusal as reason:
+            raise UserError(f"{site} {reason}") from None
+        known = np.full((len(own), len(finished.arrays["columns"])), np.nan)
+        known[:, has] = own
+        return place_rows(algorithm.name, about["params"], finished.arrays, known)
+    executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
+    task = Task(PLACE, finished.n_rounds, executor.placing(finished.arrays), site)
+    try:
+        labels = executor.answer(task, rows, never).labels
+    except Refusal as reason:
+        raise UserError(f"{site} {reason}") from None
+    assert labels is not None
+    return labels
+
+
+def _has_names(file: Path) -> bool:
+    try:
+        return read_table(file).columns is not None
+    except UserError:
+        return True  # a column that cannot be used may be none of those wanted
+
+
+def check_late(finished: Outcome, site: str) -> None:
+    """Raise UserError where a site is none that came late."""
+    if site in finished.sites and site not in finished.refused:
+        raise UserError(f"{site} took part and has its labels; give a late site a name of its own (--site)")
+
+
+def read_finished(folder: Path) -> tuple[Outcome, dict[str, Any]]:
+    """Return what `flareclust.protocol.outcome.read` does; raise UserError where there is no result."""
+    try:
+        return outcome_files.read(folder)
+    except JobFailed as error:
+        raise UserError(f"expected a folder with result.npz and result.json: {error}") from None

@@ -1,0 +1,1 @@
+"""The processes of a federation on one machine: found, started, ended."""

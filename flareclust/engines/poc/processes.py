@@ -1,0 +1,169 @@
+"""The processes of a POC: started through the kits' own scripts, found again whoever is looking, ended whatever their state.
+
+A kit's script is a daemon that starts NVFlare again when it dies, and NVFlare puts the processes of jobs into sessions of
+their own. So a POC's processes are known by a mark in their environment, which they all inherit. Those that somebody
+started by hand from the same kits are known by their command lines.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from flareclust._foundation.errors import JobFailed
+
+#: In the environment of every process of a POC: its folder.
+MARK = "FLARECLUST_POC"
+CONSOLE = "console.txt"
+SCRIPT = Path("startup") / "sub_start.sh"
+
+#: NVFlare's own switches that would send several kits to one place.
+_MISLEADING = ("NVFL_WORKSPACE", "NVFL_JOB_STORE_ROOT")
+#: What the script and NVFlare leave in a kit about the processes of the day.
+_PID_FILES = ("daemon_pid.fl", "pid.fl", "shutdown.fl", "restart.fl")
+#: How the script's own lines begin.
+_ATTEMPTS = ("start fl ", "new pid ", "System is in trouble")
+_POLL_SECONDS = 0.1
+_LONGEST_END = 20.0
+
+
+def start(folder: Path, kit: Path) -> psutil.Process:
+    """Start the server or site whose kit this is, in a session of its own; its output goes to a file in the kit.
+
+    Args:
+        folder: the POC's.
+        kit: one of the kits in it.
+    """
+    forget(kit)
+    with (kit / CONSOLE).open("ab") as console:
+        process = subprocess.Popen(
+            ["bash", str(kit / SCRIPT)],
+            cwd=kit,
+            env=_environment(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    process.returncode = 0  # it outlives this program, about which Popen would warn
+    return psutil.Process(process.pid)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return an environment in which `python3` is this interpreter and temporary files stay in the POC's folder."""
+    programs, temporary = folder / "bin", folder / "tmp"
+    for one in (programs, temporary):
+        one.mkdir(exist_ok=True)
+    python = programs / "python3"
+    # A link would lose the virtual environment, which an interpreter finds by its own place.
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o700)
+    kept = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
+    return kept | {
+        "PATH": os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)]),
+        "TMPDIR": str(temporary),
+        "NVFLARE_DATUM_DIR": str(temporary / "datums"),
+        MARK: str(folder),
+    }
+
+
+def family(folder: Path) -> list[psutil.Process]:
+    """Return all living processes of the POC in this folder."""
+    return [process for process in psutil.process_iter() if process.pid != os.getpid() and _belongs(process, folder)]
+
+
+def _belongs(process: psutil.Process, folder: Path) -> bool:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        words = process.cmdline()
+    except psutil.Error:
+        return False
+    with suppress(psutil.Error, OSError):  # another account's environment cannot be read
+        if process.environ().get(MARK) == str(folder):
+            return True
+    inside = [word for word in words if word == str(folder) or word.startswith(f"{folder}{os.sep}")]
+    # Somebody who looks at a log in there is none of them.
+    return any(word.endswith(f"{os.sep}{SCRIPT}") for word in inside) or (
+        bool(inside) and any(word.startswith("nvflare.private.") for word in words)
+    )
+
+
+def running(processes: Iterable[psutil.Process], kit: Path) -> bool:
+    """Return whether NVFlare itself, not only its daemon, runs from this kit."""
+    for process in processes:
+        with suppress(psutil.Error):
+            words = process.cmdline()
+            if str(kit) in words and any(word.endswith((".server_train", ".client_train")) for word in words):
+                return True
+    return False
+
+
+def ended(process: psutil.Process) -> bool:
+    """Return whether a process is gone, or only waits to be forgotten."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return True
+
+
+def end(folder: Path, recorded: Mapping[str, Mapping[str, float]]) -> int:
+    """End every process of the POC and return how many there were.
+
+    Args:
+        folder: the POC's.
+        recorded: `pid` and `created` of the daemons; a process that has got an old one's number is left alone.
+
+    Raises:
+        JobFailed: some could not be ended.
+    """
+    deadline = time.monotonic() + _LONGEST_END
+    seen: set[psutil.Process] = set()
+    while alive := _unique([*family(folder), *_recorded(recorded)]):
+        seen.update(alive)
+        if time.monotonic() > deadline:
+            raise JobFailed(f"processes {', '.join(str(one.pid) for one in alive)} could not be ended")
+        for process in sorted(alive, key=lambda one: not _is_daemon(one)):  # or it would start another one
+            with suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(alive, timeout=_POLL_SECONDS)
+    return len(seen)
+
+
+def _recorded(recorded: Mapping[str, Mapping[str, float]]) -> list[psutil.Process]:
+    found = []
+    for record in recorded.values():
+        with suppress(psutil.Error, KeyError, TypeError, ValueError):
+            process = psutil.Process(int(record["pid"]))
+            if process.create_time() == record["created"] and not ended(process):
+                found += [process, *process.children(recursive=True)]
+    return found
+
+
+def _unique(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    return list(dict.fromkeys(processes))
+
+
+def _is_daemon(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return any(word.endswith(f"{os.sep}{SCRIPT}") for word in process.cmdline())
+    return False
+
+
+def forget(kit: Path) -> None:
+    """Remove what the kit says about earlier processes, whose numbers others may have got."""
+    for name in _PID_FILES:
+        (kit / name).unlink(missing_ok=True)
+
+
+def last_line(kit: Path) -> str:
+    """Return the last line that the server or site wrote, leaving out what the script says about its attempts."""
+    file = kit / CONSOLE
+    lines = file.read_text(errors="replace").split("\n") if file.exists() else []
+    told = (line.strip() for line in reversed(lines))
+    return next((line for line in told if line and not line.startswith(_ATTEMPTS)), "it wrote nothing")

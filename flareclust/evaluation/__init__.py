@@ -1,0 +1,1 @@
+"""How good a clustering is, and which number of clusters fits."""

@@ -1,0 +1,167 @@
+"""How well several solutions fit the same rows: sums that sites may add up, and what they say about each solution.
+
+The candidates travel as one array (t, d) with the number of the solution that each centroid belongs to (t,), so that
+solutions may have different numbers of centroids.
+
+A row that is alone near a centroid in several candidates could be located by its distances, so cells with fewer than
+`min_count` rows are left out of the sums per centroid. At a site without a policy a further rule applies: where it has so
+few rows that an honest server could solve for them from what it sends, it answers as a site without rows would. Neither
+stops a server that chooses the candidates. A site with a policy computes the sums from microaggregated rows
+(`flareclust.core.microaggregation`), so that no choice of candidates tells more about few rows.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from flareclust._foundation.errors import Aborted, BadMessage
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, never
+from flareclust.core.assessment import assessment_sums, label_free_metrics
+from flareclust.core.blas import one_thread
+from flareclust.core.rounding import factor, rounded
+from flareclust.protocol.schema import Field, Schema, counts
+
+#: What `score_sums` can compute: over the rows, their number, and for each of the c candidates the sums of squared
+#: distances and of simplified silhouettes, and the largest eigenvalue of the residuals' scatter (their squared spectral
+#: norm); for each of the t centroids the number of its rows and the sum of their distances.
+ALL_SCORES: Mapping[str, str | Field] = {
+    "rows": counts(""),
+    "sse": "c",
+    "silhouette": "c",
+    "spread": "c",
+    "counts": counts("t"),
+    "scatter": "t",
+}
+
+
+def stack(candidates: Sequence[FloatArray]) -> Message:
+    """Return what a server sends to have solutions (k_i, d) scored: `candidates` (t, d) and `candidate` (t,)."""
+    return {
+        "candidates": np.concatenate(candidates),
+        "candidate": np.repeat(np.arange(len(candidates)), [len(c) for c in candidates]),
+    }
+
+
+def unstack(task: Message) -> list[FloatArray]:
+    """Return the solutions in what `stack` returned."""
+    return [task["candidates"][task["candidate"] == c] for c in range(int(task["candidate"][-1]) + 1)]
+
+
+def values_needed(task: Message, names: Iterable[str], d: int) -> int:
+    """Return how many values (rows times d columns) a site needs to answer with the sums called `names`.
+
+    As many as the numbers of the answer, and of the description of its clusters and the assessment, which the same job
+    asks for: so never as many equations as unknowns. Further rounds of an algorithm are not counted.
+    """
+    t, c = len(task["candidate"]), int(task["candidate"][-1]) + 1
+    size = {"rows": 1, "counts": t, "scatter": t}
+    largest = int(np.bincount(task["candidate"]).max())
+    return sum(size.get(name, c) for name in names) + 2 * largest * (d + 3)
+
+
+def score_sums(
+    task: Message,
+    X: FloatArray,
+    names: Iterable[str],
+    min_count: int,
+    aborted: AbortCheck = never,
+    *,
+    limited: bool = True,
+) -> Message:
+    """Return the sums called `names` over one site's rows (n, d), see `ALL_SCORES`.
+
+    All of them are 0, as if the site had no rows, where it has fewer values than `values_needed`, if that is a limit.
+
+    Args:
+        task: what `stack` returns.
+        X: the rows.
+        names: of the sums.
+        min_count: smallest number of rows of a cell that is told of.
+        aborted: asked before each candidate.
+        limited: whether a site needs `values_needed` values.
+
+    Raises:
+        BadMessage: the task is not what `stack` returns.
+        Aborted: when `aborted` says so; it is asked before each candidate.
+    """
+    _check(task)
+    wanted = list(names)
+    solutions = unstack(task)
+    if (limited and X.size < values_needed(task, wanted, X.shape[1])) or len(X) < min_count:
+        X = X[:0]
+    found: dict[str, list[np.ndarray]] = {name: [] for name in ("sse", "silhouette", "spread", "counts", "scatter")}
+    for c, centroids in enumerate(solutions):
+        if aborted():
+            raise Aborted(f"stopped after {c} of {len(solutions)} candidates")
+        labels, sums = assessment_sums(X, centroids)
+        large = sums["counts"] >= min_count
+        found["sse"].append(np.sum(sums["sse"], keepdims=True))
+        found["silhouette"].append(np.sum(sums["silhouette"], keepdims=True))
+        if "spread" in wanted:
+            found["spread"].append(np.array([_spread(X - centroids[labels])]))
+        found["counts"].append(np.where(large, sums["counts"], 0))
+        found["scatter"].append(np.where(large, sums["scatter"], 0.0))
+    arrays: Message = {name: np.concatenate(parts) for name, parts in found.items() if parts}
+    arrays["rows"] = np.array(len(X))
+    return {name: arrays[name] for name in wanted}
+
+
+def scaled(task: Message, sums: Message, multiple: int, floor: int) -> Message:
+    """Return the sums of `score_sums` with numbers of rows as multiples, and the sums over these rows scaled with them."""
+    of_all = factor(sums["rows"], multiple, floor) if "rows" in sums else np.ones(())
+    of_each = factor(sums["counts"], multiple, floor) if "counts" in sums else np.ones(len(task["candidate"]))
+    by = {"sse": of_all, "silhouette": of_all, "spread": of_all, "scatter": of_each}
+    return {name: value * by[name] if name in by else rounded(value, multiple, floor) for name, value in sums.items()}
+
+
+def scores(task: Message, total: Message) -> list[dict[str, float | None]]:
+    """Return the label-free metrics of each candidate from the total of all sites' `score_sums`.
+
+    Needs `rows`, `sse`, `silhouette`, `counts` and `scatter`. The Davies-Bouldin index lacks the rows of cells that
+    sites left out.
+    """
+    metrics = []
+    for c, centroids in enumerate(unstack(task)):
+        own = task["candidate"] == c
+        sums = {"counts": total["counts"][own], "scatter": total["scatter"][own]}
+        sums |= {"sse": total["sse"][c], "silhouette": total["silhouette"][c]}
+        found = label_free_metrics(centroids, sums)
+        if len(centroids) > 1:
+            found["simplified_silhouette"] = float(total["silhouette"][c] / total["rows"])
+        metrics.append(found)
+    return metrics
+
+
+def separation_ratios(centroids: FloatArray, rows: IntArray, spread: float) -> FloatArray:
+    """Return c_rs for every pair of clusters r < s: how far apart they are against what k-FED's theorem asks for.
+
+    c_rs = |mu_r - mu_s| / (sqrt(m0) (Delta_r + Delta_s)) with Delta_r = k' |A - C| / sqrt(n_r) (Dennis et al. 2021,
+    equation 4 and Appendix B.2; the 2 of Definition 3.5 is not in it). Here k' = sqrt(k), as in Corollary 1.1, and m0 = 1.
+
+    Args:
+        centroids: (k, d), k >= 2.
+        rows: of each cluster (k,), positive.
+        spread: squared spectral norm of the residuals, or an upper bound of it such as the sum of all sites' own.
+    """
+    k = len(centroids)
+    delta = np.sqrt(k * spread / rows)
+    r, s = np.triu_indices(k, 1)
+    apart = np.sqrt(((centroids[r] - centroids[s]) ** 2).sum(axis=1))
+    ratios: FloatArray = apart / np.maximum(delta[r] + delta[s], 1e-150)  # finite for whatever a message may hold
+    return ratios
+
+
+def _spread(residuals: FloatArray) -> float:
+    with one_thread():
+        return float(max(np.linalg.eigvalsh(residuals.T @ residuals)[-1], 0.0))
+
+
+def _check(task: Message) -> None:
+    try:
+        sizes = Schema(candidates="t d", candidate=counts("t")).check(task)
+    except BadMessage as error:
+        raise BadMessage(f"the candidates to score: {error}") from None
+    number = task["candidate"]
+    steps = np.diff(number, prepend=0)
+    if sizes["t"] == 0 or number[0] != 0 or not np.isin(steps, (0, 1)).all():
+        raise BadMessage("the candidates to score: expected numbers 0, 1, ... in order")

@@ -1,0 +1,94 @@
+"""Runs with a range of k: which k the federation's rows speak for, from one upload at the largest.
+
+`pooled` can try all of them in its own job. For any other algorithm a job of `pooled` chooses first, and the algorithm
+then runs with what it chose.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import Array, Message
+from flareclust.evaluation.criteria import RULES, Judged, choose
+from flareclust.protocol.outcome import Outcome
+
+CHOOSER = "pooled"
+
+_PREFIX = "choice_"
+
+
+def parse_k(k: object) -> tuple[int | None, tuple[int, int] | None]:
+    """Return (k, None) for a number, (None, (least, most)) for a range such as "5..25"; None stays None.
+
+    Raises:
+        UserError: it is neither, or the range is reversed or starts below 2.
+    """
+    if k is None or (isinstance(k, int) and not isinstance(k, bool)):
+        return k, None
+    if isinstance(k, np.integer):
+        return int(k), None
+    if isinstance(k, tuple | list | range):
+        raise UserError(f'k: expected a whole number or a range such as "5..25", as text; got {k!r}')
+    text = str(k).strip()
+    if re.fullmatch(r"-?\d{1,18}", text) and isinstance(k, str):
+        return int(text), None
+    if not (found := re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", text)):
+        raise UserError(f"k: expected a whole number or a range such as 5..25, got {k!r}")
+    least, most = int(found[1]), int(found[2])
+    if least > most:
+        raise UserError(f"the range of k {text} is reversed; write {most}..{least}")
+    if least < 2:
+        raise UserError(f"a range of k must start at 2 or more, got {text}: one cluster cannot be compared with others")
+    return None, (least, most)
+
+
+def settings(k_range: tuple[int, int], choose_by: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the job that chooses, for an algorithm with these `params`."""
+    own = {"min_count": params["min_count"]} if "min_count" in params else {}
+    return {**own, "k_min": k_range[0], "choose_by": choose_by}
+
+
+def chosen_k(arrays: Message) -> int | None:
+    """Return the number of clusters that was chosen, None where there was no choice."""
+    return int(arrays["chosen_k"]) if "chosen_k" in arrays else None
+
+
+def joined(choosing: Outcome, run: Outcome) -> Outcome:
+    """Return the outcome of the run, with the rounds, the costs and the judgement of the job that chose its k."""
+    later = [{**record, "round": int(str(record["round"])) + choosing.n_rounds} for record in run.rounds]
+    told = {name: value for name, value in choosing.arrays.items() if name.startswith(_PREFIX) or name == "chosen_k"}
+    return replace(
+        run,
+        arrays={**run.arrays, **told},
+        rounds=[record for record in choosing.rounds if record["step"] != "assess"] + later,
+        bytes_up=choosing.bytes_up + run.bytes_up,
+        bytes_down=choosing.bytes_down + run.bytes_down,
+        seconds_local=choosing.seconds_local + run.seconds_local,
+        seconds_merge=choosing.seconds_merge + run.seconds_merge,
+        warnings=[*choosing.warnings, *run.warnings],
+    )
+
+
+def judged(arrays: Mapping[str, Array]) -> Judged | None:
+    """Return what is known of every k that was tried, from a result's arrays; None where there was no choice."""
+    if f"{_PREFIX}k" not in arrays:
+        return None
+    return Judged(*(arrays[_PREFIX + name] for name in Judged._fields))
+
+
+def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:
+    """Return the choice as plain values: the k tried, their scores, and the k of every rule."""
+    if (known := judged(arrays)) is None:
+        return None
+    scores = {
+        "inertia": known.inertia,
+        "simplified_silhouette": known.silhouette,
+        "davies_bouldin": known.davies_bouldin,
+        "separated": known.separated,
+    }
+    values = {name: [None if np.isnan(v) else float(v) for v in column] for name, column in scores.items()}
+    return {"k": known.k.tolist(), **values, "rules": {rule: int(known.k[choose(known, rule)]) for rule in RULES}}

@@ -1,0 +1,247 @@
+"""What an experiment is: everything that decides its result, checked before anything starts."""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.validation import check_choice
+from flareclust.data.partition import parse
+from flareclust.evaluation.criteria import RULES
+from flareclust.evaluation.selection import parse_k
+from flareclust.privacy.policy import DP, Policy
+from flareclust.protocol import registry
+
+Engine = Literal["inprocess", "simulator", "poc", "production"]
+
+#: What stands for the data of sites that have their own.
+OWN_ROWS = "sites"
+
+
+class Experiment(BaseModel):
+    """One federated clustering of one data set.
+
+    Attributes:
+        algorithm: a name of the registry.
+        data: a data set's name, a table file, or with partition "none" a folder with one file per site.
+        k: number of clusters; None for the number that is known of the data set.
+        k_range: the least and the most clusters to try, instead of k.
+        choose_by: the rule that chooses among them, see `flareclust.evaluation.criteria`.
+        partition: how the rows are dealt to sites, see `flareclust.data.partition`.
+        clients: number of sites.
+        seed: of the partition and of the job.
+        engine: "inprocess", "simulator", "poc" (the sites that `flareclust poc up` has started) or "production" (provisioned
+            sites with rows of their own, which `data`, `partition`, `clients` and `columns` say nothing about).
+        kit: for "production" the kit of the admin who submits; for "poc" its folder, None for the usual one.
+        columns: names of the columns to use, in this order, of data in files; None for all.
+        params: the algorithm's own settings.
+        min_sites: quorum of a round; None for more than half of the sites.
+        task_timeout: seconds a site has for one task.
+        secure_sums: whether sites send sums masked, so that the server learns their total only.
+        policy: what simulated sites let out, as in `flareclust.privacy.policy`; None for what the algorithm says. Real sites
+            have policies of their own.
+        retries: how often a job is started again that ended for no reason of its own.
+        tracking_uri: MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
+        mlflow_experiment: name of the MLflow experiment.
+        register_as: name under which the model is registered; None for not at all.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    algorithm: str
+    data: str = "digits"
+    k: int | None = Field(default=None, ge=1)
+    k_range: tuple[int, int] | None = None
+    choose_by: str = "silhouette"
+    partition: str = "iid"
+    clients: int = Field(default=10, ge=1)
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    engine: Engine = "simulator"
+    kit: str | None = None
+    columns: tuple[str, ...] | None = Field(default=None, min_length=1)
+    params: dict[str, Any] = Field(default_factory=dict)
+    min_sites: int | None = Field(default=None, ge=1)
+    task_timeout: int = Field(default=600, ge=1)
+    secure_sums: bool = False
+    policy: dict[str, Any] | None = None
+    retries: int = Field(default=1, ge=0)
+    tracking_uri: str | None = None
+    mlflow_experiment: str = "flareclust"
+    register_as: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_rows(cls, values: Any) -> Any:
+        """Fill in what provisioned sites leave no choice about, and refuse what they decide themselves."""
+        if isinstance(values, dict) and values.get("kit") and values.get("engine") not in ("poc", "production"):
+            raise ValueError("a kit is for the engine production (or poc); say --engine production, or engine=")
+        if isinstance(values, dict) and values.get("policy") and values.get("engine") in ("poc", "production"):
+            raise ValueError(
+                "the sites of a provisioned federation have policies of their own (flareclust site policy KIT); leave out policy"
+            )
+        if not isinstance(values, dict) or values.get("engine") != "production":
+            return values
+        for name, only in (("data", OWN_ROWS), ("partition", "none"), ("columns", None)):
+            if values.get(name, only) != only:
+                raise ValueError(
+                    f"the sites of a provisioned federation say themselves which rows they bring; leave out {name}"
+                )
+        if not values.get("kit"):
+            raise ValueError(
+                "the engine production needs the kit of the admin who submits the job, such as "
+                "kits/clinics/prod_00/lead@hub.org (--kit, or kit=)"
+            )
+        return values | {"data": OWN_ROWS, "partition": "none"}
+
+    @field_validator("k", mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError(f"k: expected a whole number, got {value!r}")  # noqa: TRY004 - pydantic passes ValueError on
+        return value
+
+    @field_validator("k_range")
+    @classmethod
+    def _in_order(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
+        return None if value is None else parse_k(f"{value[0]}..{value[1]}")[1]
+
+    @field_validator("choose_by")
+    @classmethod
+    def _known_rule(cls, value: str) -> str:
+        return check_choice("choose_by", value, RULES)
+
+    @field_validator("params")
+    @classmethod
+    def _plain_values(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return {name: _plain(setting) for name, setting in value.items()}
+
+    @field_validator("policy")
+    @classmethod
+    def _checked_policy(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None if value is None else Policy.of(value).to_json()
+
+    @field_validator("register_as")
+    @classmethod
+    def _name_for_mlflow(cls, value: str | None) -> str | None:
+        if value is not None and (not value.strip() or set(value) & set("/:.%\"'`\\")):
+            raise ValueError(
+                f"a model's name may not be empty or hold any of / : . % quotes and backslashes, got {value!r}"
+            )
+        return value
+
+    @field_validator("algorithm")
+    @classmethod
+    def _known_algorithm(cls, value: str) -> str:
+        return registry.get(value).name
+
+    @field_validator("partition")
+    @classmethod
+    def _known_partition(cls, value: str) -> str:
+        parse(value)
+        return value
+
+    @model_validator(mode="after")
+    def _known_parameters(self) -> "Experiment":
+        algorithm = registry.get(self.algorithm)
+        algorithm.check_names(self.params)
+        if not algorithm.federated and self.engine != "inprocess":
+            raise ValueError(f"{self.algorithm} is not federated: use the engine inprocess, not {self.engine}")
+        if not algorithm.federated and (self.policy or self.secure_sums):
+            raise ValueError(f"{self.algorithm} is not federated: there are no sites with a policy or with sums")
+        private = "differentially-private" in algorithm.promises
+        if private and self.k_range is not None:
+            raise ValueError(f"{self.algorithm} takes one k, not a range: what chooses is not differentially private")
+        if private and self.engine in ("inprocess", "simulator") and not (self.policy and self.policy.get(DP)):
+            raise ValueError(
+                f"{self.algorithm} needs what sites state: bounds of the columns and a budget under {DP} in a policy "
+                "(--policy FILE, or policy=); docs/differential-privacy.md has an example"
+            )
+        if self.k_range is not None and not algorithm.federated:
+            raise ValueError(f"{self.algorithm} is not federated and takes one k, not a range")
+        if self.k_range is not None and algorithm.partial:
+            advice = "; proxy chooses one up to k with choose_k=true" if algorithm.name == "proxy" else ""
+            raise ValueError(
+                f"{self.algorithm} takes one k, not a range: what chooses needs the same columns at every site{advice}"
+            )
+        if parse(self.partition).splits_columns and algorithm.federated and not algorithm.partial:
+            able = ", ".join(name for name, one in registry.algorithms().items() if one.partial)
+            raise ValueError(
+                f"{self.algorithm} needs the same columns at every site, and partition {self.partition} deals out columns as "
+                f"well; algorithms for different columns are {able}"
+            )
+        if self.k_range is not None and "k_min" in self.params:
+            raise ValueError("a range of k says k_min already; leave out one of them")
+        if self.k_range is not None and "choose_by" in self.params:
+            raise ValueError("with a range of k the rule is an option of its own: --choose-by, or choose_by=")
+        return self
+
+    @property
+    def name(self) -> str:
+        """Return the name of the run: `feca/dirichlet:0.3/s0`."""
+        return f"{self.algorithm}/{self.partition}/s{self.seed}"
+
+    def key(self, *more: str) -> str:
+        """Return a fingerprint of the experiment and `more`: equal for a retry, different for another run."""
+        text = json.dumps([self.model_dump(mode="json"), *more], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _plain(value: Any) -> Any:
+    """Return NumPy's numbers as Python's, which JSON can hold."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def folder_name(experiment: Experiment, stamp: str) -> Path:
+    """Return where a run's files go unless the user says so: `flareclust-runs/feca-iid-s0-<stamp>`."""
+    partition = experiment.partition.replace(":", "-").replace(",", "-")
+    name = f"{experiment.algorithm}-{partition}-s{experiment.seed}-{stamp}-{uuid.uuid4().hex[:6]}"
+    return Path("flareclust-runs") / name
+
+
+def make_experiment(**settings: Any) -> Experiment:
+    """Return the Experiment, or raise UserError with what is wrong in plain words.
+
+    k may be a range "5..25"; None for data, partition, clients, columns or kit leaves them out.
+    """
+    for name in ("data", "partition", "clients", "columns", "kit"):
+        if settings.get(name, "") is None:
+            del settings[name]
+    if settings.get("engine") == "poc":
+        settings |= _of_poc(settings)
+    if isinstance(settings.get("k"), str | tuple | list | range):
+        settings["k"], settings["k_range"] = parse_k(settings["k"])
+    try:
+        return Experiment(**settings)
+    except ValidationError as error:
+        raise UserError("; ".join(_plain_words(problem) for problem in error.errors())) from None
+
+
+def _of_poc(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the running POC's sites have; raise UserError where something else was asked for."""
+    from flareclust.engines.poc import federation as poc
+
+    federation = poc.find(Path(settings.get("kit") or poc.DEFAULT))
+    own = {"data": federation.data, "partition": federation.partition, "clients": federation.clients}
+    for name, value in own.items():
+        if settings.get(name, value) != value:
+            raise UserError(
+                f"the POC's sites have {name} {value}, not {settings[name]}; leave it out, or start another POC "
+                "(flareclust poc down, flareclust poc up)"
+            )
+    return own
+
+
+def _plain_words(problem: Mapping[str, Any]) -> str:
+    reason = problem.get("ctx", {}).get("error")
+    if isinstance(reason, FlareclustError | ValueError):
+        return str(reason)
+    where = ".".join(str(part) for part in problem["loc"]) or "experiment"
+    return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}"

@@ -1,0 +1,177 @@
+"""A federation on one machine, set up: rows are dealt, kits are made, processes started, all connected."""
+
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.core import kernels
+from flareclust.data.partition import parse
+from flareclust.data.tables import SUFFIXES
+from flareclust.engines.job import MIN_SITES
+from flareclust.engines.poc import kits as poc_kits
+from flareclust.engines.poc import processes as poc_processes
+from flareclust.engines.poc import state as poc_state
+from flareclust.engines.poc.ports import answers, free_port
+from flareclust.engines.poc.state import SERVER, Poc, record_of
+from flareclust.experiment.config import make_experiment
+from flareclust.experiment.prepare import Prepared, prepare
+from flareclust.flare.session import connected_sites, open_session
+
+CONNECT_SECONDS = 90.0
+POLL_SECONDS = 0.25
+
+#: An algorithm that takes rows with the columns that each site has; which one does not matter here.
+_ANY_COLUMNS = "masked"
+
+
+def up(
+    folder: Path,
+    data: str = "digits",
+    partition: str = "iid",
+    clients: int = 3,
+    seed: int = 0,
+    port: int | None = None,
+    seconds: float = CONNECT_SECONDS,
+) -> Poc:
+    """Provision a server and sites, give each site its rows, start them, and wait until all are connected.
+
+    Args:
+        folder: where everything goes; an older POC there that is down is replaced.
+        data: as for a run: a data set's name, a file, or a folder with one file per site.
+        partition: how the rows are dealt.
+        clients: number of sites, where neither data nor partition decide it.
+        seed: of the partition; a run in another engine with the same settings gives each site the same rows.
+        port: the server's; None for a free one.
+        seconds: how long the sites may take to connect.
+
+    Raises:
+        UserError: the request cannot be carried out; nothing was started.
+        JobFailed: they did not all connect; everything was stopped, the logs are kept.
+    """
+    folder = _usable(folder)
+    if clients < MIN_SITES:
+        raise UserError(f"expected at least {MIN_SITES} sites, as a job needs them, got {clients}")
+    if parse(partition).name == "none" or Path(data).suffix in SUFFIXES:
+        data = str(Path(data).absolute())
+    prepared = deal(data, partition, clients, seed)
+    if len(prepared.sites) < MIN_SITES:
+        raise UserError(f"{data} gives the rows of one site only; a job needs at least {MIN_SITES} sites")
+    port = free_port(port)
+    state: dict[str, Any] = {
+        "data": data,
+        "partition": partition,
+        "clients": clients,
+        "seed": seed,
+        "port": port,
+        "sites": dict.fromkeys(prepared.sites),
+        "processes": {"up": record_of(psutil.Process())},
+    }
+    with poc_state.locked(folder):
+        _ensure_free(folder)  # again: dealing takes a while, in which another one may have begun
+        poc_state.clear(folder)
+        poc_state.write(folder, state)
+    try:
+        poc_kits.provision(folder, list(prepared.sites), port)
+        poc = poc_state.as_poc(folder, state)
+        for site, rows in prepared.sites.items():
+            numbers = None if prepared.index is None else prepared.index[site].tolist()
+            state["sites"][site] = poc_kits.place(poc.kit(site), rows, numbers)
+        daemons = {}
+        for name in (SERVER, *poc.sites):
+            daemons[name] = poc_processes.start(folder, poc.kit(name))
+            state["processes"][name] = record_of(daemons[name])
+            poc_state.write(folder, state)
+        kernels.warm_up()  # once, while the daemons still sleep, or every site would compile for itself
+        _wait(poc, daemons, seconds)
+        del state["processes"]["up"]
+        poc_state.write(folder, state)
+    except BaseException as error:
+        _give_up(folder, state, keep=isinstance(error, JobFailed))
+        raise
+    return poc_state.as_poc(folder, state)
+
+
+def deal(data: str, partition: str, clients: int, seed: int) -> Prepared:
+    """Return the rows of each site, with its columns, as a run with these settings would deal them.
+
+    Raises:
+        UserError: the data cannot be loaded or split as asked, or a site's name is one of ours.
+    """
+    experiment = make_experiment(
+        algorithm=_ANY_COLUMNS, data=data, k=1, partition=partition, clients=clients, seed=seed, engine="inprocess"
+    )
+    prepared = prepare(experiment)
+    if SERVER in prepared.sites:
+        raise UserError(f"a site cannot be called {SERVER}, which is the server's name here; rename its file")
+    return prepared
+
+
+def _give_up(folder: Path, state: dict[str, Any], *, keep: bool) -> None:
+    """End what was started, and keep the folder, for its logs, or not."""
+    state["processes"].pop("up", None)
+    while True:
+        try:
+            poc_processes.end(folder, state["processes"])
+        except KeyboardInterrupt:  # somebody is in a hurry; this is a matter of a second
+            continue
+        break
+    with suppress(OSError):  # somebody else may have removed it
+        if keep:
+            poc_state.write(folder, {**state, "processes": {}})
+        else:
+            poc_state.remove(folder)
+
+
+def _usable(folder: Path) -> Path:
+    """Return the folder's full path, where a POC may be set up in it."""
+    folder = folder.resolve()
+    for path in (str(folder), sys.executable):
+        if any(character.isspace() for character in path):
+            raise UserError(f"NVFlare cannot start processes with a space in their paths: {path}")
+    if shutil.which("bash") is None:
+        raise UserError("NVFlare's kits are started by bash, which is not here")
+    _ensure_free(folder)
+    return folder
+
+
+def _ensure_free(folder: Path) -> None:
+    """Raise unless nothing but an older POC that is down is in the folder."""
+    if poc_processes.family(folder) or poc_state.being_set_up(folder):
+        raise UserError(f"a POC is up in {folder}; end it first: flareclust poc down --dir {folder}")
+    if not poc_state.may_be_used(folder):
+        raise UserError(f"{folder} is there and holds other things than a POC; say --dir FOLDER")
+
+
+def _wait(poc: Poc, daemons: Mapping[str, psutil.Process], seconds: float) -> None:
+    """Wait until the server can reach all sites."""
+    deadline = time.monotonic() + seconds
+    missing, what = {SERVER, *poc.sites}, f"not connected after {seconds:g} s"
+    while time.monotonic() < deadline and not _dead(daemons):
+        if not answers(SERVER, poc.port):
+            time.sleep(POLL_SECONDS)
+            continue
+        with suppress(JobFailed), open_session(poc.admin_kit, timeout=10) as session:
+            while time.monotonic() < deadline and not _dead(daemons):
+                missing = set(poc.sites) - set(connected_sites(session))
+                if not missing:
+                    return
+                time.sleep(POLL_SECONDS)
+    if dead := _dead(daemons):
+        missing, what = dead, "did not start"
+    names = [name for name in daemons if name in missing]
+    words = "\n".join(f"  {name}: {poc_processes.last_line(poc.kit(name))}" for name in names)
+    raise JobFailed(
+        f"{', '.join(names)} {what}; everything was stopped, the logs are in {poc.folder / poc_state.KITS}. Last lines:\n{words}"
+    )
+
+
+def _dead(daemons: Mapping[str, psutil.Process]) -> set[str]:
+    """Return whose script has ended, which it does after a handful of attempts."""
+    return {name for name, daemon in daemons.items() if poc_processes.ended(daemon)}

@@ -1,0 +1,373 @@
+"""From an experiment to a federation that can run: data loaded, rows dealt to sites."""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import Agreement, FloatArray, IntArray, Reading
+from flareclust._foundation.validation import did_you_mean
+from flareclust.data.datasets import Dataset, load
+from flareclust.data.feature_partition import split_features
+from flareclust.data.partition import parse, partition
+from flareclust.data.tables import SUFFIXES, Rows, Table, read_table
+from flareclust.engines.poc.kits import file_of
+from flareclust.engines.poc.state import Poc
+from flareclust.experiment.config import Experiment
+from flareclust.protocol import registry
+from flareclust.sites.rows import SiteData
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What pandas calls columns of numbers; "empty" are those without any value.
+_NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "boolean", "integer-na", "empty"})
+
+#: What NVFlare takes in its command lines and folders.
+SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A federation ready to run.
+
+    Attributes:
+        k: number of clusters; of a range, the largest.
+        sites: rows (n_i, d), or the file with them, by site; empty where they are the sites' own.
+        index: which rows of the data set each site has, in all of them or some; None where the sites brought their own.
+        dataset: the data set that was split, None where there is none.
+        columns: names of the columns (d), where they have any; files of sites are read by them.
+        agreement: how a site's file must agree with `columns`.
+    """
+
+    k: int
+    sites: Mapping[str, Rows]
+    index: Mapping[str, IntArray] | None = None
+    dataset: Dataset | None = None
+    columns: tuple[str, ...] | None = None
+    agreement: Agreement = "has"
+
+    @property
+    def reading(self) -> Reading:
+        """Return how the sites' files are read; None for rows in memory, and files without names."""
+        files = all(isinstance(rows, Path) for rows in self.sites.values())
+        return (self.columns, self.agreement) if files and self.columns is not None else None
+
+
+def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
+    """Load the data and deal the rows to sites.
+
+    Args:
+        experiment: names the data, unless `dataset` is given.
+        dataset: the data in memory.
+
+    Raises:
+        UserError: the data cannot be loaded or split as asked, or k is not known.
+    """
+    if experiment.engine == "production":
+        return Prepared(_known_k(experiment, None), {})
+    if experiment.engine == "poc":
+        from flareclust.engines.poc import federation as poc
+
+        return prepare_poc(poc.find(Path(experiment.kit or poc.DEFAULT)), experiment)
+    if dataset is None:
+        if parse(experiment.partition).name == "none":
+            sites = site_files(Path(experiment.data))
+            return _by_name(experiment, sites)
+        if Path(experiment.data).is_dir():
+            raise UserError(f'{experiment.data} is a folder; for one file per site say partition "none"')
+        dataset = load(experiment.data)
+    dataset = _chosen(dataset, experiment.columns)
+    rng = stream(experiment.seed, 0, "partition")
+    spec, algorithm = parse(experiment.partition), registry.get(experiment.algorithm)
+    if spec.splits_columns:
+        split = split_features(spec, dataset.X, dataset.y, experiment.clients, rng, dataset.owners)
+        k = split.k if experiment.k is None and split.k is not None else _known_k(experiment, dataset)
+        return Prepared(k, _dealt(dataset, split.rows, split.columns, algorithm), split.rows, dataset, dataset.columns)
+    k = _known_k(experiment, dataset)
+    index = partition(spec, dataset.X, dataset.y, experiment.clients, rng, dataset.owners)
+    every = dict.fromkeys(index, np.arange(dataset.X.shape[1]))
+    return Prepared(k, _dealt(dataset, index, every, algorithm), index, dataset, dataset.columns)
+
+
+def prepare_poc(there: Poc, experiment: Experiment) -> Prepared:
+    """Return the federation of a POC for an experiment: the sites' own files, and which rows of the data set they have.
+
+    Args:
+        there: decides data, partition, number of sites and the partition's seed, whatever the experiment says of them.
+        experiment: decides the algorithm and k.
+
+    Raises:
+        UserError: the experiment chooses columns, which is the sites' business here, or its k is not known.
+    """
+    if experiment.columns is not None:
+        raise UserError("the sites of a POC say which columns they use, in local/flareclust.yaml; leave out --columns")
+    like = {
+        "engine": "inprocess",
+        "data": there.data,
+        "partition": there.partition,
+        "clients": there.clients,
+        "seed": there.seed,
+    }
+    prepared = prepare(experiment.model_copy(update=like))
+    files = {site: file_of(kit) for site, kit in there.kits.items()}
+    if prepared.dataset is None:
+        return replace(prepared, sites=files)
+    agreement: Agreement = "may-lack" if parse(there.partition).splits_columns else "has"
+    return replace(prepared, sites=files, columns=names_of(prepared.dataset), agreement=agreement)
+
+
+def _dealt(
+    dataset: Dataset, index: Mapping[str, IntArray], columns: Mapping[str, IntArray], algorithm: registry.Algorithm
+) -> dict[str, Rows]:
+    """Return each site's rows: of its columns and with their names where the algorithm goes by them, else of all columns."""
+    if not algorithm.partial:
+        return {site: dataset.X[rows] for site, rows in index.items()}
+    names = np.array(names_of(dataset))
+    return {
+        site: Table(np.ascontiguousarray(dataset.X[np.ix_(rows, columns[site])]), tuple(names[columns[site]].tolist()))
+        for site, rows in index.items()
+    }
+
+
+def names_of(dataset: Dataset) -> tuple[str, ...]:
+    """Return the names of a data set's columns; x1, x2, ... where it has none."""
+    return dataset.columns or tuple(f"x{j + 1}" for j in range(dataset.X.shape[1]))
+
+
+def in_places(table: Table, names: Sequence[str]) -> FloatArray:
+    """Return a table's rows (n, D) with its columns in the places of `names`, NaN for those that it lacks."""
+    own = table.columns or tuple(names)
+    rows = np.full((len(table), len(names)), np.nan)
+    for j, name in enumerate(names):
+        if name in own:
+            rows[:, j] = table.X[:, own.index(name)]
+    return rows
+
+
+def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepared:
+    """Take rows by site as they are: arrays (n_i, d), data frames or paths of files.
+
+    Data frames are read by the names of their columns: those of the first site in all of them, unless the algorithm is
+    one for sites with different columns.
+
+    Raises:
+        UserError: an array is not a numeric table, or a name cannot be a site's; NaN is left to the site to refuse.
+    """
+    rows = {_site_name(name): _as_rows(name, value) for name, value in sites.items()}
+    if not rows:
+        raise UserError("no sites: expected a mapping of site names to rows")
+    rows = dict(sorted(rows.items()))
+    return _by_name(experiment, rows)
+
+
+def _only(site: str, rows: Table, wanted: tuple[str, ...], *, exact: bool) -> FloatArray:
+    """Return the rows of a named table with the wanted columns in this order; `exact` refuses others."""
+    names = rows.columns or ()
+    odd = sorted(set(wanted) ^ set(names) if exact else set(wanted) - set(names))
+    if odd:
+        raise UserError(
+            f"{site}: not all sites have the column {', '.join(odd[:12])}; name the columns to use (columns=), or take an "
+            "algorithm for sites with different columns, such as masked"
+        )
+    return np.ascontiguousarray(rows.X[:, [names.index(name) for name in wanted]])
+
+
+def site_files(folder: Path) -> dict[str, Rows]:
+    """Return the table files in a folder by site: the site's name is the file's name without its ending.
+
+    Raises:
+        UserError: the folder is missing, has no table files, or two of one site.
+    """
+    if not folder.is_dir():
+        raise UserError(
+            f'with partition "none", data must name a folder with one file per site, and there is no folder {folder}'
+        )
+    files: dict[str, Rows] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix in SUFFIXES:
+            name = _site_name(path.stem)
+            if name in files:
+                raise UserError(f"{folder} has two files for {name}: {files[name]} and {path}")
+            files[name] = path
+    if not files:
+        raise UserError(f"{folder} has no files ending in {', '.join(SUFFIXES)}")
+    return files
+
+
+def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
+    k = _known_k(experiment, None)
+    if registry.get(experiment.algorithm).partial:
+        chosen = {site: _those_of(site, rows, experiment.columns) for site, rows in sites.items()}
+        _check_somewhere(chosen, experiment.columns or ())
+        return Prepared(k, chosen, columns=experiment.columns, agreement="may-lack")
+    tables = {site: rows for site, rows in sites.items() if isinstance(rows, Table)}
+    if tables and len(tables) < len(sites):
+        other = next(site for site in sites if site not in tables)
+        raise UserError(
+            f"{other}: expected a data frame, as other sites have, whose columns have names; got other rows"
+        )
+    if tables:
+        columns = experiment.columns or next(iter(tables.values())).columns or ()
+        exact = experiment.columns is None
+        return Prepared(k, {s: _only(s, rows, columns, exact=exact) for s, rows in tables.items()}, columns=columns)
+    if experiment.columns is not None:
+        return Prepared(k, sites, columns=experiment.columns)
+    return Prepared(k, sites, columns=common_columns(sites), agreement="exact")
+
+
+def _check_somewhere(sites: Mapping[str, Rows], wanted: tuple[str, ...]) -> None:
+    """Raise UserError where no site has a column that was asked for; sites that cannot be read say so themselves."""
+    found: set[str] = set()
+    for rows in sites.values() if wanted else ():
+        with suppress(UserError):
+            table = (
+                rows
+                if isinstance(rows, Table)
+                else read_table(rows, wanted, may_lack=True)
+                if isinstance(rows, Path)
+                else None
+            )
+            found |= set((table and table.columns) or ())
+    if found and (missing := [name for name in wanted if name not in found]):
+        raise UserError(f"no site has a column {missing[0]!r}{did_you_mean(missing[0], found)}")
+
+
+def _those_of(site: str, rows: Rows, wanted: tuple[str, ...] | None) -> Rows:
+    """Return a table's columns that are among those wanted; files are left to their reader."""
+    if not isinstance(rows, Table) or wanted is None:
+        return rows
+    kept = tuple(name for name in wanted if name in (rows.columns or ()))
+    if not kept:
+        raise UserError(f"{site} has none of the columns {', '.join(wanted)}")
+    return Table(np.ascontiguousarray(rows.X[:, [(rows.columns or ()).index(name) for name in kept]]), kept)
+
+
+def common_columns(sites: Mapping[str, Rows]) -> tuple[str, ...] | None:
+    """Return the column names that most of the sites' files have, or None where rows come without names.
+
+    A file with the same columns in another order is then read by name, and one with other columns refuses.
+    """
+    if not all(isinstance(rows, Path) for rows in sites.values()):
+        return None
+    found: Counter[tuple[str, ...] | None] = Counter()
+    for path in sites.values():
+        assert isinstance(path, Path)
+        with suppress(UserError):  # the site will say so itself
+            found[read_table(path).columns] += 1
+    return found.most_common(1)[0][0] if found else None
+
+
+def _chosen(dataset: Dataset, columns: Sequence[str] | None) -> Dataset:
+    """Return the data set with only these columns, in this order; all of them for None."""
+    if columns is None:
+        return dataset
+    known = dataset.columns or ()
+    for name in columns:
+        if name not in known:
+            raise UserError(f"{dataset.name} has no column {name!r}{did_you_mean(name, known)}")
+    where = [known.index(name) for name in columns]
+    centroids = None if dataset.centroids is None else dataset.centroids[:, where]
+    X = np.ascontiguousarray(dataset.X[:, where])
+    return replace(dataset, X=X, columns=tuple(columns), centroids=centroids)
+
+
+def arrays_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str, FloatArray]:
+    """Return the rows (n_i, d_i) of every site; the arguments and errors are those of `tables_of`."""
+    return {site: table.X for site, table in tables_of(prepared, skip_unreadable=skip_unreadable).items()}
+
+
+def tables_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str, Table]:
+    """Return the rows (n_i, d_i) of every site, with the names of their columns where they have any.
+
+    Args:
+        prepared: has arrays, or files to read.
+        skip_unreadable: whether to leave out sites whose files cannot be used, instead of raising.
+
+    Raises:
+        UserError: a file cannot be used; the text names the site.
+    """
+    tables = {}
+    reading = prepared.reading or (None, "has")
+    for site, rows in prepared.sites.items():
+        if isinstance(rows, Path):
+            try:
+                tables[site] = SiteData(rows, *reading).table(reader_owns_them=True)
+            except Refusal as error:
+                if not skip_unreadable:
+                    raise UserError(f"{site} {error}") from error
+        else:
+            tables[site] = rows if isinstance(rows, Table) else Table(rows)
+    return tables
+
+
+def _known_k(experiment: Experiment, dataset: Dataset | None) -> int:
+    if experiment.k_range is not None:
+        return experiment.k_range[1]
+    if experiment.k is not None:
+        return experiment.k
+    known = None if dataset is None else dataset.n_clusters
+    if known is None:
+        raise UserError("k is not known for these data; say how many clusters to look for (--k, or k=)")
+    return known
+
+
+def _site_name(name: object) -> str:
+    if not isinstance(name, str) or not SITE_NAME.fullmatch(name) or name == "server":
+        raise UserError(
+            f"{name!r} cannot be a site's name: use letters, digits, - and _, a letter or digit first (and not 'server')"
+        )
+    return name
+
+
+def _as_rows(name: str, value: Any) -> Rows:
+    if isinstance(value, str | Path):
+        return Path(value)
+    pandas = sys.modules.get("pandas")  # not imported for it: who has a data frame has imported it
+    if pandas is not None and isinstance(value, pandas.DataFrame):
+        return _as_table(name, value)
+    try:
+        if np.iscomplexobj(value):
+            raise TypeError
+        # A masked cell is a missing one; asarray would bring back what lies under the mask.
+        rows = (
+            np.ma.filled(np.ma.asarray(value).astype(np.float64), np.nan)
+            if np.ma.isMA(value)
+            else np.asarray(value, np.float64)
+        )
+    except (TypeError, ValueError):
+        raise UserError(f"{name}: expected a numeric array of shape (n, d)") from None
+    if rows.ndim != 2:
+        raise UserError(f"{name}: expected a table of shape (n, d), got shape {rows.shape}")
+    return rows
+
+
+def _as_table(name: str, frame: "pd.DataFrame") -> Table:
+    """Return the rows of a data frame with the names of its columns; NaN is left to the site to refuse."""
+    from pandas.api.types import infer_dtype
+
+    names = tuple(str(label) for label in frame.columns)
+    if not names:
+        raise UserError(f"{name}: the data frame has no columns")
+    if repeated := sorted({label for label in names if names.count(label) > 1}):
+        raise UserError(f"{name}: the column {', '.join(repeated)} is there more than once; every name must differ")
+    if "" in names:
+        raise UserError(f"{name}: column {names.index('') + 1} has no name")
+    for label, (_, column) in zip(names, frame.items(), strict=True):
+        kind = infer_dtype(column, skipna=True)
+        if kind not in _NUMBERS:
+            raise UserError(
+                f"{name}: expected numbers in column {label!r}, got {kind}; encode it as numbers, or leave it out by "
+                "naming the columns to use"
+            )
+        if len(column) and column.isna().all():
+            raise UserError(f"{name}: column {label!r} has no value at all; leave it out by naming the columns to use")
+    return Table(np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan)), names)

@@ -1,0 +1,208 @@
+"""What the command line shows a person."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from flareclust._foundation.typing import IntArray
+from flareclust.data.labels import LABELS_FILE
+from flareclust.evaluation import selection as choice
+from flareclust.experiment.config import Experiment, folder_name
+from flareclust.experiment.result import Result
+from flareclust.features import result as partial
+from flareclust.federation import OnRound
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.schema import Schema
+from flareclust.sites.budget import Budget
+from flareclust.sites.check import Checked, Rows
+
+
+def default_out(experiment: Experiment) -> Path:
+    """Return a new folder for this run's files."""
+    return folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
+
+
+@contextmanager
+def progress(experiment: Experiment) -> Iterator[OnRound]:
+    """Show rounds and sites on stderr while a job runs, if that is a terminal; give the callback to feed it."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda record: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(f"{experiment.name}: starting", total=None)
+
+        def on_round(record: Mapping[str, object]) -> None:
+            sites, refused = record["sites"], record["refused"]
+            assert isinstance(sites, list)
+            assert isinstance(refused, dict)
+            lost = f", {len(refused)} left out" if refused else ""
+            text = f"{experiment.name}: {record['step']} round {record['round']}, {len(sites)} sites{lost}"
+            bar.update(task, description=text)
+
+        yield on_round
+
+
+def print_result(result: Result) -> None:
+    """Print a result as a table, with its warnings and where its files are."""
+    console = Console()
+    console.print(f"{result.algorithm}, {result.engine}, {result.took_part}, seed {result.seed}", highlight=False)
+    table = Table(box=None)
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    table.add_row("centroids found", f"{result.centroids_found} of {result.k}")
+    for name, value in result.metrics.items():
+        table.add_row(name.replace("_", " "), "undefined" if value is None else f"{value:,.4f}")
+    table.add_row("rounds", str(result.rounds))
+    for name, seconds in result.seconds.items():
+        table.add_row(f"seconds {name.replace('_', ' ')}", f"{seconds:,.3f}")
+    for name, size in result.bytes.items():
+        table.add_row(f"bytes {name}", f"{size:,}")
+    console.print(table)
+    if (chosen := choice.summary(result.arrays)) is not None:
+        rules = ", ".join(f"{rule} {k}" for rule, k in chosen["rules"].items())
+        console.print(
+            f"k={result.k} was chosen from {chosen['k'][0]}..{chosen['k'][-1]}; by rule: {rules}", highlight=False
+        )
+    for sentence in partial.sentences(result.arrays):
+        console.print(escape(sentence), highlight=False, soft_wrap=True)
+    left_out = {f"{site} {reason}" for site, reason in result.left_out.items()}
+    for warning in result.warnings:
+        kind = "left out" if warning in left_out else "note"
+        console.print(f"[yellow]{kind}:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+    if result.centroids_file:
+        console.print(f"files: {escape(str(Path(result.centroids_file).parent))}", highlight=False, soft_wrap=True)
+    if result.job:
+        console.print(f"NVFlare job {result.job}; the sites' labels are named by it", highlight=False, soft_wrap=True)
+    if result.run_id:
+        console.print(f"MLflow run {result.run_id}; see it with: flareclust ui", highlight=False, soft_wrap=True)
+
+
+def algorithm_row(algorithm: Algorithm) -> dict[str, Any]:
+    """Return one algorithm's line for tables: what it is, what leaves a site, its settings."""
+    return {
+        "name": algorithm.name,
+        "title": algorithm.title,
+        "federated": algorithm.federated,
+        "sends": describe_replies(algorithm) if algorithm.federated else "everything: not federated",
+        "parameters": algorithm.parameters(),
+        "promises": sorted(algorithm.promises),
+        "source": algorithm.source,
+    }
+
+
+def as_setting(value: object) -> str:
+    """Return a value as `--set` takes it: JSON, except that text needs no quotes."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def describe_replies(algorithm: Algorithm) -> str:
+    """Return what leaves a site in every step, in words."""
+    executor = algorithm.executor_class()
+    first = [f"in step {step}: {describe_schema(executor.schema(step))}; then " for step in executor.first_steps]
+    further = [f"; in step {step}: {describe_schema(schema)}" for step, schema in executor.steps.items()]
+    return "".join([*first, describe_schema(executor.reply), *further])
+
+
+def describe_schema(schema: Schema) -> str:
+    """Return a schema in words: `centroids float64 (k, d), radii float64 (k)`."""
+    return ", ".join(f"{name} {field}" for name, field in schema.fields.items())
+
+
+def print_algorithms(algorithms: Iterable[Algorithm]) -> None:
+    """Print the registry as a table."""
+    table = Table(box=None)
+    for heading in ("name", "what it is", "settings (--set)", "what leaves a site"):
+        table.add_column(heading)
+    for algorithm in algorithms:
+        row = algorithm_row(algorithm)
+        settings = ", ".join(f"{name}={as_setting(value)}" for name, value in row["parameters"].items())
+        table.add_row(*map(escape, (row["name"], row["title"], settings, row["sends"])))
+    Console().print(table)
+
+
+def print_pairs(heading: str, pairs: Mapping[str, str]) -> None:
+    """Print names with a line about each."""
+    table = Table(box=None)
+    table.add_column(heading)
+    table.add_column("")
+    for name, text in pairs.items():
+        table.add_row(escape(name), escape(text))
+    Console().print(table)
+
+
+def print_checked(checked: Checked) -> None:
+    """Print what a kit brings to a job to its own operator, with hints; errors go to stderr."""
+    console = Console()
+    if checked.rows is not None:
+        console.print(_rows_table(checked.name, checked.rows))
+    else:
+        text = (
+            f"{checked.name}: a server, which has no rows" if checked.server else f"{checked.name}: no rows, see below"
+        )
+        console.print(escape(text), highlight=False, soft_wrap=True)
+    for subject, words in checked.facts.items():
+        console.print(f"{subject}: {escape(words)}", highlight=False, soft_wrap=True)
+    for hint in checked.hints:
+        console.print(f"[yellow]hint:[/] {escape(hint)}", highlight=False, soft_wrap=True)
+    for error in checked.errors:
+        Console(stderr=True).print(f"error: {escape(error)}", highlight=False, soft_wrap=True)
+    if not checked.hints and not checked.errors:
+        console.print("nothing odd")
+
+
+def _rows_table(name: str, rows: Rows) -> Table:
+    table = Table(title=escape(f"{name}: {rows.number:,} rows in {rows.file}"), box=None)
+    for heading in ("column", "different", "least", "mean", "largest"):
+        table.add_column(heading, justify="left" if heading == "column" else "right")
+    for column in rows.columns:
+        numbers = (f"{value:,.6g}" for value in (column.least, column.mean, column.largest))
+        table.add_row(escape(column.name), f"{column.different:,}{'+' if column.more else ''}", *numbers)
+    return table
+
+
+def print_budget(found: Budget) -> None:
+    """Print what was spent of a site's budget of privacy, by job and date."""
+    table = Table(title=f"epsilon {found.spent:.4g} of {found.budget:g} (delta {found.delta:g})", box=None)
+    for heading in ("date (UTC)", "job", "site", "what", "epsilon", "in all"):
+        table.add_column(heading, justify="right" if heading in ("epsilon", "in all") else "left", overflow="fold")
+    for line in found.lines:
+        numbers = f"{line.epsilon:.4g}", f"{line.total:.4g}"
+        table.add_row(line.at[:19], *map(escape, (line.job, line.site, line.what)), *numbers)
+    console = Console() if Console().is_terminal else Console(width=160)  # lines that go to a file stay whole
+    console.print(table)
+    lines = [f"table: {found.place}", f"ledger: {found.file}", *(f"shared with: {other}" for other in found.others)]
+    if found.waiting:
+        lines.append(f"{found.waiting} of these spendings are in the kit's old ledger; the next job adds them")
+    if found.trouble is not None:
+        lines.append(f"no job may spend from it: {found.trouble}")
+    for words in lines:
+        console.print(words, highlight=False, soft_wrap=True, markup=False)
+
+
+def print_placement(labels: IntArray, folder: Path) -> None:
+    """Print how many of a late site's rows went to which cluster."""
+    clusters, counts = np.unique(labels, return_counts=True)
+    print_pairs("cluster", {str(c): f"{n} rows" for c, n in zip(clusters, counts, strict=True)})
+    Console().print(f"labels: {escape(str(folder / LABELS_FILE))}", highlight=False, soft_wrap=True)
+
+
+def print_placed(outcome: Outcome, rows: int) -> None:
+    """Print how many rows late sites of a federation have placed."""
+    console = Console()
+    sites = ", ".join(sorted(set(outcome.sites) - set(outcome.refused)))
+    console.print(f"{rows:,} rows placed at {escape(sites)}", highlight=False, soft_wrap=True)
+    for site, reason in sorted(outcome.refused.items()):
+        console.print(f"[yellow]left out:[/] {escape(site)} {escape(reason)}", highlight=False, soft_wrap=True)
+    console.print(f"labels: at the sites, named by the job {outcome.job}", highlight=False, soft_wrap=True)

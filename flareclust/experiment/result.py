@@ -1,0 +1,158 @@
+"""What a user gets: the recovered centroids, what they are worth and what they cost."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.core.lloyd import assign
+from flareclust.data.tables import check_rows
+from flareclust.evaluation import selection as choice
+from flareclust.features import result as partial
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of `flareclust.run`.
+
+    Attributes:
+        algorithm: its name.
+        engine: where it ran.
+        seed: of the job.
+        k: number of clusters asked for.
+        clients: number of sites.
+        params: the algorithm's own settings.
+        rounds: clustering rounds, the assessment not counted.
+        seconds: `total`; `local_max`, the longest local computation of each exchange added up; `merge`, on the server.
+        bytes: arrays sent `up` by and `down` to all sites; for a yardstick that is not federated, the rows themselves.
+        centroids_found: how many centroids there are; can be fewer than k.
+        metrics: `inertia`, `simplified_silhouette`, `davies_bouldin` (None where undefined); with true centroids `l2`
+            (the data's unit) and `mse_matched` (its square), with true labels `ari`, `nmi`, `purity`, `accuracy`;
+            for FeCA with true centroids also `sigma_max` (its Appendix B; at most 0.5 where the radii are right).
+        centroids_file: the npz with the centroids, None if nothing was written.
+        warnings: what the user should know, a sentence each.
+        left_out: why a site took no part, in words that follow its name; also among the warnings.
+        centroids: (k, d); NaN for entries that no site could observe, where sites had different columns.
+        labels: cluster of each row (n,), in the order of the data (of the sites' names, where sites brought their own
+            rows); -1 for rows of sites that gave none, unless their rows are in files.
+        site_labels: the same by site.
+        arrays: the algorithm's other arrays, e.g. FeCA's `radii`.
+        sites: rows of each site, kept for pictures; empty where they are not in this process.
+        true_centroids: (k*, d) where they are known.
+        columns: names of the columns (d), where they have any.
+        run_id: the MLflow run, None if not tracked.
+        job: the id of the job at its NVFlare server, by which sites find their labels; None where there was none.
+    """
+
+    algorithm: str
+    engine: str
+    seed: int
+    k: int
+    clients: int
+    params: Mapping[str, Any]
+    rounds: int
+    seconds: Mapping[str, float]
+    bytes: Mapping[str, int]
+    centroids_found: int
+    metrics: Mapping[str, float | None]
+    centroids_file: str | None
+    warnings: list[str]
+    centroids: FloatArray = field(repr=False)
+    labels: IntArray = field(repr=False)
+    site_labels: Mapping[str, IntArray] = field(repr=False, default_factory=dict)
+    arrays: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    sites: Mapping[str, FloatArray] = field(repr=False, default_factory=dict)
+    true_centroids: FloatArray | None = field(repr=False, default=None)
+    columns: tuple[str, ...] | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    run_id: str | None = None
+    job: str | None = None
+
+    @property
+    def mask(self) -> BoolArray:
+        """Return which entries of the centroids are known (k, d): all, unless sites had different columns."""
+        return ~np.isnan(self.centroids)
+
+    @property
+    def took_part(self) -> str:
+        """Return how many sites took part, in words: "10 sites", "9 of 10 sites"."""
+        number = f"{self.clients - len(self.left_out)} of {self.clients}" if self.left_out else str(self.clients)
+        return f"{number} {'site' if self.clients == 1 else 'sites'}"
+
+    def predict(self, X: object) -> IntArray:
+        """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
+
+        A data frame is read by the names of the columns, where the data of the run had names. Of algorithms for sites
+        with different columns, X may lack columns (of a data frame) or have NaN for what is missing; a row that
+        can be compared with no centroid has the label -1.
+
+        Raises:
+            UserError: X is not a finite table with as many columns as the centroids.
+        """
+        if partial.is_partial(self.arrays):
+            rows = partial.with_gaps(X, partial.columns_of(self.arrays).names)
+            return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
+        names = getattr(X, "columns", None)
+        if names is not None and self.columns is not None:
+            given = {str(name): name for name in names}
+            missing = [name for name in self.columns if name not in given]
+            if missing:
+                raise UserError(f"X has no column {missing[0]!r}; the centroids have {', '.join(self.columns)}")
+            X = X[[given[name] for name in self.columns]]  # type: ignore[index]
+        return assign(check_rows(np.asarray(X), where="X"), self.centroids)[0]
+
+    def plot(self) -> "Figure":
+        """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA).
+
+        Where sites had different columns: of who has which, and of what is known of the centroids.
+        """
+        if partial.is_partial(self.arrays) and not self.sites:
+            from flareclust.plotting.features import coverage_picture
+
+            columns = partial.columns_of(self.arrays)
+            title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.took_part}"
+            return coverage_picture(columns.names, columns.sites, columns.masks, None, self.centroids, title)
+        from flareclust.plotting.federation import federation_picture
+
+        title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.took_part}"
+        radii = self.arrays.get("radii")
+        return federation_picture(
+            self.sites, self.centroids, true_centroids=self.true_centroids, radii=radii, title=title
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain values, as the command line prints them with `--json`.
+
+        Also `job` on provisioned sites, `choice` if k was chosen, and `features` if the algorithm is one for sites with different columns.
+        """
+        values = {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
+        more = {"job": self.job, "choice": choice.summary(self.arrays), "features": partial.summary(self.arrays)}
+        return values | {name: value for name, value in more.items() if value is not None}
+
+
+#: The fields of the JSON object, in its order.
+JSON_FIELDS = (
+    "algorithm",
+    "engine",
+    "seed",
+    "k",
+    "clients",
+    "params",
+    "rounds",
+    "seconds",
+    "bytes",
+    "centroids_found",
+    "metrics",
+    "centroids_file",
+    "warnings",
+)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,302 @@
+"""A sweep: a grid of experiments over algorithms with their settings, data, partitions, k and seeds, in a TOML file.
+
+`read_sweep` reads and checks the file, `trials` makes the list that a `flareclust.experiment.trials.Runner` runs.
+"""
+
+import hashlib
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.validation import check_choice, check_int, did_you_mean
+from flareclust.data import datasets
+from flareclust.data.partition import parse
+from flareclust.experiment.config import Engine, Experiment, make_experiment
+from flareclust.experiment.prepare import prepare
+from flareclust.experiment.sweep_grid import MOST_TRIALS, Choice, check_different, expand, listed
+from flareclust.experiment.trials import Trial, experiment_trial
+from flareclust.protocol import registry
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MOST_WORKERS = 64
+SEEDS = 2**32
+
+
+class Sweep(BaseModel):
+    """A sweep as its file has it. Values that are lists are tried one by one.
+
+    Attributes:
+        name: of the study; its MLflow parent run is called so.
+        data: data sets' names, table files, or with partition "none" folders with one file per site.
+        algorithms: names, or tables with `name`, maybe `label`, and settings; a setting's list is tried value by value.
+        seeds: n for 0 ... n-1, or a list.
+        clients: number of sites.
+        partitions: see `flareclust.data.partition`.
+        k: numbers of clusters; None for those that are known of the data sets.
+        engine: "inprocess" or "simulator"; yardsticks that are not federated always run in-process.
+        min_sites: quorum of a round; None for more than half of the sites.
+        mlflow_experiment: name of the MLflow experiment.
+        workers: trials that run side by side.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    name: str
+    data: str | list[str]
+    algorithms: list[str | dict[str, Any]]
+    seeds: int | list[int] = 10
+    clients: int = 10
+    partitions: str | list[str] = "iid"
+    k: int | list[int] | None = None
+    engine: Engine = "inprocess"
+    min_sites: int | None = None
+    mlflow_experiment: str = "flareclust"
+    workers: int = 2
+
+    @field_validator("name", "mlflow_experiment", mode="before")
+    @classmethod
+    def _name(cls, value: Any, about: Any) -> Any:
+        if not isinstance(value, str) or not value.strip() or set(value) & set("'\"`\\\n"):
+            raise UserError(f"{about.field_name} must be a text without quotes and backslashes, got {value!r}")
+        return value
+
+    @field_validator("data", "partitions", mode="before")
+    @classmethod
+    def _texts(cls, value: Any, about: Any) -> Any:
+        texts = listed(value)
+        if not texts or not all(isinstance(text, str) and text for text in texts):
+            raise UserError(f"{about.field_name} must be a text or a list of at least one, got {value!r}")
+        named = (
+            [str(parse(text)) for text in texts] if about.field_name == "partitions" else list(map(data_name, texts))
+        )
+        check_different(about.field_name, named)
+        return value
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seeds(cls, value: Any) -> Any:
+        if not isinstance(value, list):
+            return check_int("seeds", value, least=1)
+        check_different("seeds", [check_int("each of seeds", seed, least=0) for seed in value])
+        if max(value) >= SEEDS:
+            raise UserError(f"each of seeds must be less than {SEEDS}, got {max(value)}")
+        return value
+
+    @field_validator("k", mode="before")
+    @classmethod
+    def _numbers_of_clusters(cls, value: Any) -> Any:
+        if value is not None:
+            check_different("k", [check_int("k", k, least=1) for k in listed(value)])
+        return value
+
+    @field_validator("clients", "min_sites", "workers", mode="before")
+    @classmethod
+    def _counts(cls, value: Any, about: Any) -> Any:
+        if about.field_name == "workers" and isinstance(value, int) and value > MOST_WORKERS:
+            raise UserError(f"workers must be at most {MOST_WORKERS}, got {value}")
+        return None if value is None else check_int(about.field_name, value, least=1)
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _engine(cls, value: Any) -> Any:
+        return check_choice("engine", value, ("inprocess", "simulator"))
+
+    @field_validator("algorithms", mode="before")
+    @classmethod
+    def _algorithms(cls, value: Any) -> Any:
+        if not isinstance(value, list) or not value:
+            raise UserError(f"algorithms must be a list of at least one name or table, got {value!r}")
+        check_different("the labels in algorithms", [choice.label for choice in expand(value)])
+        return value
+
+    @model_validator(mode="after")
+    def _as_a_whole(self) -> "Sweep":
+        if self.min_sites is not None and self.min_sites > self.clients and not self._own_sites:
+            raise UserError(f"min_sites={self.min_sites} is more than clients={self.clients}")
+        if self.n_trials > MOST_TRIALS:
+            raise UserError(
+                f"these lists make {self.n_trials} trials, and at most {MOST_TRIALS} can be run; shorten them"
+            )
+        return self
+
+    @property
+    def n_trials(self) -> int:
+        """Return how many trials the lists make."""
+        seeds = self.seeds if isinstance(self.seeds, int) else len(self.seeds)
+        lists = (listed(self.data), listed(self.partitions), listed(self.k), expand(self.algorithms))
+        return seeds * math.prod(len(one) for one in lists)
+
+    @property
+    def seed_list(self) -> list[int]:
+        """Return all seeds."""
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
+
+    @property
+    def _own_sites(self) -> bool:
+        return any(parse(text).name in ("none", "owners") for text in listed(self.partitions))
+
+
+def read_sweep(path: str | Path, workers: int | None = None) -> Sweep:
+    """Read a sweep's TOML file; files of data are looked for beside it.
+
+    Args:
+        path: the file.
+        workers: in place of what the file says; None for that.
+
+    Raises:
+        UserError: the file cannot be read, or a key is unknown, missing or has a value that it cannot have.
+    """
+    path = Path(path)
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"the sweep {path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise UserError(f"{path} is not a TOML file: it is nested too deep") from None
+    except ValueError as error:  # both of TOML and of UTF-8
+        raise UserError(f"{path} is not a TOML file: {error}") from None
+    if isinstance(data := settings.get("data"), str | list):
+        beside = [_beside(path.parent, one) if isinstance(one, str) else one for one in listed(data)]
+        settings["data"] = beside if isinstance(data, list) else beside[0]
+    if workers is not None:
+        settings["workers"] = workers
+    try:
+        return make_sweep(settings)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def make_sweep(settings: Mapping[str, Any]) -> Sweep:
+    """Return the sweep with these settings, named as in its file.
+
+    Raises:
+        UserError: a key is unknown, missing or has a value that it cannot have.
+    """
+    for key in settings:
+        if key not in Sweep.model_fields:
+            known = ", ".join(Sweep.model_fields)
+            raise UserError(f"unknown key {key!r}{did_you_mean(key, Sweep.model_fields)}; a sweep has {known}")
+    try:
+        return Sweep(**settings)
+    except ValidationError as error:
+        raise UserError("; ".join(_plain_words(problem) for problem in error.errors())) from None
+
+
+def trials(sweep: Sweep) -> list[Trial]:
+    """Return the sweep's trials, all cells of one seed before the next seed; each data set is loaded once.
+
+    Everything that can be checked without running is checked here, for the first seed.
+
+    Raises:
+        UserError: data cannot be loaded or split as asked, k is not known, or an algorithm refuses a setting.
+    """
+    points = product(listed(sweep.data), listed(sweep.k), listed(sweep.partitions), expand(sweep.algorithms))
+    loaded: dict[tuple[str, bool], tuple[datasets.Dataset | None, str]] = {}
+    sizes: dict[tuple[str, int | None, str], tuple[int, int]] = {}
+    by_seed: dict[int, list[Trial]] = {seed: [] for seed in sweep.seed_list}
+    for data, k, partition, choice in points:
+        cell = _cell(sweep, data, k, partition, choice)
+        kept = data, parse(partition).name == "none"
+        if kept not in loaded:
+            loaded[kept] = _load(*kept)
+        dataset, digest = loaded[kept]
+        try:
+            experiment = _experiment(sweep, data, k, partition, choice)
+            if (data, k, partition) not in sizes:
+                prepared = prepare(experiment, dataset)
+                sizes[data, k, partition] = prepared.k, len(prepared.sites)
+            _check_settings(experiment, *sizes[data, k, partition])
+        except UserError as error:
+            raise UserError(f"{'/'.join(cell.values())}: {error}") from None
+        for seed, made in by_seed.items():
+            trial = experiment_trial(experiment.model_copy(update={"seed": seed}), cell, dataset)
+            # The same file in another folder is the same data, and a changed file of the same name is not.
+            made.append(replace(trial, params={**trial.params, "data": data_name(data), "data_digest": digest}))
+    return [trial for made in by_seed.values() for trial in made]
+
+
+def data_name(text: str) -> str:
+    """Return what a data set is called in tables: its name, or that of its file or folder."""
+    return text if _is_known(text) else Path(text).name or text
+
+
+def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: Choice) -> Experiment:
+    return make_experiment(
+        algorithm=choice.name,
+        data=data,
+        k=k,
+        partition=partition,
+        clients=sweep.clients,
+        seed=sweep.seed_list[0],
+        engine=sweep.engine if registry.get(choice.name).federated else "inprocess",
+        params=dict(choice.params),
+        min_sites=sweep.min_sites,
+        mlflow_experiment=sweep.mlflow_experiment,
+    )
+
+
+def _cell(sweep: Sweep, data: str, k: int | None, partition: str, choice: Choice) -> dict[str, str]:
+    cell = {"algorithm": choice.label, "partition": str(parse(partition))}
+    if len(listed(sweep.data)) > 1:
+        cell["data"] = data_name(data)
+    if len(listed(sweep.k)) > 1:
+        cell["k"] = str(k)
+    return cell
+
+
+def _load(data: str, own_sites: bool) -> tuple[datasets.Dataset | None, str]:
+    """Return the data set, None for sites with files of their own, and a fingerprint of what it holds."""
+    digest = hashlib.sha256()
+    if own_sites:
+        folder = Path(data)
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():  # without a folder, `prepare` says so
+            if path.is_file():
+                digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        return None, digest.hexdigest()[:16]
+    if Path(data).is_dir() and not _is_known(data):
+        raise UserError(f'{data} is a folder; for one file per site say partitions = "none"')
+    dataset = datasets.load(data)
+    for array in (dataset.X, dataset.y, dataset.centroids, dataset.owners):
+        if array is not None:
+            digest.update(repr(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).data)
+    return dataset, digest.hexdigest()[:16]
+
+
+def _check_settings(experiment: Experiment, k: int, m: int) -> None:
+    algorithm = registry.get(experiment.algorithm)
+    if experiment.min_sites is not None and experiment.min_sites > m:
+        raise UserError(f"min_sites={experiment.min_sites} is more than the {m} sites that there are")
+    if algorithm.federated:
+        algorithm.build(k, experiment.seed, experiment.params)
+
+
+def _is_known(text: str) -> bool:
+    return text.partition(":")[0] in datasets.names()
+
+
+def _beside(folder: Path, text: str) -> str:
+    return str(folder / text) if not _is_known(text) and (folder / text).exists() else text
+
+
+def _plain_words(problem: Mapping[str, Any]) -> str:
+    reason = problem.get("ctx", {}).get("error")
+    key = str(problem["loc"][0]) if problem["loc"] else "sweep"
+    if isinstance(reason, ValueError):
+        text = str(reason)
+        return text if key == "sweep" or key in text else f"{key}: {text}"
+    if problem["type"] == "missing":
+        return f"the key {key!r} is missing"
+    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}"

@@ -1,0 +1,1 @@
+"""Sites with different columns: their alignment, and what is special about their results."""

@@ -1,0 +1,203 @@
+"""What a site tells about its columns, and how it finds them again among those of the federation.
+
+Columns are the same where their names are. A name travels beside a code, a hash of it. Sites that share a secret salt
+hash with it, and may then hide names: a hidden name's code can be compared with those of other sites, but not be tried
+against a list of likely names by somebody without the salt. Letters: d columns of one site, D of the union.
+"""
+
+import hashlib
+import hmac
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
+from flareclust.core.disclosure import LEAST_ROWS, describable
+from flareclust.data.tables import Table
+from flareclust.protocol.schema import Schema, counts, real, whole
+
+#: What the names of columns begin with that no site tells, and how long a name may be.
+HIDDEN, LONGEST_NAME = "hidden-", 300
+
+#: The word whose code says which salt a site hashes with.
+_SALT_WORD = "flareclust salt"
+
+
+class _Description(Schema):
+    """A schema that also looks into the names, so that a site with a broken list of them is refused by its name."""
+
+    def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        """Check that there is a name or a blank for every code."""
+        names = unpacked(message["names"])
+        if len(names) != sizes["o"]:
+            raise BadMessage("names: expected a name or null for every code")
+        if sizes["s"] not in (0, sizes["o"]):
+            raise BadMessage("mean: expected one for every column, or none")
+        if message["rows"] < (LEAST_ROWS if sizes["s"] else 1):
+            raise BadMessage("rows: expected more of them")
+        shown = [name for name in names if name is not None]
+        if len(set(shown)) < len(shown):
+            raise BadMessage("names: hold one more than once")
+        told = zip(names, message["codes"].tolist(), strict=True)
+        unsalted = int(message["salt"]) == code(_SALT_WORD, "")
+        if unsalted and any(name is None or code(name, "") != number for name, number in told):
+            raise BadMessage("codes: expected those of the names")
+        if len(np.unique(message["codes"])) != sizes["o"]:
+            raise BadMessage("codes: hold one more than once")
+        if not sizes["o"]:
+            raise BadMessage("codes: expected at least one column")
+
+    def at_odds(self, replies: Mapping[str, Message]) -> dict[str, str]:
+        """Return the sites that hash with another salt than more than half of all do."""
+        salts = {site: int(reply["salt"]) for site, reply in replies.items()}
+        usual, sharing = max(Counter(salts.values()).items(), key=lambda pair: pair[1], default=(0, 0))
+        if 2 * sharing <= len(salts):
+            return {}  # nobody can say who is wrong: the job fails
+        why = f"hashes the names of its columns with another salt than {sharing} other sites (local/flareclust.yaml)"
+        return {site: why for site, salt in salts.items() if salt != usual}
+
+
+#: What a site answers to the step `describe`. Of each of its o columns: `codes`, and `names` as JSON text, null where it
+#: is hidden, four bytes to a number; of its rows their number and, when asked, of each column (s = o, else 0) the mean and the sum of
+#: squared deviations from it; which salt it hashes with.
+DESCRIPTION = _Description(
+    may_be_empty=True,
+    codes=whole("o"),
+    names=whole("b"),
+    rows=counts(""),
+    mean="s",
+    m2=real("s", least=0),
+    salt=whole(""),
+)
+
+
+def describe(table: Table, *, sums: bool, min_count: int) -> Message:
+    """Return what a site tells about its columns: names, number of rows and, if `sums`, what a mean and variance need.
+
+    The sums are left out where there are fewer than `min_count` or three rows, or where the means are a row of the data.
+    """
+    names = names_of(table)
+    mean, m2 = np.empty(0), np.empty(0)
+    if sums and len(table) >= LEAST_ROWS:
+        mean = np.where(
+            np.ptp(table.X, axis=0) == 0, table.X[0], table.X.mean(axis=0)
+        )  # of equal numbers it is rounded
+        if describable(table.X, np.zeros(len(table), np.int64), mean[None], max(min_count, LEAST_ROWS))[0]:
+            m2 = ((table.X - mean) ** 2).sum(axis=0)
+        else:
+            mean = m2
+    shown = [None if name in table.hidden else name for name in names]
+    return {
+        "codes": codes_of(table),
+        "names": _packed(shown),
+        "rows": np.array(len(table)),
+        "mean": mean,
+        "m2": m2,
+        "salt": np.array(code(_SALT_WORD, table.salt)),
+    }
+
+
+def moments(table: Table, columns: IntArray, min_count: int) -> Message:
+    """Return what `describe` tells of mean and variance, each column as a group: for masked sums only.
+
+    Args:
+        table: the site's rows.
+        columns: codes of the federation's columns (D,).
+        min_count: as for `describe`.
+    """
+    told = describe(table, sums=True, min_count=min_count)
+    where = places(columns, told["codes"])
+    has = np.flatnonzero(where >= 0) if len(told["mean"]) else np.empty(0, dtype=np.int64)
+    own = where[has]
+    counts = np.full(len(has), len(table))
+    return {"cluster": has, "counts": counts, "centroids": told["mean"][own, None], "m2": told["m2"][own, None]}
+
+
+def names_of(table: Table) -> tuple[str, ...]:
+    """Return the names of a site's columns; without names, numbers that only a site with as many columns shares."""
+    d = table.X.shape[1]
+    return table.columns or tuple(f"column {j + 1} of {d}" for j in range(d))
+
+
+def codes_of(table: Table) -> IntArray:
+    """Return the codes (d,) of a site's columns."""
+    return np.array([code(name, table.salt) for name in names_of(table)], dtype=np.int64)
+
+
+def code(name: str, salt: str) -> int:
+    """Return 63 bits of a name's hash, HMAC-SHA256 where there is a salt."""
+    text = name.encode()
+    digest = hmac.digest(_key(salt), text, "sha256") if salt else hashlib.sha256(text).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+@lru_cache(maxsize=8)
+def _key(salt: str) -> bytes:
+    """Return the key of a salt, slow to compute, so that trying salts takes long."""
+    return hashlib.pbkdf2_hmac("sha256", salt.encode(), b"flareclust columns", 200_000)
+
+
+def own_view(table: Table, task: Message) -> tuple[FloatArray, IntArray]:
+    """Return a site's rows (n, d) of the columns that the federation knows, in its order and scaled as it says.
+
+    Returns:
+        The rows, and for each of their columns its place among the D of the federation (d,).
+
+    Raises:
+        Refusal: the site has none of them.
+    """
+    where = places(task["columns"], codes_of(table))
+    has = np.flatnonzero(where >= 0)
+    if not len(has):
+        if table.columns is None:
+            why = ": its columns have no names"
+        elif table.salt:
+            why = "; perhaps the federation hashes names with another salt, or with none"
+        else:
+            why = "; if the federation hashes names with a salt, the site needs the same"
+        raise Refusal(f"shares no column with the federation{why}")
+    X = table.X[:, where[has]]
+    if "mean" in task:
+        X = (X - task["mean"][has]) / task["deviation"][has]
+    return np.ascontiguousarray(X), has
+
+
+def places(columns: IntArray, own: IntArray) -> IntArray:
+    """Return where a site's own columns are among those of the federation: for each that it has, in their order, its place.
+
+    Args:
+        columns: codes of the federation (D,).
+        own: codes of the site (d,).
+
+    Returns:
+        (D,) position in `own`, -1 for a column that the site lacks.
+    """
+    position = {number: j for j, number in enumerate(own.tolist())}
+    return np.array([position.get(number, -1) for number in columns.tolist()], dtype=np.int64)
+
+
+def _packed(names: Sequence[str | None]) -> IntArray:
+    text = json.dumps(list(names), ensure_ascii=False).encode()
+    return np.frombuffer(text + b"\0" * (-len(text) % 4), dtype="<u4").astype(np.int64)
+
+
+def unpacked(numbers: IntArray) -> list[str | None]:
+    """Return the names that `describe` packed, None for hidden ones, or raise BadMessage."""
+    try:
+        if numbers.size and numbers.max() >= 2**32:
+            raise ValueError
+        names = json.loads(numbers.astype("<u4").tobytes().rstrip(b"\0"))
+    except (ValueError, RecursionError):
+        raise BadMessage("names: expected JSON text, four bytes to a number") from None
+    if not isinstance(names, list) or not all(name is None or (isinstance(name, str) and name) for name in names):
+        raise BadMessage("names: expected a list of names")
+    for name in filter(None, names):
+        if len(name) > LONGEST_NAME or not name.isprintable() or name.startswith(HIDDEN):
+            raise BadMessage(
+                f"names: expected at most {LONGEST_NAME} printable characters that do not begin with {HIDDEN!r}"
+            )
+    return names

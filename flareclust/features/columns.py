@@ -1,0 +1,257 @@
+"""The columns of a federation whose sites need not have the same ones: their union, who has which, their scale.
+
+What the sites tell about theirs is `flareclust.features.alignment`. Letters: d columns of one site, D of the union, m sites.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
+from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.core.overlap import components
+from flareclust.features.alignment import HIDDEN, places, unpacked
+
+#: A column that varies so many times as much as half of the columns is in another unit than these.
+OUTWEIGHS = 100
+
+#: Up to so many sites, a sentence tells what each two of them share.
+_SITES_IN_PAIRS = 5
+
+_SHOWN = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The columns of a federation.
+
+    Attributes:
+        codes: (D,), in the order in which the sites, by their names, bring them.
+        names: D of them; "hidden-..." where no site says it.
+        sites: names of the m sites, sorted.
+        masks: (m, D), which site has which column.
+        mean: of each column over all rows of the sites that have it (D,), None where it was not asked for.
+        deviation: the standard deviation likewise, 1 for a constant column.
+        union: how many columns the sites have together, where these are not all; else None.
+    """
+
+    codes: IntArray
+    names: tuple[str, ...]
+    sites: tuple[str, ...]
+    masks: BoolArray
+    mean: FloatArray | None = None
+    deviation: FloatArray | None = None
+    union: int | None = None
+
+    def spread(self, site: str, values: FloatArray) -> FloatArray:
+        """Return a site's values (c, d) of its own columns in the places of all columns (c, D), NaN elsewhere."""
+        spread = np.full((len(values), len(self.codes)), np.nan)
+        spread[:, self.mask(site)] = values
+        return spread
+
+    def mask(self, site: str) -> BoolArray:
+        """Return which of the columns a site has (D,)."""
+        mask: BoolArray = self.masks[self.sites.index(site)]
+        return mask
+
+    def only(self, chosen: BoolArray) -> "Columns":
+        """Return the columns that are chosen (D,)."""
+        names = tuple(np.array(self.names)[chosen].tolist())
+        mean = None if self.mean is None else self.mean[chosen]
+        deviation = None if self.deviation is None else self.deviation[chosen]
+        union = self.union or len(self.codes)
+        return Columns(self.codes[chosen], names, self.sites, self.masks[:, chosen], mean, deviation, union)
+
+    def sent(self) -> Message:
+        """Return what every task carries: `columns` (D,) codes and, if known, `mean` and `deviation` (D,)."""
+        sums = {} if self.mean is None or self.deviation is None else {"mean": self.mean, "deviation": self.deviation}
+        return {"columns": self.codes, **sums}
+
+    def kept(self) -> Message:
+        """Return what the server keeps, from which `restored` makes these columns again."""
+        return {
+            "column_names": np.array(self.names),
+            "column_sites": np.array(self.sites),
+            "column_masks": self.masks,
+            **({} if self.union is None else {"columns_in_all": np.array(self.union)}),
+        }
+
+
+def restored(arrays: Message) -> Columns:
+    """Return the columns from the arrays of `Columns.sent` and `Columns.kept`, as a finished result has them, too."""
+    return Columns(
+        arrays["columns"],
+        tuple(arrays["column_names"].tolist()),
+        tuple(arrays["column_sites"].tolist()),
+        arrays["column_masks"],
+        arrays.get("mean"),
+        arrays.get("deviation"),
+        int(arrays["columns_in_all"]) if "columns_in_all" in arrays else None,
+    )
+
+
+def gather(replies: Mapping[str, Message], *, sums: bool) -> Columns:
+    """Return the union of the columns that the sites described.
+
+    Raises:
+        JobFailed: sites hash with different salts, their columns fall into groups that share none, or `sums` are
+            asked for and no site that has a column could give them.
+    """
+    sites = sorted(replies)
+    _check_salts(replies)
+    names: dict[int, str | None] = {}
+    told: set[str | None] = set()
+    for site in sites:
+        for number, name in zip(replies[site]["codes"].tolist(), unpacked(replies[site]["names"]), strict=True):
+            if name not in told:  # with a salt nobody can check that two codes have not the same name
+                names[number] = names.get(number) or name
+            names.setdefault(number, None)
+            told.add(names[number])
+    codes = np.array(list(names), dtype=np.int64)
+    shown = tuple(name or f"{HIDDEN}{number:016x}" for number, name in names.items())
+    masks = np.stack([np.isin(codes, replies[site]["codes"]) for site in sites])
+    columns = Columns(codes, shown, tuple(sites), masks)
+    _check_connected(columns)
+    return _with_sums(columns, replies) if sums else columns
+
+
+def common(columns: Columns) -> Columns:
+    """Return the columns that all sites have, or raise JobFailed."""
+    everywhere: BoolArray = np.asarray(columns.masks.all(axis=0))
+    if not everywhere.any():
+        raise JobFailed(
+            f"no column is common to all sites: {_by_site(columns, range(len(columns.sites)))}. masked and proxy need columns "
+            "in common between some sites only"
+        )
+    return columns.only(everywhere)
+
+
+def sharing(columns: Columns) -> str:
+    """Return in a sentence how many columns all sites share, some, and one alone."""
+    holders = columns.masks.sum(axis=0)
+    m, D = columns.masks.shape
+    if (holders == m).all():
+        whole = D if columns.union is None else columns.union
+        return f"{_counted(D)}, at every site" if whole == D else f"{D} of {_counted(whole)}: those that every site has"
+    everywhere, alone = int((holders == m).sum()), int((holders == 1).sum()) if m > 1 else 0
+    return f"{_counted(D)} in all: {everywhere} at every site, {D - everywhere - alone} at several, {alone} at one site only"
+
+
+def outweighing(names: Sequence[str], spread: FloatArray) -> str | None:
+    """Return the name of the column that varies most (spread (D,)), if far more than half of those that vary; else None."""
+    varying = spread[spread > 0]
+    widest = int(np.nanargmax(spread)) if len(varying) > 1 else 0
+    return names[widest] if len(varying) > 1 and spread[widest] > OUTWEIGHS * np.median(varying) else None
+
+
+def in_common(columns: Columns) -> str | None:
+    """Return in a sentence how many columns each two sites share; None for one site, for many, or where all are shared."""
+    m = len(columns.sites)
+    if not 1 < m <= _SITES_IN_PAIRS or columns.masks.all():
+        return None
+    pairs = [
+        f"{columns.sites[i]} and {columns.sites[j]} {int((columns.masks[i] & columns.masks[j]).sum())}"
+        for i, j in combinations(range(m), 2)
+    ]
+    return f"in common: {', '.join(pairs)}"
+
+
+def alike(columns: Columns) -> list[tuple[str, str]]:
+    """Return pairs of names that differ in capitals, spaces, underscores and the like only."""
+    seen: dict[str, str] = {}
+    pairs = []
+    for name in columns.names:
+        first = seen.setdefault(re.sub(r"[\W_]+", "", name).casefold() or name, name)
+        if first != name:
+            pairs.append((first, name))
+    return pairs
+
+
+def _counted(number: int) -> str:
+    return "1 column" if number == 1 else f"{number} columns"
+
+
+def by_site(columns: Columns) -> dict[str, list[str]]:
+    """Return the names of each site's columns."""
+    return {
+        site: np.array(columns.names)[mask].tolist() for site, mask in zip(columns.sites, columns.masks, strict=True)
+    }
+
+
+def _check_salts(replies: Mapping[str, Message]) -> None:
+    salts: dict[int, list[str]] = {}
+    for site, reply in sorted(replies.items()):
+        salts.setdefault(int(reply["salt"]), []).append(site)
+    if len(salts) > 1:
+        groups = "; ".join(", ".join(sites) for sites in salts.values())
+        raise JobFailed(
+            f"the sites hash the names of their columns with different salts: {groups}. Agree on one and the same in every "
+            "site's local/flareclust.yaml, or on none"
+        )
+
+
+def _check_connected(columns: Columns) -> None:
+    parts = components(columns.masks)
+    if len(parts) > 1:
+        told = "; ".join(_by_site(columns, part) for part in parts)
+        raise JobFailed(
+            f"the sites fall into {len(parts)} groups without a column in common: {told}. {_spelling(columns)}Else cluster each "
+            "group by itself"
+        )
+
+
+def _spelling(columns: Columns) -> str:
+    pairs = [f"{a!r} and {b!r}" for a, b in alike(columns)[:3]]
+    return f"Names that differ in spelling only: {', '.join(pairs)}. " if pairs else "Are the columns named alike? "
+
+
+def _by_site(columns: Columns, numbers: Iterable[int]) -> str:
+    parts = []
+    for i in numbers:
+        names = np.array(columns.names)[columns.masks[i]].tolist()
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        parts.append(f"{columns.sites[i]} ({', '.join(names[:_SHOWN])}{more})")
+    more = f" and {len(parts) - _SHOWN} more sites" if len(parts) > _SHOWN else ""
+    return ", ".join(parts[:_SHOWN]) + more
+
+
+def _with_sums(columns: Columns, replies: Mapping[str, Message]) -> Columns:
+    """Return the columns with mean and standard deviation over the sites that gave sums (Chan, Golub, LeVeque 1983)."""
+    D = len(columns.codes)
+    rows, mean, m2 = np.zeros(D), np.zeros(D), np.zeros(D)
+    for site in columns.sites:
+        reply = replies[site]
+        if not len(reply["mean"]):
+            continue
+        where = places(columns.codes, reply["codes"])
+        has, own = where >= 0, where[where >= 0]
+        n = int(reply["rows"])
+        step = reply["mean"][own] - mean[has]
+        m2[has] += reply["m2"][own] + step**2 * (rows[has] * n / (rows[has] + n))
+        mean[has] += step * n / (rows[has] + n)
+        rows[has] += n
+    return scaled(columns, rows, mean, m2)
+
+
+def scaled(columns: Columns, rows: FloatArray, mean: FloatArray, m2: FloatArray) -> Columns:
+    """Return the columns with mean and standard deviation, from the totals over all rows (D,), or raise JobFailed.
+
+    Args:
+        columns: who has which.
+        rows: behind each column.
+        mean: of each.
+        m2: squared deviations from it.
+    """
+    if (unknown := np.flatnonzero(rows == 0)).size:
+        lacking = ", ".join(columns.names[j] for j in unknown[:_SHOWN])
+        holders = ", ".join(np.array(columns.sites)[columns.masks[:, unknown].any(axis=1)][:_SHOWN].tolist())
+        raise JobFailed(
+            f"no site has enough rows to tell the mean of {lacking}: only {holders} has it, with fewer than {LEAST_ROWS} rows or "
+            "min_count, or rows that their mean would give away. Leave such columns or sites out, or set standardize=false"
+        )
+    deviation = np.sqrt(m2 / rows)
+    return replace(columns, mean=mean, deviation=np.where(deviation > 0, deviation, 1.0))

@@ -1,0 +1,263 @@
+"""One job at a server: submitted or found again, followed to its end, fetched, and aborted if nobody waits for it any more."""
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+from nvflare.apis.job_def import JobMetaKey
+from nvflare.fuel.flare_api.api_spec import (
+    AuthorizationError,
+    InvalidJobDefinition,
+    SubmitTokenConflict,
+    SubmitTokenJobDeleted,
+    TargetType,
+)
+from nvflare.fuel.flare_api.flare_api import Session
+
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.federation import OnRound
+from flareclust.flare.controller import EXCHANGES, LIVE, RECORDS
+from flareclust.flare.diagnostics import reason_of, undeployed
+from flareclust.flare.session import admin_of, connected_sites, open_session, quiet
+from flareclust.protocol import outcome as outcome_files
+from flareclust.protocol.outcome import Outcome
+
+#: Between two looks at a job, and between two looks at its rounds, which each fill a line of the server's log until the
+#: job's own process is there.
+POLL_SECONDS, ROUNDS_SECONDS = 0.5, 1.0
+
+#: A server that does not answer for so long is taken for lost, with the job that it ran. Its own starter brings it
+#: back within seconds; longer interruptions of the network are survived up to this.
+UNREACHABLE_SECONDS = 90
+
+#: How long NVFlare may take from "dispatched" to "running". A job that was caught by a crash in between stays dispatched.
+DISPATCH_SECONDS = 30
+
+#: So many times a failed job is submitted anew with the same token.
+MOST_ATTEMPTS = 20
+
+#: How NVFlare's statuses begin and end.
+FINISHED, RUNNING, DISPATCHED, COMPLETED, ABORTED = "FINISHED", "RUNNING", "DISPATCHED", "COMPLETED", "ABORTED"
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Server:
+    """A session that is opened again when it was lost."""
+
+    def __init__(self, kit: Path) -> None:
+        self.kit = kit
+        self._open = ExitStack()
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Open a new session in the place of the old one."""
+        self.close()
+        self.session = self._open.enter_context(open_session(self.kit))
+
+    def close(self) -> None:
+        """Close the session."""
+        self._open.close()
+
+    def insist(self, ask: Callable[[Session], T]) -> T:
+        """Return the answer to a question, asked again in a new session while the server does not answer.
+
+        Raises:
+            JobFailed: it did not for `UNREACHABLE_SECONDS`.
+            UserError: it does not permit the question.
+        """
+        end = time.monotonic() + UNREACHABLE_SECONDS
+        while True:
+            try:
+                return ask(self.session)
+            except AuthorizationError as error:
+                raise UserError(f"the server does not permit this kit to follow its job: {error}") from None
+            except Exception as error:  # noqa: BLE001 - NVFlare's API has a dozen ways to say that the server is gone
+                log.info("no answer of the server: %s", error)
+            if time.monotonic() > end:
+                raise JobFailed(f"the server did not answer for {UNREACHABLE_SECONDS} s", transient=True)
+            time.sleep(POLL_SECONDS)
+            with suppress(Exception):  # as above
+                self.reopen()
+
+
+class Watched:
+    """A job at a server, and what was last heard of it."""
+
+    def __init__(self, server: Server, on_round: OnRound, deadline: float) -> None:
+        self.server, self.on_round, self.deadline = server, on_round, deadline
+        self.id, self.status, self.lost = "", "", False
+        self._sites = connected_sites(server.session)
+        self._server_start = _start_time(server.session)
+        self._seen = 0
+        self._end = time.monotonic() + deadline
+        self._asked = 0.0
+        self._odd_since: float | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Return whether NVFlare has said its last word."""
+        return self.status.startswith(FINISHED)
+
+    def submit(self, folder: Path, token: str | None) -> None:
+        """Submit the job, or find one that was submitted with this token and is running or complete.
+
+        Raises:
+            UserError: the server does not permit the job, or does not take it.
+            JobFailed: it does not answer.
+        """
+        for attempt in range(MOST_ATTEMPTS):
+            try:
+                self.id = self.server.session.submit_job(str(folder), None if token is None else f"{token}-{attempt}")
+            except (SubmitTokenConflict, SubmitTokenJobDeleted):
+                continue
+            except AuthorizationError:
+                user = admin_of(self.server.kit)["username"]
+                raise UserError(
+                    f"{user} may not submit jobs to this server; ask for a kit with the role lead"
+                ) from None
+            except InvalidJobDefinition as error:
+                raise UserError(f"the server does not take the job: {error}") from None
+            except Exception as error:
+                raise JobFailed(
+                    f"the server did not answer when it was given the job ({error})", transient=True
+                ) from error
+            if token is None or self._is_worth_following():
+                log.info("job %s", self.id)
+                return
+            self.id = ""
+        raise JobFailed(f"{MOST_ATTEMPTS} jobs with the token {token} have failed already")
+
+    def _is_worth_following(self) -> bool:
+        """Return whether a job that may have been submitted before is new, complete, or really running."""
+        end = time.monotonic() + DISPATCH_SECONDS
+        while True:
+            status = self.server.insist(lambda session: _status(session, self.id))
+            if status.startswith(FINISHED):
+                return status.endswith(COMPLETED)
+            if status.startswith((RUNNING, DISPATCHED)):
+                if self.id in self.server.insist(_running):
+                    return True
+                if status.startswith(RUNNING) or time.monotonic() > end:
+                    return False
+                time.sleep(POLL_SECONDS)
+                continue
+            return True
+
+    def follow(self) -> None:
+        """Return when the job has ended; pass on its rounds.
+
+        Raises:
+            JobFailed: at the deadline, or because the server is gone or has lost the job.
+        """
+        while True:
+            self.status = self.server.insist(lambda session: _status(session, self.id))
+            if self.ended:
+                return
+            self._check_not_lost()
+            for record in self._news():
+                self.on_round(record)
+            if time.monotonic() > self._end:
+                raise JobFailed(f"the job was still running after the deadline of {self.deadline:g} s and was stopped")
+            time.sleep(POLL_SECONDS)
+
+    def _check_not_lost(self) -> None:
+        """Raise JobFailed where the server was started again and does not run the job any more; NVFlare never says so."""
+        start = self.server.insist(_start_time)
+        if start == self._server_start:
+            return
+        if not self.status.startswith((RUNNING, DISPATCHED)) or self.id in self.server.insist(_running):
+            self._server_start, self._odd_since = (
+                start,
+                None,
+            )  # it was waiting in the queue, and still is or was started
+            return
+        self._odd_since = self._odd_since or time.monotonic()
+        if self.status.startswith(RUNNING) or time.monotonic() - self._odd_since > DISPATCH_SECONDS:
+            self.lost = True
+            raise JobFailed("the server was started again and has lost the job", transient=True)
+
+    def _news(self) -> list[Mapping[str, object]]:
+        """Return the exchanges that are new. No answer is no news: the job's process may not be there yet, or no more."""
+        if not self.status.startswith(RUNNING) or time.monotonic() - self._asked < ROUNDS_SECONDS:
+            return []
+        self._asked = time.monotonic()
+        try:
+            told = self.server.session.show_stats(self.id, TargetType.SERVER).get("server", {}).get(LIVE, {})
+            records, total = list(told.get(RECORDS, [])), int(told.get(EXCHANGES, 0))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the status decides about the job
+            log.debug("no statistics: %s", error)
+            return []
+        fresh = records[max(0, len(records) - (total - self._seen)) :] if total > self._seen else []
+        self._seen = max(self._seen, total)
+        return fresh
+
+    def fetch(self, scratch: Path) -> Outcome:
+        """Return the result of the ended job, or raise JobFailed with the reason."""
+
+        def download(session: Session) -> Path:
+            with quiet():
+                return Path(session.download_job_result(self.id, str(scratch))) / "workspace"
+
+        folder = self.server.insist(download)
+        if self.status.endswith(ABORTED) or not (folder / outcome_files.SUMMARY).exists():
+            raise reason_of(self.server.session, self.id, self.status, folder)
+        outcome = outcome_files.read(folder)[0]
+        for record in outcome.rounds[self._seen :]:
+            self.on_round(record)
+        missing = {}
+        with suppress(Exception):  # the result is there; who is not in it is a bonus
+            told = undeployed(self.server.session, self.id)
+            missing = {site: f"did not take the job: {told[site]}" for site in self._sites if site in told}
+        sites = sorted({*outcome.sites, *missing})
+        return replace(outcome, job=self.id, sites=sites, refused=missing | dict(outcome.refused))
+
+    def abort_unless_ended(self) -> None:
+        """Abort the job if it still runs, so that an interrupted or failed caller leaves nothing behind at the sites."""
+        if self.id and not self.ended and not self.lost:
+            with _undisturbed(), suppress(Exception):  # the reason why we are here must not be hidden
+                self.server.reopen()
+                self.server.session.abort_job(self.id)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Put off the signals that end a program: an impatient second one must not break off the abort."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals do not come here
+        return
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
+def _start_time(session: Session) -> float:
+    return float(session.check_status(TargetType.SERVER).get("server_start_time", 0.0))
+
+
+def _status(session: Session, job: str) -> str:
+    return str(session.get_job_meta(job).get(JobMetaKey.STATUS.value, ""))
+
+
+def _running(session: Session) -> set[str]:
+    jobs: list[dict[str, Any]] = session.check_status(TargetType.SERVER).get("jobs", [])
+    return {str(job.get("job_id")) for job in jobs}

@@ -1,0 +1,137 @@
+"""How replies come off the wire: decoded within bounds, and one that cannot be read is the fault of the site that sent it.
+
+NVFlare 2.9 decodes a reply before anybody else sees it. It ends the job of all sites where that fails, follows references
+to arrays that the site keeps, of whatever size they turn out to be, and takes messages up to 4 GiB. The intake here is put
+in its place for the replies of one job (docs/adr/0012-intake.md):
+
+- A reply is one message with everything in it, of at most `most_bytes()`; a larger one is refused before it is received,
+  and one of too many objects before it is decoded.
+- References are refused, and nothing is fetched.
+- In the place of a reply that cannot be used, the server goes on with a refusal in the name of the site that sent it.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from nvflare.apis.dxo import DXO, DataKind
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ServerCommandNames
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.fuel.f3.cellnet.cell import Adapter, Cell
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.cellnet.utils import decode_payload
+from nvflare.fuel.f3.comm_config import DEFAULT_STREAMING_MAX_BLOB_SIZE, CommConfigurator
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.streaming.blob_streamer import BlobHandler
+from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
+from nvflare.fuel.f3.streaming.stream_types import BlobSizeError, StreamError, StreamFuture
+from nvflare.fuel.utils.fobs import FOBSContextKey
+from nvflare.fuel.utils.fobs.decomposers.via_downloader import contains_lazy_download_ref
+from nvflare.private.defs import CellChannel, CellMessageHeaderKeys
+
+from flareclust._foundation.errors import BadMessage
+from flareclust.flare.message_limits import check_message
+from flareclust.protocol.task import REFUSED
+
+log = logging.getLogger(__name__)
+
+#: The largest reply that the server receives, where its kit does not say `streaming_max_blob_size`: 80 centroids of
+#: 100,000 columns.
+MOST_BYTES = 64 * 2**20
+
+#: The name and the id of the task that a site is working on, or None.
+OpenTask = Callable[[str], tuple[str, str] | None]
+
+_REPLIES = (CellChannel.SERVER_COMMAND, ServerCommandNames.SUBMIT_UPDATE)
+
+
+def most_bytes() -> int:
+    """Return the largest reply that the server receives: what its kit says in `local/comm_config.json`, or `MOST_BYTES`."""
+    said: int = CommConfigurator().get_streaming_max_blob_size()  # NVFlare's default where the kit says nothing
+    return MOST_BYTES if said == DEFAULT_STREAMING_MAX_BLOB_SIZE else said
+
+
+def install(fl_ctx: FLContext, open_task: OpenTask) -> bool:
+    """Take in the replies of the running job; return whether that could be done."""
+    core = CoreCell.ALL_CELLS.get(FQCN.join([FQCN.ROOT_SERVER, fl_ctx.get_job_id()]))
+    cell = None if core is None else core.get_fobs_context().get(FOBSContextKey.CELL)
+    found = None if core is None else core.req_reg.find(*_REPLIES)
+    if not isinstance(cell, Cell) or found is None:
+        return False
+    intake = Intake(cell, found.cb, fl_ctx, open_task)
+    handler = BlobHandler(intake.call)
+    handler.max_blob_size = most_bytes()
+    cell.byte_receiver.register_callback(*_REPLIES, handler.handle_blob_cb)
+    return True
+
+
+class Intake(Adapter):
+    """Receives the replies of one job in the place of NVFlare's own adapter.
+
+    Args:
+        cell: the server's, of this job.
+        cb: what NVFlare does with a message that was received.
+        fl_ctx: of the job.
+        open_task: says what a site is working on.
+    """
+
+    def __init__(self, cell: Cell, cb: Callable[[Message], Message], fl_ctx: FLContext, open_task: OpenTask) -> None:
+        super().__init__(cb, cell.core_cell.my_info, cell)
+        self._engine, self._job = fl_ctx.get_engine(), fl_ctx.get_job_id()
+        self._open_task = open_task
+
+    def call(self, future: StreamFuture, *args: Any, **kwargs: Any) -> None:
+        """Wait for a message, decode it and hand it on, or a refusal in its place."""
+        message = Message(dict(future.headers), None)
+        problem = self._receive(future, message)
+        channel, topic = _REPLIES
+        message.set_header(MessageHeaderKey.CHANNEL, channel)
+        message.set_header(MessageHeaderKey.TOPIC, topic)
+        if problem is not None and not self._replace(message, problem):
+            return
+        answer = self.cb(message)
+        headers = [message.get_header(key) for key in (StreamHeaderKey.STREAM_REQ_ID, MessageHeaderKey.REQ_ID)]
+        secure = message.get_header(MessageHeaderKey.SECURE, False)
+        self._send_response(answer, *headers, channel, topic, message.get_header(MessageHeaderKey.ORIGIN), secure)
+
+    def _receive(self, future: StreamFuture, message: Message) -> str | None:
+        """Fill in the message; return what is wrong with it in words that follow the site's name."""
+        try:
+            message.payload = b"".join(future.result())
+            check_message(message.payload)
+            context = self.cell.get_fobs_context(props={FOBSContextKey.PASS_THROUGH: True})
+            decode_payload(message, StreamHeaderKey.PAYLOAD_ENCODING, fobs_ctx=context)
+            if not isinstance(message.payload, Shareable):
+                return "sent a reply that is none of NVFlare's"
+            if contains_lazy_download_ref(message.payload):
+                return "sent references to arrays in the place of arrays"
+        except BlobSizeError:
+            return f"sent a reply of more than {most_bytes():,} bytes, the server's streaming_max_blob_size"
+        except StreamError:
+            return "sent a reply that did not arrive as a whole"
+        except BadMessage as error:
+            return f"sent a reply that was not decoded: {error}"
+        except Exception as error:  # noqa: BLE001 - whatever a decoder raises, it is about bytes that the site chose
+            return f"sent a reply that cannot be decoded ({type(error).__name__})"
+        return None
+
+    def _replace(self, message: Message, problem: str) -> bool:
+        """Put a refusal in the place of what came; return False where nobody is waiting for a reply of its sender."""
+        token = message.get_header(CellMessageHeaderKeys.TOKEN)
+        site = next((str(client.name) for client in self._engine.get_clients() if client.token == token), None)
+        task = None if site is None else self._open_task(site)
+        if task is None:
+            log.warning("a message that nobody is waiting for was dropped: its sender %s", problem)
+            return False
+        peer = FLContext()
+        peer.set_prop(FLContextKey.CURRENT_RUN, self._job, private=False, sticky=False)
+        peer.set_prop(ReservedKey.IDENTITY_NAME, site, private=False, sticky=False)
+        refusal = DXO(DataKind.WEIGHTS, data={}, meta={REFUSED: problem}).to_shareable()
+        refusal.set_peer_context(peer)
+        refusal.set_header(FLContextKey.TASK_NAME, task[0])
+        refusal.add_cookie(FLContextKey.TASK_ID, task[1])
+        message.payload = refusal
+        return True

@@ -1,0 +1,111 @@
+"""A session with a federation's server through NVFlare's FLARE API: opened from an admin's kit, always closed again.
+
+An open session keeps threads that hold the whole process, so nobody gets one outside `with`.
+"""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path
+
+from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, NoConnection, TargetType
+from nvflare.fuel.flare_api.flare_api import Session
+
+from flareclust._foundation.certificates import certificate_problem
+from flareclust._foundation.errors import JobFailed, UserError
+
+#: Where a kit says whose it is and where the server is.
+ADMIN_FILE = Path("startup") / "fed_admin.json"
+
+
+@contextmanager
+def open_session(kit: Path, timeout: float = 10.0) -> Iterator[Session]:
+    """Give a session for the admin whose kit this is.
+
+    Args:
+        kit: the folder with startup/ of a lead's or project admin's kit.
+        timeout: seconds to reach the server.
+
+    Raises:
+        UserError: the folder is no admin's kit, or the server does not know the kit.
+        JobFailed: the server does not answer; another try may help.
+    """
+    about = admin_of(kit)
+    if (problem := certificate_problem(kit)) is not None:
+        raise UserError(f"the kit {kit} {problem}")
+    session = _connect(kit, about["username"], f"{about['host']}:{about['port']}", timeout)
+    try:
+        yield session
+    finally:
+        with quiet(), suppress(Exception):  # nothing can be done, and the reason may be on its way
+            session.close()
+
+
+def admin_of(kit: Path) -> dict[str, str]:
+    """Return what an admin's kit says: `username`, `host`, `port`, `project_name` and more.
+
+    Raises:
+        UserError: the folder is no admin's kit.
+    """
+    try:
+        about = json.loads((kit / ADMIN_FILE).read_text(encoding="utf-8"))["admin"]
+        return {name: str(about[name]) for name in ("username", "host", "port", "project_name")}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{kit} is no kit of a lead or an admin: expected a folder with {ADMIN_FILE}, such as "
+            "kits/clinics/prod_00/lead@hub.org"
+        ) from None
+
+
+def connected_sites(session: Session) -> list[str]:
+    """Return the names of the sites that the server can reach now, in their order."""
+    status = session.check_status(TargetType.SERVER)
+    return sorted(str(client["client_name"]) for client in status.get("clients", []))
+
+
+def _listens(server: str) -> bool:
+    """Return whether somebody takes connections at host:port."""
+    host, _, port = server.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def _connected(session: Session, timeout: float) -> Session:
+    """Return the session when the server answers; closed again where it does not, or the wait is interrupted."""
+    try:
+        session.try_connect(timeout)
+    except BaseException:
+        with suppress(Exception):
+            session.close()
+        raise
+    return session
+
+
+def quiet() -> redirect_stdout[StringIO]:
+    """Keep what NVFlare's API prints, such as greetings, out of the output."""
+    return redirect_stdout(StringIO())
+
+
+def _connect(kit: Path, user: str, server: str, timeout: float) -> Session:
+    try:
+        with quiet():
+            return _connected(Session(user, str(kit.absolute())), timeout)
+    except NoConnection:
+        if _listens(server):
+            raise UserError(
+                f"the server {server} is there but does not talk to the kit of {user}: is it of this federation? Kits of "
+                "another provisioning do not fit"
+            ) from None
+        raise JobFailed(
+            f"the server {server} does not answer within {timeout:g} s: is it running, and can it be reached from here?",
+            transient=True,
+        ) from None
+    except (AuthenticationError, AuthorizationError) as error:
+        raise UserError(
+            f"the server {server} does not accept the kit of {user} ({error}); kits of another provisioning do not fit"
+        ) from None

@@ -1,0 +1,223 @@
+"""The picture of sites with different columns: who has which, and what is known of the centroids.
+
+It shows names and centroids, no rows. Made without pyplot, as in `flareclust.plotting.federation`; `flareclust.plotting.federation.save` writes them.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.plotting.federation import _INK, _SOFT, PALETTE, _floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Up to so many columns, sites or leaves of a tree are named.
+NAMED = 60
+#: Up to so many columns, the values of the centroids are printed.
+_PRINTED = 12
+_HELD, _LACKED, _UNKNOWN = PALETTE[0], "#eef1f4", "#c8c8c8"
+_HATCH = "////"
+
+
+class _Table(NamedTuple):
+    """What `coverage_picture` draws, its columns in drawing order."""
+
+    names: list[str]
+    sites: list[str]  # with their numbers of rows, where these are known
+    masks: BoolArray  # (m, D)
+    centroids: FloatArray  # (k, D)
+    shades: FloatArray  # (k, D) from 0, the lowest centroid of the column, to 1, the highest; NaN where unknown
+
+
+def coverage_picture(
+    names: Sequence[str],
+    sites: Sequence[str],
+    masks: ArrayLike,
+    counts: ArrayLike | None,
+    centroids: ArrayLike,
+    title: str = "",
+) -> "Figure":
+    """Draw which site has which column, and below it the centroids, with what is unknown of them hatched.
+
+    The shades of the centroids go from the lowest to the highest centroid of each column, as columns have units of
+    their own. Up to 60 columns stay in their order and are named; more are sorted by who has them. Sites are sorted by
+    name, numbers in it by their value.
+
+    Args:
+        names: of the D columns.
+        sites: names of the m sites.
+        masks: (m, D), true where the site has the column.
+        counts: (m,) rows of each site, or None.
+        centroids: (k, D), NaN where unknown.
+        title: printed above, as it is (no mathematical notation).
+
+    Returns:
+        A figure at 150 dots per inch, for `flareclust.plotting.federation.save`.
+
+    Raises:
+        UserError: arrays that do not fit together, or infinite values.
+    """
+    from matplotlib.figure import Figure
+
+    table = _table(list(names), list(sites), masks, counts, centroids)
+    m, k, D = len(table.sites), len(table.centroids), len(table.names)
+    heights = [_height(m), _height(k)]
+    width = float(np.clip(3.6 + (1.0 if D <= _PRINTED else 0.24) * D, 7.0, 12.0))
+    below = 0.075 * max(map(len, table.names)) if D <= NAMED else 0.3
+    size = (width, sum(heights) + below + 1.5)
+    figure = Figure(figsize=size, dpi=150, layout="constrained", facecolor="white")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=heights)
+    _draw_masks(upper, table)
+    _draw_centroids(lower, table)
+    _name_columns(lower, table)
+    upper.set_title(title, fontsize=13, color=_INK, loc="left", parse_math=False)
+    figure.supxlabel(_caption(table), fontsize=8, color=_SOFT)
+    return figure
+
+
+def _height(lines: int) -> float:
+    """Return the inches that so many lines of a table take."""
+    return float(np.clip(0.24 * lines, 0.5, max(4.5, 0.11 * min(lines, NAMED))))
+
+
+def _draw_masks(axes: "Axes", table: _Table) -> None:
+    from matplotlib.colors import ListedColormap
+
+    _draw_cells(axes, table.masks.astype(np.float64), ListedColormap([_LACKED, _HELD]), "masks")
+    _name_lines(axes, table.sites, "sites")
+
+
+def _draw_centroids(axes: "Axes", table: _Table) -> None:
+    """Draw the shades, then what is unknown as hatched bars: one for every run of columns."""
+    from matplotlib.collections import PolyCollection
+
+    cells = _draw_cells(axes, table.shades, "viridis", "centroids")
+    bars = [(i, *run) for i, line in enumerate(np.isnan(table.shades)) for run in _runs(line)]
+    corners = [[(a, i), (b, i), (b, i + 1), (a, i + 1)] for i, a, b in bars]
+    hatch = _HATCH if any(b - a > len(table.names) / 100 for _, a, b in bars) else None  # no line fits a narrower bar
+    axes.add_collection(
+        PolyCollection(corners, facecolor=_UNKNOWN, edgecolor="#7d7d7d", linewidth=0, hatch=hatch, gid="unknown")
+    )
+    if len(table.names) <= _PRINTED and len(table.centroids) <= NAMED:
+        for i, j in zip(*np.nonzero(~np.isnan(table.shades)), strict=True):
+            words = axes.text(j + 0.5, i + 0.5, f"{table.centroids[i, j]:.3g}", ha="center", va="center", fontsize=8)
+            words.set(color="white" if table.shades[i, j] < 0.6 else _INK, gid="value")
+    _name_lines(axes, [f"cluster {i}" for i in range(len(table.centroids))], "clusters")
+    shrink = min(1.0, 1.2 / _height(len(table.centroids)))
+    bar = axes.figure.colorbar(cells, ax=axes, fraction=0.03, pad=0.01, aspect=12, ticks=[0, 1], shrink=shrink)
+    bar.ax.set_yticklabels(["lowest", "highest"], fontsize=8, color=_SOFT)
+    bar.outline.set_visible(False)
+
+
+def _draw_cells(axes: "Axes", values: FloatArray, colours: Any, gid: str) -> Any:
+    """Draw a table with its first line above; lines between cells only where there is room for them."""
+    lines, columns = values.shape
+    # A thin column must not vanish between the dots of the page, and an image may drop it.
+    edges: dict[str, Any] = {"edgecolors": "white", "linewidth": 1.0} if columns <= NAMED >= lines else {}
+    cells = axes.pcolormesh(values, cmap=colours, vmin=0, vmax=1, gid=gid, **edges)
+    axes.set_ylim(lines, 0)
+    axes.set_xlim(0, columns)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.tick_params(length=0, labelsize=8, colors=_INK, labelbottom=False)
+    return cells
+
+
+def _name_lines(axes: "Axes", labels: list[str], what: str) -> None:
+    if len(labels) <= NAMED:
+        axes.set_yticks(np.arange(len(labels)) + 0.5)
+        axes.set_yticklabels(labels, parse_math=False, fontsize=8 if len(labels) <= 20 else 6.5)
+    else:
+        axes.set_yticks([])
+        axes.set_ylabel(f"{len(labels)} {what}", fontsize=9, color=_INK)
+
+
+def _name_columns(axes: "Axes", table: _Table) -> None:
+    D = len(table.names)
+    axes.tick_params(axis="x", labelbottom=True)
+    if D > NAMED:
+        axes.set_xticks([])
+        axes.set_xlabel(f"{D:,} columns, sorted by who has them", fontsize=9, color=_INK)
+        return
+    axes.set_xticks(np.arange(D) + 0.5)
+    flat = D <= _PRINTED and max(map(len, table.names)) <= 12
+    axes.set_xticklabels(table.names, parse_math=False, rotation=0 if flat else 90, fontsize=8 if D <= 40 else 7)
+
+
+def _caption(table: _Table) -> str:
+    m, D = table.masks.shape
+    holders = table.masks.sum(axis=0).tolist()
+    unknown, entries = int(np.isnan(table.shades).sum()), table.shades.size
+    each = str(min(holders)) if min(holders) == max(holders) else f"{min(holders)} to {max(holders)}"
+    return (
+        f"{m} site{'s' * (m != 1)} (blue: has the column); {D:,} column{'s' * (D != 1)}, each at {each} of the sites, "
+        f"{holders.count(m):,} at all\n{unknown:,} of {entries:,} entries of the centroids unknown (grey); "
+        "shades within each column"
+    )
+
+
+def _table(names: list[str], sites: list[str], masks: Any, counts: Any, centroids: Any) -> _Table:
+    """Check the input, and bring the columns into drawing order."""
+    m, D = len(sites), len(names)
+    if m == 0 or D == 0:
+        raise UserError(f"expected at least one site and one column; got {m} sites and {D} columns.")
+    held = _floats("masks", masks)
+    if held.shape != (m, D) or not np.isin(held, (0, 1)).all():
+        raise UserError(f"masks: expected true or false for each of {m} sites and {D} columns; got shape {held.shape}.")
+    points = _floats("centroids", centroids)
+    if points.ndim != 2 or points.shape[1] != D or len(points) == 0:
+        raise UserError(f"centroids: expected at least one, shape (k, {D}); got shape {points.shape}.")
+    if np.isinf(points).any():
+        raise UserError("centroids: expected finite numbers, or NaN for what is unknown; got infinite values.")
+    labels = [shortened(site) for site in sites]
+    if counts is not None:
+        rows = _floats("counts", counts)
+        if rows.shape != (m,) or not np.isfinite(rows).all():
+            raise UserError(f"counts: expected the number of rows of each of {m} sites; got shape {rows.shape}.")
+        labels = [f"{label} ({n:,.0f} row{'s' * (n != 1)})" for label, n in zip(labels, rows.tolist(), strict=True)]
+    lines = sorted(range(m), key=lambda i: _natural(sites[i]))
+    labels, mask, shades = [labels[i] for i in lines], held[lines].astype(bool), _shades(points)
+    order = _by_holders(mask, shades) if D > NAMED else np.arange(D)
+    return _Table([shortened(names[j]) for j in order], labels, mask[:, order], points[:, order], shades[:, order])
+
+
+def _shades(points: FloatArray) -> FloatArray:
+    """Return the place of each entry between the lowest and the highest of its column; the middle where they are equal."""
+    low = np.where(np.isnan(points), np.inf, points).min(axis=0)
+    high = np.where(np.isnan(points), -np.inf, points).max(axis=0)
+    width = np.where(high > low, high - low, 1.0)
+    low = np.where(np.isfinite(low), low, 0.0)
+    return np.where(np.isnan(points) | (high > low), (points - low) / width, 0.5)
+
+
+def _by_holders(mask: BoolArray, shades: FloatArray) -> IntArray:
+    """Return the order of the columns: those of all sites first, then from the first site's to the last one's.
+
+    Columns of the same sites are sorted by their centroids, as what lies side by side can be told apart best.
+    """
+    held = mask.sum(axis=0)
+    center = (np.arange(len(mask))[:, None] * mask).sum(axis=0) / np.maximum(held, 1)
+    return np.lexsort([*shades[::-1], *np.isnan(shades[::-1]), *mask[::-1], center, held < len(mask)])
+
+
+def _runs(line: BoolArray) -> list[tuple[int, int]]:
+    """Return (first, behind the last) of every run of true values."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], line, [False]]).astype(np.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key by which site-2 comes before site-10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def shortened(name: str, width: int = 24) -> str:
+    """Return a name that has room beside a picture."""
+    return name if len(name) <= width else f"{name[: width - 1]}…"

@@ -1,0 +1,91 @@
+"""A picture of the choice of k: what was measured for every k, and what each rule makes of it."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.evaluation.criteria import SEPARATED, Judged, choose
+from flareclust.plotting.federation import _INK, _SOFT, PALETTE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Per rule the field of `Judged` that it looks at, and what stands beside its panel.
+_PANELS = {
+    "silhouette": ("silhouette", "simplified\nsilhouette"),
+    "davies-bouldin": ("davies_bouldin", "Davies-\nBouldin"),
+    "elbow": ("inertia", "inertia"),
+    "separation": ("separated", f"share with\nc_rs > {SEPARATED}"),
+}
+_COLOURS = (PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[4])
+
+
+def choice_picture(judged: Judged) -> "Figure":
+    """Draw the measures over k with the k of every rule, and the distribution of c_rs for every k.
+
+    The right side has the form of Figure 5 of Dennis et al. (2021): a box per k over all pairs of its clusters, from
+    the lower to the upper quartile, with whiskers from the 5th to the 95th percentile, and a line at c0.
+
+    Returns:
+        A figure of 10 x 6 inches at 150 dots per inch, for `flareclust.plotting.federation.save`.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(10, 6), dpi=150, layout="constrained", facecolor="white")
+    grid = figure.add_gridspec(len(_PANELS), 2, width_ratios=(1.0, 1.1))
+    panels: list[Axes] = []
+    for row, (rule, (field, label)) in enumerate(_PANELS.items()):
+        axes = figure.add_subplot(grid[row, 0], sharex=panels[0] if panels else None)
+        _draw_measure(axes, judged.k, getattr(judged, field), choose(judged, rule), rule, _COLOURS[row])
+        axes.set_ylabel(label, fontsize=9, color=_INK)
+        axes.tick_params(labelbottom=row == len(_PANELS) - 1)
+        panels.append(axes)
+    panels[0].set_title("what the rules look at", fontsize=12, color=_INK, loc="left")
+    pairs = figure.add_subplot(grid[:, 1])
+    _draw_ratios(pairs, judged)
+    for axes in (*panels, pairs):
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        axes.tick_params(labelsize=8, colors=_SOFT)
+        axes.yaxis.get_offset_text().set_fontsize(8)
+        axes.set_xlim(judged.k.min() - 0.5, judged.k.max() + 0.5)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    for axes in (panels[-1], pairs):
+        axes.set_xlabel("number of clusters k", fontsize=9, color=_INK)
+    return figure
+
+
+def _draw_measure(axes: "Axes", k: IntArray, values: FloatArray, best: int, rule: str, colour: str) -> None:
+    """Draw one measure, with a mark and a line at the k that the rule picks."""
+    axes.axvline(k[best], color=_SOFT, linewidth=0.8, linestyle="--", zorder=1)
+    axes.plot(k, values, color=colour, linewidth=1.4, marker="o", markersize=3, zorder=2, gid="measure")
+    axes.plot(k[[best]], values[[best]], "D", color=colour, markeredgecolor=_INK, markersize=7, zorder=3, gid="chosen")
+    words = axes.text(1.0, 1.0, f"{rule}: k = {k[best]}", transform=axes.transAxes, ha="right", va="bottom")
+    words.set(fontsize=9, color=_INK, gid="rule")
+    axes.margins(y=0.15)
+
+
+def _draw_ratios(axes: "Axes", judged: Judged) -> None:
+    """Draw a box per k over the ratios of its pairs of clusters, and the line that the separation rule compares with."""
+    axes.boxplot(
+        [judged.ratios[judged.ratios_of == k] for k in np.unique(judged.ratios_of)],
+        positions=np.unique(judged.ratios_of),
+        whis=(5, 95),
+        showfliers=False,
+        manage_ticks=False,
+        patch_artist=True,
+        widths=0.6,
+        boxprops={"facecolor": PALETTE[3], "edgecolor": _SOFT, "linewidth": 0.8, "gid": "box"},
+        medianprops={"color": _INK, "linewidth": 1.2, "gid": "median"},
+        whiskerprops={"color": _SOFT, "linewidth": 0.8},
+        capprops={"color": _SOFT, "linewidth": 0.8},
+    )
+    axes.axhline(SEPARATED, color=_INK, linewidth=0.9, linestyle="--", gid="c0")
+    words = axes.text(1.01, SEPARATED, f"c0 = {SEPARATED}", transform=axes.get_yaxis_transform(), va="center")
+    words.set(fontsize=9, color=_INK)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("c_rs of the pairs of clusters", fontsize=9, color=_INK)
+    axes.set_title("how far apart the clusters are", fontsize=12, color=_INK, loc="left")

@@ -1,0 +1,199 @@
+"""The picture of how local clusters were merged into the final ones: the tree of `proxy`.
+
+Made without pyplot, as in `flareclust.plotting.federation`; `flareclust.plotting.federation.save` writes it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
+from flareclust.features.result import columns_of
+from flareclust.plotting.features import NAMED, shortened
+from flareclust.plotting.federation import _INK, _SOFT, _colours, _floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: The group of a set whose leaves are in several final clusters.
+_SEVERAL = -2
+
+
+class _Tree(NamedTuple):
+    """What `tree_picture` draws; sets are numbered as in its arguments."""
+
+    left: IntArray  # (c - 1,)
+    right: IntArray
+    height: FloatArray  # (c - 1,), where a merging stands
+    base: float  # where the leaves stand
+    comparable: BoolArray  # (c - 1,)
+    group: IntArray  # (2 c - 1,) the final cluster of a set's leaves, -1 for none
+    labels: list[str]  # (c,)
+
+
+def tree_picture(
+    left: ArrayLike,
+    right: ArrayLike,
+    force: ArrayLike,
+    group: ArrayLike,
+    sites: Sequence[str],
+    k: int,
+    title: str = "",
+    *,
+    w: float = 2.0,
+) -> "Figure":
+    """Draw how the local clusters were merged, in the colours of the final clusters.
+
+    A merging stands at the distance at which two points attract each other with its force, force ** (-1 / w).
+    Mergings of sets that are not comparable (force NaN) are dashed and stand right of all others. A line shows where the
+    tree was cut.
+
+    Args:
+        left, right: (c - 1,) the sets merged in each step, where a local cluster is its number below c and the set
+            made in step s is c + s, as in SciPy's linkage.
+        force: (c - 1,) the normalised force between them, > 0, or NaN.
+        group: (c,) the final cluster of each local cluster, -1 for none.
+        sites: (c,) the site of each local cluster.
+        k: number of final clusters.
+        title: printed above, as it is (no mathematical notation).
+        w: exponent of the force.
+
+    Returns:
+        A figure at 150 dots per inch, for `flareclust.plotting.federation.save`.
+
+    Raises:
+        UserError: arrays that do not fit together or are no tree.
+    """
+    from matplotlib.figure import Figure
+
+    tree = _tree(left, right, force, group, list(sites), k, w)
+    c = len(tree.labels)
+    height = float(np.clip(0.8 + (0.19 if c <= NAMED else 0.05) * c, 2.6, 12.4)) + 0.9
+    figure = Figure(figsize=(8, height), dpi=150, layout="constrained", facecolor="white")
+    axes = figure.add_subplot(facecolor="white")
+    colours = [*_colours(max(k, 1)), _SOFT]  # the last one for -1
+    place = _draw_links(axes, tree, colours)
+    _draw_leaves(axes, tree, place, colours)
+    _draw_cut(axes, tree, k)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    high = float(tree.height.max(initial=0.0)) or 1.0
+    axes.set_xlim(tree.base, high + 0.04 * (high - tree.base))
+    axes.set_ylim(c - 0.3, -0.7)
+    axes.tick_params(axis="x", labelsize=9, colors=_SOFT)
+    axes.set_xlabel("scaled distance at which the sets were merged", fontsize=9, color=_INK)
+    axes.set_title(title, fontsize=13, color=_INK, loc="left", pad=16, parse_math=False)  # above the words at the cut
+    figure.supxlabel(_tree_caption(tree, k), fontsize=8, color=_SOFT)
+    return figure
+
+
+def _draw_links(axes: "Axes", tree: _Tree, colours: list[str]) -> FloatArray:
+    """Draw a bracket for each merging; return the places (2 c - 1,) of all sets on the axis of the leaves."""
+    from matplotlib.collections import LineCollection
+
+    c = len(tree.labels)
+    x, y = np.concatenate([np.full(c, tree.base), tree.height]), np.zeros(2 * c - 1)
+    y[_leaf_order(tree)] = np.arange(c)
+    brackets = []
+    for s, (a, b) in enumerate(zip(tree.left, tree.right, strict=True)):
+        y[c + s] = (y[a] + y[b]) / 2
+        brackets.append([(x[a], y[a]), (x[c + s], y[a]), (x[c + s], y[b]), (x[b], y[b])])
+    shade = [_INK if g == _SEVERAL else colours[g] for g in tree.group[c:]]
+    style = ["-" if known else (0, (3, 2)) for known in tree.comparable]
+    axes.add_collection(
+        LineCollection(brackets, colors=shade, linestyles=style, linewidths=1.3 if c <= NAMED else 0.8, gid="links")
+    )
+    return y
+
+
+def _draw_leaves(axes: "Axes", tree: _Tree, place: FloatArray, colours: list[str]) -> None:
+    c = len(tree.labels)
+    shade = np.asarray(colours)[tree.group[:c]]
+    area = 26.0 if c <= NAMED else 5.0
+    axes.scatter(
+        np.full(c, tree.base), place[:c], s=area, c=list(shade), zorder=3, clip_on=False, linewidths=0, gid="leaves"
+    )
+    axes.set_yticks(place[:c] if c <= NAMED else [])
+    axes.tick_params(axis="y", length=0, pad=5)
+    if c > NAMED:
+        axes.set_ylabel(f"{c:,} local clusters", fontsize=9, color=_INK, labelpad=8)
+        return
+    axes.set_yticklabels(tree.labels, parse_math=False, fontsize=8, color=_INK)
+
+
+def _draw_cut(axes: "Axes", tree: _Tree, k: int) -> None:
+    """Draw a line between the last merging that was kept and the first that was not."""
+    kept = len(tree.labels) - k
+    if not 0 <= kept < len(tree.height):
+        return
+    x = float(((tree.height[kept - 1] if kept else tree.base) + tree.height[kept]) / 2)
+    axes.axvline(x, color=_SOFT, linewidth=0.9, linestyle=":", zorder=0, gid="cut")
+    words = axes.text(x, 1.0, f"k = {k}", transform=axes.get_xaxis_transform(), ha="center", va="bottom")
+    words.set(fontsize=8, color=_SOFT)
+
+
+def _leaf_order(tree: _Tree) -> IntArray:
+    """Return the leaves from top to bottom so that no two brackets cross."""
+    order, stack = [], [2 * len(tree.labels) - 2]
+    while stack:
+        node = stack.pop() - len(tree.labels)
+        if node < 0:
+            order.append(node + len(tree.labels))
+        else:
+            stack += [int(tree.right[node]), int(tree.left[node])]
+    return np.array(order)
+
+
+def _tree_caption(tree: _Tree, k: int) -> str:
+    c = len(tree.labels)
+    lost, apart = int((tree.group[:c] < 0).sum()), int((~tree.comparable).sum())
+    words = f"{c:,} local cluster{'s' * (c != 1)} (site/cluster), {k} final cluster{'s' * (k != 1)}, one colour each"
+    words += f"\n{apart} merging{'s' * (apart != 1)} without a common column (dashed)" if apart else ""
+    return words + (f"\n{lost} in no final cluster (grey)" if lost else "")
+
+
+def _tree(left: Any, right: Any, force: Any, group: Any, sites: list[str], k: int, w: float) -> _Tree:
+    """Check the input and find where everything stands."""
+    c = len(sites)
+    a, b, f, g = _floats("left", left), _floats("right", right), _floats("force", force), _floats("group", group)
+    if c == 0 or not a.shape == b.shape == f.shape == (c - 1,) or g.shape != (c,):
+        raise UserError(
+            f"expected left, right and force of shape (c - 1,), and group and sites of c local clusters, c >= 1; got "
+            f"shapes {a.shape}, {b.shape}, {f.shape}, {g.shape} and {c} sites."
+        )
+    both = np.column_stack([a, b])
+    if sorted(both.ravel().tolist()) != list(range(2 * c - 2)) or (both >= np.arange(c, 2 * c - 1)[:, None]).any():
+        raise UserError("left, right: every set has to be merged once, and after it was made; got other numbers.")
+    if not (np.isnan(f) | (np.isfinite(f) & (f > 0))).all() or not w > 0:
+        raise UserError(f"force: expected numbers > 0, or NaN where sets are not comparable, and w > 0; got w={w!r}.")
+    if not np.isin(g, np.arange(-1, k)).all():
+        raise UserError(f"group: expected whole numbers from -1 to {k - 1} for k={k} clusters.")
+    comparable = ~np.isnan(f)
+    height = np.where(comparable, f, 1.0) ** (-1.0 / w)
+    last = int((~comparable).sum())  # one behind the other, as dashes on dashes would make a line
+    height[~comparable] = (height[comparable].max(initial=0.0) or 1.0) * np.linspace(
+        1.15, 1.15 + 0.05 * min(last, 8), last
+    )
+    a, b = both.T.astype(np.int64)
+    groups = np.concatenate([g, np.full(c - 1, _SEVERAL)]).astype(np.int64)
+    for s in range(c - 1):
+        of = {int(groups[a[s]]), int(groups[b[s]])} - {-1} or {-1}
+        groups[c + s] = of.pop() if len(of) == 1 else _SEVERAL
+    numbers = [sites[:i].count(site) for i, site in enumerate(sites)]
+    labels = [f"{shortened(site)}/{number}" for site, number in zip(sites, numbers, strict=True)]
+    # With many columns all distances are much alike: an axis from 0 would have no room for what they differ by.
+    low, high = height.min(initial=np.inf), height.max(initial=0.0)
+    base = float(max(0.0, low - 0.4 * (high - low))) if high > low else 0.0
+    return _Tree(a, b, height, base, comparable, groups, labels)
+
+
+def merge_picture(arrays: Mapping[str, Array], k: int, w: float) -> "Figure":
+    """Return the picture of how the local clusters of a result were merged into k, with the power w of the distance."""
+    sites = [columns_of(arrays).sites[i] for i in arrays["received_site"]]
+    left, right, force = (arrays[f"tree_{name}"] for name in ("left", "right", "force"))
+    title = "How the sites' clusters were merged"
+    return tree_picture(left, right, force, arrays["received_group"], sites, k, title, w=w)

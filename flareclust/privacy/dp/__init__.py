@@ -1,0 +1,1 @@
+"""Differential privacy: accounting, noise, and the ledger of what is spent."""

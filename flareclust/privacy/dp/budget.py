@@ -1,0 +1,172 @@
+"""What a site grants a job under differential privacy: bounds of its columns, and noise that is paid for.
+
+Neighbouring tables differ by one row of one site, added or removed. The rows of different sites are different rows, so
+that what one site spends does not add to what another does.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.data.tables import Table
+from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.dp import mechanism
+from flareclust.privacy.dp.accounting import epsilon_of, rho_of
+from flareclust.privacy.dp.ledger import Ledger, Overspent
+from flareclust.privacy.policy import Bounds, DifferentialPrivacy
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A site's terms for one job.
+
+    Attributes:
+        low: least values of the columns (d,), by the site's policy and never from its rows.
+        high: largest values of the columns (d,).
+        dp: the policy's limits.
+        job: the name that spendings are written down under.
+        ledger: where they are written down.
+        rho: the most that the job may spend in all.
+    """
+
+    low: FloatArray
+    high: FloatArray
+    dp: DifferentialPrivacy
+    job: str
+    ledger: Ledger
+    rho: float
+
+    @classmethod
+    def of(cls, site: SiteTerms, table: Table, name: str) -> "Terms":
+        """Return the terms of a site's policy for its rows.
+
+        Args:
+            site: the policy, with differential privacy, and the ledger.
+            table: the rows, of which the number and names of columns count only.
+            name: the site's.
+
+        Raises:
+            Refusal: the bounds do not fit the columns, the policy's limits make no sense, or OpenDP is missing.
+        """
+        dp = site.policy.dp
+        if dp is None or site.ledger is None:
+            raise Refusal(NO_TERMS)
+        mechanism.check_installed()
+        low, high = bounds_of(dp.bounds, table.columns, table.X.shape[1])
+        return cls(low, high, dp, site.job, site.ledger, _rho("the site's policy", dp.epsilon, dp.delta))
+
+    def granted(self, epsilon: float, delta: float) -> "Terms":
+        """Return the terms for a job that asks for (epsilon, delta): it may spend that, and no more.
+
+        Raises:
+            Refusal: the site grants a job less, or has not as much left; nothing is spent then.
+        """
+        rho = _rho("the job", epsilon, delta)
+        if rho > self.rho:
+            most = self.dp.epsilon if delta == self.dp.delta else _down(epsilon_of(self.rho, delta))
+            other = "" if delta == self.dp.delta else f", or for delta={self.dp.delta:g}"
+            raise Refusal(
+                f"grants a job no more than epsilon={self.dp.epsilon:g} at delta={self.dp.delta:g}, where this one asks for "
+                f"epsilon={epsilon:g} at delta={delta:g}; ask for epsilon={most:g} or less{other}"
+            )
+        spent = self.ledger.spent()
+        if (
+            rho - spent.jobs.get(self.job, 0.0)
+            > (_rho("the site's policy", self.dp.budget, self.dp.delta) - spent.total) * _ROUNDING
+        ):
+            raise Refusal(self._beyond_budget(epsilon_of(spent.total, self.dp.delta) if spent.total else 0.0))
+        return replace(self, rho=rho)
+
+    def gaussian(self, values: IntArray, sensitivity: float, rho: float, what: str) -> IntArray:
+        """Return whole numbers with Gaussian noise that makes them rho-zCDP; what they cost is in the ledger before it is drawn.
+
+        Args:
+            values: sums over rows, any shape, int64.
+            sensitivity: most that one row more or less changes all of them together, in L2 norm.
+            rho: what they may cost.
+            what: for whoever reads the ledger.
+
+        Raises:
+            Refusal: the job, or all jobs together, would spend more than the site grants.
+        """
+        total = _rho("the site's policy", self.dp.budget, self.dp.delta)
+        try:
+            self.ledger.spend(self.job, what, rho, self.rho, total)
+        except Overspent as over:
+            raise Refusal(self._words(over)) from None
+        return mechanism.gaussian(values, sensitivity, rho)
+
+    def _words(self, over: Overspent) -> str:
+        spent = epsilon_of(over.spent, self.dp.delta)
+        if over.of_job:
+            most = epsilon_of(self.rho, self.dp.delta)
+            return (
+                f"has spent epsilon={spent:.4g} of at most {most:.4g} on this job (delta={self.dp.delta:g}), and answers "
+                "nothing more in it; start a new job, with fewer rounds or a smaller epsilon"
+            )
+        return self._beyond_budget(spent)
+
+    def _beyond_budget(self, spent: float) -> str:
+        return (
+            f"has spent epsilon={spent:.4g} of its budget of {self.dp.budget:g} for all jobs (delta={self.dp.delta:g}), too "
+            "much for this one; ask for a smaller epsilon, or ask the site's operator whether the budget may grow"
+        )
+
+
+#: What is left of a budget may be less by the rounding of sums.
+_ROUNDING = 1 + 1e-9
+
+#: What a site without terms answers to a job that needs them.
+NO_TERMS = (
+    "has no terms for differential privacy, which this algorithm needs; its operator states bounds of the columns and a "
+    "budget under differential_privacy in a policy (flareclust site policy)"
+)
+
+
+def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int) -> tuple[FloatArray, FloatArray]:
+    """Return the least and the largest values (d,) and (d,) of a table's columns.
+
+    Raises:
+        Refusal: there are bounds for other columns, in words that name none of them.
+    """
+    if isinstance(bounds, Mapping):
+        if columns is None:
+            raise Refusal(
+                f"has bounds by the names of columns and rows without such names; give the bounds as a list of {d} pairs"
+            )
+        if missing := sum(column not in bounds for column in columns):
+            raise Refusal(
+                f"has no bounds for {missing} of its {d} columns; add them to the site's policy by their names"
+            )
+        pairs = np.array([bounds[column] for column in columns], dtype=np.float64)
+    else:
+        pairs = np.array(bounds, dtype=np.float64)
+        if pairs.ndim == 1:
+            pairs = np.tile(pairs, (d, 1))
+        if len(pairs) != d:
+            raise Refusal(
+                f"has bounds for {len(pairs)} columns and rows of {d}; give one pair for each, or one for all"
+            )
+    low, high = pairs[:, 0].copy(), pairs[:, 1].copy()
+    with np.errstate(over="ignore"):
+        diagonal = ((high - low) ** 2).sum()
+    if not (np.isfinite(pairs).all() and (low < high).all() and np.isfinite(diagonal)):
+        raise Refusal("has bounds that are not low < high, or too far apart; correct them in the site's policy")
+    return low, high
+
+
+def _rho(who: str, epsilon: float, delta: float) -> float:
+    try:
+        return rho_of(epsilon, delta)
+    except UserError as error:
+        raise Refusal(f"cannot use the limits of {who}: {error}") from None
+
+
+def _down(value: float) -> float:
+    """Return a number with three digits, rounded down, so that asking for them is not too much."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return math.floor(value / unit) * unit

@@ -1,0 +1,1 @@
+"""Sums of which the server learns the total only."""

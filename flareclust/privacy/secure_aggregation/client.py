@@ -1,0 +1,155 @@
+"""Secure sums at a site: its key, and its numbers under masks."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.typing import FloatArray, Message
+from flareclust.privacy.job_sums import SecureSums, check_members
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.secure_aggregation.identity import Identity
+from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED, KeyTable, SiteMasks, key_reply
+from flareclust.privacy.secure_aggregation.totals import LARGEST_SENT, Layout, check_range, sizes_of
+from flareclust.protocol.schema import Schema
+
+#: Says in a job's folder that the site has given its key. The key itself is nowhere but in memory.
+KEY_FILE = "flareclust_key_given.txt"
+
+
+class SiteSums:
+    """What sites remember of a job with secure sums, by their names: several in one process, in the in-process engine."""
+
+    def __init__(self) -> None:
+        self._masks: dict[str, SiteMasks] = {}
+        self._identity: Identity | None = None
+        self._job_id = ""
+        self._folder: Path | None = None
+        self._job: SecureSums | None = None
+        self._ended: set[str] = set()
+
+    def hold_to(self, job: SecureSums | None) -> None:
+        """Let sums leave in this job as it says of itself, however the server asks; None for a job without secure sums."""
+        self._job = job
+
+    def is_at(self, startup: Path, job_id: str, folder: Path) -> None:
+        """Take what a process at a real site has.
+
+        Args:
+            startup: the folder of its kit; where it has a certificate, keys are signed with it, and others' checked.
+            job_id: of the job; keys are signed for it.
+            folder: of the job at this site, where it is noted that the key was given.
+        """
+        self._identity, self._job_id, self._folder = Identity.of(startup), job_id, folder
+
+    def secure(self, site: str) -> bool:
+        """Return whether the site's sums leave it masked in this job: the job says so, or the site has given a key."""
+        return self._job is not None or site in self._masks
+
+    def key(self, site: str, data: FloatArray, *, private: bool = False) -> Message:
+        """Return a new public key and the number of columns.
+
+        Args:
+            site: whose it is.
+            data: rows (n, d).
+            private: whether what leaves is differentially private. Its sums are bounded whatever the rows are, and to
+                refuse large values would tell that there is one.
+
+        Raises:
+            Refusal: the rows have values that do not fit, or the site has given a key in this job.
+        """
+        if site in self._masks:
+            raise Refusal("has given its key before; a job asks for it once")
+        if not private:
+            check_range(data)
+        masks = SiteMasks(site, self._identity, self._job_id)
+        reply = {"key": key_reply(masks.public), "columns": np.array(data.shape[1])}
+        self._note()
+        self._masks[site] = masks
+        return reply
+
+    def _note(self) -> None:
+        """Note in the job's folder that the key was given: with a second one, of a process that was started anew, the server
+        could ask for sums over other sites in the same job.
+        """
+        if self._folder is None:
+            return
+        try:
+            os.close(os.open(self._folder / KEY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            raise Refusal(
+                "has given its key before, in a process that is gone; a job asks for it once, so submit the job again"
+            ) from None
+        except OSError as error:
+            raise Refusal(f"cannot write to the folder of the job ({error.strerror}), as secure sums need") from None
+
+    def taken(
+        self, site: str, step: str, arrays: Message, *, sums: bool, always: bool, policy: Policy | None = None
+    ) -> tuple[Message, KeyTable | None]:
+        """Return a task's arrays without the keys of the sites, and the keys; None where none came.
+
+        Args:
+            site: whose task it is.
+            step: what it asks for.
+            arrays: what came.
+            sums: whether the step asks for sums.
+            always: whether sums leave this site in no other way.
+            policy: the site's, if it has one.
+
+        Raises:
+            Refusal: sums are to leave without a mask, or to be added up with those of too few or of other sites, or
+                about values beyond `LARGEST_SENT`.
+            BadMessage: the keys are none, or came with a step that is no sum, or the site has no key.
+        """
+        table = KeyTable.of(arrays)
+        arrays = {name: value for name, value in arrays.items() if name != KEYS_ARRAY}
+        if table is None:
+            if sums and (always or self.secure(site)):
+                why = "lets out sums only masked" if always else "takes part in a job with secure sums"
+                raise Refusal(f"{why}, and was asked for those of the step {step} without; submit with secure_sums")
+            return arrays, None
+        if not sums:
+            raise BadMessage(f"was sent keys with the step {step}, whose numbers do not add up")
+        if site not in self._masks:
+            raise Refusal(
+                "has no key for this job's secure sums: its process was started anew since it gave one, and the key is "
+                "kept nowhere else; submit the job again"
+            )
+        self._check_sent(site, arrays)
+        check_members(table.keys, self._job, policy)
+        return arrays, table
+
+    def _check_sent(self, site: str, arrays: Message) -> None:
+        """Refuse values beyond a public bound, and all sums after them.
+
+        Sums about such values leave the range of fixed point, by an amount that depends on how many rows there are. A
+        server that tries one after the other would find that number.
+        """
+        floats = [value for value in arrays.values() if value.dtype == np.float64 and value.size]
+        # NaN stands for what is unknown where columns differ, and compares as not larger.
+        if any((np.abs(value) > LARGEST_SENT).any() for value in floats):
+            self._ended.add(site)
+        if site in self._ended:
+            raise Refusal(
+                f"was sent values beyond {LARGEST_SENT:g} with secure sums, which no federation needs, and adds up nothing more "
+                "in this job; give the columns in a larger unit"
+            )
+
+    def hidden(
+        self, site: str, question: tuple[str, int, Message], table: KeyTable, schema: Schema, reply: Message
+    ) -> Message:
+        """Return a checked reply's sums under masks, in place of the reply.
+
+        Args:
+            site: whose it is.
+            question: step, round and arrays of the task, without the keys.
+            table: the keys that came with it.
+            schema: of the reply.
+            reply: what would leave the site without secure sums.
+        """
+        step, round_, arrays = question
+        d = reply["centroids"].shape[1] if "centroids" in reply else 0
+        words = Layout(schema, sizes_of(arrays, d)).words(reply)
+        masked = self._masks[site].hide(words, step, round_, arrays, table)
+        return MASKED.pack({"masked": masked.view(np.int64)})

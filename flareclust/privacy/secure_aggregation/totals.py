@@ -1,0 +1,201 @@
+"""Which numbers of a reply add up over sites, and the one reply that their totals make.
+
+Counts, sums of squares and the like add up as they are. What a site tells of a group of rows, its mean and its squared
+deviations, adds up as sum and sum of squares; groups that a site does not describe count nothing. All of it is exact, so
+that the total is that of the sites' numbers, rounded once at the end.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.typing import FloatArray, Message
+from flareclust.core.rounding import factor
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.secure_aggregation import fixed_point
+from flareclust.privacy.secure_aggregation.fixed_point import FRACTION, RANGE, Words
+from flareclust.protocol.schema import MOST_ROWS, Schema, counts, index, real
+
+#: Names of the arrays about groups of rows: which group, how many rows, their mean, the squared deviations from it.
+GROUP, ROWS, MEAN, SPREAD = "cluster", "counts", "centroids", "m2"
+
+#: A reply that describes groups with their spread; never sent but as part of a total.
+GROUPS = Schema(
+    may_be_empty=True,
+    **{GROUP: index("k", below="K"), ROWS: counts("k", least=1), MEAN: real("k d"), SPREAD: real("k d", least=0)},
+)
+
+#: Below this the squares of a site's largest value would lose digits.
+SMALLEST = 2.0**-38
+
+#: The most sites whose numbers are added up, and the most addends that a number of a site has.
+MOST_SITES, _ADDENDS = 1024, 8
+
+#: The largest value that a server may send with a question about masked sums, and that rows may have.
+LARGEST_SENT = 1e12
+
+#: Whatever the others send, the total stays in range if every addend stays below this.
+_MOST = RANGE / (_ADDENDS * MOST_SITES)
+
+
+_LARGEST_SUM = np.nextafter(_MOST, 0)
+
+
+class Layout:
+    """Where in a row of numbers (w,) each of a reply's totals stands.
+
+    Args:
+        schema: of the reply; it is about groups where it has an array `cluster`.
+        sizes: of its axes, for groups K and d, as `sizes_of` returns them.
+    """
+
+    def __init__(self, schema: Schema, sizes: Mapping[str, int]) -> None:
+        self.schema, self.sizes = schema, dict(sizes)
+        self.grouped = GROUP in schema.fields
+        k, d = sizes.get("K", 0), sizes.get("d", 0)
+        self._shapes = {
+            name: ((k, d) if len(field.axes) == 2 else (k,))
+            if self.grouped and field.axes
+            else tuple(sizes[axis] for axis in field.axes)
+            for name, field in schema.fields.items()
+            if name != GROUP
+        }
+        self.width = sum(prod(shape) for shape in self._shapes.values())
+
+    def words(self, reply: Message) -> Words:
+        """Return a checked reply in fixed point (4, w).
+
+        Numbers that are too large count as the largest that are not. A refusal would tell the server that they are, and
+        of rows and questions within `LARGEST_SENT` there are none.
+        """
+        rows: list[list[FloatArray]] = [self._addends(name, reply) for name in self._shapes]
+        depth = max(map(len, rows))
+        added = np.zeros((fixed_point.WORDS, self.width), dtype=np.uint64)
+        for i in range(depth):
+            parts = [
+                own[i].ravel() if i < len(own) else np.zeros(prod(shape))
+                for own, shape in zip(rows, self._shapes.values(), strict=True)
+            ]
+            values = np.concatenate(parts).astype(np.float64)
+            fixed_point.add(added, fixed_point.encode(np.clip(values, -_LARGEST_SUM, _LARGEST_SUM)))
+        return added
+
+    def reply(self, numbers: Sequence[int]) -> Message:
+        """Return what one site with all the rows would send, from the totals (w,) in multiples of 2^-128.
+
+        Raises:
+            BadMessage: these are no totals: masks did not cancel, or a site sent something that is not from rows.
+        """
+        totals, at = {}, 0
+        for name, shape in self._shapes.items():
+            totals[name] = list(numbers[at : at + prod(shape)])
+            at += prod(shape)
+        for name, told in totals.items():
+            if self.schema.fields[name].dtype == "int64":
+                totals[name] = [_whole(number) for number in told]
+        if self.grouped:
+            return self._checked(self._groups(totals))
+        kinds = {name: self.schema.fields[name].dtype for name in totals}
+        found = {
+            name: np.array(totals[name], dtype=np.int64)
+            if kinds[name] == "int64"
+            else fixed_point.as_floats(totals[name])
+            for name in totals
+        }
+        return self._checked({name: value.reshape(self._shapes[name]) for name, value in found.items()})
+
+    def _addends(self, name: str, reply: Message) -> list[FloatArray]:
+        """Return arrays whose sum is exactly what a site adds to the totals called `name`."""
+        if not self.grouped or not self.schema.fields[name].axes:
+            return [reply[name]]
+        rows = reply[ROWS].astype(np.float64)
+        if name == ROWS:
+            parts: Sequence[FloatArray] = [rows]
+        elif name == MEAN:
+            parts = fixed_point.product(reply[MEAN], rows[:, None])
+        else:
+            squares = fixed_point.product(reply[MEAN], reply[MEAN])
+            parts = [
+                reply[SPREAD],
+                *(part for square in squares for part in fixed_point.product(square, rows[:, None])),
+            ]
+        return [self._placed(part, reply, name) for part in parts]
+
+    def _placed(self, part: FloatArray, reply: Message, name: str) -> FloatArray:
+        placed = np.zeros(self._shapes[name])
+        np.add.at(placed, reply[GROUP], part)
+        return placed
+
+    def _groups(self, totals: Mapping[str, list[int]]) -> Message:
+        """Return the means, and squared deviations from them, of the groups that have rows."""
+        d, rows = self.sizes["d"], totals[ROWS]
+        present = [r for r, n in enumerate(rows) if n]
+        told: Message = {GROUP: np.array(present, dtype=np.int64)}
+        told[ROWS] = np.array([rows[r] for r in present], dtype=np.int64)
+        sums = totals[MEAN]
+        means = [sums[r * d + j] / (rows[r] << FRACTION) for r in present for j in range(d)]
+        told[MEAN] = np.array(means, dtype=np.float64).reshape(len(present), d)
+        if SPREAD in totals:
+            squares, one = totals[SPREAD], 1 << FRACTION
+            spread = [
+                max(squares[r * d + j] * rows[r] * one - sums[r * d + j] ** 2, 0) / (rows[r] * one * one)
+                for r in present
+                for j in range(d)
+            ]
+            told[SPREAD] = np.array(spread, dtype=np.float64).reshape(len(present), d)
+        for name in totals:
+            if name not in told:
+                told[name] = fixed_point.as_floats(totals[name]).reshape(())
+        return {name: told[name] for name in self.schema.fields}
+
+    def _checked(self, reply: Message) -> Message:
+        self.schema.check(reply, {"K": self.sizes.get("K", 0)} if self.grouped else self.sizes)
+        return reply
+
+
+def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
+    """Return the sizes of what sites answer to a task: K or k groups of d columns, c solutions that are compared.
+
+    Args:
+        arrays: of the task. With `columns` but without centroids it is about the columns, each a group of its own.
+        columns: number of the sites' columns, where all have the same.
+    """
+    if "candidate" in arrays:
+        return {"c": int(arrays["candidate"][-1]) + 1}
+    if "centroids" not in arrays:
+        return {"K": len(arrays["columns"]), "d": 1} if "columns" in arrays else {"K": 1, "d": columns}
+    k, d = arrays["centroids"].shape
+    return {"K": k, "k": k, "d": d}
+
+
+def rounded_spread(groups: Message, policy: Policy | None, floor: int) -> Message:
+    """Return groups whose squared deviations go with the numbers of rows that the site's policy makes of theirs."""
+    if policy is None:
+        return groups
+    return {**groups, SPREAD: groups[SPREAD] * factor(groups[ROWS], policy.round_counts, floor)[:, None]}
+
+
+def check_range(data: FloatArray) -> None:
+    """Raise Refusal where sums of squares of these rows (n, d) would not fit, or would lose digits.
+
+    Said before a site gives its key, for afterwards it would end the job.
+    """
+    largest = float(max(-data.min(), data.max()))
+    if largest > LARGEST_SENT or (4 * LARGEST_SENT) ** 2 * data.size >= _MOST:
+        raise Refusal(
+            f"has values beyond {LARGEST_SENT:g}, or too many, for their squares to be added up with secure sums; give the "
+            "columns in a larger unit"
+        )
+    if 0 < largest < SMALLEST:
+        raise Refusal(
+            f"has no value beyond {SMALLEST:.1g}, too small for secure sums; give the columns in a smaller unit"
+        )
+
+
+def _whole(number: int) -> int:
+    whole, rest = divmod(number, 1 << FRACTION)
+    if rest or not 0 <= whole <= MOST_ROWS:
+        raise BadMessage("the numbers of rows are none")
+    return whole

@@ -1,0 +1,141 @@
+"""What a finished federation leaves behind: result.npz, result.json and rounds.jsonl, without pickle."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+
+ARRAYS, SUMMARY, ROUNDS = "result.npz", "result.json", "rounds.jsonl"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What every engine returns.
+
+    Attributes:
+        arrays: `centroids` (k, d) and the algorithm's other final and server-side arrays.
+        metrics: `inertia`, `simplified_silhouette`, `davies_bouldin` over the rows of all sites that answered the
+            assessment (None where undefined); empty without assessment.
+        rounds: one record per exchange: round, step, sites, refused, bytes, seconds and the algorithm's diagnostics.
+        sites: all sites of the job.
+        refused: why a site was left out, by site, in words that follow its name.
+        bytes_up: bytes of arrays sent by all sites.
+        bytes_down: bytes of arrays sent to all sites.
+        seconds_local: longest local computation of each exchange, added up.
+        seconds_merge: time in the aggregator.
+        labels: final cluster of each row by site; only where the engine may see them (in-process, simulator, POC).
+        warnings: what the user should know beside that, a sentence each.
+        job: id of the NVFlare job at its server; empty where there was none.
+    """
+
+    arrays: Message
+    metrics: Mapping[str, float | None]
+    rounds: list[dict[str, object]]
+    sites: list[str]
+    refused: Mapping[str, str]
+    bytes_up: int
+    bytes_down: int
+    seconds_local: float
+    seconds_merge: float
+    labels: dict[str, IntArray] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    job: str = ""
+
+    @property
+    def centroids(self) -> FloatArray:
+        """Return the final centroids (k, d)."""
+        return self.arrays["centroids"]
+
+    @property
+    def n_rounds(self) -> int:
+        """Return the number of rounds: exchanges with the sites, the description and the assessment not counted."""
+        return sum(is_round(record) for record in self.rounds)
+
+
+def is_round(record: Mapping[str, object]) -> bool:
+    """Return whether a record of rounds.jsonl is of a clustering round: not of the description or the assessment."""
+    return record["step"] not in ("keys", "describe", "moments", "assess")
+
+
+def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
+    """Write the three files; result.json comes last and in one step, so its presence means that all is there.
+
+    Args:
+        outcome: what to write; the labels stay out, for they belong to the sites.
+        folder: existing folder.
+        about: what the job was: algorithm, k, seed, params, version. Where it names a field of the outcome, such as
+            metrics with more in them, it counts.
+    """
+    np.savez(folder / ARRAYS, allow_pickle=False, **outcome.arrays)
+    write_rounds(outcome.rounds, folder)
+    summary = {
+        "centroids_found": len(outcome.centroids),
+        "rounds": outcome.n_rounds,
+        "sites": outcome.sites,
+        "refused": dict(outcome.refused),
+        "warnings": list(outcome.warnings),
+        "metrics": dict(outcome.metrics),
+        "seconds": {"local_max": outcome.seconds_local, "merge": outcome.seconds_merge},
+        "bytes": {"up": outcome.bytes_up, "down": outcome.bytes_down},
+        **about,
+    }
+    temporary = folder / (SUMMARY + ".part")
+    temporary.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    os.replace(temporary, folder / SUMMARY)
+
+
+def write_rounds(records: list[dict[str, object]], folder: Path) -> None:
+    """Write rounds.jsonl: one JSON object per exchange."""
+    (folder / ROUNDS).write_text("".join(json.dumps(record, allow_nan=False) + "\n" for record in records))
+
+
+def append_round(record: Mapping[str, object], folder: Path) -> None:
+    """Add one exchange to rounds.jsonl while the job runs, so that its progress can be followed."""
+    with (folder / ROUNDS).open("a") as file:
+        file.write(json.dumps(record, allow_nan=False) + "\n")
+
+
+def read(folder: Path) -> tuple[Outcome, dict[str, Any]]:
+    """Read what `write` wrote; return the outcome (without labels) and the summary.
+
+    Raises:
+        JobFailed: the folder holds no complete result.
+    """
+    try:
+        summary = json.loads((folder / SUMMARY).read_text())
+        with np.load(folder / ARRAYS, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        rounds = read_rounds(folder)
+        outcome = Outcome(
+            arrays=arrays,
+            metrics=summary["metrics"],
+            rounds=rounds,
+            sites=summary["sites"],
+            refused=summary["refused"],
+            bytes_up=summary["bytes"]["up"],
+            bytes_down=summary["bytes"]["down"],
+            seconds_local=summary["seconds"]["local_max"],
+            seconds_merge=summary["seconds"]["merge"],
+            warnings=list(summary.get("warnings", ())),
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise JobFailed(
+            f"no complete result in {folder}: {SUMMARY} or {ARRAYS} is missing or damaged ({type(error).__name__})"
+        ) from error
+    return outcome, summary
+
+
+def read_rounds(folder: Path) -> list[dict[str, object]]:
+    """Read rounds.jsonl; a line that is still being written is left out."""
+    path = folder / ROUNDS
+    if not path.exists():
+        return []
+    lines = path.read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]

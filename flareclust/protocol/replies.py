@@ -1,0 +1,105 @@
+"""The replies of one exchange: which can be used, what is wrong with the others, and what came in all."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flareclust._foundation.errors import BadMessage
+from flareclust._foundation.typing import IntArray, Message
+from flareclust.protocol.schema import SECONDS, Schema, plain
+
+
+@dataclass(frozen=True)
+class SiteReply:
+    """What came back from one site: arrays, or a problem in words that follow the site's name.
+
+    Attributes:
+        arrays: what it sent.
+        problem: what is wrong.
+        lost: whether there is nobody left to ask for anything more.
+    """
+
+    arrays: Message = field(default_factory=dict)
+    problem: str | None = None
+    lost: bool = False
+
+
+def accept(
+    schema: Schema,
+    answers: Mapping[str, SiteReply],
+    sites: Sequence[str],
+    sizes: Mapping[str, int] | None = None,
+    own_sizes: Mapping[str, Mapping[str, int]] | None = None,
+    limits: Mapping[str, int] | None = None,
+) -> tuple[dict[str, Message], dict[str, str], float]:
+    """Check the answers of one exchange.
+
+    Args:
+        schema: what was to be sent.
+        answers: by site.
+        sites: who was asked.
+        sizes: sizes of axis symbols that are the same for all.
+        own_sizes: further sizes by site; where they say d, sites need not agree about it.
+        limits: the most entries that axes whose size is not known may have.
+
+    Returns:
+        The usable replies by site in the order of names, the problem of every other site in short plain words that
+        follow its name, and the longest time a site computed, in seconds.
+    """
+    replies: dict[str, Message] = {}
+    problems: dict[str, str] = {}
+    columns: dict[str, int] = {}
+    slowest = 0.0
+    for site in sorted(sites):
+        answer = answers.get(site)
+        if answer is None:
+            problems[site] = "did not answer in time"
+        elif answer.problem is not None:
+            problems[site] = plain(answer.problem)
+        else:
+            message = dict(answer.arrays)
+            seconds = message.pop(SECONDS, None)
+            try:
+                known = (own_sizes or {}).get(site, {})
+                found = schema.check(message, {**(sizes or {}), **known}, limits)
+            except BadMessage as error:
+                problems[site] = plain(f"sent a bad reply: {error}")
+                continue
+            if found.get("d") == 0 or (0 in found.values() and not schema.may_be_empty):
+                problems[site] = "sent an empty reply"
+                continue
+            columns[site] = 0 if "d" in known else found.get("d", 0)
+            replies[site] = message
+            slowest = max(slowest, _seconds(seconds))
+    if len(set(columns.values())) > 1:
+        (usual, sharing), *_ = Counter(columns.values()).most_common(1)
+        for site, d in columns.items():
+            if d != usual:
+                del replies[site]
+                problems[site] = f"has {d} columns where {sharing} other sites have {usual}"
+    for site, problem in schema.at_odds(replies).items():
+        del replies[site]
+        problems[site] = problem
+    return replies, problems, slowest
+
+
+def gathered(replies: Iterable[Message]) -> tuple[Message, IntArray]:
+    """Return what the sites sent in one exchange: every array with an axis end to end, in the order of the replies.
+
+    Returns:
+        The arrays by name, of c entries each, and for each entry the number of the reply that it came with (c,).
+    """
+    sent = list(replies)
+    names = [name for name, value in sent[0].items() if value.ndim]
+    arrays = {name: np.concatenate([reply[name] for reply in sent]) for name in names}
+    return arrays, np.repeat(np.arange(len(sent)), [len(reply[names[0]]) for reply in sent])
+
+
+def _seconds(value: object) -> float:
+    """Return a reply's own account of its time, which is information only: anything odd counts as 0."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.shape != ():
+        return 0.0
+    seconds = float(value)
+    return seconds if 0.0 <= seconds < 1e9 else 0.0

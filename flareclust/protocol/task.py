@@ -1,0 +1,73 @@
+"""What a site is asked and what it answers: the steps, as NVFlare's tasks are called, and what all algorithms send alike."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from flareclust._foundation.typing import IntArray, Message
+from flareclust.protocol.schema import Schema, counts, real
+
+if TYPE_CHECKING:
+    from flareclust.privacy.dp.budget import Terms
+
+#: The steps that every algorithm knows; an algorithm may have more of its own. They are the names of the NVFlare tasks.
+#: SCORE is answered here for all algorithms that list it: how well each of several solutions fits the site's rows. DESCRIBE
+#: comes first in algorithms for sites with different columns (`flareclust.executors.described`).
+DESCRIBE, CLUSTER, SCORE, ASSESS, PLACE = "describe", "cluster", "score", "assess", "place"
+
+#: What jobs with secure sums ask first: a public key of every site.
+KEYS = "keys"
+
+#: What is asked between the description of the columns and the rounds, with secure sums: what means and variances need.
+MOMENTS = "moments"
+
+#: The steps that are no rounds.
+BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS)
+
+#: Keys of the meta of a refusal, of a task and of a reply, which says what it answers. A reply's numbers never travel
+#: there, where sites' filters do not look.
+REFUSED, ROUND, STEP, NEEDS = "refused", "round", "step", "needs"
+
+#: What every site answers to `assess`: for the rows nearest to each of the k final centroids, how many there are and the
+#: sum of their distances; over all rows, the sums of squared distances and of simplified silhouettes. The last two are
+#: not sent per centroid, where those of a single row would tell its distance to a second centroid.
+ASSESSMENT = Schema(counts=counts("k"), scatter=real("k", least=0), sse=real("", least=0), silhouette=real(""))
+
+#: What a late site answers to `place`: how many rows it has placed. Who asks chooses the centroids here, and sums by
+#: cluster over clusters of one's own choice would tell the rows.
+PLACED = Schema(rows=counts(""))
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the server asks one site for.
+
+    Attributes:
+        step: `DESCRIBE`, `CLUSTER`, `SCORE`, `ASSESS`, or one of the algorithm's own.
+        round: number of the round, from 0.
+        arrays: what the server sends along; empty in round 0 unless the algorithm starts otherwise.
+        site: the name of the site that is asked.
+        terms: what the site grants the job under differential privacy; None where it has no such terms.
+        secure: whether the site's sums leave it masked in this job.
+    """
+
+    step: str
+    round: int
+    arrays: Message
+    site: str
+    terms: "Terms | None" = field(default=None, compare=False)
+    secure: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a site computed.
+
+    Attributes:
+        arrays: what leaves the site.
+        labels: the final cluster (n,) of each row, which stay; None unless the step was `ASSESS` or `PLACE`.
+        unplaced: why there are no labels, at a site whose policy lets nobody know that.
+    """
+
+    arrays: Message
+    labels: IntArray | None = None
+    unplaced: Exception | None = None

@@ -1,0 +1,283 @@
+"""Which account of privacy a site's rows spend from. It belongs to the table, not to the kit that reads it.
+
+The account is a folder with a ledger. Without further words it is found by the place of the rows, links followed, among
+the state of the operating system's account that runs the site; so a renewed kit, a second kit and a copied kit over the
+same table share it. `account` in `local/flareclust.yaml` names another one. The kit remembers what it has spent from, in
+its folder `local`, which a renewal keeps: a job is refused where that account is gone, and never gets a fresh one instead.
+"""
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.own_files import create
+from flareclust.privacy.dp.ledger import Ledger
+from flareclust.privacy.dp.ledger_file import GONE
+from flareclust.sites.config import CONFIG_FILE
+from flareclust.sites.files import matched, place_of
+from flareclust.sites.kit import read_json, write_json
+from flareclust.sites.rows import SiteData
+from flareclust.sites.takeover import OLD, take_over, taken_by
+
+log = logging.getLogger(__name__)
+
+#: In a kit's folder `local`: the places of tables, each with the account that was spent from.
+MEMORY = "flareclust_account.json"
+
+#: In an account's folder, once it has a ledger: whose it is, for those who look into the folder.
+SIGN = "README.txt"
+
+LEDGER = "ledger.db"
+
+
+class Trouble(Refusal):
+    """The account cannot be used.
+
+    Attributes:
+        here: the same with places, for the site's own eyes.
+    """
+
+    def __init__(self, text: str, here: str) -> None:
+        super().__init__(text)
+        self.here = here
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a site's configuration says about the account of its rows.
+
+    Attributes:
+        local: the folder of that name in the kit.
+        site: the site's name.
+        place: where the rows are, links followed: a file, or a pattern.
+        folder: with the ledger.
+        stated: whether the configuration names the folder.
+    """
+
+    local: Path
+    site: str
+    place: str
+    folder: Path
+    stated: bool
+
+    @classmethod
+    def of(cls, local: Path, site: str) -> "Account":
+        """Return the account of a site's rows.
+
+        Raises:
+            Refusal: the configuration does not say where its rows are, or names no account that can be.
+        """
+        data = SiteData.of(local, site)
+        place = str(place_of(data.path))
+        if data.account is None:
+            return cls(local, site, place, accounts() / _key(place), stated=False)
+        folder = local / data.account if "/" in data.account else accounts() / data.account
+        if folder.resolve() == (local / ".." / OLD.parent).resolve():
+            raise Refusal(
+                f"has a local/{CONFIG_FILE} whose account is the kit's own folder privacy, which a renewed kit does not have; "
+                "name a folder outside of the kit"
+            )
+        return cls(local, site, place, folder, stated=True)
+
+    @property
+    def kit(self) -> Path:
+        """Return the kit's folder."""
+        return self.local.resolve().parent
+
+    @property
+    def old(self) -> Path | None:
+        """Return the ledger that older versions kept in the kit; None where there is none."""
+        file = self.kit / OLD
+        return file if file.exists() else None
+
+    def ledger(self) -> Ledger:
+        """Return the account's ledger, which need not be there; to spend from it does not make it."""
+        return Ledger(self.folder / LEDGER, site=self.site, must_exist=True)
+
+    @property
+    def begun(self) -> bool:
+        """Return whether there is a ledger."""
+        return os.path.lexists(self.folder / LEDGER)
+
+
+def accounts() -> Path:
+    """Return the folder with the accounts of this machine's account."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    try:
+        base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise Refusal(
+            f"has no home folder for its privacy account; name one as account in local/{CONFIG_FILE}"
+        ) from None
+    return base / "flareclust" / "accounts"
+
+
+def open_account(local: Path, site: str) -> Ledger:
+    """Return the ledger that a job spends from; what an older version kept in the kit is in it.
+
+    Raises:
+        Refusal: the account cannot be used, or is not the one that these rows have spent from.
+    """
+    account = Account.of(local, site)
+    try:
+        ledger = _opened(account)
+    except Trouble as trouble:
+        log.warning("the privacy account cannot be used: %s", trouble.here)
+        raise
+    except OSError as error:
+        raise Refusal(f"cannot write its privacy account ({error.strerror}); its operator must look at it") from None
+    return ledger
+
+
+def check_account(account: Account) -> None:
+    """Raise Refusal where no job may spend from an account as things are; nothing is written."""
+    remembered = _remembered(account.local)
+    if (before := remembered.get(account.place)) is not None:
+        if not account.begun:
+            raise _gone(account, f"they have spent from {before['folder']}")
+        if account.ledger().id != before["ledger"]:
+            raise Trouble(
+                "has rows that have spent from another privacy account than the one that it names now; its operator must name "
+                "that one (flareclust site budget)",
+                f"the rows in {account.place} have spent from the account in {before['folder']}, and {account.folder} has "
+                f"another one; name the former as `account` in local/{CONFIG_FILE}, or bring it back",
+            )
+    if not account.begun:
+        _check_may_begin(account, remembered)
+    if not account.begun or account.place not in {user.place for user in account.ledger().users()}:
+        _check_is_the_only_one(account)
+
+
+def _opened(account: Account) -> Ledger:
+    check_account(account)
+    ledger = account.ledger()
+    ledger.make()
+    _sign(account)
+    if account.old is not None:
+        take_over(account.old, ledger)
+    _remember(account, ledger.id)
+    ledger.note(account.place, str(account.kit))
+    if account.stated:
+        _point(account)
+    return ledger
+
+
+def _check_may_begin(account: Account, remembered: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise Trouble where a fresh account would take the place of one that was spent from."""
+    if (account.folder / SIGN).exists() or str(account.folder.resolve()) in {
+        one["folder"] for one in remembered.values()
+    }:
+        raise _gone(account, f"{account.folder} had one")
+    if account.stated:
+        return
+    if account.old is not None and taken_by(account.old):
+        raise _gone(account, f"what the kit had spent is in an account that is not in {account.folder}")
+    if remembered:
+        before = "; ".join(f"on {place} from {one['folder']}" for place, one in remembered.items())
+        raise Trouble(
+            "has rows in a place without a privacy account, and has spent from another account before; its operator must "
+            "name the account of these rows (flareclust site budget)",
+            f"the rows are in {account.place} now, and this kit has spent before, {before}. If these are the same rows, or "
+            f"rows of the same people, name that folder as `account` in local/{CONFIG_FILE}. If they are others, write "
+            "`account: NAME` with a new name of your choice",
+        )
+
+
+def _check_is_the_only_one(account: Account) -> None:
+    """Raise Trouble where a file of the table belongs to a table with another account."""
+    own = _files(account.place)
+    for folder in _others(account):
+        places = []
+        with suppress(Refusal):  # what is broken there is that site's affair
+            places = [user.place for user in Ledger(folder / LEDGER, must_exist=True).users()]
+        for place in places:
+            if place == account.place or own & _files(place):
+                raise Trouble(
+                    "has rows that belong to another privacy account as well; its operator must name that one "
+                    "(flareclust site budget)",
+                    f"files of {account.place} are among those of {place}, whose account is {folder}; name that folder as "
+                    f"`account` in local/{CONFIG_FILE}",
+                )
+
+
+def _others(account: Account) -> Iterator[Path]:
+    """Yield the folders of the other accounts of this machine's account."""
+    own = account.folder.resolve()
+    with suppress(OSError):
+        found = {one.resolve() for one in accounts().iterdir() if (one / LEDGER).exists()}
+        yield from sorted(found - {own})
+
+
+def _files(place: str) -> frozenset[tuple[int, int]]:
+    """Return what tells the files of a place from others, whatever they are called: devices and inodes."""
+    found = set()
+    for path in matched(Path(place)):
+        with suppress(OSError):
+            status = path.stat()
+            found.add((status.st_dev, status.st_ino))
+    return frozenset(found)
+
+
+def _gone(account: Account, why: str) -> Trouble:
+    return Trouble(
+        GONE,
+        f"the rows in {account.place} have no ledger in {account.folder}, and {why}; bring it back from the backup",
+    )
+
+
+def _sign(account: Account) -> None:
+    if not (account.folder / SIGN).exists():
+        with create(account.folder / SIGN) as file:
+            file.write(
+                f"The privacy account of the rows in {account.place}: {LEDGER} has what jobs have spent.\n"
+                "Keep this folder in the backups. Without it the site takes part in no job with differential privacy.\n"
+            )
+
+
+def _point(account: Account) -> None:
+    """Have other kits find a named account by the place of its rows."""
+    link = accounts() / _key(account.place)
+    if link.resolve() != account.folder.resolve() and not os.path.lexists(link):
+        with suppress(OSError):  # this machine's account may have no home
+            link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            link.symlink_to(account.folder.resolve())
+
+
+def _remembered(local: Path) -> dict[str, dict[str, str]]:
+    """Return the accounts that the kit has spent from, by the places of their tables."""
+    file = local / MEMORY
+    try:
+        found = read_json(file) if file.exists() else {}
+        return {str(place): {key: str(one[key]) for key in ("folder", "ledger")} for place, one in found.items()}
+    except (UserError, KeyError, TypeError):
+        raise Trouble(
+            f"has a local/{MEMORY} that cannot be read, so that it cannot tell which privacy account is its own; its operator "
+            "must look at it",
+            f"{file} cannot be read; bring it back from the backup",
+        ) from None
+
+
+def _remember(account: Account, ledger: str) -> None:
+    found = _remembered(account.local)
+    new = {"folder": str(account.folder.resolve()), "ledger": ledger}
+    if found.get(account.place) == new:
+        return
+    try:
+        write_json(account.local / MEMORY, {**found, account.place: new}, mode=0o600)
+    except UserError as error:
+        if account.stated:  # a folder `local` that nobody can write, in a container; the account has its sign
+            return
+        raise Trouble(
+            "cannot remember which privacy account its rows spend from, as its folder local/ is not writable; its operator "
+            f"must name one as account in local/{CONFIG_FILE}",
+            str(error),
+        ) from None
+
+
+def _key(place: str) -> str:
+    return hashlib.sha256(os.fsencode(place)).hexdigest()[:32]

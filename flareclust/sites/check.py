@@ -1,0 +1,209 @@
+"""What an operator asks of a kit before the first job: what may jobs do, are the rows named, can they be used?
+
+Everything here is for the site's own eyes. Texts and tables name columns and show values.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from flareclust._foundation.certificates import certificate_problem, ends_soon
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.typing import FloatArray
+from flareclust.core.chunks import is_mapped
+from flareclust.data.column_summary import Column, columns_of
+from flareclust.data.ids import Ids
+from flareclust.data.tables import Table
+from flareclust.features.columns import OUTWEIGHS, outweighing
+from flareclust.sites import budget as site_budget
+from flareclust.sites import permissions as site_policy
+from flareclust.sites.places import check_places
+from flareclust.sites.policy_file import policy_of
+from flareclust.sites.rows import SiteData
+
+#: With fewer rows than this, whole numbers that all differ are no sign of a row's number.
+_ENOUGH = 20
+
+#: Bytes of rows among which repeated ones are looked for.
+_LOOKED_AT = 64 << 20
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a kit brings to a job.
+
+    Attributes:
+        name: of the site, or of the server.
+        facts: what is to be known, by subject.
+        errors: why no job can run, a sentence each.
+        hints: what the operator may want to change, a sentence each; none of it keeps jobs out.
+        rows: the site's; None where they cannot be read, and for a server, which has none.
+        server: whether it is a server's kit.
+    """
+
+    name: str
+    facts: Mapping[str, str]
+    errors: Sequence[str]
+    hints: Sequence[str]
+    rows: "Rows | None" = None
+    server: bool = False
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a site's rows look like.
+
+    Attributes:
+        file: where they are; a pattern where there are several files.
+        number: how many.
+        columns: a line each.
+    """
+
+    file: Path
+    number: int
+    columns: Sequence[Column]
+
+
+def local_of(kit: Path) -> Path:
+    """Return the folder `local` of a site's kit, as NVFlare's provisioning makes it.
+
+    Raises:
+        UserError: the folder is no kit.
+    """
+    if not (kit / "startup").is_dir() or not (kit / "local").is_dir():
+        raise UserError(
+            f"{kit} is no kit: expected a folder with startup/ and local/, such as kits/clinics/prod_00/north"
+        )
+    return kit / "local"
+
+
+def check(kit: Path, site: str | None = None) -> Checked:
+    """Look at a kit's files, read a site's rows as a job would, and look for what is odd about them.
+
+    What the files say is found first, so that no trouble with the rows hides it.
+
+    Args:
+        kit: of a site, or of the server.
+        site: its name; None for that of the folder.
+
+    Raises:
+        UserError: the folder is no kit.
+    """
+    local, name = local_of(kit), site or kit.absolute().name
+    facts, errors, hints = site_policy.policies(local), site_policy.problems(local, name), _certificates(kit)
+    rows, server = None, site_policy.is_server(local)
+    if not server:
+        try:
+            data = SiteData.of(local, name)
+            hints += check_places(data, kit)
+            table = data.table(reader_owns_them=True, scratch=kit)
+            rows = _described(data, table)
+            facts = _facts(data, table, len(data.files())) | facts
+        except Refusal as reason:
+            errors.append(f"{name} {reason}")
+        except UserError as error:
+            errors.append(f"{name} cannot use its rows: {error}")
+    hints += site_policy.hints(local)
+    if rows is not None:
+        hints += [*_odd_ids(table.ids), *_odd(table, rows.columns)]
+        told, budget = _under_policy(local, name, table)
+        errors, facts = [*errors, *told], facts | budget
+    return Checked(name, facts | {"versions": site_policy.versions()}, errors, hints, rows, server)
+
+
+def _certificates(kit: Path) -> list[str]:
+    problem, ends = certificate_problem(kit), ends_soon(kit)
+    if problem is not None:
+        return [f"the kit {problem}"]
+    return [] if ends is None else [ends]
+
+
+def _described(data: SiteData, table: Table) -> Rows:
+    names = table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1]))
+    return Rows(data.path, len(table), columns_of(table.X, names))
+
+
+def _under_policy(local: Path, name: str, table: Table) -> tuple[list[str], dict[str, str]]:
+    """Return why the site's policy keeps its own rows out of every job, a sentence each, and whose budget jobs spend."""
+    try:
+        policy = policy_of(local)
+    except UserError:  # which `site_policy.problems` tells
+        return [], {}
+    if policy is None:
+        return [], {}
+    errors, least = [], policy.least_rows(private=policy.dp is not None)
+    if len(table) < least:
+        errors.append(
+            f"{name} has {len(table)} rows where its policy asks for {least} (min_rows, min_count): no job can take part; "
+            "flareclust site policy says what holds, and changes it"
+        )
+    if policy.dp is None:
+        return errors, {}
+    from flareclust.privacy.dp.budget import bounds_of
+    from flareclust.privacy.dp.mechanism import check_installed
+
+    try:
+        check_installed()
+        bounds_of(policy.dp.bounds, table.columns, table.X.shape[1])
+        trouble = site_budget.budget_of(local, name).trouble
+        errors += [] if trouble is None else [f"{name}: {trouble}"]
+    except Refusal as reason:
+        errors.append(f"{name} {reason}")
+    except UserError as error:
+        errors.append(str(error))
+    return errors, site_budget.facts(local, policy, name)
+
+
+def _facts(data: SiteData, table: Table, files: int) -> dict[str, str]:
+    limits = f"at least {data.min_rows}" + ("" if data.max_rows is None else f", at most {data.max_rows}")
+    place = "on disk" if is_mapped(table.X) else "in memory"
+    return {
+        "files": str(files),
+        "rows asked for": limits,
+        "kept": f"{place}, {table.X.nbytes / 1e6:,.1f} MB ({(data.memory or 0) / 1e6:,.0f} MB of memory allowed)",
+        "ids": "none" if data.id is None else f"in {data.id!r}",
+        "labels": "in the folder of each job" if data.labels is None else f"in {data.labels}",
+    }
+
+
+def _odd_ids(ids: Ids | None) -> list[str]:
+    again = 0 if ids is None else ids.repeated()
+    return [f"{again} rows have the id of an earlier row"] if again else []
+
+
+def _odd(table: Table, columns: Sequence[Column]) -> list[str]:
+    """Return what is odd about the columns, a sentence each."""
+    hints = []
+    if table.columns is None:
+        hints.append("the columns have no names, so they are matched with those of other sites by place")
+    if constant := [column.name for column in columns if column.different == 1]:
+        hints.append(f"one value only in {_named(constant)}")
+    if len(table) >= _ENOUGH and (ids := [column.name for column in columns if column.numbers_rows]):
+        hints.append(
+            f"{_named(ids)}: whole numbers that all differ, as the number of a patient; leave such columns out, or name "
+            "one as `id`"
+        )
+    names, deviations = [column.name for column in columns], np.array([column.deviation for column in columns])
+    if (widest := outweighing(names, deviations)) is not None:
+        hints.append(
+            f"{widest!r} varies more than {OUTWEIGHS} times as much as half of the columns and would decide "
+            "the distances: bring columns to comparable units, in the same way at all sites, or take an algorithm with standardize"
+        )
+    return [*hints, *_repeats(table.X)]
+
+
+def _repeats(X: FloatArray) -> list[str]:
+    n, d = X.shape
+    rows = X[: max(1, _LOOKED_AT // (8 * d))]
+    copies = len(rows) - len(np.unique(rows, axis=0))
+    if copies <= len(rows) // 2:
+        return []
+    number = f"{n}" if len(rows) == n else f"the first {len(rows)}"
+    return [f"{copies} of {number} rows repeat another one; clusters of one row repeated are never sent"]
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return ", ".join(map(repr, names[:12])) + more

@@ -1,0 +1,157 @@
+"""Which classes a job may name: the exact import paths of ours that exported jobs name, in a kit's `class_allow_list`.
+
+NVFlare calls whatever a job names under an entry of that list, with the job's arguments, function or class. So an entry
+for a package, such as `flareclust.`, is an entry for each of its functions and for what its modules have imported
+(docs/adr/0015-exact-classes.md).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.validation import did_you_mean
+
+#: NVFlare's names in a kit's resources, and what they mean there.
+CLASSES, MODE = "class_allow_list", "class_list_enforcement_mode"
+_EVERYTHING, _WARN, _ENFORCE = "*", "warn", "enforce"
+
+#: What a server runs beside the aggregators of algorithms: the workflow, and what counts the rows of late sites.
+_SERVER = (
+    "flareclust.aggregators.controller.ClusteringController",
+    "flareclust.aggregators.placed.PlacedAggregator",
+)
+
+#: What a site runs beside the executors: what a job says of secure sums, and what the site puts into each job by itself where
+#: its operator lets error logs go to the server.
+_SITE = ("flareclust.privacy.job_sums.SecureSums", "flareclust.engines.log_streaming.LogStreamer")
+
+#: What the classes of an algorithm are made from; by their names, for this module is part of what they are made of.
+_BASES = ("flareclust.executors.base.ClusteringExecutor", "flareclust.aggregators.base.ClusteringAggregator")
+
+_ADVICE = "flareclust site allow KIT"
+
+
+def of_sites() -> tuple[str, ...]:
+    """Return the classes of ours that jobs have at sites."""
+    from flareclust.protocol.registry import BUILT_IN  # which needs the executors, and these this module
+
+    return (*_SITE, *(algorithm.executor for algorithm in BUILT_IN if algorithm.executor is not None))
+
+
+def of_server() -> tuple[str, ...]:
+    """Return the classes of ours that jobs name at the server."""
+    from flareclust.protocol.registry import BUILT_IN
+
+    return (*_SERVER, *(algorithm.aggregator for algorithm in BUILT_IN if algorithm.federated))
+
+
+def of_plugins(names: Collection[str]) -> tuple[str, ...]:
+    """Return the classes, of both sides, of algorithms that other packages have registered.
+
+    Raises:
+        UserError: an algorithm is unknown, with the nearest known one, is none of another package, or names no class.
+    """
+    return tuple(path for name in names for path in _of_plugin(name))
+
+
+def installed_plugins() -> list[str]:
+    """Return the names of the federated algorithms that other packages have registered here."""
+    from flareclust.protocol.registry import BUILT_IN, algorithms
+
+    built_in = {algorithm.name for algorithm in BUILT_IN}
+    return [name for name, algorithm in algorithms().items() if algorithm.federated and name not in built_in]
+
+
+def _of_plugin(name: str) -> tuple[str, ...]:
+    from flareclust.protocol.registry import BUILT_IN, algorithms
+
+    plugins = installed_plugins()
+    if name in {algorithm.name for algorithm in BUILT_IN}:
+        raise UserError(f"{name} is an algorithm of flareclust, whose classes are allowed without --plugin")
+    if name not in plugins:
+        known = ", ".join(plugins) or "none is installed here"
+        raise UserError(f"no installed package has the algorithm {name!r}{did_you_mean(name, plugins)}; known: {known}")
+    line = algorithms()[name]
+    sides = line.executor_class(), line.aggregator_class()
+    for side, base in zip(sides, _BASES, strict=True):
+        if not (isinstance(side, type) and base in map(_path, side.__mro__)):
+            expected = base.rpartition(".")[2]
+            raise UserError(f"{name}: expected a subclass of {expected}, got {side!r}; only classes are allowed")
+    return tuple(map(_path, sides))
+
+
+def _path(side: type) -> str:
+    return f"{side.__module__}.{side.__qualname__}"
+
+
+def reaches_functions(entry: str) -> bool:
+    """Return whether an entry lets jobs call functions of flareclust, at once or through NVFlare's own functions.
+
+    NVFlare compares an entry with the whole path, and with its beginning up to a dot; a dot at the end of the entry
+    makes no difference to that. So a module without a dot at its end is as much a prefix as a package with one.
+    """
+    package, _, rest = entry.partition(".")
+    if package == "flareclust":
+        return entry not in {*of_sites(), *of_server()}
+    if package == "nvflare":
+        return not rest.rpartition(".")[2].lstrip("_")[:1].isupper()
+    return entry == _EVERYTHING
+
+
+def open_entries(resources: Mapping[str, Any]) -> list[str]:
+    """Return what in a kit's resources lets jobs call functions of flareclust."""
+    listed = resources.get(CLASSES, [])
+    found = [repr(entry) for entry in listed if isinstance(entry, str) and reaches_functions(entry)]
+    return [*found, f"{MODE} {_WARN!r}"] if resources.get(MODE) == _WARN else found
+
+
+def problem_of(resources: Mapping[str, Any], file: Path) -> str | None:
+    """Return why no job may run under a kit's resources, in words that follow the site's name; None if one may."""
+    found = open_entries(resources)
+    if not found:
+        return None
+    shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+    return f"lets jobs call every function of flareclust ({shown} in local/{file.name}); run `{_ADVICE}` there"
+
+
+def listed(
+    before: Sequence[str], wanted: Sequence[str], *, nvflare: bool, plugins: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Return the list of classes that replaces `before`, and what changes, a line each.
+
+    Args:
+        before: as a kit has it.
+        wanted: classes of ours.
+        nvflare: whether those of NVFlare's own list stay or are added.
+        plugins: classes of other packages.
+    """
+    defaults, ours = set(DEFAULT_CLASS_ALLOW_LIST), {*of_sites(), *of_server()}
+    too_wide = [entry for entry in before if reaches_functions(entry)]
+    whole = defaults <= set(before)  # a few of them are an operator's choice
+    own = [
+        entry for entry in before if entry not in too_wide and entry not in ours and not (whole and entry in defaults)
+    ]
+    after = [*own, *(entry for entry in DEFAULT_CLASS_ALLOW_LIST if nvflare and entry not in own)]
+    after += [*wanted, *(entry for entry in plugins if entry not in own)]
+    lines = [f"{CLASSES}: took out {entry!r}, with which jobs call every function of flareclust" for entry in too_wide]
+    if missing := set(wanted) - set(before):
+        lines.append(f"{CLASSES}: added {len(missing)} classes of flareclust")
+    if dropped := [entry for entry in before if entry in ours and entry not in wanted]:
+        lines.append(f"{CLASSES}: took out {len(dropped)} classes of flareclust that no job needs here")
+    if whole and not nvflare:
+        lines.append(f"{CLASSES}: took out {len(defaults)} classes of NVFlare; --nvflare-classes keeps them")
+    if nvflare and (more := defaults - set(before)):
+        lines.append(f"{CLASSES}: added {len(more)} classes of NVFlare")
+    lines += [f"{CLASSES}: added {entry!r}" for entry in plugins if entry not in before]
+    return after, lines
+
+
+def enforced(resources: dict[str, Any]) -> list[str]:
+    """Have NVFlare hold jobs to the list, where a kit says it should only warn; return what changes, a line each."""
+    if resources.get(MODE) != _WARN:
+        return []
+    resources[MODE] = _ENFORCE
+    return [f"{MODE}: {_ENFORCE} instead of {_WARN}, with which the list keeps nothing out"]

@@ -1,0 +1,245 @@
+"""What a kit's `local/` needs before NVFlare runs our jobs well: permission for our classes (see `classes`), and settings.
+
+What an operator chose is kept: only the values that NVFlare's provisioning puts there are replaced. NVFlare reads
+`resources.json` and, only where that is absent, `resources.json.default`; `authorization.json` likewise. A default of
+NVFlare cannot be told from the same value chosen by an operator, so what stands in a file that ends in `.default` counts
+as NVFlare's. `allow_log_streaming: true` in `resources.json`, and the whole of `authorization.json`, are the operator's.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.settings_file import LONGEST_JSON, NotPlain, parse_json, read_text
+from flareclust.sites import class_list as classes
+from flareclust.sites.rights import RIGHTS, code_from, with_code, without_code
+
+RESOURCES = "resources.json"
+
+#: Where NVFlare's provisioning puts the server's jobs, unasked.
+_SHARED = "/tmp/nvflare/"
+_NVFLARE_HEART_BEAT = 600
+_NVFLARE_LAUNCHER = "nvflare.app_common.job_launcher.client_process_launcher.ClientProcessJobLauncher"
+_NVFLARE_STORAGE = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
+_NVFLARE_LOGS = "nvflare.app_common.logging.site_log_streamer.SiteLogStreamer"
+_LOGS = "flareclust.engines.log_streaming.SiteLogs"
+_LAUNCHER = "flareclust.launcher.SiteProcessLauncher"
+_STORAGE = "flareclust.engines.server.WorkspaceStorage"
+#: The id under which NVFlare's client looks for it, and the key under which NVFlare's server does.
+_DEPLOYER = {"id": "app_deployer", "path": "flareclust.engines.admission.SiteDeployer", "args": {}}
+_VALIDATOR = {"path": "flareclust.engines.admission.ServerValidator", "args": {}}
+_OUTCOME_WAIT = {"id": "outcome_wait", "path": "flareclust.engines.server.OutcomeWait"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a kit is set to.
+
+    Attributes:
+        heart_beat_timeout: seconds without a sign of life after which the server counts a site as gone.
+        outcome_wait: seconds that a job whose work is done waits for sites that vanished.
+        allow_log_streaming: whether a site's error texts may go to the server; None leaves it as it is, and False does
+            so, too, where it stands in an operator's own file.
+        byoc: whether those who submit jobs may bring code in them; None leaves it as it is.
+        nvflare_classes: whether jobs may also name the classes that NVFlare's own provisioning lists.
+        plugins: algorithms of other packages whose classes jobs may name.
+    """
+
+    heart_beat_timeout: float = 60
+    outcome_wait: float = 20.0
+    allow_log_streaming: bool | None = False
+    byoc: bool | None = False
+    nvflare_classes: bool = False
+    plugins: tuple[str, ...] = ()
+
+
+def resources_of(local: Path) -> Path:
+    """Return the file in a kit's folder `local` that NVFlare reads."""
+    return _read_by_nvflare(local, RESOURCES)
+
+
+def rights_of(local: Path) -> Path:
+    """Return the file in a kit's folder `local` that says who may do what."""
+    return _read_by_nvflare(local, RIGHTS)
+
+
+def _read_by_nvflare(local: Path, name: str) -> Path:
+    own = local / name
+    return own if own.exists() else local / f"{name}.default"
+
+
+def allow_classes(local: Path, plugins: Sequence[str] = ()) -> Path:
+    """List our classes, of both sides, as a simulator needs it that reads the folder `local`; return the file.
+
+    Args:
+        local: the folder.
+        plugins: algorithms of other packages whose classes are listed, too.
+    """
+    local.mkdir(parents=True, exist_ok=True)
+    file = resources_of(local)
+    resources = read_json(file) if file.exists() else {"format_version": 2, classes.CLASSES: []}
+    wanted = (*classes.of_sites(), *classes.of_server())
+    if [*_allow(resources, file, wanted, Settings(plugins=tuple(plugins)))] or not file.exists():
+        write_json(file, resources)
+    return file
+
+
+def classes_problem(local: Path) -> str | None:
+    """Return why no job may run at the site or server with the folder `local`, where its list of classes is too wide."""
+    file = resources_of(local)
+    return classes.problem_of(read_json(file), file) if file.exists() else None
+
+
+def prepare_site(local: Path, settings: Settings | None = None) -> tuple[Path, list[str]]:
+    """Set up a server's or site's kit for our jobs; return its resources file and what was changed, a line each.
+
+    Args:
+        local: the kit's folder `local`.
+        settings: what to set; None for the defaults.
+
+    Raises:
+        UserError: there is no such file, or one is not what NVFlare's provisioning makes; nothing was changed.
+    """
+    settings = settings or Settings()
+    file = resources_of(local)
+    if not file.exists():
+        raise UserError(f"{local} has neither {RESOURCES} nor {RESOURCES}.default; is it the local/ of a kit?")
+    resources = read_json(file)
+    wanted = classes.of_server() if "servers" in resources else classes.of_sites()
+    changes = [*_allow(resources, file, wanted, settings)]
+    changes += _at_server(resources, settings, file) if "servers" in resources else _at_site(resources, settings, file)
+    rights, permitted = rights_of(local), [*_permit(local, settings)]
+    if changes:
+        write_json(file, resources)
+    for text, changed in permitted:
+        write_json(rights, changed)
+        changes.append(text)
+    return file, changes
+
+
+def _permit(local: Path, settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what changes in the kit's rights, where they are not the operator's own, and all of the file after it."""
+    file = rights_of(local)
+    if settings.byoc is None or file.name == RIGHTS or not file.exists():
+        return
+    found = read_json(file)
+    permissions = found.get("permissions")
+    if not isinstance(permissions, dict):
+        raise UserError(f"{file}: expected an object as permissions, as NVFlare's provisioning makes it")
+    before = code_from(permissions)
+    wanted = with_code(permissions) if settings.byoc else without_code(permissions) if before else permissions
+    after = code_from(wanted)
+    if after != before:
+        told = ", ".join(f"{role} ({right})" for role, right in (after or before).items())
+        text = f"byoc: code in jobs from {told}" if after else f"byoc: no code in jobs, from {told} until now"
+        yield f"{text} ({file.name})", {**found, "permissions": wanted}
+
+
+def _allow(resources: dict[str, Any], file: Path, wanted: Sequence[str], settings: Settings) -> Iterator[str]:
+    before = resources.get(classes.CLASSES, list(DEFAULT_CLASS_ALLOW_LIST))
+    if not isinstance(before, list) or not all(isinstance(entry, str) for entry in before):
+        raise UserError(f"{file}: expected a list of names as {classes.CLASSES}")
+    plugins = classes.of_plugins(settings.plugins)
+    after, lines = classes.listed(before, wanted, nvflare=settings.nvflare_classes, plugins=plugins)
+    resources[classes.CLASSES] = after
+    yield from [*lines, *classes.enforced(resources)]
+
+
+def _at_site(resources: dict[str, Any], settings: Settings, file: Path) -> Iterator[str]:
+    wanted, found = settings.allow_log_streaming, resources.get("allow_log_streaming", True)
+    chosen = wanted is False and file.name == RESOURCES and "allow_log_streaming" in resources
+    if wanted is not None and found is not wanted and not chosen:
+        resources["allow_log_streaming"] = wanted
+        yield f"allow_log_streaming: {json.dumps(wanted)}" + ("" if wanted else ", the site's error texts stay there")
+    for component in _components(resources, file):
+        if component.get("path") == _NVFLARE_LAUNCHER:
+            component["path"] = _LAUNCHER
+            yield "process_launcher: a job's process that is killed does not end the job of all sites"
+        if component.get("path") == _NVFLARE_LOGS and not settings.nvflare_classes:
+            component["path"] = _LOGS
+            yield "site_log_streamer: where error texts may go to the server, no other file of a job does"
+    if not any(component.get("id") == _DEPLOYER["id"] for component in _components(resources, file)):
+        resources.setdefault("components", []).append(dict(_DEPLOYER))
+        yield "app_deployer: jobs that bring files beside their configuration are refused, and files of local/ are watched"
+
+
+def _at_server(resources: dict[str, Any], settings: Settings, file: Path) -> Iterator[str]:
+    for server in _objects(resources["servers"], "servers", file):
+        if server.get("heart_beat_timeout", _NVFLARE_HEART_BEAT) == _NVFLARE_HEART_BEAT != settings.heart_beat_timeout:
+            server["heart_beat_timeout"] = settings.heart_beat_timeout
+            yield f"heart_beat_timeout: {settings.heart_beat_timeout:g} s instead of {_NVFLARE_HEART_BEAT}"
+    yield from _store_inside(resources, file)
+    if "app_validator" not in resources:
+        resources["app_validator"] = dict(_VALIDATOR)
+        yield "app_validator: jobs that bring files beside their configuration are refused, and files of local/ are watched"
+    if not any(component.get("path") == _OUTCOME_WAIT["path"] for component in _components(resources, file)):
+        resources.setdefault("components", []).append({**_OUTCOME_WAIT, "args": {"seconds": settings.outcome_wait}})
+        yield f"outcome_wait: {settings.outcome_wait:g} s for sites that vanished from a finished job, instead of 900"
+
+
+def _store_inside(resources: dict[str, Any], file: Path) -> Iterator[str]:
+    """Move jobs and snapshots into the server's own workspace, where they are in NVFlare's shared folder."""
+    by_id = {component.get("id"): component for component in _components(resources, file)}
+    manager, store = by_id.get("job_manager", {}).get("args", {}), by_id.get("job_store", {})
+    jobs = str(manager.get("uri_root", ""))
+    if jobs.startswith(_SHARED) and store.get("path") == _NVFLARE_STORAGE and not store.get("args"):
+        manager["uri_root"] = "jobs-storage"
+        store["path"] = _STORAGE
+        yield f"job_store: jobs-storage/ in the server's workspace; jobs that are in {jobs} stay there"
+    storage = resources.get("snapshot_persistor", {}).get("args", {}).get("storage", {})
+    if str(storage.get("args", {}).get("root_dir", "")).startswith(_SHARED) and storage.get("path") == _NVFLARE_STORAGE:
+        storage["path"] = _STORAGE
+        storage["args"]["root_dir"] = "snapshot-storage"
+        yield "snapshot_persistor: snapshot-storage/ in the server's workspace"
+
+
+def _components(resources: dict[str, Any], file: Path) -> list[dict[str, Any]]:
+    return _objects(resources.get("components", []), "components", file)
+
+
+def _objects(value: object, name: str, file: Path) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise UserError(f"{file}: expected a list of objects as {name}, as NVFlare's provisioning makes it")
+    return value
+
+
+def read_json(file: Path, remedy: str = "correct it, or take the kit's own file again") -> dict[str, Any]:
+    """Return the object in a file of a kit.
+
+    Raises:
+        UserError: there is none; the text ends with the remedy.
+    """
+    try:
+        resources = parse_json(read_text(file, LONGEST_JSON))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    except NotPlain as reason:
+        raise UserError(f"{file} {reason}; {remedy}") from None
+    if not isinstance(resources, dict):
+        raise UserError(f"{file}: expected a JSON object, got {type(resources).__name__}")
+    return resources
+
+
+def write_json(file: Path, resources: dict[str, Any], mode: int = 0o644) -> None:
+    """Replace the file as a whole, so that a site that starts meanwhile reads the old one or the new one.
+
+    A new file has this mode, an old one keeps its own.
+    """
+    mode = file.stat().st_mode & 0o777 if file.exists() else mode
+    try:
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(json.dumps(resources, indent=2) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from None

@@ -1,0 +1,205 @@
+"""Where a site's rows come from: the site says so in its own `local/flareclust.yaml`, never the job.
+
+The simulator and real deployments use the same file; the simulator's copy has a path for each site. Example:
+
+    path: /secure/data/{site}.parquet   # npy, npz, csv, parquet or arrow; a pattern; or a path for each site by name
+    format: csv                         # optional: where the files' names do not tell
+    root: /secure/data                  # optional: where every file must lie; by default the folder that `path` names
+    columns: [age, crp, lactate]        # optional: these, in this order
+    id: patient                         # optional: no feature; it goes into the labels file, which stays
+    min_rows: 100                       # optional: with fewer rows the site refuses; max_rows: with more
+    memory: 4GB                         # optional: most bytes of rows in memory; by default half of the machine's
+    scratch: /secure/scratch            # optional: folder for rows that do not fit; by default the job's
+    labels: /secure/labels              # optional: folder for the labels, <job id>.csv; by default labels.csv in the job's
+    account: cohort-2                   # optional: name or folder of the account of privacy; by default that of the place
+    agreement: may-lack                 # optional: "exact" refuses a file with other columns, "may-lack" takes those it has
+    salt: a secret of several sites     # optional: names of columns are compared by hashes with this salt
+    hide: [lactate]                     # optional: names that do not leave the site, or true for all; needs the salt
+"""
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.typing import Agreement, FloatArray
+from flareclust.data.tables import FORMATS, File, Table, column_names, read_files
+from flareclust.sites import config as site_config
+from flareclust.sites.files import find, folder_of, for_site, takes_labels, told
+
+log = logging.getLogger(__name__)
+
+#: What a site says that may not name its columns.
+_HIDES = "cannot use its rows; why is in the site's own log, as it hides names of columns"
+
+#: Numbers in a sentence, such as how many rows there are; "2-D" and "UTF-8" say nothing about the data.
+NUMBER = re.compile(r"(?<!UTF-)\b\d+\b(?!-D)")
+
+#: The name of a file in a sentence, which may hold numbers.
+_FILE = re.compile(rf"(\S+\.(?:{'|'.join(FORMATS)})\b)")
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """One site's statement of where its rows are.
+
+    Attributes:
+        path: the file, or a pattern for several.
+        columns: names of the columns to use, in this order; None for all.
+        agreement: how the file must agree with `columns`.
+        salt: the secret that several sites hash the names of their columns with, "" for none.
+        hide: names that do not leave the site; True for all.
+        format: of the files, None for that of their names.
+        root: folder under which every file must lie once links are followed; None for anywhere.
+        id: the column with the rows' ids, which is no feature; None for none.
+        min_rows: the site takes part with at least so many rows.
+        max_rows: the site takes part with at most so many rows; None for any number.
+        memory: most bytes of rows to hold in memory; None for no limit.
+        scratch: folder for a file with rows that do not fit; None for the job's.
+        labels: folder for the labels of all jobs; None for each job's own.
+        account: name or folder of the rows' account of privacy; None for that of their place.
+    """
+
+    path: Path
+    columns: tuple[str, ...] | None = None
+    agreement: Agreement = "has"
+    salt: str = field(default="", repr=False)
+    hide: frozenset[str] | Literal[True] = frozenset()
+    format: str | None = None
+    root: Path | None = None
+    id: str | None = None
+    min_rows: int = 1
+    max_rows: int | None = None
+    memory: int | None = None
+    scratch: Path | None = None
+    labels: Path | None = None
+    account: str | None = None
+
+    @classmethod
+    def of(cls, local: str | Path, site: str) -> "SiteData":
+        """Read `flareclust.yaml` in the site's folder `local`, to which relative folders are relative.
+
+        A relative `path` is relative to `root` where that is given.
+
+        Raises:
+            Refusal: the file is missing, does not say where the rows are, or says something that cannot be.
+        """
+        local = Path(local)
+        config = site_config.read_config(local)
+        path = config["path"].get(site) if isinstance(config["path"], dict) else config["path"]
+        if not site_config.is_text(path):
+            raise site_config.no_path()
+        try:
+            path = for_site(path, site)
+        except UserError as error:
+            raise Refusal(f"cannot use its rows: {error}") from None
+        agreement, salt, hide = site_config.disclosed(config)
+        least, most = site_config.row_limits(config)
+        root, scratch, labels = (
+            None if (said := site_config.text(config, key)) is None else local / said
+            for key in ("root", "scratch", "labels")
+        )
+        whole = (root or local) / path
+        if labels is not None and takes_labels(whole, labels):
+            raise site_config.odd(
+                "path is a pattern that matches the files in its labels folder, so the next job would read labels as rows; "
+                "name another folder for the labels"
+            )
+        return cls(
+            whole,
+            site_config.names(config),
+            agreement,
+            salt,
+            hide,
+            format=site_config.file_format(config),
+            root=root or folder_of(whole),
+            id=site_config.text(config, "id"),
+            min_rows=least,
+            max_rows=most,
+            memory=site_config.memory(config),
+            scratch=scratch,
+            labels=labels,
+            account=site_config.account(config, site),
+        )
+
+    def rows(self, *, reader_owns_them: bool = False) -> FloatArray:
+        """Read the rows (n, d), as `table` does."""
+        return self.table(reader_owns_them=reader_owns_them).X
+
+    def files(self) -> list[File]:
+        """Return the files with the rows, in the order in which they are joined; UserError as `site_files.find`."""
+        return find(self.path, self.root, self.format)
+
+    def table(self, *, reader_owns_them: bool = False, scratch: Path | None = None) -> Table:
+        """Read the rows (n, d) with the names of their columns.
+
+        Args:
+            reader_owns_them: whether the text of a refusal stays with those who own the rows, and may say more.
+            scratch: folder for rows that do not fit in memory, where the site has not named one.
+
+        Raises:
+            Refusal: they cannot be used; the text may name the file that the site's configuration names, or its pattern,
+                and columns, but no folder, no file that a pattern matches and no number, such as how many rows there
+                are. The site's own log has them.
+        """
+        try:
+            return self._read(self.scratch or scratch)
+        except Refusal as reason:
+            if self.hide and not reader_owns_them:
+                log.warning("the rows cannot be used: it %s", reason)
+                raise Refusal(_HIDES) from None
+            raise
+        except UserError as error:
+            text = told(str(error))
+            if reader_owns_them:
+                raise Refusal(f"cannot use its rows: {text}") from None
+            log.warning("the rows cannot be used: %s", text)
+            text = _without_numbers(told(str(error), self.path.name))
+            raise Refusal(_HIDES if self.hide else f"cannot use its rows: {text}") from None
+
+    def _read(self, scratch: Path | None) -> Table:
+        files = self.files()
+        self._refuse_others(files, scratch)
+        found = read_files(
+            files,
+            self.columns,
+            may_lack=self.agreement == "may-lack",
+            id_name=self.id,
+            memory=self.memory,
+            scratch=scratch,
+        )
+        self._check_number(len(found))
+        names = frozenset(found.columns or ())
+        if self.hide is not True and (odd := sorted(self.hide - names)):
+            raise UserError(f"{self.path.name}: hide names columns that are not there: {', '.join(odd)}")
+        return replace(found, salt=self.salt, hidden=names if self.hide is True else self.hide)
+
+    def _check_number(self, rows: int) -> None:
+        if rows < self.min_rows:
+            raise UserError(f"there are {rows} rows, fewer than the min_rows of {self.min_rows} in its configuration")
+        if self.max_rows is not None and rows > self.max_rows:
+            raise UserError(f"there are {rows} rows, more than the max_rows of {self.max_rows} in its configuration")
+
+    def _refuse_others(self, files: Sequence[File], scratch: Path | None) -> None:
+        """Raise Refusal where the files must have the columns asked for and no others, and do not."""
+        if self.agreement != "exact" or self.columns is None:
+            return
+        for file in files:
+            names = column_names(file, self.id)
+            if names is not None and set(names) != set(self.columns):
+                read_files([file], id_name=self.id, memory=self.memory, scratch=scratch)  # its own faults come first
+                odd = ", ".join(sorted(set(names) ^ set(self.columns)))
+                number = f"{len(names)} columns where most sites have {len(self.columns)}"
+                if len(names) == len(self.columns):
+                    number = "other columns than most sites"
+                raise Refusal(
+                    f"has {number}; on one side only: {odd}. masked and proxy take sites with different columns"
+                )
+
+
+def _without_numbers(text: str) -> str:
+    """Return a sentence with `#` for its numbers, except in names of files."""
+    return "".join(part if j % 2 else NUMBER.sub("#", part) for j, part in enumerate(_FILE.split(text)))

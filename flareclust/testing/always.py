@@ -1,0 +1,279 @@
+"""The promises of all federated algorithms."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import signature
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import Aborted
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import Array, FloatArray, Message
+from flareclust.aggregators.base import Round, expected_sizes
+from flareclust.evaluation.metrics import pooled_label_free
+from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.schema import nbytes
+from flareclust.protocol.task import CLUSTER, SCORE, Task
+from flareclust.testing.constructors import check_constructors_do_nothing
+from flareclust.testing.groups import check_answers_follow_the_groups
+from flareclust.testing.platform import check_nvflare_calls_ours
+from flareclust.testing.policies import check_policies_hold
+from flareclust.testing.tools import PromiseBroken, ensure, exchanges, iid_sites, run
+
+
+def check_arguments_survive(algorithm: Algorithm) -> None:
+    """Constructor arguments are attributes of the same name, and none has a name that NVFlare takes for its own."""
+    for side in algorithm.build(3):
+        for name in signature(type(side)).parameters:
+            ensure(hasattr(side, name), algorithm, f"{type(side).__name__} does not keep its argument {name!r}")
+            ensure(name not in ("name", "path", "class_path"), algorithm, f"an argument may not be called {name!r}")
+
+
+def check_both_sides_agree(algorithm: Algorithm) -> None:
+    """Both sides use the same schemas, and what a site sends in every step fits them."""
+    executor, aggregator = algorithm.build(4)
+    same = executor.reply is aggregator.reply and executor.steps == aggregator.steps
+    ensure(same, algorithm, "executor and aggregator have different schemas")
+    sites, _ = iid_sites()
+    sent = exchanges(algorithm, sites, k=4)
+    ensure(bool(sent), algorithm, "no site sent anything")
+    for task, arrays in sent:
+        executor.schema(task.step).check(arrays, {"d": 3})
+
+
+def check_same_seed_same_centroids(algorithm: Algorithm) -> None:
+    """The same seed gives the same bits, in whatever order the sites are listed."""
+    rng = np.random.default_rng(0)  # without clusters, so that every random choice shows
+    sites = {f"site-{i}": rng.normal(size=(80, 3)) for i in range(4)}
+    first = run(algorithm, sites, k=4, seed=7)
+    again = run(algorithm, dict(reversed(sites.items())), k=4, seed=7)
+    ensure(np.array_equal(first.centroids, again.centroids), algorithm, "the order of the sites changed the result")
+
+
+def check_result_is_finite_and_at_most_k(algorithm: Algorithm) -> None:
+    """There are 1 to k finite centroids with the data's columns."""
+    sites, _ = iid_sites()
+    for k in (1, 2, 4, 7):
+        centroids = run(algorithm, sites, k=k).centroids
+        shape = centroids.shape
+        ensure(1 <= shape[0] <= k and shape[1] == 3, algorithm, f"k={k} gave centroids of shape {shape}")
+        ensure(bool(np.isfinite(centroids).all()), algorithm, f"k={k} gave NaN or infinite centroids")
+
+
+def check_nothing_sent_is_a_row(algorithm: Algorithm) -> None:
+    """No vector that leaves a site equals a row of its data, however odd the data are."""
+    rng = np.random.default_rng(1)
+    ordinary = rng.normal(size=(50, 3))
+    lonely = np.concatenate([ordinary, 1e3 * np.eye(3)])
+    repeated = np.concatenate([ordinary, np.full((20, 3), 99.0)])
+    # k-means stops on its tolerance here, just when a row has joined another one that was alone until then.
+    crowd = np.random.default_rng(32).uniform(-3, 3, 1001)
+    joined = np.tile(np.concatenate([crowd, [30.8, 60.0]])[:, None], 3)
+    whole = np.repeat(np.arange(9.0)[:, None], 3, axis=1) + np.repeat([0.0, 90.0, 900.0], 3)[:, None]
+    odd = (ordinary, lonely, repeated, repeated[-20:], ordinary[:5], joined, whole)
+    for rows, min_count, k in product(odd, (1, 2), (3, 5)):
+        _ensure_no_row(algorithm, {"site-1": rows}, k, min_count=min_count)
+    # In many rounds of two sites: means that are likely to be rows, rows that come often, rows that are alone.
+    rng = np.random.default_rng(5)
+    blocks = [rng.integers(0, 4, (60, 2)), rng.normal(20, 5, (60, 2)), np.full((9, 2), -30.0), 90 * np.eye(2)]
+    rows = np.concatenate(blocks)
+    many: dict[str, Any] = {
+        name: n for name, n in {"rounds": 10, "polish": 3}.items() if name in algorithm.parameters()
+    }
+    for k in (3, 8, 14):
+        _ensure_no_row(algorithm, {"site-1": rows, "site-2": rows[::2] + 0.25}, k, **many)
+
+
+def _ensure_no_row(algorithm: Algorithm, sites: Mapping[str, FloatArray], k: int, **params: Any) -> None:
+    """Ensure that no vector sent in any step is a row of the site that sends it."""
+    for task, arrays in exchanges(algorithm, sites, k=k, **params):
+        rows = sites[task.site]
+        for name, field in algorithm.executor_class().schema(task.step).fields.items():
+            if field.axes[-1:] == ("d",):
+                vectors = arrays[name].reshape(-1, rows.shape[1])
+                gap = np.abs(vectors[:, None] - rows[None]).max(axis=2).min(initial=np.inf)
+                ensure(bool(gap > 1e-12), algorithm, f"{name} holds a row of the site's data")
+
+
+def check_small_clusters_stay(algorithm: Algorithm) -> None:
+    """Clusters below min_count never leave a site."""
+    rng = np.random.default_rng(2)
+    far = 1e4 + rng.normal(size=(4, 3))
+    rows = np.concatenate([rng.normal(size=(60, 3)), far])
+    for task, arrays in exchanges(algorithm, {"site-1": rows}, k=3, min_count=5):
+        if "counts" in arrays and task.step != SCORE:
+            ensure(bool((arrays["counts"] >= 5).all()), algorithm, "a cluster below min_count=5 was sent")
+        if "centroids" in arrays:
+            reach = np.abs(arrays["centroids"]).max(initial=0)
+            ensure(bool(reach < 5e3), algorithm, "the centroid of four rows was sent although min_count=5")
+
+
+def check_size_does_not_grow_with_rows(algorithm: Algorithm) -> None:
+    """A reply of ten times as many rows is not longer than k allows."""
+    rng = np.random.default_rng(3)
+    sites = [{"site-1": rng.normal(size=(n, 3))} for n in (100, 1000)]
+    few, many = (max(nbytes(sent.arrays) for sent in exchanges(algorithm, one, k=4)) for one in sites)
+    ensure(many <= 2 * few, algorithm, f"100 rows sent {few} bytes, 1000 rows {many}")
+
+
+def check_bad_site_is_left_out(algorithm: Algorithm) -> None:
+    """A site with NaN is named and changes nothing for the others."""
+    sites, _ = iid_sites(m=5)
+    without = run(algorithm, {site: rows for site, rows in sites.items() if site != "site-3"}, k=4)
+    broken = sites["site-3"].copy()
+    broken[4, 1] = np.nan
+    outcome = run(algorithm, sites | {"site-3": broken}, k=4)
+    ensure(list(outcome.refused) == ["site-3"], algorithm, f"refused {outcome.refused} instead of site-3 alone")
+    same = np.array_equal(outcome.centroids, without.centroids)
+    ensure(same, algorithm, "a refused site changed the others' result")
+
+
+def check_bad_replies_are_named(algorithm: Algorithm) -> None:
+    """A reply with missing, extra, mistyped, misshapen or infinite arrays is refused by the site's name, in every step."""
+    sites, _ = iid_sites(m=2)
+    sent = exchanges(algorithm, sites, k=4)
+    good = {task.step: arrays for task, arrays in sent if all(array.size for array in arrays.values())}
+    for step, arrays in good.items():
+        schema = algorithm.executor_class().schema(step)
+        for name, mutant in _mutants(arrays):
+            answers = {"site-1": SiteReply(arrays), "site-2": SiteReply(mutant)}
+            replies, problems, _ = accept(schema, answers, list(answers))
+            named = list(replies) == ["site-1"] and list(problems) == ["site-2"]
+            ensure(named, algorithm, f"a spoilt {name!r} was not refused in step {step}: {problems}")
+
+
+def _mutants(good: Message) -> Iterator[tuple[str, Any]]:
+    """Yield the name of an array and a reply in which it is spoilt."""
+    for name, value in good.items():
+        spoilt = value.astype(np.float64)
+        spoilt.flat[0] = np.nan
+        yield name, {other: array for other, array in good.items() if other != name}
+        yield name, good | {"rows_of_mine": np.zeros(3)}
+        yield name, good | {name: value.astype(np.complex128)}
+        yield name, good | {name: value[..., None]}
+        yield name, good | {name: spoilt}
+        yield name, good | {name: value.tolist()}
+        yield name, good | {name: [[1.0], [1.0, 2.0]]}
+        yield name, good | {1: value}
+        yield name, good | {name: np.full(value.shape, 1e200)}
+
+
+def check_too_many_entries_are_refused(algorithm: Algorithm) -> None:
+    """Every axis of a reply is bounded, and a reply of more entries is refused by the site's name."""
+    sites, _ = iid_sites(m=2)
+    _, aggregator = algorithm.build(4)
+    sent = exchanges(algorithm, sites, k=4)
+    good = {task.step: (task, arrays) for task, arrays in sent if all(array.size for array in arrays.values())}
+    for step, (task, arrays) in good.items():
+        schema, now = aggregator.schema(step), Round(task.arrays, step=step)
+        sizes, limits = expected_sizes(now), aggregator.limits(now)
+        for axis in {axis for field in schema.fields.values() for axis in field.axes} - set(sizes):
+            if axis not in limits:  # then what the reply says elsewhere must bound it
+                limits = {**limits, axis: 10**6}
+            mutant = {
+                name: _longer(arrays[name], [one == axis for one in field.axes], limits[axis] + 1)
+                for name, field in schema.fields.items()
+            }
+            answers = {"site-1": SiteReply(arrays), "site-2": SiteReply(mutant)}
+            replies, problems, _ = accept(schema, answers, list(answers), sizes, None, aggregator.limits(now))
+            named = list(replies) == ["site-1"] and list(problems) == ["site-2"]
+            ensure(named, algorithm, f"{limits[axis] + 1} entries along {axis} were not refused in step {step}")
+
+
+def _longer(value: Array, axes: Sequence[bool], size: int) -> Array:
+    """Return an array of zeros that has `size` entries along some axes, and is made without memory for them."""
+    shape = [size if long else length for length, long in zip(value.shape, axes, strict=True)]
+    return np.zeros(shape, value.dtype)
+
+
+def check_degenerate_sites(algorithm: Algorithm) -> None:
+    """One row, repeated rows, a constant column, fewer rows than k: a defined reply or a refusal, and never NaN."""
+    rng = np.random.default_rng(4)
+    sites, _ = iid_sites(m=4)
+    flat = rng.normal(size=(40, 3))
+    flat[:, 1] = 5.0
+    odd = {
+        "one row": rng.normal(size=(1, 3)),
+        "no rows": np.empty((0, 3)),
+        "one row repeated": np.full((30, 3), 2.5),
+        "two rows repeated": np.repeat(rng.normal(size=(2, 3)), 15, axis=0),
+        "a constant column": flat,
+        "fewer rows than k": rng.normal(size=(3, 3)),
+        "huge values": 1e150 * rng.normal(size=(40, 3)),
+        "tiny values": 1e-150 * rng.normal(size=(40, 3)),
+    }
+    for what, rows in odd.items():
+        outcome = run(algorithm, sites | {"site-odd": rows}, k=4)
+        finite = bool(np.isfinite(outcome.centroids).all())
+        ensure(finite, algorithm, f"a site with {what} led to centroids that are not finite")
+        others = set(outcome.refused) - {"site-odd"}
+        ensure(not others, algorithm, f"a site with {what} led to the refusal of {others}")
+
+
+def check_abort_stops(algorithm: Algorithm) -> None:
+    """A site that is told to stop does."""
+    sites, _ = iid_sites()
+    executor, aggregator = algorithm.build(4)
+    task = Task(CLUSTER, 0, dict(aggregator.begin().task), "site-1")
+    try:
+        executor.local(task, sites["site-1"], stream(0, 0, "site-1"), lambda: True)
+    except Aborted:
+        return
+    raise PromiseBroken(f"{algorithm.name}: local() went on to the end although aborted() was true")
+
+
+def check_no_equations_for_a_row(algorithm: Algorithm) -> None:
+    """Scores come from sites only whose rows have more values than the job's exchanges of scores and sums hold numbers."""
+    rng = np.random.default_rng(5)
+    sites = {"site-1": rng.normal(size=(200, 2)), "site-2": rng.normal(size=(4, 2))}
+    for task, arrays in exchanges(algorithm, sites, k=3):
+        if task.step == SCORE and task.site == "site-2":
+            told = [name for name, value in arrays.items() if value.any()]
+            ensure(not told, algorithm, f"a site of four rows sent the scores {told}")
+
+
+def check_assessment_equals_pooled(algorithm: Algorithm) -> None:
+    """Inertia, simplified silhouette and Davies-Bouldin equal those of the pooled rows to 1e-9."""
+    sites, _ = iid_sites()
+    outcome = run(algorithm, sites, k=4)
+    pooled = np.concatenate(list(sites.values()))
+    for name, value in pooled_label_free(pooled, outcome.centroids).items():
+        found = outcome.metrics[name]
+        equal = found is value is None or bool(np.isclose(found, value, rtol=1e-9, atol=0))  # type: ignore[arg-type]
+        ensure(equal, algorithm, f"{name} is {found} from the sites' sums and {value} on the pooled rows")
+
+
+ALWAYS: tuple[Callable[[Algorithm], None], ...] = (
+    check_arguments_survive,
+    check_constructors_do_nothing,
+    check_nvflare_calls_ours,
+    check_both_sides_agree,
+    check_same_seed_same_centroids,
+    check_result_is_finite_and_at_most_k,
+    check_nothing_sent_is_a_row,
+    check_small_clusters_stay,
+    check_size_does_not_grow_with_rows,
+    check_bad_site_is_left_out,
+    check_bad_replies_are_named,
+    check_too_many_entries_are_refused,
+    check_degenerate_sites,
+    check_abort_stops,
+    check_no_equations_for_a_row,
+    check_assessment_equals_pooled,
+    check_policies_hold,
+    check_answers_follow_the_groups,
+)
+
+#: Those that noise breaks, of algorithms under differential privacy: noise follows no seed, small clusters are hidden by it
+#: and not left out, the assessment is near to the pooled values only, and they see no groups. Their own promise is
+#: "differentially-private".
+NOT_OF_PRIVATE = (
+    check_same_seed_same_centroids,
+    check_nothing_sent_is_a_row,
+    check_small_clusters_stay,
+    check_bad_site_is_left_out,
+    check_assessment_equals_pooled,
+    check_answers_follow_the_groups,
+)

@@ -1,0 +1,208 @@
+"""The promise that lets a class stand in a kit's list: its constructor keeps its arguments and does nothing else.
+
+NVFlare calls the constructors of the classes that a job names, with whatever JSON the job has as arguments, before any
+policy of the site is in force. So a constructor that opens a file, imports a module or starts something does that for
+whoever submits jobs. What Python's interpreter does is seen by an audit hook, in a process of its own, as a hook stays;
+looks at files and at the environment, which are no events, where they go through the module `os`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any, cast
+
+from flareclust.protocol.registry import Algorithm
+from flareclust.testing.tools import ensure
+
+#: The interpreter's events (docs.python.org/3/library/audit_events.html) that a constructor may not cause, by their beginnings.
+_EFFECTS = (
+    *("open", "import", "exec", "compile", "code.__new__", "marshal.", "pickle.", "_thread.start"),
+    *(
+        "os.",
+        "shutil.",
+        "glob.",
+        "tempfile.",
+        "mmap.",
+        "sqlite3.",
+        "dbm.",
+        "socket.",
+        "subprocess.",
+        "urllib.",
+        "ctypes.",
+    ),
+    *(
+        "pty.",
+        "signal.",
+        "webbrowser.",
+        "http.",
+        "ftplib.",
+        "smtplib.",
+        "poplib.",
+        "imaplib.",
+        "telnetlib.",
+        "nntplib.",
+    ),
+)
+
+#: What asks about files without being an event.
+_LOOKS = ("stat", "lstat", "access", "readlink", "getcwd", "statvfs")
+
+#: The arguments that every side has, whose values are checked first, and defaults of arguments that nothing is done with.
+_GENERAL = frozenset({"k", "seed", "min_count"})
+_BLANK = (None, "", Parameter.empty)
+
+_SECONDS = 120
+
+
+def check_constructors_do_nothing(algorithm: Algorithm) -> None:
+    """Constructing either side opens no file, imports nothing and starts nothing, whatever the arguments are."""
+    sides = algorithm.executor_class(), algorithm.aggregator_class()
+    found = effects_of([f"{side.__module__}.{side.__qualname__}" for side in sides])
+    ensure(not found, algorithm, f"a constructor does more than keep its arguments: {'; '.join(found[:3])}")
+
+
+def effects_of(paths: Sequence[str]) -> list[str]:
+    """Return what the constructors of the classes with these import paths do beside keeping arguments, a line each."""
+    with tempfile.TemporaryDirectory() as folder:
+        answers, odd = Path(folder, "answers.json"), Path(folder, "odd")
+        odd.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", f"from {__name__} import main; main()"],
+            input=json.dumps({"paths": list(paths), "folder": str(odd), "answers": str(answers)}),
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+        if done.returncode or not answers.is_file():
+            return [f"ends the process that constructs it: {done.stderr[-300:]}"]
+        return list(json.loads(answers.read_text(encoding="utf-8")))
+
+
+def main() -> None:
+    """Construct the classes that stdin names, and write down what their constructors did in the file that it names."""
+    asked = json.load(sys.stdin)
+    sides = [_load(path) for path in asked["paths"]]
+    watch = _Watch()
+    for path, side in zip(asked["paths"], sides, strict=True):
+        watch.path, watch.side = path, side
+        _construct(watch, signature(side).parameters, _odd(asked["folder"]))
+    Path(asked["answers"]).write_text(json.dumps(list(watch.found)), encoding="utf-8")
+
+
+class _Watch:
+    """Constructs a class, and writes down what the interpreter does meanwhile."""
+
+    def __init__(self) -> None:
+        self.path, self.side = "", cast("Callable[..., object]", None)
+        self.found: dict[str, None] = {}
+        self._seen: list[str] = []
+        self._watching = False
+        sys.addaudithook(self._hook)
+        # Looks at files and at the environment are no events of the interpreter.
+        for owner, names in ((os, _LOOKS), (type(os.environ), ("__getitem__", "__contains__", "__iter__", "__len__"))):
+            for name in names:
+                setattr(owner, name, self._noted(f"{owner.__name__}.{name}", getattr(owner, name)))
+
+    def _hook(self, event: str, args: tuple[Any, ...]) -> None:
+        if self._watching and event.startswith(_EFFECTS):
+            self._seen.append(f"{event} {ascii(args[:1])[:80]}")
+
+    def _noted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **more: Any) -> Any:
+            if self._watching:
+                self._seen.append(f"{name} {ascii(args[-1:])[:80]}")
+            return function(*args, **more)
+
+        return noted
+
+    def constructs(self, what: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether the class takes these arguments, and note under `what` they are what it does."""
+        modules = set(sys.modules)
+        self._watching = True
+        try:
+            made = self.side(**arguments)
+            del made  # so that what it does at its end is seen, too
+            taken = True
+        except Exception:  # noqa: BLE001 - refusing odd arguments is right, in whatever words
+            taken = False
+        finally:
+            self._watching = False
+        # Not all imports are events.
+        seen = [f"import {module}" for module in sorted(set(sys.modules) - modules)] + self._seen
+        self.found |= {f"{self.path} with {what}: {line}": None for line in seen}
+        self._seen = []
+        return taken
+
+    def note(self, what: str) -> None:
+        """Write down something else about the class."""
+        self.found[f"{self.path} {what}"] = None
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+def _construct(watch: _Watch, known: Mapping[str, Parameter], odd: Sequence[Any]) -> None:
+    """Construct a class with arguments as a job may have them: each, those it takes, and all of them odd."""
+    for one in known.values():
+        if one.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+            watch.note(f"takes any arguments ({one}), which nobody can try")
+    named = {name: one for name, one in known.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+    starts = [start for start in _usual(named, odd[0]) if watch.constructs("usual arguments", start)]
+    if not starts:
+        watch.note("takes no usual arguments, so nobody can see what it does with odd ones; give them defaults")
+    texts = [value for value in odd if isinstance(value, str) and value]
+    for start in starts:
+        taken = {
+            (name, i)
+            for name in named
+            for i, value in enumerate(odd)
+            if watch.constructs(f"an odd {name}", start | {name: value})
+        }
+        others = set(named) - _GENERAL
+        # An argument may be looked at only where another is set, and taken only then.
+        for text in texts:
+            fits = {name for name, i in taken if odd[i] is text}
+            blank = {name for name in others if named[name].default in _BLANK}
+            for group in {frozenset(fits), frozenset(others), frozenset(blank)} - {frozenset()}:
+                alike = start | dict.fromkeys(group, text)
+                watch.constructs(f"odd {' and '.join(sorted(group))}", alike)
+                for name in group:
+                    for value in odd:
+                        watch.constructs(f"an odd {name} beside {text}", alike | {name: value})
+
+
+def _usual(known: Mapping[str, Parameter], text: str) -> list[dict[str, Any]]:
+    """Return arguments that a class may take: the defaults and whole numbers, and texts where there may be some."""
+    needed = {name for name, one in known.items() if one.default is Parameter.empty}
+    told = {name for name, one in known.items() if isinstance(one.default, str) or "str" in str(one.annotation)}
+    defaults = {name: 3 if name in needed else one.default for name, one in known.items()}
+    starts = [defaults]
+    for names in (needed - _GENERAL, needed & told, told, (told & needed) | {n for n in told if not known[n].default}):
+        if (start := defaults | dict.fromkeys(names, text)) not in starts:
+            starts.append(start)
+    return starts
+
+
+def _odd(folder: str) -> list[Any]:
+    """Return values that a job could mean as files, modules, addresses or components."""
+    texts = [
+        sys.executable,
+        __file__,
+        folder,
+        f"{folder}/new",
+        "xml.dom.minidom",
+        "antigravity",
+        "http://127.0.0.1:9/x",
+    ]
+    nested = [{"path": "os.getcwd", "args": {}}, {"class_path": "xml.dom.minidom.parse"}, {"site-1": __file__}]
+    return [*texts, *nested, [__file__], [nested[0]], {}, [], "", None, True, -1, 1.5, 10**30]

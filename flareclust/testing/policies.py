@@ -1,0 +1,94 @@
+"""The promise of all federated algorithms that a site's policy holds, whatever the job asks."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from flareclust._foundation.typing import Array, FloatArray
+from flareclust.core.lloyd import assign
+from flareclust.core.microaggregation import microaggregate
+from flareclust.core.rounding import rounded
+from flareclust.privacy.policy import DifferentialPrivacy, Policy
+from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.task import ASSESS, ASSESSMENT
+from flareclust.testing.groups import FLOOR, K, sites_of_groups
+from flareclust.testing.tools import Exchange, ensure, exchanges
+
+#: Policies that every algorithm is run under, by what they are about.
+_POLICIES: Mapping[str, Policy] = {
+    "floor": Policy(min_count=FLOOR),
+    "rounded": Policy(min_count=FLOOR, round_counts=8),
+    "few centroids": Policy(max_centroids=K - 1),
+    "few rounds": Policy(max_rounds=2),
+    "some arrays": Policy(arrays=("centroids", "counts")),
+    "many rows": Policy(min_rows=130),
+}
+
+
+def check_policies_hold(algorithm: Algorithm) -> None:
+    """A site's policy holds against jobs that ask for more: floor, rounding, sizes, exchanges, names, privacy."""
+    sites = sites_of_groups()
+    asked = {"min_count": 1} if "min_count" in algorithm.parameters() else {}
+    for about, policy in _POLICIES.items():
+        refused: dict[str, list[str]] = {}
+        sent = exchanges(algorithm, sites, K, policy=policy, assess=True, refused=refused, **asked)
+        for one in sent:
+            _ensure_within(algorithm, one, sites[one.task.site], policy, about)
+        for site in sites:
+            own = [one for one in sent if one.task.site == site]
+            ensure(len(own) <= policy.max_rounds, algorithm, f"{about}: {site} answered {len(own)} times")
+            ensure(
+                not own or len(sites[site]) >= policy.min_rows, algorithm, f"{about}: {site} has fewer rows, and sent"
+            )
+    if "seeds" in algorithm.parameters():
+        sent = exchanges(algorithm, sites, K, policy=Policy(), seeds="rows")
+        ensure(not sent, algorithm, "sent rows as seeds although the site has a policy")
+    if not algorithm.executor_class().private:
+        sent = exchanges(algorithm, sites, K, policy=replace(Policy(), dp=_DP), assess=True)
+        ensure(not sent, algorithm, "sent numbers that are not differentially private to a policy that asks for such")
+
+
+_DP = DifferentialPrivacy(bounds=(-100.0, 100.0), epsilon=1.0, delta=1e-6, budget=10.0)
+
+
+def _ensure_within(algorithm: Algorithm, one: Exchange, rows: FloatArray, policy: Policy, about: str) -> None:
+    """Ensure that what left a site with these rows is within its policy, without asking what enforces it."""
+    what = f"{about}, step {one.task.step}: {one.task.site} sent"
+    allowed = policy.arrays
+    ensure(allowed is None or set(one.arrays) <= set(allowed), algorithm, f"{what} other arrays: {sorted(one.arrays)}")
+    for name, value in one.arrays.items():
+        if name == "centroids":
+            ensure(len(value) <= policy.max_centroids, algorithm, f"{what} {len(value)} centroids")
+            reach = np.abs(value).max(initial=0.0)
+            ensure(bool(reach < 100), algorithm, f"{what} a centroid at {reach:.0f}, where it has two rows")
+    for name, value in _counts(algorithm, one):
+        told = value[value != 0]
+        if value.dtype == np.int64:
+            ensure(bool((told >= policy.min_count).all()), algorithm, f"{what} {name} below {policy.min_count}")
+        if policy.round_counts > 1:
+            ensure(bool((told % policy.round_counts == 0).all()), algorithm, f"{what} {name} that are not rounded")
+    if one.task.step == ASSESS:
+        _ensure_large_cells(algorithm, one, rows, policy, what)
+
+
+def _ensure_large_cells(algorithm: Algorithm, one: Exchange, rows: FloatArray, policy: Policy, what: str) -> None:
+    """Ensure that the assessment is of cells at or above the floor: numbers, distances and sums over all of them."""
+    centroids = one.task.arrays["centroids"]
+    rows = np.concatenate(list(microaggregate(rows, policy.min_count)))
+    labels, squared = assign(rows, centroids)
+    cells = np.bincount(labels, minlength=len(centroids))
+    small = (cells > 0) & (cells < policy.min_count)
+    kept = np.where(small, 0, cells)
+    told = rounded(kept, policy.round_counts, policy.min_count)
+    by = told / np.maximum(kept, 1)
+    ensure(np.array_equal(one.arrays["counts"], told), algorithm, f"{what} counts of other cells")
+    for name, values in (("scatter", np.sqrt(squared)), ("sse", squared)):
+        sums = np.bincount(labels, values, minlength=len(centroids)) * by
+        right = np.allclose(one.arrays[name], sums if name == "scatter" else sums.sum(), rtol=1e-9, atol=1e-12)
+        ensure(right, algorithm, f"{what} {name} of rows in small cells")
+
+
+def _counts(algorithm: Algorithm, one: Exchange) -> Iterator[tuple[str, Array]]:
+    schema = ASSESSMENT if one.task.step == ASSESS else algorithm.executor_class().schema(one.task.step)
+    yield from ((name, one.arrays[name]) for name, field in schema.fields.items() if field.rows)

@@ -1,0 +1,143 @@
+"""The promises that some algorithms make, by the names that their registry lines use."""
+
+from collections.abc import Callable, Mapping
+from itertools import product
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray
+from flareclust.core.rounds import HISTORY
+from flareclust.evaluation.scores import unstack
+from flareclust.protocol.registry import Algorithm
+from flareclust.testing.differential_privacy import check_differentially_private
+from flareclust.testing.partial_features import check_partial_features, check_recovers_partial
+from flareclust.testing.tools import PromiseBroken, blobs, ensure, iid_sites, run
+
+
+def check_one_shot(algorithm: Algorithm) -> None:
+    """One exchange is enough."""
+    sites, _ = iid_sites()
+    rounds = run(algorithm, sites, k=4).n_rounds
+    ensure(rounds == 1, algorithm, f"took {rounds} rounds")
+
+
+def check_recovers_iid(algorithm: Algorithm) -> None:
+    """Separated clusters that every site sees are found, each center within the standard error of some sites."""
+    for seed in range(5):
+        sites, centers = iid_sites(m=5, k=5, seed=seed)
+        _ensure_found(algorithm, run(algorithm, sites, k=5, seed=seed).centroids, centers)
+
+
+def check_recovers_non_iid(algorithm: Algorithm) -> None:
+    """Separated clusters are found where no site sees more than two of six."""
+    for seed in range(5):
+        rows, centers = blobs(6, 3, 120, np.random.default_rng(seed))
+        cluster = np.repeat(np.arange(6), 120)
+        pairs = [(0, 1), (2, 3), (4, 5), (1, 2), (3, 4)]
+        sites = {f"site-{i + 1}": rows[np.isin(cluster, pair)] for i, pair in enumerate(pairs)}
+        _ensure_found(algorithm, run(algorithm, sites, k=6, seed=seed, **_few(algorithm, 2)).centroids, centers)
+
+
+def _few(algorithm: Algorithm, k_local: int) -> dict[str, int]:
+    """Return the setting that tells sites how many clusters they have, for algorithms that have one."""
+    return {"k_local": k_local} if "k_local" in algorithm.parameters() else {}
+
+
+def check_uneven_k(algorithm: Algorithm) -> None:
+    """Sites may look for different numbers of clusters, given by name in the setting `k_local`."""
+    rows, centers = blobs(4, 3, 100, np.random.default_rng(0))
+    sites = {"a": rows[:100], "b": rows[100:400], "c": rows[:200]}
+    outcome = run(algorithm, sites, k=4, k_local={"a": 1, "b": 3, "c": 2})
+    _ensure_found(algorithm, outcome.centroids, centers)
+
+
+def check_small_sites(algorithm: Algorithm) -> None:
+    """A site with fewer rows than k takes part."""
+    sites, _ = iid_sites(m=4)
+    small = np.random.default_rng(0).normal(size=(6, 3))
+    outcome = run(algorithm, sites | {"site-small": small}, k=8)
+    ensure(not outcome.refused, algorithm, f"refused {outcome.refused}")
+
+
+def check_translation(algorithm: Algorithm) -> None:
+    """Moving all rows moves the centroids with them."""
+    sites, _ = iid_sites()
+    shift = np.array([100.0, -50.0, 25.0])
+    here = run(algorithm, sites, k=4).centroids
+    there = run(algorithm, {site: rows + shift for site, rows in sites.items()}, k=4).centroids
+    ensure(bool(np.allclose(there - shift, here, atol=1e-9)), algorithm, "the centroids did not move with the rows")
+
+
+def check_iterative(algorithm: Algorithm) -> None:
+    """`rounds` bounds the exchanges, 0 is refused, and the centroids of every round are kept under `history`."""
+    try:
+        algorithm.build(4, 0, {"rounds": 0})
+    except UserError:
+        pass
+    else:
+        raise PromiseBroken(f"{algorithm.name}: rounds=0 was taken")
+    rng = np.random.default_rng(0)  # without clusters, so that no round is the last by itself
+    sites = {f"site-{i}": rng.normal(size=(80, 3)) for i in range(3)}
+    short, long = (run(algorithm, sites, k=4, rounds=rounds) for rounds in (2, 4))
+    for outcome in (short, long):
+        history = outcome.arrays[HISTORY]
+        ensure(len(history) == outcome.n_rounds, algorithm, "the history is not as long as there were rounds")
+        last = history[-1][~np.isnan(history[-1]).any(axis=1)]
+        ensure(np.array_equal(last, outcome.centroids), algorithm, "the history does not end with the result")
+    ensure(long.n_rounds - short.n_rounds == 2, algorithm, "two rounds more did not make two more exchanges")
+    kept = short.n_rounds
+    same = np.array_equal(short.arrays[HISTORY], long.arrays[HISTORY][:kept], equal_nan=True)
+    ensure(same, algorithm, "the first rounds of a longer run differ from those of a shorter one")
+
+
+def check_equals_central(algorithm: Algorithm) -> None:
+    """From the same start, the centroids of every round are those of Lloyd's algorithm on the pooled rows, to 1e-10."""
+    rng = np.random.default_rng(1)
+    sites = {f"site-{i}": rng.normal(size=(100, 3)) for i in range(3)}
+    rows = np.concatenate(list(sites.values()))
+    centroids = rng.normal(size=(4, 3))
+    history = run(algorithm, sites, k=4, start=centroids.tolist(), rounds=8, tol=0.0).arrays[HISTORY]
+    ensure(len(history) == 8, algorithm, f"took {len(history)} rounds where 8 were asked for")
+    for found in history:
+        nearest = ((rows[:, None] - centroids[None]) ** 2).sum(axis=2).argmin(axis=1)
+        centroids = np.stack([rows[nearest == c].mean(axis=0) for c in range(4)])
+        gap = float(np.abs(found - centroids).max())
+        ensure(gap < 1e-10, algorithm, f"a round is {gap:.1e} away from Lloyd's algorithm on the pooled rows")
+
+
+def check_never_worse(algorithm: Algorithm) -> None:
+    """The inertia is at most that of every candidate that was compared, also after polishing."""
+    for seed, polish in product(range(3), (0, 2)):
+        rng = np.random.default_rng(seed)
+        sites = {f"site-{i}": rng.normal(rng.normal(size=3), 1.0, size=(60 + 20 * i, 3)) for i in range(4)}
+        outcome = run(algorithm, sites, k=6, seed=seed, polish=polish)
+        rows = np.concatenate(list(sites.values()))
+        for centroids in unstack(outcome.arrays):
+            inertia = float(((rows[:, None] - centroids[None]) ** 2).sum(axis=2).min(axis=1).sum())
+            found = outcome.metrics["inertia"]
+            ensure(
+                found is not None and found <= inertia * (1 + 1e-12), algorithm, f"inertia {found} against {inertia}"
+            )
+
+
+def _ensure_found(algorithm: Algorithm, centroids: FloatArray, centers: FloatArray) -> None:
+    """Ensure a centroid within 0.5 of every center, where clusters have standard deviation 1 and stand 20 apart."""
+    gaps = np.linalg.norm(centers[:, None] - centroids[None], axis=2).min(axis=1)
+    ensure(bool(gaps.max() < 0.5), algorithm, f"a cluster was missed by {gaps.max():.2f}")
+
+
+PROMISES: Mapping[str, Callable[[Algorithm], None]] = {
+    "one-shot": check_one_shot,
+    "recovers-iid": check_recovers_iid,
+    "recovers-non-iid": check_recovers_non_iid,
+    "uneven-k": check_uneven_k,
+    "small-sites": check_small_sites,
+    "translation": check_translation,
+    "iterative": check_iterative,
+    "equals-central": check_equals_central,
+    "never-worse": check_never_worse,
+    "partial-features": check_partial_features,
+    "recovers-partial": check_recovers_partial,
+    "differentially-private": check_differentially_private,
+}

@@ -1,0 +1,117 @@
+"""What the checks of `flareclust.testing` are made of: small federations, and a look at what leaves their sites."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
+from flareclust._foundation.typing import FloatArray, Message
+from flareclust.data.tables import Rows, Table
+from flareclust.engines.inprocess import Held, answered, run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.federation import run_federation
+from flareclust.privacy.policy import DifferentialPrivacy, Policy
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.task import Task
+
+
+class PromiseBroken(AssertionError):
+    """An algorithm does not do what it promises."""
+
+
+def blobs(k: int, d: int, per_cluster: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Return well separated round clusters: rows (k * per_cluster, d) in the clusters' order, centers (k, d)."""
+    corners = np.array(list(product((-10.0, 10.0), repeat=d)))
+    if k > len(corners):
+        raise ValueError(f"at most {len(corners)} separated clusters in {d} dimensions")
+    centers = corners[rng.permutation(len(corners))[:k]]
+    rows = np.repeat(centers, per_cluster, axis=0)
+    return rows + rng.normal(size=rows.shape), centers
+
+
+def iid_sites(m: int = 4, k: int = 4, d: int = 3, seed: int = 0) -> tuple[dict[str, FloatArray], FloatArray]:
+    """Return m sites (n_i, d) that all see all k clusters, and the clusters' centers (k, d)."""
+    rng = np.random.default_rng(seed)
+    rows, centers = blobs(k, d, 60 * m, rng)
+    order = rng.permutation(len(rows))
+    return {f"site-{i + 1}": rows[part] for i, part in enumerate(np.array_split(order, m))}, centers
+
+
+#: The policy of the sites of algorithms under differential privacy, which answer to nobody else.
+GRANTED = Policy(dp=DifferentialPrivacy(bounds=(-1000.0, 1000.0), epsilon=20.0, delta=1e-4, budget=20.0))
+
+
+def run(algorithm: Algorithm, sites: Mapping[str, Rows], k: int, seed: int = 0, **params: Any) -> Outcome:
+    """Run a federation in-process."""
+    return run_inprocess(algorithm, params, sites, JobOptions(k=k, seed=seed), policy=_needed(algorithm))
+
+
+def _needed(algorithm: Algorithm) -> Policy | None:
+    return GRANTED if algorithm.executor_class().private else None
+
+
+class Exchange(NamedTuple):
+    """What a site was asked and what it sent, without the seconds."""
+
+    task: Task
+    arrays: Message
+
+
+def exchanges(
+    algorithm: Algorithm,
+    sites: Mapping[str, FloatArray | Table],
+    k: int,
+    seed: int = 0,
+    policy: Policy | None = None,
+    *,
+    assess: bool = False,
+    refused: dict[str, list[str]] | None = None,
+    **params: Any,
+) -> list[Exchange]:
+    """Run a federation and return everything that left a site; none where it could not run.
+
+    Args:
+        algorithm: a line of the registry.
+        sites: rows by site.
+        k: number of clusters.
+        seed: of the job.
+        policy: of every site; None for none, or for `GRANTED` where the algorithm needs one.
+        assess: whether the assessment is part of it.
+        refused: gets what each site answered instead, if anything.
+        **params: settings of the algorithm.
+    """
+    executor, aggregator = algorithm.build(k, seed, params)
+    seen: list[Exchange] = []
+    policy = policy or _needed(algorithm)
+    held = {} if policy is None else {site: Held.by(policy, algorithm) for site in sites}
+
+    def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
+        replies = {}
+        for site in asked:
+            task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
+            try:
+                answer = answered(executor, task, sites[site], held.get(site))
+            except (Refusal, BadMessage) as reason:
+                replies[site] = SiteReply(problem=str(reason))
+                if refused is not None:
+                    refused.setdefault(site, []).append(str(reason))
+                continue
+            seen.append(Exchange(task, {name: value for name, value in answer.arrays.items() if name != SECONDS}))
+            replies[site] = SiteReply(answer.arrays)
+        return replies
+
+    with suppress(JobFailed):
+        run_federation(aggregator, ask, list(sites), assess=assess)
+    return seen
+
+
+def ensure(condition: bool, algorithm: Algorithm, text: str) -> None:
+    """Raise PromiseBroken unless the condition holds."""
+    if not condition:
+        raise PromiseBroken(f"{algorithm.name}: {text}")

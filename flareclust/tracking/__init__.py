@@ -1,0 +1,1 @@
+"""MLflow: runs, models, promotion."""

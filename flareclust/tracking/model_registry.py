@@ -1,0 +1,84 @@
+"""MLflow's model registry: versions of a model, and which of them has an alias."""
+
+import json
+from typing import Any
+
+from flareclust._foundation.errors import UserError
+from flareclust.tracking.promotion import Version
+
+
+def register(client: Any, run_id: str, model: Any, model_name: str) -> int:
+    """Enter a run's logged model in the registry and return its version; a second call returns the same version.
+
+    Args:
+        client: MlflowClient.
+        run_id: the run.
+        model: its LoggedModel.
+        model_name: name in the registry, created when absent.
+    """
+    from mlflow.exceptions import MlflowException
+    from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
+
+    try:
+        client.create_registered_model(model_name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    known = client.search_model_versions(f"name = '{model_name}' and run_id = '{run_id}'")
+    if known:
+        return int(known[0].version)
+    # Not models:/<id> as the source: the SQL registry looks that up in MLflow's global store, whichever it is.
+    entry = client.create_model_version(model_name, model.artifact_location, run_id=run_id, model_id=model.model_id)
+    # Links the logged model's page to the registry; MLflow's fluent interface does the same.
+    links = json.loads(model.tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
+    links.append({"name": model_name, "version": entry.version})
+    client.set_logged_model_tags(model.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(links)})
+    return int(entry.version)
+
+
+def version(client: Any, model_name: str, number: int) -> Version:
+    """Return a version with what its run says of it; with nothing where the run is gone.
+
+    Raises:
+        UserError: there is no such version.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        entry = client.get_model_version(model_name, str(number))
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        raise UserError(f"MLflow has no version {number} of the model {model_name!r}") from error
+    return _with_run(client, entry)
+
+
+def holder(client: Any, model_name: str, alias: str) -> Version | None:
+    """Return the version that has the alias; None if there is none, or no such model."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        # Not get_model_version_by_alias, which answers an alias that nobody has as it answers a malformed one.
+        aliases = client.get_registered_model(model_name).aliases
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+    return version(client, model_name, int(aliases[alias])) if alias in aliases else None
+
+
+def _with_run(client: Any, entry: Any) -> Version:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        data = client.get_run(entry.run_id).data if entry.run_id else None
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        data = None
+    if data is None:
+        return Version(int(entry.version))
+    k = data.params.get("k", "")
+    return Version(
+        int(entry.version), dict(data.metrics), data.params.get("algorithm"), int(k) if k.isdecimal() else None
+    )

@@ -1,0 +1,320 @@
+"""MLflow: one federation is one run, found again by its key.
+
+Runs are addressed by explicit ids through MlflowClient. Nothing here touches MLflow's active run or its global
+tracking address, so tasks in several threads and processes may log side by side. Every call may be repeated: a
+retried task finds the same run and leaves no second copy of a metric, a model or a version.
+
+MLflow is imported on first use, because that takes about a second.
+"""
+
+import math
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from flareclust._foundation.csv_text import write_rows
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.own_files import make_folder
+from flareclust._foundation.typing import FloatArray
+from flareclust.tracking import model_registry as tracking_registry
+from flareclust.tracking.model_files import MODEL_NAME, column_names, save_model
+from flareclust.tracking.promotion import METRIC, Decision, check_alias, decide
+from flareclust.tracking.store import connect, resolve_uri, sqlite_file
+
+RUN_KEY_TAG = "flareclust.run_key"
+ERROR_TAG = "flareclust.error"
+
+# MLflow's own limits, in characters. (Its client splits long lists into requests by itself.)
+_PARAM_LENGTH = 6000
+_TAG_LENGTH = 8000
+
+
+class Tracker:
+    """Logs federations to one MLflow experiment.
+
+    A SQLite store is created when absent, whole or not at all, and brought to the installed MLflow's schema; its
+    files lie in the folder `mlruns` beside the database.
+
+    Args:
+        uri: Address of the store; None means MLFLOW_TRACKING_URI, else `DEFAULT_URI`.
+        experiment: Name of the experiment, created when absent.
+
+    Raises:
+        UserError: The store cannot be opened, or the experiment was deleted.
+    """
+
+    def __init__(self, uri: str | None = None, experiment: str = "flareclust") -> None:
+        self.uri = resolve_uri(uri)
+        self._client = connect(self.uri)
+        self._experiment_id = self._open_experiment(experiment)
+
+    def start(
+        self, run_key: str, name: str, params: Mapping[str, object], tags: Mapping[str, object] | None = None
+    ) -> str:
+        """Open the run with this key, or create it, and return its id.
+
+        A run that is found is set to RUNNING again and loses the error of its earlier attempt. Finding and creating
+        are two steps in MLflow, so one key must not be started in two places at the same moment.
+
+        Args:
+            run_key: What makes this federation the same one when it is tried again.
+            name: Shown in MLflow's lists.
+            params: Logged as text, cut at MLflow's 6000 characters.
+            tags: Logged as text, cut at MLflow's 8000 characters.
+
+        Raises:
+            UserError: The run has another value for one of the params, or the key holds a quote.
+        """
+        from mlflow.entities import Param, RunTag
+
+        _check_quotable("run key", run_key)
+        texts = {key: str(value)[:_PARAM_LENGTH] for key, value in params.items()}
+        labels = {key: str(value)[:_TAG_LENGTH] for key, value in (tags or {}).items()} | {RUN_KEY_TAG: run_key}
+        found = self._client.search_runs(
+            [self._experiment_id],
+            filter_string=f"tags.`{RUN_KEY_TAG}` = '{run_key}'",
+            order_by=["attributes.start_time ASC"],
+            max_results=1,
+        )
+        if found:
+            run = found[0]
+            _check_unchanged(run.data.params, texts, run_key)
+            self._client.update_run(run.info.run_id, status="RUNNING", name=name)
+            if ERROR_TAG in run.data.tags:
+                self._client.delete_tag(run.info.run_id, ERROR_TAG)
+        else:
+            # The key goes in with the run: a crash between two calls must not leave a run that nobody finds again.
+            run = self._client.create_run(self._experiment_id, run_name=name, tags={RUN_KEY_TAG: run_key})
+        run_id = str(run.info.run_id)
+        self._client.log_batch(
+            run_id,
+            params=[Param(key, value) for key, value in texts.items()],
+            tags=[RunTag(key, value) for key, value in labels.items()],
+        )
+        return run_id
+
+    def log_rounds(self, run_id: str, rounds: Sequence[Mapping[str, float | None]], started_ms: int) -> None:
+        """Log what each round reported, as metrics `round/<key>`.
+
+        A step that a metric already has is left alone, so that rounds may be logged again after a retry, or after a
+        part of them was streamed. None and non-finite values are skipped: MLflow keeps infinity as the largest float.
+
+        Args:
+            run_id: The run.
+            rounds: One mapping per round; its `round` is the step.
+            started_ms: Start of the federation, milliseconds since 1970; round r is dated started_ms + r.
+
+        Raises:
+            UserError: A mapping has no `round`.
+        """
+        from mlflow.entities import Metric
+
+        logged = self._client.get_run(run_id).data.metrics
+        steps: dict[str, set[int]] = {}
+        metrics = []
+        for row in rounds:
+            if (number := row.get("round")) is None:
+                raise UserError(f"expected `round` in every mapping of rounds, got only {sorted(row)}")
+            step = int(number)
+            for key, value in _finite("round", {key: row[key] for key in row if key != "round"}):
+                if key not in steps:
+                    history = self._client.get_metric_history(run_id, key) if key in logged else []
+                    steps[key] = {metric.step for metric in history}
+                if step not in steps[key]:
+                    steps[key].add(step)
+                    metrics.append(Metric(key, value, started_ms + step, step))
+        self._client.log_batch(run_id, metrics)
+
+    def log_result(
+        self,
+        run_id: str,
+        *,
+        final: Mapping[str, float | None],
+        cost: Mapping[str, float | None],
+        centroids: FloatArray,
+        columns: Sequence[str] | None,
+        files: Sequence[Path],
+    ) -> None:
+        """Log the outcome: metrics `final/*` and `cost/*`, centroids.npz, centroids.csv and the given files.
+
+        Args:
+            run_id: The run.
+            final: Quality of the clustering; None and non-finite values are skipped.
+            cost: Seconds, bytes and the like; likewise.
+            centroids: (k, d), in the data's unit.
+            columns: d names for the header of centroids.csv; None means x0, x1, ...
+            files: Files to keep with the run under their own names.
+
+        Raises:
+            UserError: The names do not match the centroids, a file is missing, or two files have one name.
+        """
+        from mlflow.entities import Metric
+
+        names = column_names(centroids, columns)
+        _check_files(files)
+        self._make_folder()
+        known = self._client.get_run(run_id).data.metrics
+        now = time.time_ns() // 1_000_000
+        pairs = [*_finite("final", final), *_finite("cost", cost)]
+        self._client.log_batch(run_id, [Metric(key, value, now, 0) for key, value in pairs if known.get(key) != value])
+        with tempfile.TemporaryDirectory() as scratch:
+            np.savez(Path(scratch, "centroids.npz"), centroids=centroids)
+            with Path(scratch, "centroids.csv").open("w", newline="", encoding="utf-8") as stream:
+                write_rows(stream, [names, *centroids.tolist()])
+            self._client.log_artifacts(run_id, scratch)
+        for file in files:
+            self._client.log_artifact(run_id, str(file))
+
+    def log_model(
+        self,
+        run_id: str,
+        centroids: FloatArray,
+        columns: Sequence[str] | None = None,
+        gaps: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Log a model whose `predict` gives the nearest centroid, and return its address `runs:/<run_id>/model`.
+
+        With `columns` the model picks its columns by name; without, it takes arrays and tables of exactly d columns.
+
+        Args:
+            run_id: The run.
+            centroids: (k, d), finite unless there are `gaps`.
+            columns: d names.
+            gaps: As in `tracking_model.save_model`; the model then takes rows that lack columns.
+
+        Raises:
+            UserError: The centroids are not finite, or the names do not match them.
+        """
+        from mlflow.entities import LoggedModelOutput
+
+        self._make_folder()
+        run = self._client.get_run(run_id)
+        model = self._find_model(run_id) or self._client.create_logged_model(
+            self._experiment_id, name=MODEL_NAME, source_run_id=run_id, params=run.data.params
+        )
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch, MODEL_NAME)
+            save_model(folder, centroids, columns, gaps, run_id, model.model_id)
+            self._client.log_model_artifacts(model.model_id, str(folder))
+        self._client.finalize_logged_model(model.model_id, "READY")
+        outputs = run.outputs.model_outputs if run.outputs else []
+        if model.model_id not in {output.model_id for output in outputs}:
+            self._client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
+        return f"runs:/{run_id}/{MODEL_NAME}"
+
+    def register(self, run_id: str, model_name: str, alias: str | None = None) -> int:
+        """Enter the run's model in the registry and return its version; a second call returns the same version.
+
+        Args:
+            run_id: A run with a model.
+            model_name: Name in the registry, created when absent.
+            alias: Moved to this version when given, so that `models:/<model_name>@<alias>` loads it.
+
+        Raises:
+            UserError: The run has no model.
+        """
+        _check_quotable("model name", model_name)
+        if (model := self._find_model(run_id)) is None:
+            raise UserError(f"run {run_id} has no model to register; call log_model first")
+        version = tracking_registry.register(self._client, run_id, model, model_name)
+        if alias is not None:
+            self._client.set_registered_model_alias(model_name, alias, str(version))
+        return version
+
+    def offer_alias(self, model_name: str, version: int, alias: str, metric: str = METRIC) -> Decision:
+        """Move the alias to this version if the rule gives it that, see `champion.decide`.
+
+        What was decided, and why, is written to the version as the tag `flareclust.<alias>`.
+
+        Raises:
+            UserError: There is no such version, versions cannot be compared by this metric, or the alias is no name.
+        """
+        check_alias(alias)
+        new = tracking_registry.version(self._client, model_name, version)
+        decision = decide(new, tracking_registry.holder(self._client, model_name, alias), metric)
+        if decision.takes_over:
+            self._client.set_registered_model_alias(model_name, alias, str(version))
+        self._client.set_model_version_tag(model_name, str(version), f"flareclust.{alias}", decision.reason)
+        return decision
+
+    def tag(self, run_id: str, key: str, value: object) -> None:
+        """Set a tag of a run, as text."""
+        self._client.set_tag(run_id, key, str(value)[:_TAG_LENGTH])
+
+    def finish(self, run_id: str) -> None:
+        """Close the run as FINISHED."""
+        self._client.set_terminated(run_id, "FINISHED")
+
+    def fail(self, run_id: str, reason: str, *, stopped: bool = False) -> None:
+        """Close the run as FAILED, or as KILLED if somebody stopped it; the tag `flareclust.error` has the reason."""
+        self._client.set_tag(run_id, ERROR_TAG, reason[:_TAG_LENGTH])
+        self._client.set_terminated(run_id, "KILLED" if stopped else "FAILED")
+
+    def _make_folder(self) -> None:
+        """Make the folder for files beside a SQLite store, for its owner only: pictures show rows."""
+        if file := sqlite_file(self.uri):
+            make_folder(file.parent / "mlruns")
+
+    def _open_experiment(self, name: str) -> str:
+        from mlflow.exceptions import MlflowException
+
+        if (experiment := self._client.get_experiment_by_name(name)) is None:
+            # A server knows where its files belong; for a local database MLflow would take the working directory.
+            file = sqlite_file(self.uri)
+            location = (file.parent / "mlruns" / quote(name, safe=" ")).as_uri() if file else None
+            try:
+                return str(self._client.create_experiment(name, artifact_location=location))
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another process was quicker
+                    raise
+                experiment = self._client.get_experiment_by_name(name)
+        if experiment.lifecycle_stage == "deleted":
+            raise UserError(
+                f"the MLflow experiment {name!r} was deleted; choose another name, or restore it with "
+                f"`mlflow experiments restore --experiment-id {experiment.experiment_id}`"
+            )
+        return str(experiment.experiment_id)
+
+    def _find_model(self, run_id: str) -> Any:
+        query = f"name = '{MODEL_NAME}' AND source_run_id = '{run_id}'"
+        found = self._client.search_logged_models([self._experiment_id], filter_string=query, max_results=1)
+        return found[0] if found else None
+
+
+def _check_quotable(what: str, text: str) -> None:
+    # MLflow's search expressions have no escapes.
+    if not text or set(text) & set("'\"`\\"):
+        raise UserError(f"expected a {what} without quotes and backslashes, got {text!r}")
+
+
+def _check_unchanged(old: Mapping[str, str], new: Mapping[str, str], run_key: str) -> None:
+    changed = [
+        f"{key}: {old[key]!r} -> {new[key]!r}" for key in sorted(old.keys() & new.keys()) if old[key] != new[key]
+    ]
+    if changed:
+        raise UserError(
+            f"the run with key {run_key!r} was started with other params ({'; '.join(changed)}); "
+            "restore them to resume it, or use another key for another federation"
+        )
+
+
+def _check_files(files: Sequence[Path]) -> None:
+    counts = Counter(["centroids.npz", "centroids.csv", *(file.name for file in files)])
+    if doubles := [name for name, count in counts.items() if count > 1]:
+        raise UserError(
+            f"expected one file of each name in a run, got several called {', '.join(doubles)}; rename them"
+        )
+    if missing := [str(file) for file in files if not file.is_file()]:
+        raise UserError(f"no such file to log: {', '.join(missing)}")
+
+
+def _finite(prefix: str, values: Mapping[str, float | None]) -> Iterator[tuple[str, float]]:
+    for key, value in values.items():
+        if value is not None and math.isfinite(value):
+            yield f"{prefix}/{key}", float(value)

@@ -1,0 +1,161 @@
+"""The MLflow store: where it is, that it exists, that it answers."""
+
+import os
+import socket
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.own_files import create, make_folder
+
+DEFAULT_URI = "sqlite:///mlflow.db"
+
+_SQLITE = "sqlite:///"
+
+
+class NoAnswer(UserError):
+    """The MLflow server does not answer now; it may do so later."""
+
+
+def resolve_uri(uri: str | None = None) -> str:
+    """Return the address of the store: the argument, else MLFLOW_TRACKING_URI, else `DEFAULT_URI`.
+
+    The path of a SQLite file is made absolute, so that the address means the same from every working directory.
+
+    Raises:
+        UserError: The address is a folder or an in-memory database.
+    """
+    chosen = uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+    scheme, colon, _ = chosen.partition(":")
+    if scheme == "file" or not (colon or chosen == "databricks"):
+        raise UserError(
+            f"expected the address of an MLflow store, got {chosen!r}; use sqlite:///<file>, http://<host>:<port> or "
+            "postgresql://<user>@<host>/<database> (MLflow no longer keeps runs in plain folders)"
+        )
+    if scheme != "sqlite":
+        return chosen
+    path = chosen.removeprefix(_SQLITE)
+    if path in (chosen, "", ":memory:"):
+        raise UserError(f"expected sqlite:///<file>, got {chosen!r}: runs kept in memory would be lost")
+    return f"{_SQLITE}{Path(path).absolute()}"
+
+
+def ui_command(uri: str | None = None, port: int = 5000) -> list[str]:
+    """Return the command line that shows the store's runs at http://127.0.0.1:<port>.
+
+    Raises:
+        UserError: The store is a server, which has its own pages, or the port is out of range.
+    """
+    settle_mlflow()  # the command inherits the environment
+    store = resolve_uri(uri)
+    if urlsplit(store).scheme in ("http", "https"):
+        raise UserError(f"{store} is an MLflow server already; open that address in a browser")
+    if not 1 <= port <= 65535:
+        raise UserError(f"expected a port from 1 to 65535, got {port}")
+    options = ["--backend-store-uri", store, "--port", str(port), "--workers", "1"]
+    if file := sqlite_file(store):
+        # Or experiments made in the browser would keep their files wherever the command was started.
+        options += ["--artifacts-destination", (file.parent / "mlruns").as_uri()]
+    return [sys.executable, "-m", "mlflow", "ui", *options]
+
+
+def settle_mlflow() -> None:
+    """Switch telemetry and chatter off unless the user has decided otherwise; call this before importing mlflow."""
+    for name, value in {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_LOGGING_LEVEL": "WARNING",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # standard output may be one JSON object
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # seven more processes under the UI, for language models
+    }.items():
+        os.environ.setdefault(name, value)
+
+
+def connect(uri: str) -> Any:
+    """Open the store, making or upgrading a SQLite one."""
+    settle_mlflow()
+    file = sqlite_file(uri)
+    if file is not None:
+        _make_sqlite(file)
+    elif urlsplit(uri).scheme in ("http", "https"):
+        _check_reachable(uri)
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return MlflowClient(uri)
+    except MlflowException as error:
+        if "out-of-date database schema" not in str(error):
+            raise UserError(f"MLflow cannot open the store: {error}") from error
+        if file is None:  # shared, so not ours to change
+            raise UserError(str(error)) from error  # it names the command
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"the MLflow store needs the module {error.name}; for PostgreSQL: pip install 'flareclust[postgres]'"
+        ) from error
+    _upgrade(uri)
+    return MlflowClient(uri)
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """Return the database file of a SQLite address, None for other addresses."""
+    return Path(uri.removeprefix(_SQLITE).partition("?")[0]) if uri.startswith(_SQLITE) else None
+
+
+def _make_sqlite(file: Path) -> None:
+    """Create the database unless it is there.
+
+    Some sixty migrations make a new database. Two processes that run them on one file spoil it, and so does an
+    interrupt. So each makes its own, aside, and the first to finish gives it the name.
+    """
+    try:
+        make_folder(file.parent)
+        if file.exists():
+            with file.open("rb+") as stream:
+                start = stream.read(16)
+            if start not in (b"", b"SQLite format 3\0"):
+                raise UserError(f"{file} is not a SQLite database; name another file for the MLflow store")
+            return
+        with tempfile.TemporaryDirectory(prefix=".mlflow-", dir=file.parent, ignore_cleanup_errors=True) as scratch:
+            fresh = Path(scratch, file.name)
+            create(fresh).close()  # SQLite keeps the mode of an empty file, for the files beside it as well
+            _upgrade(f"{_SQLITE}{fresh}")
+            try:
+                os.link(fresh, file)
+            except FileExistsError:
+                pass  # another process was quicker
+            except OSError:  # a file system without hard links
+                fresh.replace(file)
+    except OSError as error:
+        raise UserError(f"the MLflow store {file} cannot be written ({error.strerror}); name another file") from error
+
+
+def _upgrade(uri: str) -> None:
+    from alembic.util import CommandError
+    from mlflow import db
+
+    try:
+        db.upgrade.callback(uri)  # `mlflow db upgrade`, without a second process
+    except CommandError as error:
+        raise UserError(
+            f"{uri} was written by a newer MLflow ({error}); update mlflow or name another store"
+        ) from error
+
+
+def _check_reachable(uri: str) -> None:
+    """Fail within seconds where MLflow would try an address again and again for minutes."""
+    parts = urlsplit(uri)
+    if parts.hostname is None or getproxies():
+        return
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname, port), timeout=5).close()
+    except OSError as error:
+        raise NoAnswer(
+            f"no MLflow server answers at {parts.hostname}:{port} ({error}); start it, or correct MLFLOW_TRACKING_URI"
+        ) from error

@@ -1,0 +1,220 @@
+"""A study in MLflow: a parent run with the means, and a child run per trial.
+
+The parent is found again by the fingerprint of the study's name and all its trials, a child by its trial's; so a study
+that was stopped goes on in the same runs. A child is three requests: create, one batch, terminate.
+"""
+
+import json
+import re
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from flareclust._foundation.version import __version__
+from flareclust.experiment.trials import Done, Measured, Trial, by_cell, cell_of
+from flareclust.experiment.trials_file import study_key, trial_keys
+from flareclust.tracking.runs import _PARAM_LENGTH, _TAG_LENGTH, ERROR_TAG, RUN_KEY_TAG, Tracker, _finite
+from flareclust.tracking.store import sqlite_file
+
+PARENT_TAG = "mlflow.parentRunId"
+#: Names of qualities that a trial has without a value; MLflow keeps numbers only.
+UNDEFINED_TAG = "flareclust.undefined"
+_PAGE = 1000
+
+
+class SweepTracker(Tracker):
+    """Logs one study to one MLflow experiment; the database is made here, before anything runs in parallel.
+
+    Args:
+        study: Name of the study, and of the parent run.
+        trials: All its trials.
+        uri: Address of the store, see `Tracker`.
+        experiment: Name of the experiment, created when absent.
+
+    Raises:
+        UserError: The store cannot be opened, or two trials are the same.
+    """
+
+    def __init__(
+        self, study: str, trials: Sequence[Trial], uri: str | None = None, experiment: str = "flareclust"
+    ) -> None:
+        self._keys = trial_keys(study, trials)
+        super().__init__(uri, experiment)
+        self._trials = list(trials)
+        # SQLite takes one writer at a time, and MLflow's threads would wait for each other in its own way: by failing.
+        self._lock = Lock() if sqlite_file(self.uri) else nullcontext()
+        tags = {"kind": "sweep", "study": study, "flareclust._foundation.version": __version__}
+        self.parent = self.start(study_key(study, self._keys), study, {"trials": len(trials), **_axes(trials)}, tags)
+        self._children: dict[str, Any] = {}
+        self._reused: dict[str, Any] = {}
+
+    def finished(self) -> dict[int, Done]:
+        """Find the child runs of earlier times; return the finished trials by their number, with what they came to."""
+        self._children = self._find_children()
+        return {
+            number: Done(trial, self._read(self._children[key]), resumed=True)
+            for number, (trial, key) in enumerate(zip(self._trials, self._keys, strict=True))
+            if key in self._children and self._children[key].info.status == "FINISHED"
+        }
+
+    def begin(self, number: int) -> str:
+        """Open the child run of a trial and return its id; one that failed or was cut off is used again."""
+        trial, key = self._trials[number], self._keys[number]
+        known = self._children.get(key)
+        with self._lock:
+            if known is not None:
+                run_id = str(known.info.run_id)
+                self._reused[run_id] = known
+                self._client.update_run(run_id, status="RUNNING")
+                if ERROR_TAG in known.data.tags:
+                    self._client.delete_tag(run_id, ERROR_TAG)
+                return run_id
+            tags = {"kind": "trial", "seed": trial.seed, "flareclust._foundation.version": __version__, **trial.cell}
+            texts = {_key(name): str(value)[:_TAG_LENGTH] for name, value in tags.items()}
+            texts |= {RUN_KEY_TAG: key, PARENT_TAG: self.parent}
+            run = self._client.create_run(self._experiment_id, run_name=trial.name, tags=texts)
+            return str(run.info.run_id)
+
+    def end(self, run_id: str, done: Done) -> None:
+        """Log what a trial came to in one batch, and close its run as FINISHED or FAILED."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        now = time.time_ns() // 1_000_000
+        tags: dict[str, str] = {}
+        metrics: list[Metric] = []
+        if done.measured is None:
+            tags[ERROR_TAG] = str(done.error)[:_TAG_LENGTH]
+        else:
+            metrics = [Metric(name, value, now, step) for name, value, step in _numbers(done.measured)]
+            if undefined := [name for name, value in done.measured.final.items() if value is None]:
+                tags[UNDEFINED_TAG] = json.dumps(undefined)
+        params = {name: value for name, value in _flat(done.trial.params).items() if value is not None}
+        params["seed"] = done.trial.seed
+        batch = {
+            "metrics": self._missing(run_id, metrics),
+            "params": [Param(name, str(value)[:_PARAM_LENGTH]) for name, value in params.items()],
+            "tags": [RunTag(name, value) for name, value in tags.items()],
+        }
+        with self._lock:
+            self._client.log_batch(run_id, **batch)
+            self._client.set_terminated(run_id, "FAILED" if done.measured is None else "FINISHED")
+
+    def close(self, done: Sequence[Done], files: Sequence[Path]) -> None:
+        """Log the means and the files to the parent, and close it: FAILED if a trial failed.
+
+        Its metrics are `final/<name>`, the mean over all trials, so that MLflow's charts of parents show something;
+        `final/<cell>/<name>` and `..._std` per cell; and how many trials were `trials/done` and have `trials/failed`.
+        """
+        from mlflow.entities import Metric
+
+        failed = sum(one.measured is None for one in done)
+        values = _means(done) | {"trials/done": float(len(done) - failed), "trials/failed": float(failed)}
+        known = self._client.get_run(self.parent).data.metrics
+        now = time.time_ns() // 1_000_000
+        metrics = [Metric(name, value, now, 0) for name, value in values.items() if known.get(name) != value]
+        self._client.log_batch(self.parent, metrics)
+        for file in files:
+            self._client.log_artifact(self.parent, str(file))
+        if failed:
+            self.fail(self.parent, failure(done))
+        else:
+            self.finish(self.parent)
+
+    def abandon(self) -> None:
+        """Close the parent as KILLED: the study was stopped and can go on."""
+        self._client.set_terminated(self.parent, "KILLED")
+
+    def _find_children(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        token = None
+        while True:
+            page = self._client.search_runs(
+                [self._experiment_id],
+                filter_string=f"tags.`{PARENT_TAG}` = '{self.parent}'",
+                max_results=_PAGE,
+                page_token=token,
+            )
+            found |= {run.data.tags[RUN_KEY_TAG]: run for run in page if RUN_KEY_TAG in run.data.tags}
+            if not (token := page.token):
+                return found
+
+    def _read(self, run: Any) -> Measured:
+        undefined: list[str] = json.loads(run.data.tags.get(UNDEFINED_TAG, "[]"))
+        final: dict[str, float | None] = {**_under("final", run.data.metrics), **dict.fromkeys(undefined)}
+        rounds: dict[int, dict[str, float]] = {}
+        for name in _under("round", run.data.metrics):
+            for metric in self._client.get_metric_history(run.info.run_id, f"round/{name}"):
+                rounds.setdefault(metric.step, {"round": float(metric.step)})[name] = metric.value
+        return Measured(final, _under("cost", run.data.metrics), [rounds[step] for step in sorted(rounds)])
+
+    def _missing(self, run_id: str, metrics: list[Any]) -> list[Any]:
+        """Return the metrics that a run does not have: one that was cut off after its batch has them all."""
+        if run_id not in self._reused:
+            return metrics
+        names = self._reused[run_id].data.metrics.keys() & {metric.key for metric in metrics}
+        steps = {name: {old.step for old in self._client.get_metric_history(run_id, name)} for name in names}
+        return [
+            metric
+            for metric in metrics
+            if not metric.key.startswith("round/") or metric.step not in steps.get(metric.key, ())
+        ]
+
+
+def failure(done: Collection[Done]) -> str:
+    """Return how many trials failed: `3 of 240 trials failed`."""
+    failed = sum(one.measured is None for one in done)
+    return f"{failed} of {len(done)} trials failed"
+
+
+def _numbers(measured: Measured) -> list[tuple[str, float, int]]:
+    numbers = [(name, value, 0) for name, value in _finite("final", measured.final)]
+    numbers += [(name, value, 0) for name, value in _finite("cost", measured.cost)]
+    for row in measured.rounds:
+        step = int(row["round"])
+        rest = {name: value for name, value in row.items() if name != "round"}
+        numbers += [(name, value, step) for name, value in _finite("round", rest)]
+    return numbers
+
+
+def _means(done: Sequence[Done]) -> dict[str, float]:
+    means = {f"final/{_key(name)}": value for name, value in cell_of({}, done).mean.items()}
+    for cell in by_cell(done):
+        where = "/".join(["final", *(_key(value) or "-" for value in cell.cell.values())])
+        for name, value in cell.mean.items():
+            means[f"{where}/{_key(name)}"] = value
+            means[f"{where}/{_key(name)}_std"] = cell.std[name]
+    return means
+
+
+def _axes(trials: Sequence[Trial]) -> dict[str, str]:
+    """Return what the trials range over, for the parent's params."""
+    axes: dict[str, dict[str, None]] = {}
+    for trial in trials:
+        for name, value in trial.cell.items():
+            axes.setdefault(_key(name), {})[value] = None
+    seeds = sorted({trial.seed for trial in trials})
+    whole = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
+    told = f"{seeds[0]}..{seeds[-1]}" if whole else ", ".join(map(str, seeds))
+    return {**{name: ", ".join(values) for name, values in axes.items()}, "seeds": told}
+
+
+def _flat(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return params as MLflow takes them: an algorithm's own as `param.<name>`, like a single run's."""
+    flat: dict[str, Any] = {}
+    for name, value in params.items():
+        inner = value if isinstance(value, Mapping) else None
+        prefix = "param" if name == "params" else name
+        flat |= {_key(name): value} if inner is None else {_key(f"{prefix}.{k}"): v for k, v in inner.items()}
+    return flat
+
+
+def _under(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name.removeprefix(f"{prefix}/"): v for name, v in metrics.items() if name.startswith(f"{prefix}/")}
+
+
+def _key(text: str) -> str:
+    """Return a text as MLflow takes it for a name: letters, digits and _ - . : and space."""
+    return re.sub(r"[^\w\-. :]", "-", text.replace("=", ":"))
