@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flareclust.privacy.enforcement import Sent, sent_by
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.reply_specs import ReplySpec, replies_of
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Field, Schema
 from flareclust.protocol.task import ASSESS, DESCRIBE, KEYS, PLACE
@@ -52,11 +52,11 @@ def leaves(algorithms: Iterable[Algorithm] = BUILT_IN) -> str:
             lines.setdefault(("not federated", "the rows themselves", *4 * ["cannot be used"]), []).append(name)
             continue
         executor = algorithm.executor_class()
-        sent = sent_by([executor])
+        sent = replies_of([executor])
         for step in executor.all_steps():
             lines.setdefault((f"`{step}`", *_cells(step, sent[step][0])), []).append(name)
     rows = [[", ".join(names), *cells] for cells, names in lines.items()]
-    of_all = sent_by([])
+    of_all = replies_of([])
     for step, words in OF_ALL.items():
         *cells, _ = _cells(step, of_all[step][0])
         rows.append(["all that are federated", words, *cells, UNDER_DP[step]])
@@ -65,7 +65,7 @@ def leaves(algorithms: Iterable[Algorithm] = BUILT_IN) -> str:
     return table(["algorithm", "step", *columns], rows)
 
 
-def _cells(step: str, sent: Sent) -> list[str]:
+def _cells(step: str, sent: ReplySpec) -> list[str]:
     """Return what is sent without a policy, and what each policy makes of it."""
     words = _words(sent.schema)
     if sent.private:
@@ -103,7 +103,7 @@ def _grouped(schema: Schema) -> bool:
     return any(len(field.axes) == 2 and field.axes[-1] == "d" for field in schema.fields.values())
 
 
-def _floored(step: str, sent: Sent, policy: Policy) -> str:
+def _floored(step: str, sent: ReplySpec, policy: Policy) -> str:
     """Return what the floor of a policy does to a message."""
     if _grouped(sent.schema) or step == ASSESS:
         return f"groups of {policy.min_count} rows or more"
@@ -111,12 +111,12 @@ def _floored(step: str, sent: Sent, policy: Policy) -> str:
     return f"{', '.join(whole)} 0 or at least {policy.min_count}" if whole else "as without"
 
 
-def _rounded(sent: Sent, default: str) -> str:
+def _rounded(sent: ReplySpec, default: str) -> str:
     counted = [f"`{name}`" for name, field in sent.schema.fields.items() if field.rows]
     return f"{default}; {', '.join(counted)} in multiples of {ROUNDED.round_counts}" if counted else default
 
 
-def _masked(step: str, sent: Sent) -> str:
+def _masked(step: str, sent: ReplySpec) -> str:
     if sent.sums:
         return "masked: totals only" if sent.maskable else "refused"
     return "as by default, without `mean` and `m2`" if step == DESCRIBE else "as by default"

@@ -25,8 +25,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round, expected_sizes
-from flareclust.privacy.policy import LEAST_SITES
-from flareclust.privacy.secure_aggregation.masking import KEY, LONGEST_KEY, MASKED
+from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED
 from flareclust.privacy.secure_aggregation.server import ALL, ServerSums, of_other_width, unusable
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.replies import SiteReply, accept

@@ -17,6 +17,7 @@ import typer
 
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.version import __version__
+from flareclust.cli.names import split_names
 from flareclust.cli.poc import poc_app
 from flareclust.cli.site import site_app
 from flareclust.cli.sweep import Interrupted, sweep
@@ -289,11 +290,6 @@ def options(
     if version:
         typer.echo(f"flareclust {__version__}")
         raise typer.Exit
-
-
-def split_names(text: str | None) -> tuple[str, ...] | None:
-    """Return the names in "a, b", None for None."""
-    return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def site_init(
     ] = None,
 ) -> None:
     """Write local/flareclust.yaml, which says where the site's rows are."""
-    from flareclust.cli.main import split_names
+    from flareclust.cli.names import split_names
     from flareclust.sites.budget import existing
     from flareclust.sites.check import local_of
     from flareclust.sites.config import write_site

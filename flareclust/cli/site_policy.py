@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from flareclust._foundation.errors import UserError
-from flareclust.cli.main import split_names
+from flareclust.cli.names import split_names
 from flareclust.privacy.policy import DP, GONE, Policy, read_policy
 from flareclust.sites.budget import facts
 from flareclust.sites.permissions import told

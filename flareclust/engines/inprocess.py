@@ -12,8 +12,9 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import OnRound, run_federation
 from flareclust.privacy.context import SiteTerms
-from flareclust.privacy.enforcement import Gate, registered, sent_by
+from flareclust.privacy.enforcement import Gate
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.reply_specs import registered_replies, replies_of
 from flareclust.privacy.request_log import Asked
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
@@ -101,8 +102,8 @@ class Held:
     @classmethod
     def by(cls, policy: Policy, algorithm: Algorithm) -> "Held":
         """Return what a policy makes of an algorithm, registered or not; what it spends is forgotten with the run."""
-        known = {step: list(sent) for step, sent in registered().items()}
-        for step, sent in sent_by([algorithm.executor_class()]).items():
+        known = {step: list(sent) for step, sent in registered_replies().items()}
+        for step, sent in replies_of([algorithm.executor_class()]).items():
             known[step] = [*known.get(step, []), *sent]
         gate = Gate(policy, Asked(), known)
         if policy.dp is None or not algorithm.executor_class().private:

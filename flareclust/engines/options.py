@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import check_bool, check_int
 from flareclust.privacy.job_sums import SecureSums
-from flareclust.privacy.policy import LEAST_SITES
+from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,19 @@ the in-process engine calls them itself. They look at messages only, never at ro
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.errors import BadMessage, Refusal, UserError
+from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import Array, Message
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.reply_specs import ReplySpec, registered_replies
 from flareclust.privacy.request_log import Asked
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
-from flareclust.privacy.secure_aggregation.masking import KEY, KEYS_ARRAY, MASKED
-from flareclust.protocol.schema import SECONDS, Field, Schema
-from flareclust.protocol.task import ASSESS, ASSESSMENT, DESCRIBE, KEYS, PLACE, PLACED, SCORE
-
-if TYPE_CHECKING:
-    from flareclust.executors.base import ClusteringExecutor
+from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
+from flareclust.protocol.schema import SECONDS, Field
+from flareclust.protocol.task import ASSESS, DESCRIBE, KEYS, PLACE, SCORE
 
 #: The longest text of a refusal that leaves.
 LONGEST_REASON = 400
@@ -35,55 +32,6 @@ _LAST = (ASSESS, PLACE)
 
 #: The steps that executors of all algorithms answer.
 _OF_ALL = (ASSESS, PLACE, KEYS)
-
-
-@dataclass(frozen=True)
-class Sent:
-    """What some algorithm sends in a step.
-
-    Attributes:
-        schema: its arrays.
-        private: whether everything in it is differentially private.
-        sums: whether it is sums over rows without noise; None where they never leave the site unmasked.
-        maskable: whether secure sums mask it, where it is sums.
-    """
-
-    schema: Schema
-    private: bool
-    sums: bool | None = False
-    maskable: bool = True
-
-
-@lru_cache(maxsize=1)
-def registered() -> Mapping[str, list[Sent]]:
-    """Return, by step, what the algorithms send that are registered here, those of installed packages among them."""
-    from flareclust.protocol.registry import algorithms  # it imports the executors, as this module's importers may
-
-    classes = []
-    for algorithm in algorithms().values():
-        try:
-            classes += [algorithm.executor_class()] if algorithm.federated else []
-        except UserError:  # it needs a package that is not installed, so no job can run it here either
-            continue
-    return sent_by(classes)
-
-
-def sent_by(executors: "Iterable[type[ClusteringExecutor]]") -> dict[str, list[Sent]]:
-    """Return, by step, what executors of these classes send."""
-    found: dict[str, list[Sent]] = {
-        ASSESS: [Sent(ASSESSMENT, False, sums=True)],
-        PLACE: [Sent(PLACED, False)],
-        KEYS: [Sent(KEY, False)],
-    }
-    for executor in executors:
-        for step in executor.all_steps():
-            maskable = step in executor.summed
-            # Scores are sums whoever asks for them; some of them do not add up over sites, and so no mask fits them.
-            sums = None if step in executor.masked_only else maskable or (step == SCORE and not executor.private)
-            sent = Sent(executor.schema(step), executor.private, sums, maskable or not sums)
-            if sent not in found.setdefault(step, []):
-                found[step].append(sent)
-    return found
 
 
 @dataclass(frozen=True)
@@ -115,7 +63,7 @@ class Gate:
 
     policy: Policy
     asked: Asked = field(default_factory=Asked)
-    known: Mapping[str, list[Sent]] = field(default_factory=registered)
+    known: Mapping[str, list[ReplySpec]] = field(default_factory=registered_replies)
 
     def admit(self, step: str, round_: object, arrays: Mapping[str, Any]) -> Question:
         """Return what the job asks for, written down as asked.
@@ -202,7 +150,7 @@ class Gate:
         known = {name for sent in self.known.get(step, []) for name in sent.schema.fields}
         return [name for name in message if name in known]
 
-    def _sent(self, question: Question, message: Message, private: bool) -> Sent:
+    def _sent(self, question: Question, message: Message, private: bool) -> ReplySpec:
         """Return what algorithm's reply this is."""
         alike = [sent for sent in self.known.get(question.step, []) if set(sent.schema.fields) == set(message)]
         # Of equal forms the one that is no sum goes first: the executor knows which of them its own is, and masks it if need be.

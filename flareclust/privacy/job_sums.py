@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from nvflare.apis.fl_component import FLComponent
 
 from flareclust._foundation.errors import Refusal
-from flareclust.privacy.policy import LEAST_SITES, Policy, check_sites_of_sums
+from flareclust.privacy.policy import Policy, check_sites_of_sums
+from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 
 #: The id of `SecureSums` among the components of a job's sites.
 SECURE_SUMS = "secure_sums"

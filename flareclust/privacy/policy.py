@@ -15,15 +15,13 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings_file import NotPlain, parse_yaml, read_text
 from flareclust._foundation.validation import check_bool, check_int, did_you_mean
 from flareclust.privacy.dp.accounting import check_delta, check_epsilon
+from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 
 #: More than any table has rows, and no number that takes long to write.
 _MOST = 10**9
 
 #: Lower and upper bound of all columns, of each in their order, or of each by its name.
 Bounds = tuple[float, float] | tuple[tuple[float, float], ...] | Mapping[str, tuple[float, float]]
-
-#: A sum is over so many sites at least. Of two, each would know what the other sent: the total less its own.
-LEAST_SITES = 3
 
 #: The key of a policy's differential privacy in files.
 DP = "differential_privacy"
@@ -191,9 +189,9 @@ def unknown_arrays(policy: Policy) -> list[str]:
     """Return which names of arrays in a policy no algorithm sends that is registered here, each with the nearest known one."""
     if policy.arrays is None:
         return []
-    from flareclust.privacy.enforcement import registered  # imports all algorithms
+    from flareclust.privacy.reply_specs import registered_replies  # imports all algorithms
 
-    known = sorted({name for sent in registered().values() for one in sent for name in one.schema.fields})
+    known = sorted({name for sent in registered_replies().values() for one in sent for name in one.schema.fields})
     return [f"{name!r}{did_you_mean(name, known)}" for name in policy.arrays if name not in known]
 
 

@@ -26,11 +26,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import Array, IntArray, Message
-from flareclust.privacy.policy import LEAST_SITES
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS, Words
 from flareclust.privacy.secure_aggregation.identity import Identity, SignedKey
 from flareclust.protocol.schema import Field, Schema, whole
+
+#: A sum is over so many sites at least. Of two, each would know what the other sent: the total less its own.
+LEAST_SITES = 3
 
 #: Name of the array with everybody's keys, in the tasks of masked sums.
 KEYS_ARRAY = "secure_keys"

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from flareclust._foundation.errors import BadMessage, JobFailed
 from flareclust._foundation.typing import Message
-from flareclust.privacy.policy import LEAST_SITES
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
-from flareclust.privacy.secure_aggregation.masking import KeyTable, key_of, total
+from flareclust.privacy.secure_aggregation.masking import LEAST_SITES, KeyTable, key_of, total
 from flareclust.privacy.secure_aggregation.totals import MOST_SITES, Layout, sizes_of
 from flareclust.protocol.schema import Schema
 
