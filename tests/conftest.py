@@ -1,8 +1,10 @@
 """What all tests share."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,9 @@ from flareclust.testing import iid_sites
 os.environ.setdefault("DO_NOT_TRACK", "true")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background, whose children would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -27,11 +32,24 @@ def _state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests that take minutes unless they are asked for; neither -m slow nor -m "not slow" does that."""
+    items.sort(key=lambda item: not item.get_closest_marker("slow"))  # a stable sort: what takes longest begins first
     if "nightly" in config.getoption("markexpr"):
         return
     left_out = [item for item in items if item.get_closest_marker("nightly")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give the tests of a file to one worker, as --dist loadfile does; likewise all tests of the one federation."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByResource(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "federation" if nodeid.startswith("tests/federation/") else nodeid.split("::", 1)[0]
+
+    return ByResource(config, log)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Processes that a test has started, found by the folder that they name, since NVFlare puts them into sessions of their own."""
 
 import os
+import tempfile
 
 import psutil
 
@@ -17,3 +18,9 @@ def naming(folder):
         if alive and process.pid != os.getpid() and any(str(folder) in word for word in words):
             found.append(process)
     return found
+
+
+def short_folder():
+    """Return where to make temporary folders whose path must be short, since NVFlare makes sockets in them."""
+    usual = tempfile.gettempdir()
+    return usual if len(usual) <= 20 else "/tmp"

@@ -17,6 +17,8 @@ from uuid import UUID
 
 import psutil
 
+from tests.living import short_folder
+
 STARTS, RUNS, STOPS = 90, 120, 60
 
 
@@ -179,7 +181,7 @@ def started() -> Iterator[Scheduler]:
     """Start a server and wait until it answers; in the end nothing of it is left, or the test fails."""
     from flareclust.tracking.runs import Tracker
 
-    folder = Path(tempfile.mkdtemp(prefix="fc-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="fc-", dir=short_folder()))
     scheduler = Scheduler(folder)
     try:
         with scheduler.process(scheduler.command, "server.log") as process:

@@ -25,6 +25,7 @@ from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol.registry import Algorithm, algorithms, get
 from flareclust.testing import iid_sites
 from flareclust.testing.partial_features import overlapping_sites
+from tests.living import short_folder
 
 FEDERATED = [algorithm for algorithm in algorithms().values() if algorithm.federated]
 #: Their noise follows from no seed, so no two runs are equal.
@@ -49,7 +50,7 @@ def faulty(monkeypatch) -> Algorithm:
 @pytest.fixture
 def short_tmp() -> Iterator[Path]:
     """A TMPDIR that is short enough for NVFlare, by whose name the processes of a test are known."""
-    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="t-", dir=short_folder()) as folder:
         yield Path(folder)
 
 

@@ -23,6 +23,8 @@ import yaml
 from nvflare.fuel.flare_api.api_spec import NoConnection
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
+from tests.living import short_folder
+
 PROJECT = "fct"
 SERVER = "server"
 LEAD, ADMIN, MEMBER = "lead@hub.org", "admin@hub.org", "member@hub.org"
@@ -45,7 +47,7 @@ class Federation:
         remove_stale()
         self.sites = tuple(sites)
         self.hosts = (SERVER, *sites, *late)
-        self.folder = Path(tempfile.mkdtemp(prefix=FOLDERS, dir="/tmp"))  # short: sockets have paths, too
+        self.folder = Path(tempfile.mkdtemp(prefix=FOLDERS, dir=short_folder()))
         (self.folder / "owner").write_text(owner.me())
         self.network = network.make_network()
         try:
@@ -253,7 +255,7 @@ def wait_until(reached: Callable[[], Any], what: str, patience: float = PATIENCE
 
 def remove_stale() -> None:
     """End and remove what tests left that were killed before they could do it."""
-    for folder in Path("/tmp").glob(f"{FOLDERS}*"):
+    for folder in Path(short_folder()).glob(f"{FOLDERS}*"):
         note = folder / "owner"
         if note.is_file() and note.read_text() and not owner.alive(note.read_text()):
             kits = folder / "kits" / PROJECT / "prod_00"
