@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TESTS := $(BIN)/python -m tests.run --no-loadscope-reorder
 
-.PHONY: demo test install lint fast slow nightly jobs clean
+.PHONY: demo test test-all install lint nightly papers jobs clean
 
 install: $(VENV)/.installed
 
@@ -16,22 +17,27 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install
 	$(BIN)/python -m flareclust.flows.demo
 
-test: lint fast slow
+# Ten minutes on two cores: style, types, layers, all tests without processes, and a few with them in every engine.
+test: lint
+	$(TESTS) -m "not slow or smoke" -n 3
+
+# Everything but `nightly`.
+test-all: lint
+	$(TESTS) -n 4
 
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-fast: install
-	$(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
-
-slow: install
-	$(BIN)/python -m pytest -m slow
-
-# The long fuzzing runs of docs/fuzzing.md; those with atheris where it is installed (Linux).
+# The long runs: fuzzing (docs/fuzzing.md; with atheris where it is installed), the papers, all algorithms in the simulator.
 nightly: install
-	$(BIN)/python -m pytest -m nightly -s
+	$(TESTS) -m nightly -n 2
+
+# The papers' tables and figures in their quick form; without --quick it takes hours.
+papers: install
+	$(BIN)/python -m benchmarks.papers all --quick
 
 # Writes nvflare_jobs/ anew; tests/test_jobs.py fails while it differs from the registry.
 jobs: install

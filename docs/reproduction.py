@@ -1,6 +1,6 @@
 """Write docs/reproduction.md and its figures from a folder of reports.
 
-flareclust papers all --out FOLDER
+python -m benchmarks.papers all --out FOLDER
 python docs/reproduction.py FOLDER
 """
 

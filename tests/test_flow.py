@@ -40,6 +40,7 @@ def runs():
     return client, client.search_runs([experiment.experiment_id])
 
 
+@pytest.mark.smoke
 def test_a_simulator_job_through_the_flow_is_tracked(server, folder):
     import flareclust
 

@@ -315,6 +315,7 @@ def up(place):
 
 
 @pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.timeout(200)
 def test_up_says_what_is_there_and_what_to_do_next(up):
     folder, out = up
@@ -425,6 +426,7 @@ def test_two_in_two_folders_do_not_disturb_each_other_and_down_ends_what_hangs_o
 
 
 @pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.timeout(300)
 def test_down_leaves_no_process_frees_the_port_and_keeps_the_logs(up, place):
     folder, _ = up

@@ -59,9 +59,14 @@ def processes_of(mark: str) -> list[str]:
     return [line for line in lines if mark in line]
 
 
-@pytest.mark.slow
+def _simulated(algorithm: Algorithm) -> object:
+    """Return the case of an algorithm; tests/test_adapter.py has those of all, without processes."""
+    marks = {"feca": [pytest.mark.smoke, pytest.mark.slow], "lloyd": [pytest.mark.slow], "proxy": [pytest.mark.slow]}
+    return pytest.param(algorithm, marks=marks.get(algorithm.name, [pytest.mark.nightly]), id=algorithm.name)
+
+
 @LIMIT
-@pytest.mark.parametrize("algorithm", REPEATABLE, ids=lambda a: a.name)
+@pytest.mark.parametrize("algorithm", [_simulated(algorithm) for algorithm in REPEATABLE])
 def test_simulator_equals_inprocess_bit_for_bit(algorithm, tmp_path):
     sites, _ = overlapping_sites() if algorithm.partial else iid_sites(m=3, k=5)
     seen = []

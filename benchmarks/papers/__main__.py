@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.cli.entry import run_app
 from flareclust.cli.sweep import Interrupted, stop_signals
 
 if TYPE_CHECKING:
@@ -117,3 +118,14 @@ def _print(ran: "list[Ran]", page: Path | None) -> None:
     console.print(table)
     if page is not None:
         console.print(f"page: {page}", highlight=False, soft_wrap=True)
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command and exit with its code."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(papers)
+    run_app(app, args)
+
+
+if __name__ == "__main__":
+    main()

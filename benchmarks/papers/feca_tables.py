@@ -245,7 +245,7 @@ def _feature_sets(study: Study) -> tuple[list[Dataset], list[str]]:
         (
             "The features of CIFAR-10 and CIFAR-100 are not at hand, so the values of Table 2 are not compared; digits and MNIST, "
             "raw and by their first 50 principal components, show its form. With features of one's own: "
-            "`flareclust papers feca-table2 --features FILE.npz`."
+            "`python -m benchmarks.papers feca-table2 --features FILE.npz`."
         )
     ]
     sets = []

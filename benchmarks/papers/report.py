@@ -134,7 +134,7 @@ def read(folder: Path) -> Saved:
         return Saved(Report(**values), folder, *about)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{folder} has no complete report of a paper ({type(error).__name__}); run `flareclust papers` again"
+            f"{folder} has no complete report of a paper ({type(error).__name__}); run `python -m benchmarks.papers` again"
         ) from error
 
 
@@ -161,7 +161,7 @@ def read_all(folder: Path) -> list[Saved]:
     """
     saved = [read(path.parent) for path in sorted(folder.glob(f"*/{SUMMARY}"))]
     if not saved:
-        raise UserError(f"{folder} has no reports; make some with `flareclust papers all --out {folder}`")
+        raise UserError(f"{folder} has no reports; make some with `python -m benchmarks.papers all --out {folder}`")
     order = {entry.name: number for number, entry in enumerate(papers.ENTRIES)}
     return sorted(saved, key=lambda one: order.get(one.report.name, len(order)))
 
@@ -246,7 +246,7 @@ def _section(saved: Saved) -> str:
     report = saved.report
     table = markdown_table(report.lines) if len(report.lines) <= LONG else _folded(report.lines)
     picture = f"![{report.title}]({(IMAGES / report.name).as_posix()}.png)" if saved.figure else ""
-    made = f"`flareclust papers {report.name}`: seeds 0 to {report.seeds - 1}, {report.seconds:.0f} s."
+    made = f"`python -m benchmarks.papers {report.name}`: seeds 0 to {report.seeds - 1}, {report.seconds:.0f} s."
     return "\n\n".join(part for part in (f"### {report.title}", report.about, picture, table.strip(), made) if part)
 
 

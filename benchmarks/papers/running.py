@@ -127,11 +127,11 @@ def study_name(entry: Entry, study: Study) -> str:
 
 
 def code_digest() -> str:
-    """Return a fingerprint of the installed package's modules: a result of other code is another result."""
-    root = Path(flareclust.__file__).parent
+    """Return a fingerprint of the package's modules and of these: a result of other code is another result."""
     digest = hashlib.sha256()
-    for path in sorted(_modules(root)):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    for root in (Path(flareclust.__file__).parent, Path(__file__).parent):
+        for path in sorted(_modules(root)):
+            digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -6,7 +6,6 @@ Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the job f
 import json
 import logging
 import os
-import signal
 import socket
 import sys
 from contextlib import redirect_stdout
@@ -15,12 +14,13 @@ from typing import Annotated, Any
 
 import typer
 
-from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.version import __version__
+from flareclust.cli.entry import run_app
 from flareclust.cli.names import split_names
 from flareclust.cli.poc import poc_app
 from flareclust.cli.site import site_app
-from flareclust.cli.sweep import Interrupted, sweep
+from flareclust.cli.sweep import sweep
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -37,9 +37,6 @@ app.add_typer(poc_app, name="poc")
 
 #: Values that Python spells otherwise than JSON.
 PYTHON_WORDS = {"True": True, "False": False, "None": None}
-
-#: What a shell reports for a program ended by Ctrl-C; typer exits with it too.
-INTERRUPTED = 130
 
 Seed = Annotated[int, typer.Option(help="Decides the partition and every random choice.")]
 Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting of the algorithm.")]
@@ -314,26 +311,4 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command and exit with its code."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)  # so that `finally` runs and no simulator is left behind
-    try:
-        app(args)
-    except UserError as error:
-        sys.exit(_complain(str(error), 2))
-    except Interrupted as error:
-        sys.exit(_complain(str(error), INTERRUPTED))
-    except FlareclustError as error:
-        sys.exit(_complain(str(error), 1))
-    except SystemExit as done:
-        if done.code == INTERRUPTED:
-            _complain("interrupted; nothing was kept", INTERRUPTED)
-        raise
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _complain(text: str, code: int) -> int:
-    typer.echo(f"error: {text}", err=True)
-    return code
+    run_app(app, args)

@@ -50,6 +50,7 @@ def job(federation: Federation, name_or_line: object, k: int, **params: object) 
     return Job(federation, line, options, params)
 
 
+@pytest.mark.smoke
 def test_each_site_holds_jobs_to_its_own_policy_without_a_restart(lonely):
     """One leaves out its four lonely rows, one takes no part, one lets out fewer centroids than it was asked for."""
     files = {site: lonely.kit(site) / "data" / "with-lonely.npy" for site in SITES}

@@ -34,6 +34,7 @@ def check_same(there: Outcome, here: Outcome, files: Mapping[str, Path]) -> None
     assert there.refused == {}
 
 
+@pytest.mark.smoke
 def test_one_job_with_labels_at_the_sites_only(federation, files):
     there = Job(federation, get("feca"), OPTIONS).outcome()
     here = run_inprocess(get("feca"), {}, files, OPTIONS)

@@ -45,6 +45,7 @@ def _table(rows):
     return Table(rows)
 
 
+@pytest.mark.smoke
 def test_the_server_gets_keys_and_masked_words_and_the_totals_have_the_same_bits(
     federation, files, tmp_path, monkeypatch
 ):

@@ -27,6 +27,8 @@ from flareclust.experiment.prepare import prepare
 from flareclust.experiment.run import evaluate, submit
 from flareclust.experiment.trials import Cell, Done, attempt
 
+pytestmark = pytest.mark.slow
+
 
 def gaussians(name, classes, rows, d, owners):
     """Return classes far apart, in rows that every owner has some of."""
@@ -285,7 +287,6 @@ def test_a_table_has_five_measures_of_each_data_set_beside_the_papers(stand_ins)
     assert any("QMNIST, E2, %: 100.00 ± 0.00 (higher than 94.59 ± 0.46)" in note for note in found.notes)
 
 
-@pytest.mark.slow
 def test_imputation_fails_where_no_two_sites_have_the_same_columns_and_masked_does_not(stand_ins):
     lines = {(one.cells["assumption"], one.cells["method"]): one for one in run("masked-yardsticks").lines}
     right = {key: float(line.ours.partition(" ")[0]) for key, line in lines.items()}
@@ -298,7 +299,6 @@ def test_imputation_fails_where_no_two_sites_have_the_same_columns_and_masked_do
 # ---- the real data ----
 
 
-@pytest.mark.slow
 def test_har_is_reached(shared_data):
     """The figures that a faithful implementation reaches, and the damaged start: 0.509, 0.102, 0.0205, 0.0047."""
     data = masked_setups.loaded([har("2")])["har"]
@@ -312,7 +312,6 @@ def test_har_is_reached(shared_data):
     assert list(errors.values()) == pytest.approx([0.509, 0.102, 0.0205, 0.0047], rel=0.05)
 
 
-@pytest.mark.slow
 def test_the_dim_set_is_solved_without_a_site_that_has_all_clusters(shared_data):
     one: SetUp = dim(128, "1")
     (trial,) = masked_setups.trials(one, masked_as_printed(one), masked_setups.loaded([one])[one.data], 1)

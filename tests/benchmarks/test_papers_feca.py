@@ -22,6 +22,8 @@ from flareclust.protocol import registry
 from flareclust.protocol.task import CLUSTER, Task
 from flareclust.testing import iid_sites
 
+pytestmark = pytest.mark.slow
+
 FEDERATED = ("mavg", "ffcm-v1-r1", "ffcm-v1-r10", "ffcm-v2-r1", "ffcm-v2-r10", "kfed-k5", "feca")
 
 

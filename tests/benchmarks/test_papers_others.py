@@ -20,6 +20,8 @@ from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import Dataset, load
 from flareclust.experiment.trials import Cell, Done, attempt, by_cell
 
+pytestmark = pytest.mark.slow
+
 ENTRIES = (*kfed.ENTRIES, *fkm.ENTRIES, *dkmpp.ENTRIES)
 
 
@@ -247,7 +249,6 @@ def test_kfed_gains_from_structured_partitions(digits_only):
     assert "rule does not choose k" in found.about
 
 
-@pytest.mark.slow
 def test_kfed_costs_are_relative_to_the_oracle(digits_only):
     study = Study(seeds=1, quick=True)
     setting = kfed_partitions.clustered(study, "digits", kfed_partitions.samples(study)["mnist"], 16)
