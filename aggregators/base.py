@@ -64,8 +64,8 @@ class ClusteringAggregator(Aggregator, ABC):
 
     def __init__(self, k: int, seed: int = 0) -> None:
         super().__init__()
-        self.k = check_int("k", k, least=1)
-        self.seed = check_int("seed", seed, least=0)
+        self.k = check_int("k", k, minimum=1)
+        self.seed = check_int("seed", seed, minimum=0)
         self._round = self.begin()
         self._replies: dict[str, SiteReply] = {}
 

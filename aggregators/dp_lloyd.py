@@ -63,8 +63,8 @@ class DPLloydAggregator(PrivateAggregator):
         cells: int | None = None,
     ) -> None:
         super().__init__(k, seed, epsilon, delta)
-        self.rounds = check_int("rounds", rounds, least=1)
-        self.cells = None if cells is None else check_int("cells", cells, least=self.k)
+        self.rounds = check_int("rounds", rounds, minimum=1)
+        self.cells = None if cells is None else check_int("cells", cells, minimum=self.k)
 
     def begin(self) -> Round:
         """Ask for the sites' bounds."""

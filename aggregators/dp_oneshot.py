@@ -62,9 +62,9 @@ class DPOneShotAggregator(PrivateAggregator):
         restarts: int = 10,
     ) -> None:
         super().__init__(k, seed, epsilon, delta)
-        self.rounds = check_int("rounds", rounds, least=1)
-        self.cells = None if cells is None else check_int("cells", cells, least=self.k)
-        self.restarts = check_int("restarts", restarts, least=1)
+        self.rounds = check_int("rounds", rounds, minimum=1)
+        self.cells = None if cells is None else check_int("cells", cells, minimum=self.k)
+        self.restarts = check_int("restarts", restarts, minimum=1)
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries of a reply."""

@@ -63,11 +63,11 @@ class FFCMAggregator(ClusteringAggregator):
         n_init: int = 10,
         weighted: bool = False,
     ) -> None:
-        self.start = check_start(start, check_int("k", k, least=1), STARTS)  # first, as the base class asks `begin`
+        self.start = check_start(start, check_int("k", k, minimum=1), STARTS)  # first, as the base class asks `begin`
         super().__init__(k, seed)
         self.version = check_choice("version", version, VERSIONS)
-        self.rounds = check_int("rounds", rounds, least=1)
-        self.n_init = check_int("n_init", n_init, least=1)
+        self.rounds = check_int("rounds", rounds, minimum=1)
+        self.n_init = check_int("n_init", n_init, minimum=1)
         self.weighted = check_bool("weighted", weighted)
 
     def begin(self) -> Round:

@@ -28,7 +28,7 @@ from flareclust._foundation.validation import check_choice, check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import CLUSTERERS, cluster_means, weighted_kmeans
 from flareclust.core.lloyd import assign
-from flareclust.core.robust import check_rule, hear
+from flareclust.core.robust import check_rule, filter_outliers
 from flareclust.core.rounds import check_tol, movement, remember
 from flareclust.executors.fkm import FKMExecutor
 from flareclust.protocol.replies import gathered
@@ -73,9 +73,9 @@ class FKMAggregator(ClusteringAggregator):
         cap: float | None = None,
     ) -> None:
         super().__init__(k, seed)
-        self.rounds = check_int("rounds", rounds, least=1)
+        self.rounds = check_int("rounds", rounds, minimum=1)
         self.tol = check_tol(tol)
-        self.n_init = check_int("n_init", n_init, least=1)
+        self.n_init = check_int("n_init", n_init, minimum=1)
         self.start = check_choice("start", start, (WEIGHTED, *CLUSTERERS))
         self._rule = check_rule(robust, trim, cap)
         self.robust, self.trim, self.cap = self._rule.robust, self._rule.trim, cap
@@ -87,7 +87,7 @@ class FKMAggregator(ClusteringAggregator):
         if not len(means):
             return self._all_sat_out(round_)
         starting = round_.index == 0
-        heard = hear(means, sizes, site, self.k, self._rule)
+        heard = filter_outliers(means, sizes, site, self.k, self._rule)
         if starting and self.start != WEIGHTED:
             centroids, cluster = cluster_means(heard.points, self.k, self.start, rng)
         else:

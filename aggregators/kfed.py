@@ -46,7 +46,7 @@ class KFedAggregator(ClusteringAggregator):
     ) -> None:
         super().__init__(k, seed)
         self.start = check_site(start)
-        self.lloyd_rounds = check_int("lloyd_rounds", lloyd_rounds, least=1)
+        self.lloyd_rounds = check_int("lloyd_rounds", lloyd_rounds, minimum=1)
         self.weighted = check_bool("weighted", weighted)
 
     def check_sites(self, sites: Sequence[str]) -> None:

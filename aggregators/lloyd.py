@@ -28,7 +28,7 @@ from flareclust._foundation.validation import check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import CLUSTERERS, cluster_means
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.robust import PLAIN, Rule, capped, check_rule, hear, site_centers
+from flareclust.core.robust import PLAIN, Rule, capped, check_rule, filter_outliers, site_centers
 from flareclust.core.rounds import HISTORY, check_start, check_tol, movement, remember
 from flareclust.core.splitting import at_once, split
 from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
@@ -70,9 +70,9 @@ class LloydAggregator(ClusteringAggregator):
         cap: float | None = None,
     ) -> None:
         self._splits = False
-        self.start = check_start(start, check_int("k", k, least=1), CLUSTERERS)  # before the base class asks `begin`
+        self.start = check_start(start, check_int("k", k, minimum=1), CLUSTERERS)  # before the base class asks `begin`
         super().__init__(k, seed)
-        self.rounds = check_int("rounds", rounds, least=1)
+        self.rounds = check_int("rounds", rounds, minimum=1)
         self.tol = check_tol(tol)
         self._rule = check_rule(robust, trim, cap)
         self.robust, self.trim, self.cap = self._rule.robust, self._rule.trim, cap
@@ -104,7 +104,7 @@ class LloydAggregator(ClusteringAggregator):
         assert isinstance(self.start, str)
         sent, site = gathered(replies.values())
         seeds = sent["centroids"]
-        heard = hear(seeds, np.ones(len(seeds)), site, self.k, self._rule)
+        heard = filter_outliers(seeds, np.ones(len(seeds)), site, self.k, self._rule)
         centroids = heard.centers(*cluster_means(heard.points, self.k, self.start, rng))
         numbers, judged = heard.told(replies)
         record = remember(round_.record, centroids, self.k) | judged

@@ -73,7 +73,7 @@ class MaskedAggregator(DescribedAggregator):
         super().__init__(k, seed, standardize)
         self.method = check_choice("method", method, METHODS)
         self.alpha = check_alpha(alpha)
-        self.rounds = check_int("rounds", rounds, least=0)
+        self.rounds = check_int("rounds", rounds, minimum=0)
         self.tol = check_tol(tol)
         self.phi = check_choice("phi", phi, PHIS)
 

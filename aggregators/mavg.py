@@ -20,7 +20,7 @@ import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.core.robust import Rule, check_rule, hear, medoid, site_centers
+from flareclust.core.robust import Rule, check_rule, filter_outliers, medoid, site_centers
 from flareclust.core.rounds import match
 from flareclust.executors.mavg import MAvgExecutor
 from flareclust.protocol.replies import gathered
@@ -54,7 +54,7 @@ class MAvgAggregator(ClusteringAggregator):
         diagnostics = {"received": float(len(site))}
         sets = [reply["centroids"] for reply in replies.values()]
         if self._rule.active:
-            heard = hear(sent["centroids"], np.ones(len(site)), site, self.k, self._rule)
+            heard = filter_outliers(sent["centroids"], np.ones(len(site)), site, self.k, self._rule)
             centroids, record["matched"] = match_robustly(sets, heard.left_out, self._rule)
             numbers, judged = heard.told(replies)
             diagnostics |= numbers
@@ -82,7 +82,7 @@ def match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
     return reference + sums / np.bincount(of)[:, None], of
 
 
-def match_robustly(sent: Sequence[FloatArray], liars: BoolArray, rule: Rule) -> tuple[FloatArray, IntArray]:
+def match_robustly(sent: Sequence[FloatArray], untrusted: BoolArray, rule: Rule) -> tuple[FloatArray, IntArray]:
     """Return what `match_average` does, of sites of which some may lie, and -1 for the centroids of those left out.
 
     Args:
@@ -90,12 +90,12 @@ def match_robustly(sent: Sequence[FloatArray], liars: BoolArray, rule: Rule) -> 
         liars: the sites to leave out (m,).
         rule: how matched centroids are joined.
     """
-    believed = [centroids for centroids, out in zip(sent, liars, strict=True) if not out]
-    apart = np.array([[_distance(one, other) for other in believed] for one in believed])
-    reference = believed[medoid(believed, apart)]
+    trusted = [centroids for centroids, out in zip(sent, untrusted, strict=True) if not out]
+    apart = np.array([[_distance(one, other) for other in trusted] for one in trusted])
+    reference = trusted[medoid(trusted, apart)]
     nowhere = (np.full(len(centroids), -1, dtype=np.int64) for centroids in sent)
     of = np.concatenate(
-        [none if out else _matched(reference, own) for none, own, out in zip(nowhere, sent, liars, strict=True)]
+        [none if out else _matched(reference, own) for none, own, out in zip(nowhere, sent, untrusted, strict=True)]
     )
     site = np.repeat(np.arange(len(sent)), list(map(len, sent)))
     return site_centers(reference, np.concatenate(sent), np.ones(len(of)), site, of, rule), of

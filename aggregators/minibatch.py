@@ -41,7 +41,7 @@ class MiniBatchAggregator(ClusteringAggregator):
 
     def __init__(self, k: int, seed: int = 0, rounds: int = 4) -> None:
         super().__init__(k, seed)
-        self.rounds = check_int("rounds", rounds, least=1)
+        self.rounds = check_int("rounds", rounds, minimum=1)
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the seeds, or add the sites' means to the running ones."""

@@ -17,8 +17,8 @@ from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust._foundation.validation import check_bool, check_choice, check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import weighted_kmeans
-from flareclust.core.robust import check_rule, hear, typical_totals
-from flareclust.evaluation.criteria import RULES, Judged, choose, judge
+from flareclust.core.robust import check_rule, filter_outliers, typical_totals
+from flareclust.evaluation.criteria import RULES, KSelection, choose, score_candidates
 from flareclust.evaluation.scores import stack, unstack, values_needed
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.protocol.replies import gathered
@@ -59,9 +59,9 @@ class PooledAggregator(ClusteringAggregator):
         cap: float | None = None,
     ) -> None:
         super().__init__(k, seed)
-        self.restarts = check_int("restarts", restarts, least=1)
+        self.restarts = check_int("restarts", restarts, minimum=1)
         self.weighted = check_bool("weighted", weighted)
-        self.k_min = None if k_min is None else check_int("k_min", k_min, least=2)
+        self.k_min = None if k_min is None else check_int("k_min", k_min, minimum=2)
         if self.k_min is not None and self.k_min > self.k:
             raise UserError(f"k_min={self.k_min} is more than k={self.k}; give the smaller number of clusters first")
         self.choose_by = check_choice("choose_by", choose_by, RULES)
@@ -74,7 +74,7 @@ class PooledAggregator(ClusteringAggregator):
             return self._choose(round_, replies)
         sent, site = gathered(replies.values())
         centers, rows = sent["centroids"], sent["counts"]
-        heard = hear(centers, rows if self.weighted else np.ones(len(rows)), site, self.k, self._rule)
+        heard = filter_outliers(centers, rows if self.weighted else np.ones(len(rows)), site, self.k, self._rule)
         numbers, judged = heard.told(replies)
         record = {"received_centroids": centers, "received_counts": rows, "received_site": site, **judged}
         diagnostics = {"received": float(len(centers)), **numbers}
@@ -105,7 +105,7 @@ class PooledAggregator(ClusteringAggregator):
                 f"every site has too few rows to compare k={self.k_min}..{self.k} without telling them: {needed} values "
                 "(rows times columns) at a site would do; give a smaller range of k, or fewer and larger sites"
             )
-        judged = judge(round_.task, total)
+        judged = score_candidates(round_.task, total)
         best = choose(judged, self.choose_by)
         centroids = unstack(round_.task)[best]
         diagnostics = {"chosen_k": float(len(centroids))}
@@ -113,6 +113,6 @@ class PooledAggregator(ClusteringAggregator):
         return Round({"centroids": centroids}, True, diagnostics, record)
 
 
-def _told(judged: Judged) -> Message:
+def _told(judged: KSelection) -> Message:
     """Return the judgement as arrays for result.npz."""
     return {f"choice_{name}": value for name, value in judged._asdict().items()}

@@ -26,7 +26,7 @@ from flareclust.aggregators.kfed import lloyd_on_centers
 from flareclust.aggregators.lloyd import check_judges_nobody, lloyd_merge
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.lloyd import assign, lloyd
-from flareclust.core.robust import Heard, check_rule, hear, typical_totals
+from flareclust.core.robust import FilteredCentroids, check_rule, filter_outliers, typical_totals
 from flareclust.core.seeds import farthest_first
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.feca import LocalClusters, empirical_radii, remove_one_fit_many
@@ -80,8 +80,8 @@ class PortfolioAggregator(ClusteringAggregator):
     ) -> None:
         super().__init__(k, seed)
         self.members = check_members(members)
-        self.restarts = check_int("restarts", restarts, least=1)
-        self.polish = check_int("polish", polish, least=0)
+        self.restarts = check_int("restarts", restarts, minimum=1)
+        self.polish = check_int("polish", polish, minimum=0)
         self._rule = check_rule(robust, trim, cap)
         self.robust, self.trim, self.cap = self._rule.robust, self._rule.trim, cap
 
@@ -97,8 +97,8 @@ class PortfolioAggregator(ClusteringAggregator):
             told = [reply for site, reply in replies.items() if site not in out] or list(replies.values())
             return self._polished(round_, told) if round_.step == UPDATE else self._chosen(round_, told)
         sent, site = gathered(replies.values())
-        heard = hear(sent["centroids"], sent["counts"], site, self.k, self._rule)
-        uploads = believed(list(replies.values()), sent, heard)
+        heard = filter_outliers(sent["centroids"], sent["counts"], site, self.k, self._rule)
+        uploads = trusted(list(replies.values()), sent, heard)
         solutions = [MEMBERS[member](uploads, self.k, self.restarts, rng) for member in self.members]
         solutions = [_centered(s, heard, member) for s, member in zip(solutions, self.members, strict=True)]
         numbers, judged = heard.told(replies)
@@ -153,7 +153,7 @@ def check_members(members: object) -> list[str]:
     return names
 
 
-def believed(uploads: Sequence[Message], sent: Message, heard: Heard) -> Sequence[Message]:
+def trusted(uploads: Sequence[Message], sent: Message, heard: FilteredCentroids) -> Sequence[Message]:
     """Return what the members get of the uploads: the descriptions that are believed, by site, with capped counts.
 
     Sums of squares per row and radii above `WIDE` times the median of all are brought down to that.
@@ -171,7 +171,7 @@ def believed(uploads: Sequence[Message], sent: Message, heard: Heard) -> Sequenc
     return [{name: value[heard.site == i] for name, value in kept.items()} for i in np.unique(heard.site)]
 
 
-def _centered(solution: FloatArray, heard: Heard, member: str) -> FloatArray:
+def _centered(solution: FloatArray, heard: FilteredCentroids, member: str) -> FloatArray:
     """Return a member's centroids, put at the centers of the centroids nearest to each; not those of made-up rows."""
     return solution if member == "sampled" else heard.centers(solution, assign(heard.points, solution)[0])
 

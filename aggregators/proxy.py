@@ -86,8 +86,8 @@ class ProxyAggregator(DescribedAggregator):
         if round_.step == DESCRIBE:
             return super().limits(round_)
         said = self.k_local.values() if isinstance(self.k_local, dict) else [self.k_local]
-        most = max([self.k, *(number for number in said if isinstance(number, int))])
-        return {**super().limits(round_), "k": most, "a": most, "b": most}
+        maximum = max([self.k, *(number for number in said if isinstance(number, int))])
+        return {**super().limits(round_), "k": maximum, "a": maximum, "b": maximum}
 
     def merge_described(
         self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator

@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, IntArray, Message, never
+from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
 from flareclust.core.lloyd import assign
 from flareclust.data.datasets import load
 from flareclust.data.partition import partition
@@ -130,14 +130,14 @@ class Federation:
         self.all_rows = np.concatenate(list(rows.values()))
         self._first: dict[str, Message] = {}
 
-    def run(self, robust: str, liars: int = 0, lie: Lie | None = None) -> tuple[float, float, int]:
+    def run(self, robust: str, untrusted: int = 0, lie: Lie | None = None) -> tuple[float, float, int]:
         """Return l2, inertia over the true rows of all sites, and the number of centroids found.
 
         The liars are the first sites by name: a server that goes by the first site is the worst off.
         """
         params = {**ALGORITHMS[self.algorithm.name], "robust": robust}
         executor, aggregator = self.algorithm.build(self.k, self.seed, params)
-        lying = sorted(self.rows)[:liars] if lie else []
+        lying = sorted(self.rows)[:untrusted] if lie else []
 
         def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
             replies = {}
@@ -160,7 +160,7 @@ class Federation:
         first = not task.arrays
         if first and task.site in self._first:
             return self._first[task.site]
-        arrays = executor.answer(task, self.rows[task.site], never).arrays
+        arrays = executor.answer(task, self.rows[task.site], never_abort).arrays
         if first:
             self._first[task.site] = arrays
         return arrays
@@ -182,11 +182,11 @@ def cells(seeds: int) -> Iterator[dict[str, Any]]:
         for data in DATA:
             for algorithm in ALGORITHMS:
                 federations = [federation(algorithm, data, spec, seed) for seed in range(seeds)]
-                for kind, inflated, liars in lies(algorithm, numbers):
+                for kind, inflated, untrusted in lies(algorithm, numbers):
                     cell: dict[str, Any] = {"partition": spec, "data": data, "algorithm": algorithm}
-                    cell |= {"liars": liars, "lie": kind if liars else None, "inflated": inflated}
+                    cell |= {"liars": untrusted, "lie": kind if untrusted else None, "inflated": inflated}
                     for option in OPTIONS:
-                        found = np.array([f.run(option, liars, f.lie(kind, inflated)) for f in federations])
+                        found = np.array([f.run(option, untrusted, f.lie(kind, inflated)) for f in federations])
                         l2, inertia = (float(f"{value:.5g}") for value in found[:, :2].mean(axis=0))
                         cell[option] = {"l2": l2, "inertia": inertia, "found": int(found[:, 2].min())}
                     yield cell
@@ -197,7 +197,7 @@ def lies(algorithm: str, numbers: Sequence[int]) -> Iterator[tuple[str, bool, in
     yield LIES[0], False, 0
     for kind, inflated in product((*LIES, SINGLE, *HALVES), (False,) if algorithm == "mavg" else (False, True)):
         told = numbers if kind in LIES else [n for n in numbers if n == 2 and len(numbers) > 2]
-        yield from ((kind, inflated, liars) for liars in told if liars)
+        yield from ((kind, inflated, untrusted) for untrusted in told if untrusted)
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ CELLS, SEEDS = (("s1", "iid"), ("s1", "dirichlet:0.3"), ("digits", "iid"), ("dig
 ALGORITHMS = ("portfolio", "feca", "kfed", "fkm", "lloyd", "dkmpp", "pooled", "mavg", "ffcm", "minibatch")
 POLICIES: tuple[dict[str, int] | None, ...] = (
     None,
-    *({"min_count": least} for least in (2, 5, 10, 20)),
+    *({"min_count": minimum} for minimum in (2, 5, 10, 20)),
     *({"min_count": 10, "round_counts": step} for step in (5, 10)),
 )
 

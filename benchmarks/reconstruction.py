@@ -23,7 +23,7 @@ from benchmarks.attacks.settings import DATA, NAIVE, PRIVATE, SETTINGS, Setting,
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.core.lloyd import cluster_statistics, kmeans, settle
+from flareclust.core.lloyd import cluster_statistics, kmeans, recompute_centroids
 from flareclust.engines.inprocess import Held, answered
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy.policy import Policy
@@ -195,7 +195,7 @@ def in_a_job(site: str, rows: FloatArray, k: int, policy: Policy | None, setting
 
 def _naive(rows: FloatArray, k: int, site: str) -> Message:
     """Return what a site would send that holds nothing back: the centroids, sizes and radii of its k-means."""
-    found = settle(rows, kmeans(rows, k, stream(0, 0, site)))
+    found = recompute_centroids(rows, kmeans(rows, k, stream(0, 0, site)))
     radii = cluster_statistics(rows, found.labels, found.centroids).max_distance
     return {"centroids": found.centroids, "counts": found.counts, "radii": radii}
 

@@ -87,8 +87,8 @@ def _of(field: Field) -> str:
         return f"{each}numbers of rows" if field.axes else "number of rows"
     if field.rows:
         return f"{each}weights of rows"
-    if field.below:
-        return f"{each}numbers that say which of the {field.below} centroids"
+    if field.less_than:
+        return f"{each}numbers that say which of the {field.less_than} centroids"
     if field.dtype == "int64":
         return f"{each}whole numbers" if field.axes else "whole number"
     return f"{each}values" if field.axes else "value"

@@ -135,10 +135,10 @@ def _rows(heading: str, lines: Iterable[Sequence[str]]) -> str:
     return "\n".join([f"| {heading} |", "|" + "---|" * columns, *body])
 
 
-def _table(cells: Sequence[Cell], liars: int) -> str:
+def _table(cells: Sequence[Cell], untrusted: int) -> str:
     lines = []
     for clean, lying in _groups(cells, "iid"):
-        told = [cell for cell in lying if cell["liars"] == liars and cell["lie"] != "single"]
+        told = [cell for cell in lying if cell["liars"] == untrusted and cell["lie"] != "single"]
         honest = [_both(clean, [clean], option) for option in ("trimmed", "median")]
         spoilt = [_both(clean, told, option) for option in ("none", "trimmed", "median")]
         lines.append([clean["data"], f"`{clean['algorithm']}`", *honest, *spoilt])

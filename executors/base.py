@@ -21,7 +21,7 @@ from flareclust.core.rounding import factor
 from flareclust.data.tables import Table
 from flareclust.evaluation.scores import scaled, score_sums
 from flareclust.executors.nvflare_executor import ExecutorShell
-from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.rounding import rounded_reply
 from flareclust.privacy.secure_aggregation.masking import KEY, KeyTable
@@ -29,7 +29,7 @@ from flareclust.protocol.schema import SECONDS, Schema
 from flareclust.protocol.task import ASSESS, ASSESSMENT, CLUSTER, KEYS, PLACE, PLACED, SCORE, Answer, Task
 
 if TYPE_CHECKING:
-    from flareclust.privacy.dp.budget import Terms
+    from flareclust.privacy.dp.budget import DPSession
 
 _CENTROIDS = Schema(centroids="k d")
 
@@ -63,9 +63,9 @@ class ClusteringExecutor(ExecutorShell):
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2) -> None:
         super().__init__()
-        self.k = check_int("k", k, least=1)
-        self.seed = check_int("seed", seed, least=0)
-        self.min_count = check_int("min_count", min_count, least=1)
+        self.k = check_int("k", k, minimum=1)
+        self.seed = check_int("seed", seed, minimum=0)
+        self.min_count = check_int("min_count", min_count, minimum=1)
         self.policy: Policy | None = None
 
     @abstractmethod
@@ -92,7 +92,7 @@ class ClusteringExecutor(ExecutorShell):
     # ---- the same for every engine ----
 
     def answer(
-        self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteTerms | None = None
+        self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteContext | None = None
     ) -> Answer:
         """Answer `task` from the rows (n, d): the one entry that all engines use.
 
@@ -237,10 +237,10 @@ class ClusteringExecutor(ExecutorShell):
     def _check_rows(self, data: FloatArray) -> None:
         if len(data) == 0:
             raise Refusal("has no rows")
-        least, largest = data.min(), data.max()  # NaN where a cell is; and no copy of the rows
-        if not (np.isfinite(least) and np.isfinite(largest)):
+        minimum, largest = data.min(), data.max()  # NaN where a cell is; and no copy of the rows
+        if not (np.isfinite(minimum) and np.isfinite(largest)):
             raise Refusal("has rows with NaN or infinite values; remove or impute them at the site")
-        if max(-least, largest) > LARGEST:
+        if max(-minimum, largest) > LARGEST:
             raise Refusal(f"has values beyond {LARGEST:g}, whose squares cannot be added up; rescale them at the site")
         if self.policy is not None and len(data) < self.policy.least_rows(private=self.private):
             raise Refusal("has fewer rows than it must have to take part (its policy: min_rows, min_count)")
@@ -251,16 +251,16 @@ class ClusteringExecutor(ExecutorShell):
         elif "centroids" in task.arrays:
             self.check_centroids(task.arrays["centroids"], data, self.k)
 
-    def check_centroids(self, centroids: object, data: FloatArray, most: int) -> None:
+    def check_centroids(self, centroids: object, data: FloatArray, maximum: int) -> None:
         """Raise BadMessage or Refusal unless these are at most `most` centroids of the site's columns."""
         sizes = _CENTROIDS.check({"centroids": centroids})  # type: ignore[dict-item]
-        if sizes["k"] > most:
-            raise Refusal(f"was sent {sizes['k']} centroids where the job has at most {most}")
+        if sizes["k"] > maximum:
+            raise Refusal(f"was sent {sizes['k']} centroids where the job has at most {maximum}")
         if sizes["d"] != data.shape[1]:
             raise Refusal(f"has rows of {data.shape[1]} columns where the federation has {sizes['d']}")
 
 
-def _terms(site: SiteTerms, table: Table, name: str) -> "Terms":
-    from flareclust.privacy.dp.budget import Terms  # needs an optional package
+def _terms(site: SiteContext, table: Table, name: str) -> "DPSession":
+    from flareclust.privacy.dp.budget import DPSession  # needs an optional package
 
-    return Terms.of(site, table, name)
+    return DPSession.of(site, table, name)

@@ -31,7 +31,7 @@ View = Literal["own", "common", "imputed"]
 
 #: By what rows may be scaled: whatever a row's finite values are, no quotient is infinite. Otherwise an error on the way
 #: would tell a server that chooses the scale how large the largest value is.
-_SCALING = Schema(mean="D", deviation=real("D", least=1e-100))
+_SCALING = Schema(mean="D", deviation=real("D", minimum=1e-100))
 
 
 class DescribedExecutor(ClusteringExecutor):
@@ -132,11 +132,11 @@ class DescribedExecutor(ClusteringExecutor):
         """Return the sums of the assessment over the entries that are known."""
         return masked_sums(data, task.arrays["centroids"], self.phi)
 
-    def check_centroids(self, centroids: object, data: FloatArray, most: int) -> None:
+    def check_centroids(self, centroids: object, data: FloatArray, maximum: int) -> None:
         """Check as for whole centroids, with NaN for what is unknown."""
         if not isinstance(centroids, np.ndarray) or centroids.dtype != np.float64:
             raise BadMessage("centroids: expected an array of float64")
-        super().check_centroids(np.nan_to_num(centroids, posinf=np.inf, neginf=-np.inf), data, most)
+        super().check_centroids(np.nan_to_num(centroids, posinf=np.inf, neginf=-np.inf), data, maximum)
 
     def placing(self, arrays: Message) -> Message:
         """Return what a late site is sent: the result in the units that the sites work in."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, Message, never
+from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, Message, never_abort
 from flareclust._foundation.validation import LARGEST
 from flareclust.core.chunks import pieces
 from flareclust.core.dp import sums as dp_sums
@@ -19,7 +19,7 @@ from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.privacy.dp.accounting import WHOLE, check_delta, check_epsilon
-from flareclust.privacy.dp.budget import NO_TERMS, Terms
+from flareclust.privacy.dp.budget import NO_TERMS, DPSession
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.task import ASSESS, PLACE, Answer, Task
 
@@ -74,7 +74,7 @@ class PrivateExecutor(ClusteringExecutor):
         """Return noisy sums of squared distances and silhouettes; numbers by cluster stay here, and 0 is sent for them."""
         centroids, terms = task.arrays["centroids"], self.granted(task)
         reach = _positive(task.arrays.get(REACH), REACH, ())
-        sums = dp_sums.quality_sums(data, own_box(terms), centroids, float(reach), never)
+        sums = dp_sums.quality_sums(data, own_box(terms), centroids, float(reach), never_abort)
         noisy = self.noisy(terms, sums, dp_sums.quality_sensitivity(), ASSESSMENT_SHARE, "assessment")
         none = np.zeros(len(centroids))
         return {
@@ -84,13 +84,13 @@ class PrivateExecutor(ClusteringExecutor):
             "silhouette": np.array(noisy[1] / SILHOUETTE),
         }
 
-    def granted(self, task: Task) -> Terms:
+    def granted(self, task: Task) -> DPSession:
         """Return the site's terms for what the job asks for; raise Refusal where it has none or grants less."""
         if task.terms is None:
             raise Refusal(NO_TERMS)
         return task.terms.granted(self.epsilon, self.delta)
 
-    def noisy(self, terms: Terms, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
+    def noisy(self, terms: DPSession, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
         """Return sums with noise that costs a share of what the job may spend."""
         return terms.gaussian(sums, sensitivity, share * WHOLE * terms.rho, what)
 
@@ -117,7 +117,7 @@ def update_share(k: int, d: int, cells: int | None, rounds: int) -> float:
     return (1 - ASSESSMENT_SHARE - start_share(k, d, cells)) / rounds
 
 
-def own_box(terms: Terms) -> Box:
+def own_box(terms: DPSession) -> Box:
     """Return the site's own bounds; raise Refusal where sums over such a box cannot be computed."""
     box = Box(terms.low, terms.high)
     if not box.usable:

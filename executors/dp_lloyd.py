@@ -32,7 +32,7 @@ from flareclust.executors.dp_base import (
     start_share,
     update_share,
 )
-from flareclust.privacy.dp.budget import Terms
+from flareclust.privacy.dp.budget import DPSession
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.task import Task
 
@@ -80,8 +80,8 @@ class DPLloydExecutor(PrivateExecutor):
         cells: int | None = None,
     ) -> None:
         super().__init__(k, seed, epsilon, delta)
-        self.rounds = check_int("rounds", rounds, least=1)
-        self.cells = None if cells is None else check_int("cells", cells, least=self.k)
+        self.rounds = check_int("rounds", rounds, minimum=1)
+        self.cells = None if cells is None else check_int("cells", cells, minimum=self.k)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Tell bounds, or noisy sums of the step that is asked for."""
@@ -96,18 +96,18 @@ class DPLloydExecutor(PrivateExecutor):
             return self._update(task, data, terms, aborted)
         return self._cells(task, data, terms, aborted)
 
-    def _cells(self, task: Task, data: FloatArray, terms: Terms, aborted: AbortCheck) -> Message:
+    def _cells(self, task: Task, data: FloatArray, terms: DPSession, aborted: AbortCheck) -> Message:
         box, shape = sent_box(task.arrays, data.shape[1]), _shape(task.arrays, data.shape[1])
         counted = dp_sums.cell_counts(data, own_box(terms), box, shape, aborted)
         return {"cells": self.noisy(terms, counted, 1.0, self._start(data), "cells of a grid").astype(np.float64)}
 
-    def _outline(self, task: Task, data: FloatArray, terms: Terms, aborted: AbortCheck) -> Message:
+    def _outline(self, task: Task, data: FloatArray, terms: DPSession, aborted: AbortCheck) -> Message:
         d = data.shape[1]
         sums = dp_sums.moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
         noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), self._start(data), "moments") / UNIT
         return {"rows": noisy[0], "values": noisy[1 : 1 + d], "squares": noisy[1 + d :]}
 
-    def _update(self, task: Task, data: FloatArray, terms: Terms, aborted: AbortCheck) -> Message:
+    def _update(self, task: Task, data: FloatArray, terms: DPSession, aborted: AbortCheck) -> Message:
         self.check_centroids(task.arrays.get("centroids"), data, self.k)
         centroids = task.arrays["centroids"]
         radii = sent_radii(task.arrays, len(centroids))

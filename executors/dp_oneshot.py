@@ -28,7 +28,7 @@ from flareclust.executors.dp_base import (
     update_share,
 )
 from flareclust.privacy.dp.accounting import WHOLE
-from flareclust.privacy.dp.budget import Terms
+from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.mechanism import sigma
 from flareclust.protocol.schema import real
 from flareclust.protocol.task import Task
@@ -50,7 +50,7 @@ class DPOneShotExecutor(PrivateExecutor):
     """
 
     reply = BoxSchema(
-        may_be_empty=True, low="d", high="d", cells="g", centroids="k d", rows="k", radii=real("k", least=0)
+        may_be_empty=True, low="d", high="d", cells="g", centroids="k d", rows="k", radii=real("k", minimum=0)
     )
 
     def __init__(
@@ -63,8 +63,8 @@ class DPOneShotExecutor(PrivateExecutor):
         cells: int | None = None,
     ) -> None:
         super().__init__(k, seed, epsilon, delta)
-        self.rounds = check_int("rounds", rounds, least=1)
-        self.cells = None if cells is None else check_int("cells", cells, least=self.k)
+        self.rounds = check_int("rounds", rounds, minimum=1)
+        self.cells = None if cells is None else check_int("cells", cells, minimum=self.k)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Count rows in cells, or run DP Lloyd on the site's own rows."""
@@ -80,7 +80,7 @@ class DPOneShotExecutor(PrivateExecutor):
             return {**box._asdict(), "cells": noisy, **none}
         return {**box._asdict(), "cells": np.empty(0), **self._clusters(data, terms, rng, aborted)}
 
-    def _clusters(self, data: FloatArray, terms: Terms, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+    def _clusters(self, data: FloatArray, terms: DPSession, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run DP Lloyd as server and site in one: whatever it looks at has its noise already."""
         box, shape = own_box(terms), (self.k, data.shape[1], self.cells)
         sums = dp_sums.moment_sums(data, box, box, aborted)

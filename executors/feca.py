@@ -30,8 +30,8 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust._foundation.validation import check_choice, check_int
-from flareclust.core.disclosure import along_one_column, may_leave
-from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, settle
+from flareclust.core.disclosure import disclosable_clusters, varies_in_one_feature
+from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, recompute_centroids
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.task import Task
@@ -62,7 +62,7 @@ class FeCAExecutor(ClusteringExecutor):
         radius: "empirical" (Algorithm 4) or "theoretical" (Algorithm 3).
     """
 
-    reply = Schema(centroids="k d", radii=real("k", least=0))
+    reply = Schema(centroids="k d", radii=real("k", minimum=0))
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class FeCAExecutor(ClusteringExecutor):
         radius: str = "empirical",
     ) -> None:
         super().__init__(k, seed, min_count)
-        self.n_init = check_int("n_init", n_init, least=1)
+        self.n_init = check_int("n_init", n_init, minimum=1)
         check_choice("init", init, INITS)
         self.init = init
         self.after_removal = check_choice("after_removal", after_removal, AFTER_REMOVAL)
@@ -85,17 +85,19 @@ class FeCAExecutor(ClusteringExecutor):
         """Run Algorithm 2 and the chosen RadiusAssign."""
         if len(data) < self.k:
             raise Refusal(f"has fewer rows than k={self.k}")
-        found = settle(data, kmeans(data, self.k, rng, n_init=self.n_init, init=self.init, aborted=aborted))
+        found = recompute_centroids(
+            data, kmeans(data, self.k, rng, n_init=self.n_init, init=self.init, aborted=aborted)
+        )
         statistics = cluster_statistics(data, found.labels, found.centroids)
         kept, origin = remove_one_fit_many(
             LocalClusters(found.centroids, found.counts, statistics.sse), self.after_removal
         )
         labels = relabel(found.labels, origin)
-        sendable = may_leave(data, labels, kept.centroids, self.min_count)
+        sendable = disclosable_clusters(data, labels, kept.centroids, self.min_count)
         centroids, labels = kept.centroids[sendable], relabel(labels, [(int(r),) for r in np.flatnonzero(sendable)])
 
         reach = member_statistics(data, labels, centroids).max_distance
-        tell_tale = along_one_column(data, labels, len(centroids))
+        tell_tale = varies_in_one_feature(data, labels, len(centroids))
         reach = np.where(tell_tale, coarse(reach), reach)
         return {"centroids": centroids, "radii": RADIUS_ASSIGN[self.radius](centroids, reach)}
 

@@ -61,7 +61,7 @@ class FFCMExecutor(ClusteringExecutor):
     """
 
     reply = Schema(centroids="k d", counts=counts("k"))
-    steps = MappingProxyType({FUZZY: Schema(centroids="k d", support=weights("k"), cluster=index("k", below="K"))})
+    steps = MappingProxyType({FUZZY: Schema(centroids="k d", support=weights("k"), cluster=index("k", less_than="K"))})
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class FFCMExecutor(ClusteringExecutor):
     ) -> None:
         super().__init__(k, seed, min_count)
         self.fuzzifier = check_fuzzifier(fuzzifier)
-        self.max_iter = check_int("max_iter", max_iter, least=1)
+        self.max_iter = check_int("max_iter", max_iter, minimum=1)
         self.tol = check_tol(tol)
         self.support = check_choice("support", support, SUPPORTS)
         self.start = check_start(start, self.k, STARTS)

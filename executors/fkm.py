@@ -41,12 +41,12 @@ class FKMExecutor(ClusteringExecutor):
         local_iter: Lloyd updates in each round.
     """
 
-    reply = Schema(may_be_empty=True, centroids="k d", counts=counts("k", least=1))
+    reply = Schema(may_be_empty=True, centroids="k d", counts=counts("k", minimum=1))
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means", local_iter: int = 1) -> None:
         super().__init__(k, seed, min_count)
         self.seeds = check_seeds(seeds)
-        self.local_iter = check_int("local_iter", local_iter, least=1)
+        self.local_iter = check_int("local_iter", local_iter, minimum=1)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Draw seeds where the server sent no centroids yet, else update those that the site has rows of."""

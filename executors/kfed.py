@@ -27,7 +27,7 @@ import numpy as np
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust._foundation.validation import check_choice, check_int, did_you_mean
-from flareclust.core.disclosure import describable, may_leave
+from flareclust.core.disclosure import describable, disclosable_clusters
 from flareclust.core.lloyd import Clustering, assign
 from flareclust.core.spectral import local_kmeans, project, trusted_rows
 from flareclust.executors.base import ClusteringExecutor
@@ -79,7 +79,7 @@ class KFedExecutor(ClusteringExecutor):
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
         found = self._local_clusters(task.site, data, rng, aborted)
-        keep = may_leave(data, found.labels, found.centroids, self.min_count)
+        keep = disclosable_clusters(data, found.labels, found.centroids, self.min_count)
         return {"centroids": found.centroids[keep], "counts": found.counts[keep]}
 
     def labels(
@@ -131,7 +131,7 @@ def check_k_local(k_local: object, k: int) -> int | str | dict[str, int]:
 
 
 def _check_one(what: str, value: object, k: int) -> int:
-    number = check_int(what, value, least=1)
+    number = check_int(what, value, minimum=1)
     if number > k:
         raise UserError(f"{what} is {number}, more than k={k}: a device cannot have more clusters than the federation")
     return number

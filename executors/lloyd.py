@@ -57,9 +57,9 @@ class LloydExecutor(ClusteringExecutor):
             UPDATE: Schema(
                 may_be_empty=True,
                 centroids="k d",
-                counts=counts("k", least=1),
-                cluster=index("k", below="K"),
-                inertia=real("", least=0),
+                counts=counts("k", minimum=1),
+                cluster=index("k", less_than="K"),
+                inertia=real("", minimum=0),
             )
         }
     )

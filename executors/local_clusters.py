@@ -47,7 +47,7 @@ class LocalClustersExecutor(DescribedExecutor):
         super().__init__(k, seed, min_count, standardize)
         self.clusterer = check_clusterer(clusterer)
         self.k_local = check_k_local(k_local, _ANY if self.more_than_k else self.k)
-        self.n_init = check_int("n_init", n_init, least=1)
+        self.n_init = check_int("n_init", n_init, minimum=1)
         self.phi = check_choice("phi", phi, PHIS)
 
     def local_clustering(self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Sendable:

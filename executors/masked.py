@@ -61,9 +61,13 @@ class MaskedExecutor(LocalClustersExecutor):
         local_iter: iterations of the local clustering in each round of the federated phase.
     """
 
-    reply = Schema(centroids="k d", counts=counts("k", least=1))
+    reply = Schema(centroids="k d", counts=counts("k", minimum=1))
     steps = MappingProxyType(
-        {UPDATE: Schema(may_be_empty=True, centroids="c d", counts=counts("c", least=1), cluster=index("c", below="K"))}
+        {
+            UPDATE: Schema(
+                may_be_empty=True, centroids="c d", counts=counts("c", minimum=1), cluster=index("c", less_than="K")
+            )
+        }
     )
 
     def __init__(
@@ -79,7 +83,7 @@ class MaskedExecutor(LocalClustersExecutor):
         local_iter: int = 10,
     ) -> None:
         super().__init__(k, seed, min_count, standardize, clusterer, k_local, n_init, phi)
-        self.local_iter = check_int("local_iter", local_iter, least=1)
+        self.local_iter = check_int("local_iter", local_iter, minimum=1)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Cluster the site's rows (n, d) in the first round, else refine the global centroids that it has rows of."""
@@ -105,14 +109,14 @@ class MaskedExecutor(LocalClustersExecutor):
         return {"centroids": sent.centroids, "counts": sent.counts, "cluster": cluster[sent.source]}
 
 
-def compatible(data: FloatArray, centroids: FloatArray, least: int, phi: str) -> FloatArray:
+def compatible(data: FloatArray, centroids: FloatArray, minimum: int, phi: str) -> FloatArray:
     """Return the centroids (k, d) to which at least `least` of the rows (n, d) are nearest: line 14.
 
     Their unknown entries are filled with the mean of these rows.
     """
     labels = nearest(data, centroids, phi)
     rows = np.bincount(labels[labels >= 0], minlength=len(centroids))
-    kept = np.flatnonzero(rows >= least)
+    kept = np.flatnonzero(rows >= minimum)
     start = centroids[kept]
     for own, r in zip(start, kept, strict=True):
         unknown = np.isnan(own)

@@ -36,7 +36,7 @@ class MAvgExecutor(ClusteringExecutor):
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, n_init: int = 1) -> None:
         super().__init__(k, seed, min_count)
-        self.n_init = check_int("n_init", n_init, least=1)
+        self.n_init = check_int("n_init", n_init, minimum=1)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Cluster the rows and keep what may be sent."""

@@ -45,7 +45,11 @@ class MiniBatchExecutor(ClusteringExecutor):
 
     reply = Schema(centroids="k d")
     steps = MappingProxyType(
-        {SAMPLE: Schema(may_be_empty=True, centroids="k d", counts=counts("k", least=1), cluster=index("k", below="K"))}
+        {
+            SAMPLE: Schema(
+                may_be_empty=True, centroids="k d", counts=counts("k", minimum=1), cluster=index("k", less_than="K")
+            )
+        }
     )
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means") -> None:

@@ -23,12 +23,12 @@ from flareclust._foundation.typing import AbortCheck, FloatArray
 from flareclust._foundation.version import __version__, fits
 from flareclust.data.labels import keep_labels
 from flareclust.data.tables import Table
-from flareclust.privacy.context import MADE_UNDER, QUESTION, SiteTerms
+from flareclust.privacy.context import MADE_UNDER, QUESTION, SiteContext
 from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
 from flareclust.privacy.secure_aggregation.client import SiteSums
 from flareclust.protocol.task import KEYS, NEEDS, REFUSED, ROUND, STEP, Answer, Task
 from flareclust.sites.kit import classes_problem
-from flareclust.sites.policy_file import terms_of
+from flareclust.sites.policy_file import context_of
 from flareclust.sites.rows import SiteData
 
 log = logging.getLogger(__name__)
@@ -46,12 +46,12 @@ class ExecutorShell(Executor, ABC):
     def __init__(self) -> None:
         super().__init__()
         self._rows: tuple[SiteData, Table] | None = None
-        self._site: SiteTerms | None = None
+        self._site: SiteContext | None = None
         self._sums = SiteSums()
 
     @abstractmethod
     def answer(
-        self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteTerms | None = None
+        self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteContext | None = None
     ) -> Answer:
         """Answer `task` from the rows (n, d); `site` is what the site holds the job to."""
 
@@ -74,7 +74,7 @@ class ExecutorShell(Executor, ABC):
             local = Path(fl_ctx.get_workspace().get_site_config_dir())
             if self._rows is None:
                 _check_classes(local)
-                self._site = terms_of(local, site, str(fl_ctx.get_job_id()), private=self.private)
+                self._site = context_of(local, site, str(fl_ctx.get_job_id()), private=self.private)
                 self.hold_to(_secure_sums(fl_ctx))
             if self._site is not None and fl_ctx.get_prop(QUESTION) is None:
                 raise Refusal("has a policy that is not in force; see flareclust site check there")

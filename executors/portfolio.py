@@ -18,7 +18,7 @@ import numpy as np
 
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust._foundation.validation import check_int
-from flareclust.core.disclosure import along_one_column
+from flareclust.core.disclosure import varies_in_one_feature
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, local_clusters
 from flareclust.executors.base import ClusteringExecutor
@@ -38,12 +38,12 @@ class PortfolioExecutor(ClusteringExecutor):
         n_init: starts of the local k-means.
     """
 
-    reply = Schema(centroids="k d", counts=counts("k"), radii=real("k", least=0), sse=real("k", least=0))
+    reply = Schema(centroids="k d", counts=counts("k"), radii=real("k", minimum=0), sse=real("k", minimum=0))
     steps = MappingProxyType(
         {
-            SCORE: Schema(rows=counts(""), sse=real("c", least=0)),
+            SCORE: Schema(rows=counts(""), sse=real("c", minimum=0)),
             UPDATE: Schema(
-                may_be_empty=True, centroids="k d", counts=counts("k", least=1), cluster=index("k", below="K")
+                may_be_empty=True, centroids="k d", counts=counts("k", minimum=1), cluster=index("k", less_than="K")
             ),
         }
     )
@@ -51,7 +51,7 @@ class PortfolioExecutor(ClusteringExecutor):
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2, n_init: int = 10) -> None:
         super().__init__(k, seed, min_count)
-        self.n_init = check_int("n_init", n_init, least=1)
+        self.n_init = check_int("n_init", n_init, minimum=1)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Describe the local clusters, or answer a round of Lloyd's algorithm."""
@@ -60,7 +60,7 @@ class PortfolioExecutor(ClusteringExecutor):
             return {"centroids": moved.centroids, "counts": moved.counts, "cluster": moved.source}
         found = local_clusters(data, self.k, rng, n_init=self.n_init, min_count=self.min_count, aborted=aborted)
         statistics = member_statistics(data, found.labels, found.centroids)
-        tell_tale = along_one_column(data, found.labels, len(found.counts))
+        tell_tale = varies_in_one_feature(data, found.labels, len(found.counts))
         return {
             "centroids": found.centroids,
             "counts": found.counts,

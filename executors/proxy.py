@@ -113,10 +113,10 @@ class ProxyExecutor(LocalClustersExecutor):
     reply = _Description(
         may_be_empty=True,
         centroids="k d",
-        counts=counts("k", least=1),
+        counts=counts("k", minimum=1),
         factors="f d",
         ranks=whole("k"),
-        concentration=real("a", least=0),
+        concentration=real("a", minimum=0),
         low="b d",
         high="b d",
     )
@@ -140,7 +140,7 @@ class ProxyExecutor(LocalClustersExecutor):
         self.distribution = check_choice("distribution", distribution, DISTRIBUTIONS)
         self.covariance = check_choice("covariance", covariance, COVARIANCES)
         self.boxes = check_bool("boxes", boxes)
-        self.min_shape = check_int("min_shape", min_shape, least=LEAST_ROWS)
+        self.min_shape = check_int("min_shape", min_shape, minimum=LEAST_ROWS)
         if self.distribution == "dirichlet" and (self.standardize or self.boxes):
             name = "standardize" if self.standardize else "boxes"
             raise UserError(f'{name}=true does not go with distribution="dirichlet", whose rows are shares of 1')
@@ -157,8 +157,8 @@ class ProxyExecutor(LocalClustersExecutor):
             rows = data[found.labels == r]
             pdf = mean_alone(mean)
             if several(rows, self.min_shape):
-                least = max(LEAST_ROWS, self.min_count)
-                pdf = fit_pdf(rows, mean, self.distribution, self.covariance, boxes=self.boxes, least=least)
+                minimum = max(LEAST_ROWS, self.min_count)
+                pdf = fit_pdf(rows, mean, self.distribution, self.covariance, boxes=self.boxes, minimum=minimum)
             fitted.append(mean_alone(mean) if _holds_a_row(pdf, data) else pdf)
         if self.tells_sums:
             fitted = self._without_remainder(data, found, fitted)
@@ -216,7 +216,7 @@ def fit_pdf(
     covariance: str,
     *,
     boxes: bool = False,
-    least: int = LEAST_ROWS,
+    minimum: int = LEAST_ROWS,
 ) -> PDF:
     """Fit a distribution to the rows (n, d) of one cluster with this mean (d,): line 3 of Algorithm 2.
 
@@ -234,7 +234,7 @@ def fit_pdf(
         alpha = dirichlet_fit(rows)
         total = float(alpha.sum())
         return mean_alone(alpha / total)._replace(concentration=total)
-    factor = gaussian_factor(rows, covariance, least)
+    factor = gaussian_factor(rows, covariance, minimum)
     if not len(factor):
         return mean_alone(mean)
     low, high = box(rows) if boxes else (mean, mean)
@@ -246,9 +246,9 @@ def mean_alone(mean: FloatArray) -> PDF:
     return PDF(mean, np.empty((0, len(mean))), 0.0, mean, mean)
 
 
-def several(rows: FloatArray, least: int) -> bool:
+def several(rows: FloatArray, minimum: int) -> bool:
     """Return whether at least `least` of the rows (n, d) are different."""
-    for _ in range(least - 1):
+    for _ in range(minimum - 1):
         if not len(rows):
             return False
         rows = rows[(rows != rows[0]).any(axis=1)]

@@ -198,9 +198,9 @@ class _Course:
 class _SecureCourse(_Course):
     """The same where sums arrive masked: one reply, their total, in place of those of the sites."""
 
-    def __init__(self, ask: Ask, sites: list[str], needed: int, on_round: OnRound, least: int) -> None:
+    def __init__(self, ask: Ask, sites: list[str], needed: int, on_round: OnRound, minimum: int) -> None:
         super().__init__(ask, sites, needed, on_round)
-        self.least = least
+        self.minimum = minimum
 
     def agree(self, aggregator: ClusteringAggregator) -> None:
         """Ask all sites for their keys, and say no to those whose rows have other columns than most."""
@@ -252,9 +252,9 @@ class _SecureCourse(_Course):
 
     def _total(self, schema: Schema, step: str, round_: Round) -> tuple[Message | None, str]:
         """Return the total of all sites' masked replies; None and who is missing where it cannot be known."""
-        if not self.sums.begun and len(self.active) < self.least:
+        if not self.sums.begun and len(self.active) < self.minimum:
             raise JobFailed(
-                f"secure sums of this job are of at least {self.least} sites (min_sites; all sites unless it is given), and "
+                f"secure sums of this job are of at least {self.minimum} sites (min_sites; all sites unless it is given), and "
                 f"{len(self.active)} are left. {'; '.join(_told(self.refused))}"
             )
         self.sums.begin(self.active)

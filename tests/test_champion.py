@@ -155,7 +155,7 @@ def test_the_alias_follows_the_best_night(tracker):
         night(tracker, "nights", silhouette)
         aliases.append(champion_of(tracker, "nights"))
     assert aliases == [1, 1, 1, 4, 5, 5]
-    told = [tracker._client.get_model_version("nights", n).tags["flareclust.tracking.promotion"] for n in "1245"]
+    told = [tracker._client.get_model_version("nights", n).tags["flareclust.champion"] for n in "1245"]
     assert told[0] == "is the first to have it"
     assert told[1] == "has final/simplified_silhouette 0.4, worse than 0.5; version 1 keeps it"
     assert told[2] == "has final/simplified_silhouette 0.5, at least as good as 0.5 of version 1"

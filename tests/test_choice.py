@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.cli import main
+from flareclust.cli.main import main
 from flareclust.evaluation import selection as choice
-from flareclust.evaluation.criteria import RULES, Judged, choose, elbow_depths, judge
+from flareclust.evaluation.criteria import RULES, KSelection, choose, elbow_depths, score_candidates
 from flareclust.evaluation.scores import stack
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.config import make_experiment
@@ -26,7 +26,7 @@ def judged(**columns):
     arrays |= {name: np.array(values, dtype=float) for name, values in columns.items()}
     k = np.array([2, 3, 4, 5])
     pairs = np.repeat(k, k * (k - 1) // 2)
-    return Judged(k=k, ratios=np.linspace(0.1, 1.0, len(pairs)), ratios_of=pairs, **arrays)
+    return KSelection(k=k, ratios=np.linspace(0.1, 1.0, len(pairs)), ratios_of=pairs, **arrays)
 
 
 # ---- the rules ----
@@ -71,7 +71,7 @@ def test_a_judgement_by_hand():
         "counts": np.array([4, 0, 2, 2]),
         "scatter": np.array([20.0, 0.0, 2.0, 2.0]),
     }
-    found = judge(task, total)
+    found = score_candidates(task, total)
     assert found.k.tolist() == [2, 2]
     assert found.inertia.tolist() == [104.0, 4.0]
     np.testing.assert_allclose(found.silhouette, [3.9 / 4, 3.2 / 4])
@@ -327,7 +327,7 @@ def test_the_picture_marks_what_every_rule_picks():
 
 
 def test_pictures_of_odd_judgements_can_be_drawn(tmp_path):
-    one = Judged(*(np.array([value]) for value in (2, 1.0, NAN, NAN, 0.0, 0.3, 2)))
+    one = KSelection(*(np.array([value]) for value in (2, 1.0, NAN, NAN, 0.0, 0.3, 2)))
     unsure = judged(silhouette=[NAN] * 4, davies_bouldin=[NAN, 1, NAN, 2])
     for known in (one, unsure):
         assert plots.save(choice_picture(known), tmp_path / "choice.png").stat().st_size > 1000

@@ -9,7 +9,7 @@ from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAu
 from nvflare.fuel.utils.class_loader import load_class
 
 from flareclust._foundation.errors import UserError
-from flareclust.cli import main
+from flareclust.cli.main import main
 from flareclust.sites.check import check
 from flareclust.sites.class_list import listed, of_server, of_sites, open_entries, problem_of, reaches_functions
 from flareclust.sites.config import write_site

@@ -78,9 +78,9 @@ def test_convex_needs_less_where_groups_are_of_equal_size(seed, k, size, d):
 @given(**PROBLEM, where=st.floats(0.001, 0.999))
 def test_every_lam_of_the_recovery_interval_recovers(seed, sizes, d, where):
     points, labels = planted(seed, sizes, d, alpha=4 * sum(sizes))
-    least, below = recovery_interval(points, labels)
-    assert least < below, "the planted sets are too close for the theorem"
-    assert partition_of(fuse(points, least + where * (below - least))) == partition_of(labels)
+    minimum, less_than = recovery_interval(points, labels)
+    assert minimum < less_than, "the planted sets are too close for the theorem"
+    assert partition_of(fuse(points, minimum + where * (less_than - minimum))) == partition_of(labels)
 
 
 def test_a_few_hundred_points_in_many_columns():
@@ -161,9 +161,9 @@ def test_groups_are_joined_where_they_add_least_to_the_sum_of_squares():
 
 def test_the_recovery_interval_by_hand():
     X = line(0, 1, 10, 12, 12)
-    least, below = recovery_interval(X, np.array([0, 0, 1, 1, 1]))
-    assert least == 2 / 3  # 2 wide, 3 points; the other 1 wide, 2 points
-    assert below == pytest.approx((34 / 3 - 0.5) / (10 - 5))
+    minimum, less_than = recovery_interval(X, np.array([0, 0, 1, 1, 1]))
+    assert minimum == 2 / 3  # 2 wide, 3 points; the other 1 wide, 2 points
+    assert less_than == pytest.approx((34 / 3 - 0.5) / (10 - 5))
     assert recovery_interval(X, np.zeros(5, dtype=int)) == (12 / 5, float("inf"))
 
 

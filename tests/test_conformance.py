@@ -7,7 +7,7 @@ import pytest
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core import local
 from flareclust.engines.inprocess import run_inprocess
@@ -15,12 +15,12 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors import base, feca
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
-from flareclust.privacy.context import SiteTerms
-from flareclust.privacy.enforcement import Gate, Question
+from flareclust.privacy.context import SiteContext
+from flareclust.privacy.enforcement import PolicyEnforcer, Request
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import Algorithm, algorithms, get
 from flareclust.protocol.task import CLUSTER, DESCRIBE, Task
-from flareclust.testing import PromiseBroken, checks_for
+from flareclust.testing import ContractViolation, checks_for
 from flareclust.testing import always as checks_always
 from flareclust.testing import promised as checks_promises
 from flareclust.testing.policies import check_policies_hold
@@ -114,7 +114,7 @@ def snaps_to_a_grid(self, round_, replies, rng):
     ids=lambda value: getattr(value, "__name__", "fault"),
 )
 def test_the_checks_notice(check, fault):
-    with pytest.raises(PromiseBroken):
+    with pytest.raises(ContractViolation):
         check(broken(**fault))
 
 
@@ -123,8 +123,8 @@ def by_count_only(data, labels, centroids, min_count):
 
 
 def test_the_check_of_rows_notices_centroids_that_are_rows_by_chance(monkeypatch):
-    monkeypatch.setattr(feca, "may_leave", by_count_only)
-    with pytest.raises(PromiseBroken, match="holds a row"):
+    monkeypatch.setattr(feca, "disclosable_clusters", by_count_only)
+    with pytest.raises(ContractViolation, match="holds a row"):
         checks_always.check_nothing_sent_is_a_row(get("feca"))
 
 
@@ -132,7 +132,7 @@ def test_the_check_of_rows_looks_at_later_rounds_too(monkeypatch):
     """The seeds go another way, so that only what an update sends can be a row."""
     monkeypatch.setattr(local, "describable", by_count_only)
     for name in ("lloyd", "fkm"):
-        with pytest.raises(PromiseBroken, match="holds a row"):
+        with pytest.raises(ContractViolation, match="holds a row"):
             checks_always.check_nothing_sent_is_a_row(get(name))
 
 
@@ -140,15 +140,15 @@ def test_no_centroid_is_sent_that_lags_behind_its_cluster(monkeypatch):
     """k-means may stop on its tolerance with a centroid that is still the one row its cluster had before."""
     crowd = np.random.default_rng(32).uniform(-3, 3, 1001)
     rows = np.concatenate([crowd, [30.8, 60.0]])[:, None]
-    monkeypatch.setattr(feca, "may_leave", by_count_only)
+    monkeypatch.setattr(feca, "disclosable_clusters", by_count_only)
     task = Task(CLUSTER, 0, {}, "site-1")
 
     def nearest_row():
-        sent = FeCAExecutor(3).local(task, rows, stream(0, 0, "site-1"), never)["centroids"]
+        sent = FeCAExecutor(3).local(task, rows, stream(0, 0, "site-1"), never_abort)["centroids"]
         return np.abs(sent - rows.T).min()
 
     assert nearest_row() > 1e-6
-    monkeypatch.setattr(feca, "settle", lambda data, found: found)
+    monkeypatch.setattr(feca, "recompute_centroids", lambda data, found: found)
     assert nearest_row() == 0, "the case no longer shows what settle is for"
 
 
@@ -163,29 +163,31 @@ def does_not_check(self, question, arrays, made_under):
 
 
 def does_not_count(self, step, round_, arrays):
-    return Question(step, round_, {})
+    return Request(step, round_, {})
 
 
 @pytest.mark.parametrize(
     ("name", "words", "faults"),
     [
         ("feca", "a centroid at", {"under": ignores_the_floor, "microaggregated": lambda self, table: table}),
-        ("kfed", "counts below 10", {"under": ignores_the_floor, "release": does_not_check}),
+        ("kfed", "counts below 10", {"under": ignores_the_floor, "check_reply": does_not_check}),
         (
             "kfed",
             "counts that are not rounded",
-            {"rounded_reply": lambda arrays, *_: arrays, "release": does_not_check},
+            {"rounded_reply": lambda arrays, *_: arrays, "check_reply": does_not_check},
         ),
-        ("mavg", "centroids", {"release": does_not_check}),
-        ("lloyd", "answered", {"admit": does_not_count}),
-        ("lloyd", "sums|counts", {"without_small": lambda sums, _: sums, "release": does_not_check}),
+        ("mavg", "centroids", {"check_reply": does_not_check}),
+        ("lloyd", "answered", {"check_request": does_not_count}),
+        ("lloyd", "sums|counts", {"without_small": lambda sums, _: sums, "check_reply": does_not_check}),
     ],
 )
 def test_the_check_of_policies_notices_when_one_does_not_hold(monkeypatch, name, words, faults):
     for attribute, fault in faults.items():
-        where = next((owner for owner in (Gate, SiteTerms, ClusteringExecutor) if hasattr(owner, attribute)), base)
+        where = next(
+            (owner for owner in (PolicyEnforcer, SiteContext, ClusteringExecutor) if hasattr(owner, attribute)), base
+        )
         monkeypatch.setattr(where, attribute, fault)
-    with pytest.raises(PromiseBroken, match=words):
+    with pytest.raises(ContractViolation, match=words):
         check_policies_hold(get(name))
 
 
@@ -207,5 +209,5 @@ def test_nan_in_a_reply_never_reaches_the_result(sites):
 def test_an_unknown_promise_is_an_error():
     line = get("feca")
     odd = Algorithm(line.name, line.title, line.executor, line.aggregator, frozenset({"flies"}))
-    with pytest.raises(PromiseBroken, match="flies"):
+    with pytest.raises(ContractViolation, match="flies"):
         list(checks_for(odd))

@@ -16,7 +16,7 @@ from flareclust.executors.lloyd import LloydExecutor
 from flareclust.protocol.registry import BUILT_IN, Algorithm, get
 from flareclust.protocol.task import ASSESS
 from flareclust.sites.class_list import of_server, of_sites
-from flareclust.testing import PromiseBroken
+from flareclust.testing import ContractViolation
 from flareclust.testing.constructors import check_constructors_do_nothing, effects_of
 from flareclust.testing.groups import check_answers_follow_the_groups
 from flareclust.testing.platform import check_nvflare_calls_ours
@@ -39,7 +39,7 @@ HONEST = ("faulty.FaultyExecutor", "faulty.FaultyAggregator")
 )
 def test_the_check_of_constructors_notices_one_that_does_more(monkeypatch, executor, aggregator, words):
     monkeypatch.syspath_prepend(Path(__file__).parent)
-    with pytest.raises(PromiseBroken, match=words):
+    with pytest.raises(ContractViolation, match=words):
         check_constructors_do_nothing(Algorithm("faulty", "misbehaves", executor, aggregator))
 
 
@@ -151,7 +151,7 @@ def test_the_check_of_what_nvflare_calls_notices_a_side_that_takes_its_place(mon
     line = Algorithm("faulty", "misbehaves", "executor", "aggregator")
     monkeypatch.setattr(Algorithm, "executor_class", lambda self: executor)
     monkeypatch.setattr(Algorithm, "aggregator_class", lambda self: aggregator)
-    with pytest.raises(PromiseBroken, match=words):
+    with pytest.raises(ContractViolation, match=words):
         check_nvflare_calls_ours(line)
 
 
@@ -231,14 +231,14 @@ def test_the_check_of_groups_notices_what_follows_from_rows(monkeypatch, name, w
     monkeypatch.setattr(ClusteringExecutor, "_check_rows", sees_the_rows)
     for attribute, fault in faults.items():
         monkeypatch.setattr(ClusteringExecutor, attribute, fault)
-    with pytest.raises(PromiseBroken, match=words):
+    with pytest.raises(ContractViolation, match=words):
         check_answers_follow_the_groups(get(name))
 
 
 @pytest.mark.parametrize("name", ["masked", "proxy", "fkm-common", "fkm-imputed"])
 def test_the_check_of_groups_notices_scales_that_overflow_for_the_largest_row_alone(monkeypatch, name):
     monkeypatch.setattr(described, "_check_scaling", lambda arrays: None)
-    with pytest.raises(PromiseBroken, match=r"what is refused|whether rows get labels"):
+    with pytest.raises(ContractViolation, match=r"what is refused|whether rows get labels"):
         check_answers_follow_the_groups(get(name))
 
 
@@ -259,5 +259,5 @@ def test_an_algorithm_at_a_site_with_a_policy_does_not_see_the_rows_that_the_she
     monkeypatch.setattr(LloydExecutor, "local", tells_what_the_shell_has_read)
     check_answers_follow_the_groups(get("lloyd"))
     monkeypatch.setattr(ClusteringExecutor, "under", leaves_the_rows)
-    with pytest.raises(PromiseBroken, match="inertia changes with the rows"):
+    with pytest.raises(ContractViolation, match="inertia changes with the rows"):
         check_answers_follow_the_groups(get("lloyd"))

@@ -8,7 +8,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.cli import main
+from flareclust.cli.main import main
 from flareclust.data.tables import Table
 from flareclust.engines.late_sites import place, place_file
 from flareclust.evaluation.metrics import ari

@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, Refusal, UserError
-from flareclust._foundation.typing import FloatArray, Message, never
+from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.aggregators.lloyd import LloydAggregator, lloyd_merge
 from flareclust.data.datasets import load
 from flareclust.engines.inprocess import run_inprocess
@@ -45,7 +45,7 @@ def reply(centroids: list[list[float]], counts: list[int], cluster: list[int]) -
 def ask(rows: FloatArray, step: str, centroids: FloatArray | None = None, **params: object) -> Message:
     executor = LloydExecutor(**{"k": 3, **params})  # type: ignore[arg-type]
     arrays = {} if centroids is None else {"centroids": centroids}
-    return executor.local(Task(step, 0, arrays, "site-1"), rows, np.random.default_rng(0), never)
+    return executor.local(Task(step, 0, arrays, "site-1"), rows, np.random.default_rng(0), never_abort)
 
 
 def _told(record: Mapping[str, object], name: str) -> float:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.dkmpp import DKMPPAggregator
 from flareclust.core.clusterers import CLUSTERERS
@@ -35,7 +35,7 @@ def run(sites, k, seed=0, **params):
 
 
 def sent(rows, k, rng=None, **params):
-    return DKMPPExecutor(k, **params).local(TASK, rows, rng or np.random.default_rng(0), never)
+    return DKMPPExecutor(k, **params).local(TASK, rows, rng or np.random.default_rng(0), never_abort)
 
 
 def merge(k, replies, clusterer="kmeans"):

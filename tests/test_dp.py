@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 import flareclust
 from flareclust._foundation.errors import Aborted, BadMessage, JobFailed, Refusal, UserError
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import lloyd as dp_lloyd
 from flareclust.core.dp import sums as dp_sums
@@ -24,15 +24,15 @@ from flareclust.executors import dp_base
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.dp_base import PrivateExecutor
 from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor
-from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
-from flareclust.privacy.dp.budget import Terms
+from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, Task
-from flareclust.testing import PromiseBroken
+from flareclust.testing import ContractViolation
 from flareclust.testing import differential_privacy as checks_private
 
 ROOT = Path(flareclust.__file__).resolve().parent.parent
@@ -43,10 +43,10 @@ def policy(bounds: object = (-20.0, 20.0), epsilon: float = 1.0, delta: float = 
     return {"differential_privacy": {"bounds": bounds, "epsilon": epsilon, "delta": delta, "budget": budget}}
 
 
-def terms(rows, columns=None, ledger=None, job="a", **said) -> Terms:
+def terms(rows, columns=None, ledger=None, job="a", **said) -> DPSession:
     held = Policy.of(policy(**said))
-    return Terms.of(
-        SiteTerms(held, job, ledger or Ledger.in_memory()), Table(np.asarray(rows, float), columns), "site-1"
+    return DPSession.of(
+        SiteContext(held, job, ledger or Ledger.in_memory()), Table(np.asarray(rows, float), columns), "site-1"
     )
 
 
@@ -211,7 +211,7 @@ def brute_force(rows, box, centroids, radii):
 def test_sums_by_cluster_are_those_of_a_plain_loop(rng):
     rows, box = 3 * rng.normal(size=(200, 3)), Box(np.full(3, -4.0), np.full(3, 4.0))
     centroids, radii = rng.normal(size=(4, 3)), rng.uniform(0.5, 3, 4)
-    found = dp_sums.in_units(dp_sums.cluster_sums(rows, box, centroids, radii, never))
+    found = dp_sums.in_units(dp_sums.cluster_sums(rows, box, centroids, radii, never_abort))
     expected = brute_force(rows, box, centroids, radii)
     np.testing.assert_allclose(np.column_stack(found), expected, atol=200 * 2 / SQUARE)
     np.testing.assert_array_equal(found.rows, expected[:, 3])
@@ -220,14 +220,14 @@ def test_sums_by_cluster_are_those_of_a_plain_loop(rng):
 def test_cells_count_every_row_once_and_those_outside_at_the_edge():
     box = Box(np.zeros(2), np.ones(2))
     rows = np.array([[0.1, 0.1], [0.1, 0.9], [1.0, 1.0], [-7.0, 0.4], [9.0, 9.0]])
-    assert dp_sums.cell_counts(rows, box, box, (2, 2), never).tolist() == [2, 1, 0, 2]
+    assert dp_sums.cell_counts(rows, box, box, (2, 2), never_abort).tolist() == [2, 1, 0, 2]
     wide = Box(np.zeros(2), np.full(2, 4.0))  # the site's own bounds hold where the grid is larger
-    assert dp_sums.cell_counts(rows, box, wide, (4, 4), never)[5] == 2
+    assert dp_sums.cell_counts(rows, box, wide, (4, 4), never_abort)[5] == 2
 
 
 def test_moments_give_mean_and_deviation(rng):
     rows, box = rng.normal([1.0, -2.0], [0.5, 2.0], size=(5000, 2)), Box(np.full(2, -10.0), np.full(2, 10.0))
-    found = dp_lloyd.moments(dp_sums.moment_sums(rows, box, box, never) / UNIT, box)
+    found = dp_lloyd.moments(dp_sums.moment_sums(rows, box, box, never_abort) / UNIT, box)
     assert found.rows == 5000
     np.testing.assert_allclose(found.mean, rows.mean(axis=0), atol=1e-3)
     np.testing.assert_allclose(found.deviation, rows.std(axis=0), rtol=1e-2)
@@ -238,9 +238,9 @@ def test_a_row_never_counts_more_than_its_length_where_rounding_is_coarse(low):
     """Bounds that differ in their last digits only: the middle of the box is rounded then."""
     box = Box(np.full(3, low), np.full(3, np.nextafter(low, np.inf) + abs(low) * 1e-15))
     for row in (box.low, box.high, np.array([box.low[0], box.high[1], box.low[2]])):
-        sums = dp_sums.moment_sums(row[None], box, box, never)
+        sums = dp_sums.moment_sums(row[None], box, box, never_abort)
         assert np.sqrt((sums.astype(float) ** 2).sum()) <= dp_sums.moment_sensitivity()
-        spread = dp_sums.cluster_sums(row[None], box, box.low[None], np.array([1e-99]), never)
+        spread = dp_sums.cluster_sums(row[None], box, box.low[None], np.array([1e-99]), never_abort)
         assert np.sqrt((spread.astype(float) ** 2).sum()) <= dp_sums.cluster_sensitivity()
 
 
@@ -248,7 +248,7 @@ def test_without_noise_an_update_is_lloyds(rng):
     rows, box = rng.normal(size=(300, 2)), Box(np.full(2, -9.0), np.full(2, 9.0))
     before = rng.normal(size=(4, 2))
     radii = np.full(4, 50.0)
-    sums = dp_sums.in_units(dp_sums.cluster_sums(rows, box, before, radii, never))
+    sums = dp_sums.in_units(dp_sums.cluster_sums(rows, box, before, radii, never_abort))
     moved, counted = dp_lloyd.next_centroids(before, radii, sums, 0.0, 0, box)
     nearest = ((rows[:, None] - before) ** 2).sum(axis=2).argmin(axis=1)
     np.testing.assert_allclose(moved, [rows[nearest == c].mean(axis=0) for c in range(4)], atol=1e-3)
@@ -293,13 +293,13 @@ def test_noise_alone_leaves_the_whole_box_alike(rng):
 )
 def test_the_check_notices_a_sensitivity_that_is_too_small(name, place, wrong, monkeypatch):
     monkeypatch.setattr(dp_sums, place, wrong)
-    with pytest.raises(PromiseBroken, match="a row changed sums"):
+    with pytest.raises(ContractViolation, match="a row changed sums"):
         checks_private.check_differentially_private(get(name))
 
 
 def test_the_check_notices_rows_that_are_not_clipped(monkeypatch):
     monkeypatch.setattr(dp_sums, "_whole", lambda vectors: (vectors * 1.01 * UNIT).astype(np.int64))
-    with pytest.raises(PromiseBroken, match="a row changed sums"):
+    with pytest.raises(ContractViolation, match="a row changed sums"):
         checks_private.check_differentially_private(get("dp-lloyd"))
 
 
@@ -310,7 +310,7 @@ def test_the_check_notices_noise_from_the_seed(monkeypatch):
         return values + np.rint(rng(0).normal(0, 1e5, values.shape)).astype(np.int64)
 
     monkeypatch.setattr(mechanism, "gaussian", seeded)
-    with pytest.raises(PromiseBroken, match="the same noise came twice"):
+    with pytest.raises(ContractViolation, match="the same noise came twice"):
         checks_private.check_differentially_private(get("dp-oneshot"))
 
 
@@ -321,21 +321,21 @@ def test_the_check_notices_a_box_that_is_too_small_to_compute_with(monkeypatch):
     )
     monkeypatch.setattr(Box, "usable", old)
     monkeypatch.setattr(dp_sums, "_whole", lambda vectors: (vectors * UNIT).astype(np.int64))
-    with pytest.raises(PromiseBroken, match=r"not finite|a row changed sums"):
+    with pytest.raises(ContractViolation, match=r"not finite|a row changed sums"):
         checks_private.check_differentially_private(get("dp-lloyd"))
 
 
 @pytest.mark.parametrize("name", PRIVATE)
 def test_the_check_notices_a_refusal_for_values_beyond_the_bounds(name, monkeypatch):
     monkeypatch.setattr(PrivateExecutor, "_check_rows", ClusteringExecutor._check_rows)
-    with pytest.raises(PromiseBroken, match="a row changes whether a site answers"):
+    with pytest.raises(ContractViolation, match="a row changes whether a site answers"):
         checks_private.check_differentially_private(get(name))
 
 
 @pytest.mark.parametrize("name", PRIVATE)
 def test_the_check_notices_a_reach_without_limits(name, monkeypatch):
     monkeypatch.setattr(dp_base, "LARGEST_RADIUS", 1e300)
-    with pytest.raises(PromiseBroken, match="not finite"):
+    with pytest.raises(ContractViolation, match="not finite"):
         checks_private.check_differentially_private(get(name))
 
 
@@ -346,7 +346,7 @@ def test_the_check_notices_a_reach_without_limits(name, monkeypatch):
 def test_a_site_without_terms_says_what_it_must_do(name, sites):
     executor, aggregator = get(name).build(4, 0, {})
     with pytest.raises(Refusal, match=r"states bounds of the columns and a budget .* \(flareclust site policy\)"):
-        executor.answer(Task(aggregator.begin().step, 0, {}, "site-1"), sites["site-1"], never)
+        executor.answer(Task(aggregator.begin().step, 0, {}, "site-1"), sites["site-1"], never_abort)
 
 
 def test_a_site_with_terms_lets_out_nothing_else(sites):
@@ -405,7 +405,7 @@ def test_sites_may_have_different_bounds(sites):
                     Task(round_.step, round_.index, round_.task, f"site-{i}", held),
                     data,
                     np.random.default_rng(0),
-                    never,
+                    never_abort,
                 )
             round_ = aggregator.advance(round_, replies)
         centers = np.abs(round_.task["centroids"])
@@ -414,8 +414,8 @@ def test_sites_may_have_different_bounds(sites):
 
 def test_the_number_of_placed_rows_is_not_told(sites):
     rows = sites["site-1"]
-    held = SiteTerms(Policy.of(policy()), "a", Ledger.in_memory())
-    answer = DPLloydExecutor(4).answer(Task(PLACE, 0, {"centroids": rows[:4]}, "site-1"), rows, never, held)
+    held = SiteContext(Policy.of(policy()), "a", Ledger.in_memory())
+    answer = DPLloydExecutor(4).answer(Task(PLACE, 0, {"centroids": rows[:4]}, "site-1"), rows, never_abort, held)
     assert answer.arrays["rows"] == 0
     assert answer.arrays["seconds"] == 0, "the time that it took follows from the rows, too"
     assert answer.labels is not None
@@ -458,7 +458,7 @@ def test_what_a_lying_server_sends_is_refused_and_costs_nothing(step, arrays, si
     words = "was sent|^centroids: "
     with pytest.raises((BadMessage, Refusal), match=words), np.errstate(divide="raise", over="raise", invalid="raise"):
         DPLloydExecutor(4).answer(
-            Task(step, 0, arrays, "site-1"), sites["site-1"], never, SiteTerms(Policy.of(policy()), "a", ledger)
+            Task(step, 0, arrays, "site-1"), sites["site-1"], never_abort, SiteContext(Policy.of(policy()), "a", ledger)
         )
     assert ledger.spent().total == 0
 
@@ -505,8 +505,8 @@ def test_whatever_a_server_asks_a_row_changes_sums_by_the_sensitivity_only_and_n
 def test_extreme_centroids_and_radii_are_answered_with_sums_of_cut_length():
     rows, box = np.array([[-1e139, 1e139], [0.0, 1e-200], [3.0, 4.0]]), Box(np.full(2, -1e140), np.full(2, 1e140))
     with np.errstate(divide="raise", over="raise", invalid="raise"):
-        told = dp_sums.in_units(dp_sums.cluster_sums(rows, box, np.zeros((1, 2)), np.array([1.1e-100]), never))
-        squares, _ = dp_sums.quality_sums(rows, box, np.zeros((1, 2)), 1.1e-100, never)
+        told = dp_sums.in_units(dp_sums.cluster_sums(rows, box, np.zeros((1, 2)), np.array([1.1e-100]), never_abort))
+        squares, _ = dp_sums.quality_sums(rows, box, np.zeros((1, 2)), 1.1e-100, never_abort)
     np.testing.assert_allclose(told.shifts, [[-math.sqrt(0.5) + 0.6, math.sqrt(0.5) + 0.8]], atol=1e-5)
     assert (told.rows.tolist(), squares) == ([3.0], 2 * UNIT)
     assert told.squares == pytest.approx(2.0)
@@ -524,7 +524,7 @@ def test_a_grid_over_many_columns_is_counted_too():
     box, shape = Box(np.zeros(100), np.ones(100)), (*([1] * 98), 2, 3)
     rows = np.full((2, 100), 0.1)
     rows[1, 98:] = 0.9, 0.5
-    assert dp_sums.cell_counts(rows, box, box, shape, never).tolist() == [1, 0, 0, 0, 1, 0]
+    assert dp_sums.cell_counts(rows, box, box, shape, never_abort).tolist() == [1, 0, 0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("bounds", [(0.0, 1e-200), (1.0e141, 1.1e141), (-9e139, 9e139), (0.0, 5e-324)])
@@ -534,7 +534,10 @@ def test_bounds_that_nothing_can_be_computed_with_are_refused_by_the_site_that_h
     executor = get(name).build(3, 0, {})[0]
     with pytest.raises(Refusal, match=r"too near or too far apart; correct them in the site's policy"):
         executor.answer(
-            Task(step, 0, {}, "s"), np.zeros((9, 2)), never, SiteTerms(Policy.of(policy(bounds=bounds)), "a", ledger)
+            Task(step, 0, {}, "s"),
+            np.zeros((9, 2)),
+            never_abort,
+            SiteContext(Policy.of(policy(bounds=bounds)), "a", ledger),
         )
     assert ledger.spent().total == 0
 
@@ -551,7 +554,7 @@ def test_a_federation_with_extreme_bounds_ends_with_centroids_within_them(name, 
 
 
 def test_values_of_any_size_are_taken_and_others_than_numbers_are_not(sites):
-    held = SiteTerms(Policy.of(policy(budget=50.0)), "a", Ledger.in_memory())
+    held = SiteContext(Policy.of(policy(budget=50.0)), "a", Ledger.in_memory())
     centroids, rows = sites["site-1"][:3], sites["site-1"].copy()
     tasks = (
         Task(BOUNDS, 0, {}, "site-1"),
@@ -561,21 +564,21 @@ def test_values_of_any_size_are_taken_and_others_than_numbers_are_not(sites):
     )
     rows[0] = 1.7e308
     for task in tasks:
-        DPLloydExecutor(4).answer(task, rows, never, held)
+        DPLloydExecutor(4).answer(task, rows, never_abort, held)
     for value in (np.nan, np.inf, -np.inf):
         rows[1] = value
         for task in tasks:
             with pytest.raises(Refusal, match="NaN or infinite"):
-                DPLloydExecutor(4).answer(task, rows, never, held)
+                DPLloydExecutor(4).answer(task, rows, never_abort, held)
 
 
 def test_a_site_that_is_asked_again_and_again_stops_at_the_jobs_budget(sites):
     ledger = Ledger.in_memory()
-    held = SiteTerms(Policy.of(policy(epsilon=5.0, budget=50.0)), "a", ledger)
+    held = SiteContext(Policy.of(policy(epsilon=5.0, budget=50.0)), "a", ledger)
     arrays = {"centroids": np.zeros((1, 3)), "radii": np.ones(1)}
 
     def ask(round_: int) -> None:
-        DPLloydExecutor(4, rounds=3).answer(Task(UPDATE, round_, arrays, "site-1"), sites["site-1"], never, held)
+        DPLloydExecutor(4, rounds=3).answer(Task(UPDATE, round_, arrays, "site-1"), sites["site-1"], never_abort, held)
 
     for round_ in range(6):  # of 0.15 each
         ask(round_)
@@ -598,8 +601,8 @@ def test_a_stop_is_heard_before_anything_is_spent(sites):
 # The real sets
 
 
-@pytest.mark.parametrize(("name", "most"), [("dp-lloyd", 5.5e4), ("dp-oneshot", 8e4)])
-def test_s1_with_epsilon_one_per_job(shared_data, name, most):
+@pytest.mark.parametrize(("name", "maximum"), [("dp-lloyd", 5.5e4), ("dp-oneshot", 8e4)])
+def test_s1_with_epsilon_one_per_job(shared_data, name, maximum):
     """Ten sites of 500 rows. The optimum on the pooled rows is 0.96e4; a cluster that was missed would cost 1.5e5 or more."""
     l2 = [
         flareclust.run(
@@ -607,7 +610,7 @@ def test_s1_with_epsilon_one_per_job(shared_data, name, most):
         ).metrics["l2"]
         for seed in range(3)
     ]
-    assert np.median(np.array(l2)) < most
+    assert np.median(np.array(l2)) < maximum
 
 
 def test_the_page_shows_the_figures_that_were_measured():

@@ -8,14 +8,14 @@ import pytest
 from scipy.stats import beta
 
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, Message, never
+from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.core.dp.sums import COUNT, SQUARE, UNIT
 from flareclust.executors.dp_base import GRID_START, PrivateExecutor, update_share
 from flareclust.executors.dp_lloyd import OUTLINE, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
-from flareclust.privacy.dp.budget import Terms
+from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.protocol.task import CLUSTER, Task
@@ -75,9 +75,9 @@ def told(attacked: Attacked, data: FloatArray) -> FloatArray:
     """Return what a site with these rows sends, once, through all that it does in earnest but the ledger."""
     epsilon = attacked.executor.epsilon
     dp = DifferentialPrivacy((-1.0, 1.0), epsilon, DELTA, epsilon)
-    terms = Terms(LOW[: attacked.d], HIGH[: attacked.d], dp, "job", Free.in_memory(), rho_of(epsilon, DELTA))
+    terms = DPSession(LOW[: attacked.d], HIGH[: attacked.d], dp, "job", Free.in_memory(), rho_of(epsilon, DELTA))
     task = Task(attacked.step, 0, attacked.arrays, "site-1", terms)
-    return attacked.of(attacked.executor.local(task, data[:, : attacked.d], stream(0, 0, "site-1"), never))
+    return attacked.of(attacked.executor.local(task, data[:, : attacked.d], stream(0, 0, "site-1"), never_abort))
 
 
 def proven(what: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> float:

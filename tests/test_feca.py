@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.feca import FeCAAggregator, group_by_radius
 from flareclust.core.lloyd import cluster_statistics, kmeans, lloyd
@@ -115,15 +115,17 @@ def test_a_site_sends_what_algorithms_2_to_4_give(seed, d, k, mode, radius, init
     means = [twins.mu(cluster) for cluster in D]
     C, D, origin = twins.client_update(means, D, mode)
     assign = {"empirical": twins.radius_assign_empirical, "theoretical": twins.radius_assign_theoretical}[radius]
-    may_leave = [len(set(cluster)) >= 2 for cluster in D]  # what is not sent is nobody's neighbour (deviation 7)
-    assume(any(may_leave))
-    C, D = ([x for x, leaves in zip(xs, may_leave, strict=True) if leaves] for xs in (C, D))
+    disclosable_clusters = [
+        len(set(cluster)) >= 2 for cluster in D
+    ]  # what is not sent is nobody's neighbour (deviation 7)
+    assume(any(disclosable_clusters))
+    C, D = ([x for x, leaves in zip(xs, disclosable_clusters, strict=True) if leaves] for xs in (C, D))
     R = assign(C, D)
 
     executor = FeCAExecutor(k, seed, n_init=n_init, init=init, after_removal=mode, radius=radius)
-    reply = executor.answer(TASK, X, never).arrays
+    reply = executor.answer(TASK, X, never_abort).arrays
 
-    assert len(origin) == len(may_leave)
+    assert len(origin) == len(disclosable_clusters)
     np.testing.assert_allclose(reply["centroids"], np.array(C), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(reply["radii"], np.array(R), rtol=1e-9, atol=1e-9)
 
@@ -303,13 +305,13 @@ def test_a_centroid_at_exactly_the_radius_joins():
 
 def test_small_and_constant_clusters_stay_and_the_rest_goes():
     X = np.concatenate([np.linspace(0, 1, 40), [500.0], np.full(30, 1000.0)]).reshape(-1, 1)
-    reply = FeCAExecutor(3).answer(TASK, X, never).arrays
+    reply = FeCAExecutor(3).answer(TASK, X, never_abort).arrays
     np.testing.assert_allclose(reply["centroids"], [[0.5]])
 
 
 def test_a_site_with_fewer_rows_than_k_refuses():
     with pytest.raises(Refusal, match="fewer rows than k=4"):
-        FeCAExecutor(4).answer(TASK, np.eye(3), never)
+        FeCAExecutor(4).answer(TASK, np.eye(3), never_abort)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +325,7 @@ def test_wrong_settings_are_refused(wrong):
 def test_a_centroid_is_never_a_row_though_its_cluster_grew_in_the_last_step():
     # The outlier's cluster is {60} until the last step and {30.81, 60} after it; its centroid stays 60.
     X = np.concatenate([np.linspace(-3, 3, 1001), [30.81, 60.0]]).reshape(-1, 1)
-    reply = FeCAExecutor(3, seed=0).answer(TASK, X, never).arrays
+    reply = FeCAExecutor(3, seed=0).answer(TASK, X, never_abort).arrays
     assert 60.0 not in reply["centroids"]
 
 
@@ -431,11 +433,11 @@ def test_s1_iid_is_recovered_in_every_run(shared_data):
     assert l2.max() <= 2.0
 
 
-@pytest.mark.parametrize(("name", "most"), [("s1", 1.2), ("s2", 1.8), ("s3", 4.0), ("s4", 6.8)])
-def test_ten_local_starts_recover_all_s_sets(shared_data, name, most):
+@pytest.mark.parametrize(("name", "maximum"), [("s1", 1.2), ("s2", 1.8), ("s3", 4.0), ("s4", 6.8)])
+def test_ten_local_starts_recover_all_s_sets(shared_data, name, maximum):
     l2, found = l2_and_found(shared_data, name, "iid", n_init=10)
     assert found == {15}
-    assert l2.mean() <= most
+    assert l2.mean() <= maximum
 
 
 @pytest.mark.parametrize(("spec", "mean", "std"), [("dirichlet:0.3", 9.6, 10.7), ("dirichlet:0.1", 40.5, 11.8)])
@@ -479,7 +481,7 @@ def test_sent_centroids_lie_within_half_a_radius_of_their_true_center(shared_dat
 
 def test_with_one_column_centroid_and_radius_are_not_a_row():
     X = np.array([[0.0], [1.3], [10.0], [12.7], [30.0], [31.1]])
-    reply = FeCAExecutor(3).answer(TASK, X, never).arrays
+    reply = FeCAExecutor(3).answer(TASK, X, never_abort).arrays
     edges = np.concatenate([reply["centroids"][:, 0] - reply["radii"], reply["centroids"][:, 0] + reply["radii"]])
     assert np.abs(edges[:, None] - X[:, 0]).min() > 1e-3
     # The largest distances are .65, 1.35 and .55.
@@ -489,7 +491,7 @@ def test_with_one_column_centroid_and_radius_are_not_a_row():
 def test_neighbours_that_are_not_sent_set_no_radius():
     # Half the way to the lone row 9 would be a radius of 4: twice that from the centroid 1 leads to the row.
     X = np.array([[0.9, 0.0], [1.1, 0.1], [0.0, 20.0], [0.3, 21.0], [0.1, 22.4], [9.0, 0.0]])
-    reply = FeCAExecutor(3, n_init=20).answer(TASK, X, never).arrays
+    reply = FeCAExecutor(3, n_init=20).answer(TASK, X, never_abort).arrays
     assert len(reply["radii"]) == 2
     ends = reply["centroids"][:, None, 0] + 2 * reply["radii"]
     assert np.abs(ends - 9.0).min() > 0.1
@@ -497,5 +499,5 @@ def test_neighbours_that_are_not_sent_set_no_radius():
 
 def test_rows_that_differ_in_one_column_are_as_rows_of_one_column():
     X = np.c_[[0, 1.3, 10, 12.7, 30, 31.1], [7.0] * 6]
-    reply = FeCAExecutor(3).answer(TASK, X, never).arrays
+    reply = FeCAExecutor(3).answer(TASK, X, never_abort).arrays
     np.testing.assert_allclose(np.sort(reply["radii"]), [0.56, 0.66, 1.4])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserError
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
@@ -51,7 +51,7 @@ def asker(executors, sites, silent_from=None):
             if silent_from and round_ >= silent_from.get(site, 99):
                 continue
             try:
-                answer = executors[site].answer(Task(step, round_, arrays, site), sites[site], never)
+                answer = executors[site].answer(Task(step, round_, arrays, site), sites[site], never_abort)
                 replies[site] = SiteReply(answer.arrays)
             except Refusal as reason:
                 replies[site] = SiteReply(problem=str(reason))
@@ -202,7 +202,7 @@ def test_options_are_checked(bad):
 def test_labels_stay_out_of_what_is_sent(sites):
     executor, _ = get("kfed").build(4)
     result = {"centroids": np.eye(3), "tau": np.zeros(0, np.int64), "tau_site": np.zeros(0, np.int64)}
-    answer = executor.answer(Task(ASSESS, 1, result, "site-1"), sites["site-1"], never)
+    answer = executor.answer(Task(ASSESS, 1, result, "site-1"), sites["site-1"], never_abort)
     assert answer.labels is not None
     assert set(answer.arrays) == {"counts", "sse", "silhouette", "scatter", SECONDS}
 
@@ -220,7 +220,7 @@ def test_an_empty_reply_is_refused_by_name(algorithm):
 
 @pytest.mark.parametrize(("columns", "taken"), [(2, True), (0, False), (3, False)])
 def test_an_empty_reply_counts_where_the_schema_has_it_and_the_columns_fit(columns, taken):
-    schema = Schema(may_be_empty=True, centroids="k d", counts=counts("k", least=1))
+    schema = Schema(may_be_empty=True, centroids="k d", counts=counts("k", minimum=1))
     full, other = ({"centroids": np.ones((k, 2)), "counts": np.full(k, 3)} for k in (2, 1))
     empty = {"centroids": np.empty((0, columns)), "counts": np.empty(0, np.int64)}
     replies, problems, _ = accept(schema, {"a": SiteReply(full), "b": SiteReply(empty), "c": SiteReply(other)}, "abc")
@@ -255,7 +255,7 @@ def test_a_site_with_fewer_rows_than_min_count_tells_nothing_in_the_assessment(s
     assert all("lone" not in record["sites"] for record in outcome.rounds)
     executor, _ = get("feca").build(4)
     with pytest.raises(Refusal, match="would tell the rows"):
-        executor.answer(Task(ASSESS, 1, {"centroids": np.eye(1)}, "lone"), lone["lone"], never)
+        executor.answer(Task(ASSESS, 1, {"centroids": np.eye(1)}, "lone"), lone["lone"], never_abort)
 
 
 def test_records_say_what_had_happened_until_then():
@@ -278,7 +278,7 @@ def test_a_loss_in_the_assessment_is_told_apart():
 def test_a_site_checks_what_the_server_sends(sites, centroids):
     executor, _ = get("feca").build(4)
     with pytest.raises((Refusal, BadMessage)):
-        executor.answer(Task(ASSESS, 1, {"centroids": centroids}, "a"), sites["site-1"], never)
+        executor.answer(Task(ASSESS, 1, {"centroids": centroids}, "a"), sites["site-1"], never_abort)
 
 
 def test_many_sites_with_one_reason_are_told_in_one_sentence():

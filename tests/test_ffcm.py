@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 import flareclust
 from flareclust._foundation.errors import Aborted, JobFailed, Refusal, UserError
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.ffcm import FFCMAggregator, average, draw_start
 from flareclust.core.clusterers import weighted_kmeans
@@ -91,9 +91,9 @@ def test_a_site_answers_as_the_literal_algorithm(seed, n, d, k, m, min_count, su
 
     if not len(sent):
         with pytest.raises(Refusal, match="nothing it may send"):
-            executor.local(fuzzy_task(start), X, rng, never)
+            executor.local(fuzzy_task(start), X, rng, never_abort)
         return
-    reply = executor.local(fuzzy_task(start), X, rng, never)
+    reply = executor.local(fuzzy_task(start), X, rng, never_abort)
 
     np.testing.assert_array_equal(reply["cluster"], sent)
     np.testing.assert_allclose(reply["centroids"], centroids[sent], rtol=1e-9, atol=1e-9)
@@ -150,7 +150,7 @@ def test_nothing_sent_in_any_round_is_a_row():
 @pytest.mark.parametrize("start", ["random", "k-means++"])
 def test_what_starts_is_means_of_cells_with_their_rows(start):
     X = np.random.default_rng(0).normal(size=(60, 2))
-    cells = start_cells(X, 5, start, 2, np.random.default_rng(3), never)
+    cells = start_cells(X, 5, start, 2, np.random.default_rng(3), never_abort)
     for c, (mean, count) in enumerate(zip(cells.centroids, cells.counts, strict=True)):
         np.testing.assert_allclose(mean, X[cells.labels == c].mean(axis=0), rtol=1e-12)
         assert count == (cells.labels == c).sum() >= 2
@@ -164,7 +164,7 @@ def test_what_starts_is_means_of_cells_with_their_rows(start):
 def test_a_small_site_draws_fewer_rows():
     X = np.random.default_rng(0).normal(size=(7, 2))
     for seed in range(20):
-        assert len(start_cells(X, 5, "random", 3, np.random.default_rng(seed), never).counts) <= 2
+        assert len(start_cells(X, 5, "random", 3, np.random.default_rng(seed), never_abort).counts) <= 2
 
 
 def test_a_site_with_nothing_to_send_says_so():
@@ -172,15 +172,15 @@ def test_a_site_with_nothing_to_send_says_so():
     rng = np.random.default_rng(0)
     for task in (Task(CLUSTER, 0, {}, "a"), fuzzy_task([[0.0], [1.0]])):
         with pytest.raises(Refusal, match="fewer rows than min_count=3"):
-            executor.answer(task, line(0, 1), never)
+            executor.answer(task, line(0, 1), never_abort)
         with pytest.raises(Refusal, match="nothing it may send"):
-            executor.local(task, line(5, 5, 5, 5), rng, never)
+            executor.local(task, line(5, 5, 5, 5), rng, never_abort)
         with pytest.raises(Aborted):
             executor.local(task, line(0, 1, 2, 3, 9), rng, lambda: True)
     with pytest.raises(Refusal, match="rows of 1 columns where the federation has 2"):
-        executor.answer(fuzzy_task([[0.0, 1.0]]), line(0, 1, 2, 3, 9), never)
+        executor.answer(fuzzy_task([[0.0, 1.0]]), line(0, 1, 2, 3, 9), never_abort)
     with pytest.raises(BadMessage, match="does not have"):
-        executor.answer(Task("fuzzi", 0, {}, "a"), line(0, 1, 2, 3, 9), never)
+        executor.answer(Task("fuzzi", 0, {}, "a"), line(0, 1, 2, 3, 9), never_abort)
 
 
 # ---- the server ----
@@ -427,7 +427,7 @@ def s_set(folder, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "split", "params", "least", "most"),
+    ("name", "split", "params", "minimum", "maximum"),
     [
         ("s1", "iid", {"rounds": 10}, 0.8, 1.1),
         ("s1", "dirichlet:0.1", {}, 1.5, 3.5),
@@ -435,7 +435,7 @@ def s_set(folder, name):
         ("s1", "dirichlet:0.1", {"version": "v1"}, 45, 65),
     ],
 )
-def test_s_sets(shared_data, name, split, params, least, most):
+def test_s_sets(shared_data, name, split, params, minimum, maximum):
     X, y, true = s_set(shared_data, name)
     l2 = []
     for seed in range(5):
@@ -444,7 +444,7 @@ def test_s_sets(shared_data, name, split, params, least, most):
         found = run_inprocess(FFCM, params, sites, JobOptions(k=15, seed=seed, assess=False))
         assert len(found.centroids) == 15
         l2.append(l2_distance(found.centroids, true) / 1e4)
-    assert least <= np.mean(l2) <= most
+    assert minimum <= np.mean(l2) <= maximum
 
 
 def test_fuzzy_labels_of_a_run_from_python(shared_data):

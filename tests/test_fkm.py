@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from flareclust._foundation.errors import Aborted, JobFailed, Refusal, UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.fkm import FKMAggregator
 from flareclust.core.central import central_kmeans
@@ -110,7 +110,7 @@ def test_a_site_updates_by_algorithm_1(seed, n, d, k, p, local_iter):
     assume(n >= p)  # else the site refuses
     expected = twin_update(points(X), points(C_g), p, local_iter)
 
-    found = local_update(X, C_g, local_iter, p, never)
+    found = local_update(X, C_g, local_iter, p, never_abort)
 
     np.testing.assert_array_equal(found.counts, [s for _, s in expected])
     means = np.reshape([c for c, _ in expected], (-1, d))  # none, where nothing may be sent
@@ -170,7 +170,7 @@ def test_the_whole_is_algorithm_1(seed):
 
 def test_a_site_updates_the_clusters_that_it_has():
     # 0, 2 go to 1 and 11, 14 to 10. 500 has no rows, and 40 has one, which is not sent.
-    reply = FKMExecutor(4).answer(task(line(1, 500, 10, 41)), line(0, 2, 11, 14, 40), never).arrays
+    reply = FKMExecutor(4).answer(task(line(1, 500, 10, 41)), line(0, 2, 11, 14, 40), never_abort).arrays
     np.testing.assert_array_equal(reply["centroids"], line(1, 12.5))
     np.testing.assert_array_equal(reply["counts"], [2, 2])
 
@@ -178,7 +178,7 @@ def test_a_site_updates_the_clusters_that_it_has():
 def test_more_local_iterations_by_hand():
     # {0, 1, 4, 6} and {9}, means 2.75 and 9. Now 6 is 3.25 and 3 away: {0, 1, 4} and {6, 9}.
     rows, start = line(0, 1, 4, 6, 9), line(4, 9)
-    once, twice = (local_update(rows, start, iterations, 2, never) for iterations in (1, 2))
+    once, twice = (local_update(rows, start, iterations, 2, never_abort) for iterations in (1, 2))
     np.testing.assert_array_equal(once.centroids, line(2.75))
     np.testing.assert_array_equal(once.counts, [4])
     np.testing.assert_allclose(twice.centroids, line(5 / 3, 7.5), rtol=1e-15)
@@ -189,7 +189,7 @@ def test_a_cluster_that_loses_its_rows_on_the_way_is_dropped():
     # {3.7, 3.9}, {4, 6}, {6.1, 6.4}, means 3.8, 5, 6.25. Then 4 and 6 both leave the second.
     rows, start = line(3.7, 3.9, 4, 6, 6.1, 6.4), line(2.9, 5, 7.1)
     for iterations in (2, 3, 300):
-        found = local_update(rows, start, iterations, 2, never)
+        found = local_update(rows, start, iterations, 2, never_abort)
         np.testing.assert_allclose(found.centroids, line(11.6 / 3, 18.5 / 3), rtol=1e-15)
         np.testing.assert_array_equal(found.counts, [3, 3])
 
@@ -286,7 +286,7 @@ def test_a_site_with_fewer_rows_than_k_takes_part(sites):
 
 def test_a_site_without_a_cluster_that_it_may_send_sits_the_round_out():
     rows, centroids = line(0, 10, 20), line(1, 9, 21, 40)
-    reply = FKMExecutor(4).answer(task(centroids), rows, never).arrays
+    reply = FKMExecutor(4).answer(task(centroids), rows, never_abort).arrays
     assert (reply["centroids"].shape, reply["counts"].shape) == ((0, 1), (0,))
 
     alone = sent(a=[(5, 4), (9, 2)])
@@ -322,16 +322,16 @@ def test_small_sites_with_a_high_min_count_end_in_centroids(min_count):
 
 def test_a_site_that_sits_out_comes_back():
     rows = line(0, 4.5, 12, 16)
-    silent = FKMExecutor(4).answer(task(line(0.1, 4, 12.1, 16.1)), rows, never).arrays
+    silent = FKMExecutor(4).answer(task(line(0.1, 4, 12.1, 16.1)), rows, never_abort).arrays
     assert silent["counts"].tolist() == []
-    again = FKMExecutor(4).answer(task(line(2, 13, 40, 50)), rows, never).arrays
+    again = FKMExecutor(4).answer(task(line(2, 13, 40, 50)), rows, never_abort).arrays
     assert again["counts"].tolist() == [2, 2]
 
 
 def test_a_site_with_too_few_rows_refuses():
     for arrays in ({}, {"centroids": line(1, 2)}):
         with pytest.raises(Refusal, match="min_count=3"):
-            FKMExecutor(4, min_count=3).answer(Task(CLUSTER, 0, arrays, "a"), line(1, 2), never)
+            FKMExecutor(4, min_count=3).answer(Task(CLUSTER, 0, arrays, "a"), line(1, 2), never_abort)
 
 
 # ---- privacy ----
@@ -342,7 +342,7 @@ def rounds_of_one_site(rows, k, **settings_):
     executor, aggregator = get("fkm").build(k, 0, {"tol": 0, **settings_})
     round_ = aggregator.begin()
     for number in range(6):
-        arrays = dict(executor.answer(Task(CLUSTER, number, round_.task, "site-1"), rows, never).arrays)
+        arrays = dict(executor.answer(Task(CLUSTER, number, round_.task, "site-1"), rows, never_abort).arrays)
         arrays.pop("seconds")
         yield arrays
         round_ = aggregator.advance(round_, {"site-1": arrays})

@@ -58,8 +58,8 @@ def plain_agglomeration(force, pairs):
         for r in range(len(G)):
             for s in range(r + 1, len(G)):
                 above = sum(force[i][j] for i in G[r] for j in G[s])
-                below = sum(pairs[i][j] for i in G[r] for j in G[s])
-                f = above / below if below else -1.0
+                less_than = sum(pairs[i][j] for i in G[r] for j in G[s])
+                f = above / less_than if less_than else -1.0
                 if f > best:
                     best, at = f, (r, s)
         r, s = at

@@ -17,7 +17,7 @@ from nvflare.fuel.utils import fobs
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.typing import Message, never
+from flareclust._foundation.typing import Message, never_abort
 from flareclust.aggregators.base import unpack
 from flareclust.data.tables import Table
 from flareclust.features.alignment import DESCRIPTION, describe
@@ -219,7 +219,7 @@ def federation_with(algorithm: Algorithm, lie: Callable[[Message], Message] | No
     def ask(step, round_, arrays, asked):
         replies = {}
         for site in asked:
-            sent = executor.answer(Task(step, round_, dict(arrays), site), sites[site], never).arrays
+            sent = executor.answer(Task(step, round_, dict(arrays), site), sites[site], never_abort).arrays
             replies[site] = SiteReply(sent if site != "site-3" or lie is None else lie(sent))
         return replies
 

@@ -67,8 +67,8 @@ def taken_in(arrived: Arrived, *, working: bool = True) -> list[CellMessage]:
     engine = SimpleNamespace(get_clients=lambda: [Client("west", "secret")])
     fl_ctx.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
     fl_ctx.set_prop(FLContextKey.CURRENT_RUN, "job", private=False, sticky=False)
-    intake = Intake(cell, handed.append, fl_ctx, lambda site: ("cluster", f"of {site}") if working else None)
-    intake.call(arrived)
+    receiver = Intake(cell, handed.append, fl_ctx, lambda site: ("cluster", f"of {site}") if working else None)
+    receiver.call(arrived)
     return handed
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from flareclust._foundation.errors import JobFailed, Refusal, UserError
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.kfed import KFedAggregator
 from flareclust.core.seeds import kmeans_plusplus
@@ -104,7 +104,7 @@ def test_a_device_clusters_by_algorithm_1(seed, n, d, k):
     assume(expected is not None)
     labels, theta = expected
 
-    found = local_kmeans(X, k, np.random.default_rng(seed), never)
+    found = local_kmeans(X, k, np.random.default_rng(seed), never_abort)
 
     np.testing.assert_array_equal(found.labels, labels)
     np.testing.assert_allclose(found.centroids, np.array(theta), rtol=1e-9, atol=1e-9)
@@ -171,20 +171,20 @@ def test_a_seed_without_trusted_rows_takes_the_nearest():
     ],
 )
 def test_a_device_with_few_rows_sends_fewer_centers_and_no_row(rows, k_local, sent):
-    reply = KFedExecutor(8, k_local=k_local).answer(TASK, rows, never).arrays
+    reply = KFedExecutor(8, k_local=k_local).answer(TASK, rows, never_abort).arrays
     np.testing.assert_allclose(np.sort(reply["centroids"], axis=0), line(*sent), rtol=1e-15)
     assert reply["counts"].min() >= 2
 
 
 def test_a_device_with_a_single_row_refuses():
     with pytest.raises(Refusal, match="min_count=2"):
-        KFedExecutor(4).answer(TASK, line(7), never)
+        KFedExecutor(4).answer(TASK, line(7), never_abort)
 
 
 @pytest.mark.parametrize("scale", [1e-100, 1.0, 1e100])
 def test_more_local_clusters_than_features(scale):
     rows = scale * line(0, 2, 100, 102, 1000, 1002, 5000, 5002)
-    reply = KFedExecutor(4, k_local=4).answer(TASK, rows, never).arrays
+    reply = KFedExecutor(4, k_local=4).answer(TASK, rows, never_abort).arrays
     np.testing.assert_allclose(np.sort(reply["centroids"], axis=0), scale * line(1, 101, 1001, 5001), rtol=1e-12)
 
 
@@ -343,7 +343,7 @@ def test_a_late_device_gets_the_clusters_it_would_have_had(tmp_path):
 
         executor, _ = get("kfed").build(9, seed, params)
         task = Task(ASSESS, 1, without.arrays, latecomer)
-        asked = executor.labels(task, sites[latecomer], np.random.default_rng(9), never, sites[latecomer])
+        asked = executor.labels(task, sites[latecomer], np.random.default_rng(9), never_abort, sites[latecomer])
         placed = late.place(folder, sites[latecomer], latecomer)
         placed_some = late.place(folder, some, "device-new")
 
@@ -371,9 +371,9 @@ def test_separated_mixtures_are_clustered_as_in_table_1(d, k):
 
 
 @pytest.mark.parametrize(
-    ("spec", "least", "most"), [("iid", 46, 50), ("dirichlet:0.3", 15, 24), ("dirichlet:0.1", 9, 20)]
+    ("spec", "minimum", "maximum"), [("iid", 46, 50), ("dirichlet:0.3", 15, 24), ("dirichlet:0.1", 9, 20)]
 )
-def test_s1_with_five_local_clusters(shared_data: Path, spec, least, most):
+def test_s1_with_five_local_clusters(shared_data: Path, spec, minimum, maximum):
     with np.load(shared_data / "s1" / "s1.npz", allow_pickle=False) as data:
         X, y, true = data["X"].astype(float), data["y"].astype(int), data["centroids"].astype(float)
     l2 = []
@@ -383,4 +383,4 @@ def test_s1_with_five_local_clusters(shared_data: Path, spec, least, most):
         found = run_inprocess(get("kfed"), {"k_local": 5}, sites, JobOptions(k=15, seed=seed, assess=False))
         assert len(found.centroids) == 15
         l2.append(l2_distance(found.centroids, true) / 1e4)
-    assert least <= np.mean(l2) <= most
+    assert minimum <= np.mean(l2) <= maximum

@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust.core import kernels
 from flareclust.core import lloyd as module
-from flareclust.core.lloyd import assign, cluster_statistics, kmeans, lloyd, settle
+from flareclust.core.lloyd import assign, cluster_statistics, kmeans, lloyd, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
 
 SEEDS = st.integers(0, 10**6)
@@ -382,7 +382,7 @@ def test_lloyd_assign_and_statistics_refuse_centroids_of_other_columns():
 def test_settle_puts_centroids_at_the_means_of_their_rows(rng):
     X = 1e6 + rng.normal(size=(200, 3))
     found = kmeans(X, 5, rng, tol=1.0)
-    settled = settle(X, found)
+    settled = recompute_centroids(X, found)
     means = np.stack([X[found.labels == r].mean(axis=0) for r in range(len(found.counts))])
     assert np.abs(found.centroids - means).max() > 1e-3, "a tolerance this large should have stopped k-means early"
     np.testing.assert_allclose(settled.centroids, means, rtol=1e-14)

@@ -9,10 +9,10 @@ from sklearn.cluster import KMeans
 from sklearn.cluster import kmeans_plusplus as sklearn_plusplus
 
 from flareclust._foundation.errors import Aborted, Refusal
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.core.local import Sendable, lloyd_update, local_clusters, seed_cells, without_remainder
 
-KEEP_ALL = {"min_count": 2, "aborted": never}
+KEEP_ALL = {"min_count": 2, "aborted": never_abort}
 
 
 def blobs(*centers, n=20, seed=0, sd=0.1):
@@ -36,7 +36,7 @@ def ensure_described(X, sent):
     assert set(sent.labels) <= {-1, *range(len(sent.counts))}
 
 
-def local(X, k, n_init=1, seed=0, min_count=2, aborted=never):
+def local(X, k, n_init=1, seed=0, min_count=2, aborted=never_abort):
     rng = np.random.default_rng(seed)
     return local_clusters(X, k, rng, n_init=n_init, min_count=min_count, aborted=aborted)
 
@@ -107,7 +107,7 @@ def test_small_sites_look_for_fewer_clusters(n, min_count, at_most):
 def test_fewer_rows_than_min_count_are_refused_everywhere(X, step):
     call = {
         "local": lambda: local(X, 2, min_count=4),
-        "seeds": lambda: seed_cells(X, 2, np.random.default_rng(0), min_count=4, aborted=never),
+        "seeds": lambda: seed_cells(X, 2, np.random.default_rng(0), min_count=4, aborted=never_abort),
         "update": lambda: lloyd_update(X, np.zeros((1, 2)), 4),
     }[step]
     with pytest.raises(Refusal, match="fewer rows than min_count=4"):
@@ -147,13 +147,13 @@ def test_seed_cells_are_the_means_around_scikit_learns_seeds(seed, n_candidates)
     seeds, cell = sklearn_cells(X, 6, seed, n_candidates)
     kept = [r for r in range(6) if (cell == r).sum() >= 5]
     assert kept  # else the case shows nothing
-    found = seed_cells(X, 6, np.random.RandomState(seed), min_count=5, aborted=never, n_candidates=n_candidates)
+    found = seed_cells(X, 6, np.random.RandomState(seed), min_count=5, aborted=never_abort, n_candidates=n_candidates)
     assert found.source.tolist() == kept
     np.testing.assert_allclose(found.centroids, [X[cell == r].mean(axis=0) for r in kept], atol=1e-12)
     np.testing.assert_array_equal(found.counts, [(cell == r).sum() for r in kept])
     ensure_described(X, found)
     rows = seed_cells(
-        X, 6, np.random.RandomState(seed), seeds="rows", min_count=5, aborted=never, n_candidates=n_candidates
+        X, 6, np.random.RandomState(seed), seeds="rows", min_count=5, aborted=never_abort, n_candidates=n_candidates
     )
     np.testing.assert_array_equal(rows.centroids, seeds[kept])  # the letter of the papers: rows themselves
     np.testing.assert_array_equal(rows.counts, found.counts)
@@ -165,7 +165,7 @@ def test_seeds_of_small_cells_stay_in_both_forms():
     X = np.concatenate([blobs([0, 0], [20, 0]), [[1e4, 1e4], [1e4, 1e4 + 1]]])
     for seeds in ("means", "rows"):
         for seed in range(5):
-            found = seed_cells(X, 3, np.random.default_rng(seed), seeds=seeds, min_count=3, aborted=never)
+            found = seed_cells(X, 3, np.random.default_rng(seed), seeds=seeds, min_count=3, aborted=never_abort)
             assert found.counts.min() >= 3
             assert np.abs(found.centroids).max() < 100
             assert (found.labels[-2:] == -1).all()
@@ -175,7 +175,7 @@ def test_seeds_of_small_cells_stay_in_both_forms():
 def test_small_sites_draw_so_few_seeds_that_a_cell_may_be_sent(seeds):
     for n in range(4, 16):
         X = np.random.default_rng(n).normal(size=(n, 2))
-        found = seed_cells(X, 9, np.random.default_rng(0), seeds=seeds, min_count=4, aborted=never)
+        found = seed_cells(X, 9, np.random.default_rng(0), seeds=seeds, min_count=4, aborted=never_abort)
         assert 1 <= len(found.counts) <= n // 4
         assert found.counts.min() >= 4
 
@@ -188,10 +188,12 @@ def test_cells_of_one_row_repeated_are_refused_as_means():
 
 def test_more_seeds_than_rows_or_than_different_rows_are_fewer_cells():
     X = np.array([[0.0], [0.1], [5.0], [5.3]])
-    found = seed_cells(X, 9, np.random.default_rng(0), seeds="rows", min_count=1, aborted=never)
+    found = seed_cells(X, 9, np.random.default_rng(0), seeds="rows", min_count=1, aborted=never_abort)
     assert sorted(found.centroids.ravel()) == sorted(X.ravel())
     twice = np.repeat(X, 2, axis=0)
-    assert len(seed_cells(twice, 8, np.random.default_rng(0), seeds="rows", min_count=1, aborted=never).counts) == 4
+    assert (
+        len(seed_cells(twice, 8, np.random.default_rng(0), seeds="rows", min_count=1, aborted=never_abort).counts) == 4
+    )
 
 
 def test_seeds_stop_when_told():
@@ -248,8 +250,8 @@ COARSE = st.integers(-3, 3).map(float)  # so that ties, repeated rows and means 
 def test_whatever_is_sent_describes_several_different_rows(X, k, min_count, seed):
     rng = np.random.default_rng(seed)
     calls = (
-        lambda: local_clusters(X, k, rng, n_init=1, min_count=min_count, aborted=never),
-        lambda: seed_cells(X, k, rng, min_count=min_count, aborted=never),
+        lambda: local_clusters(X, k, rng, n_init=1, min_count=min_count, aborted=never_abort),
+        lambda: seed_cells(X, k, rng, min_count=min_count, aborted=never_abort),
         lambda: lloyd_update(X, rng.normal(size=(k, X.shape[1])), min_count),
     )
     sent = 0

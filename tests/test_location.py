@@ -101,10 +101,10 @@ def test_equal_points_are_their_own_middle():
 def test_absurd_points_do_not_move_the_middle_and_overflow_nothing(trim):
     rng = np.random.default_rng(0)
     honest = rng.normal(size=(8, 3))
-    liars = 1e139 * np.array([[1.0, -1.0, 1.0], [1.0, 1.0, 1.0]])
+    untrusted = 1e139 * np.array([[1.0, -1.0, 1.0], [1.0, 1.0, 1.0]])
     with np.errstate(all="raise", under="ignore"):
-        found = center(np.concatenate([honest, liars]), np.full(10, float(MOST_ROWS)), trim)
-        assert np.abs(geometric_median(np.concatenate([honest, liars]), np.ones(10))).max() < 3
+        found = center(np.concatenate([honest, untrusted]), np.full(10, float(MOST_ROWS)), trim)
+        assert np.abs(geometric_median(np.concatenate([honest, untrusted]), np.ones(10))).max() < 3
     np.testing.assert_allclose(found, center(honest, np.ones(8), trim), atol=1e-9)
 
 

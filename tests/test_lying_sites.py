@@ -44,7 +44,7 @@ def uploads():
     for name in ALGORITHMS:
         executor, _ = registry.get(name).build(4)
         asked = [lying.Task("cluster", 0, {}, site) for site in sites]
-        replies = {task.site: executor.answer(task, sites[task.site], lying.never).arrays for task in asked}
+        replies = {task.site: executor.answer(task, sites[task.site], lying.never_abort).arrays for task in asked}
         found[name] = {site: {n: v for n, v in reply.items() if n != "seconds"} for site, reply in replies.items()}
     return sites, found
 
@@ -177,10 +177,10 @@ def test_two_of_ten_liars_cost_at_most_twice_the_clean_distance(federations, nam
     clean = federation.run("none")[0]
     assert federation.run(robust)[0] <= 1.5 * clean
     spoilt = []
-    for kind, inflated, liars in lying.lies(name, (0, 2)):
+    for kind, inflated, untrusted in lying.lies(name, (0, 2)):
         lie = federation.lie(kind, inflated)
-        assert federation.run(robust, liars, lie)[0] <= 2 * clean, (kind, inflated)
-        spoilt.append(federation.run("none", liars, lie)[0])
+        assert federation.run(robust, untrusted, lie)[0] <= 2 * clean, (kind, inflated)
+        spoilt.append(federation.run("none", untrusted, lie)[0])
     # Without the setting the lies do harm, but for one member of the portfolio where clusters are far apart.
     assert name == "portfolio" or max(spoilt) > 3 * clean
 
@@ -228,7 +228,7 @@ def test_the_same_numbers_of_clusters_are_compared_without_the_liars(federations
 
     def ask(step, round_, arrays, asked):
         tasks = [lying.Task(step, round_, arrays, site) for site in asked]
-        honest = {task.site: executor.answer(task, sites[task.site], lying.never).arrays for task in tasks}
+        honest = {task.site: executor.answer(task, sites[task.site], lying.never_abort).arrays for task in tasks}
         told = {
             t.site: lie.tell(t, honest[t.site]) if t.site in ("site-1", "site-2") else honest[t.site] for t in tasks
         }

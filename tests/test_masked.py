@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from flareclust._foundation.errors import Aborted, JobFailed, Refusal, UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.masked import MaskedAggregator, check_alpha, movement_of_known, step_towards
 from flareclust.core.rounds import match
@@ -65,7 +65,7 @@ def exchange(executor, aggregator, round_, sites):
     replies = {}
     for site, rows in sites.items():
         task = Task(round_.step, round_.index, {name: a.copy() for name, a in round_.task.items()}, site)
-        replies[site] = dict(executor.answer(task, rows, never).arrays)
+        replies[site] = dict(executor.answer(task, rows, never_abort).arrays)
         replies[site].pop("seconds")
     return aggregator.advance(round_, replies), replies
 
@@ -116,14 +116,14 @@ def twin_mean(rows):
     return {j: sum(x[j] for x in rows) / len(rows) for j in rows[0]}
 
 
-def twin_site(X, columns, G_c, least, local_iter):
+def twin_site(X, columns, G_c, minimum, local_iter):
     """Lines 14-19 at a site: which global cluster gets which centroid, of how many rows."""
     own = [{j: c[j] for j in c if j in columns} for c in G_c]  # Omega_i G_c
     S = [twin_nearest(x, own, own) for x in X]
     C = []
     for a in range(len(own)):
         rows = [x for x, s in zip(X, S, strict=True) if s == a]
-        if len(rows) >= least:
+        if len(rows) >= minimum:
             C.append({**twin_mean(rows), **own[a]})
     if not C:
         return {}
@@ -141,7 +141,7 @@ def twin_site(X, columns, G_c, least, local_iter):
     sent = {}
     for c, g in enumerate(best):
         row_like = any(all(abs(x[j] - C[c][j]) < 1e-9 for j in x) for x in groups[c])
-        if cost[c][g] is not None and len(groups[c]) >= least and not row_like:
+        if cost[c][g] is not None and len(groups[c]) >= minimum and not row_like:
             sent[g] = (C[c], len(groups[c]))
     return sent
 
@@ -284,7 +284,7 @@ def test_what_was_received_can_be_repeated_at_the_site():
     for i, site in enumerate(found.arrays["column_sites"].tolist()):
         own = [sites[site].columns.index(name) for name in order if name in sites[site].columns]
         X = np.ascontiguousarray(sites[site].X[:, own])
-        again = executor.local_clustering(site, X, stream(11, 0, site), never)
+        again = executor.local_clustering(site, X, stream(11, 0, site), never_abort)
         mine = found.arrays["received_site"] == i
         mask = found.arrays["column_masks"][i]
         np.testing.assert_array_equal(found.arrays["received_centroids"][mine][:, mask], again.centroids)
@@ -297,9 +297,9 @@ def test_every_site_uses_its_own_clusterer():
     data = np.random.default_rng(0).normal(size=(40, 3))
     executor = MaskedExecutor(5, clusterer={"a": "agglomerative", "b": "kmedoids"})
     for site, clusterer in (("a", "agglomerative"), ("b", "kmedoids"), ("c", "kmeans")):
-        ours = executor.local(Task(CLUSTER, 0, {}, site), data, stream(0, 0, site), never)
+        ours = executor.local(Task(CLUSTER, 0, {}, site), data, stream(0, 0, site), never_abort)
         others = {
-            name: site_clusters(data, 5, stream(0, 0, site), clusterer=name, min_count=2, aborted=never).centroids
+            name: site_clusters(data, 5, stream(0, 0, site), clusterer=name, min_count=2, aborted=never_abort).centroids
             for name in CLUSTERERS_AT_SITES
         }
         same = [name for name, c in others.items() if np.array_equal(c, ours["centroids"])]
@@ -479,11 +479,15 @@ def test_what_cannot_be_compared_is_not_matched():
 def test_a_site_without_a_cluster_that_it_may_send_sits_the_round_out():
     rows = np.array([[0.0], [10], [21]])
     reply = (
-        MaskedExecutor(3).answer(Task(UPDATE, 1, {"centroids": np.array([[1.0], [9], [21]])}, "b"), rows, never).arrays
+        MaskedExecutor(3)
+        .answer(Task(UPDATE, 1, {"centroids": np.array([[1.0], [9], [21]])}, "b"), rows, never_abort)
+        .arrays
     )
     assert (reply["centroids"].shape, reply["counts"].shape, reply["cluster"].shape) == ((0, 1), (0,), (0,))
     again = (
-        MaskedExecutor(3).answer(Task(UPDATE, 2, {"centroids": np.array([[4.0], [22], [90]])}, "b"), rows, never).arrays
+        MaskedExecutor(3)
+        .answer(Task(UPDATE, 2, {"centroids": np.array([[4.0], [22], [90]])}, "b"), rows, never_abort)
+        .arrays
     )
     assert again["counts"].tolist() == [3]
     assert again["cluster"].tolist() == [0]
@@ -491,7 +495,7 @@ def test_a_site_without_a_cluster_that_it_may_send_sits_the_round_out():
 
 def test_a_site_with_other_rows_than_any_known_entry_sits_out():
     reply = MaskedExecutor(2).answer(
-        Task(UPDATE, 1, {"centroids": np.full((2, 1), NAN)}, "b"), np.array([[0.0], [1], [3]]), never
+        Task(UPDATE, 1, {"centroids": np.full((2, 1), NAN)}, "b"), np.array([[0.0], [1], [3]]), never_abort
     )
     assert reply.arrays["counts"].tolist() == []
 
@@ -555,7 +559,7 @@ def test_rows_belong_to_the_nearest_centroid_by_the_jobs_distance():
     data = np.array([[1.0, 0.1], [30.0, 40.0], [0.1, 9.0]])
     task = Task("assess", 3, {"centroids": np.array([[9.0, 0.0], [1.0, 1.0], [0.0, 2.0]])}, "a")
     found = {
-        phi: MaskedExecutor(3, phi=phi).labels(task, data, stream(0, 0, "a"), never, data).tolist()
+        phi: MaskedExecutor(3, phi=phi).labels(task, data, stream(0, 0, "a"), never_abort, data).tolist()
         for phi in ("euclidean", "cosine")
     }
     assert found == {"euclidean": [1, 0, 2], "cosine": [0, 1, 2]}
@@ -583,7 +587,7 @@ def test_no_row_and_no_small_cluster_is_sent_in_any_round(min_count, clusterer):
     ):
         sites = {"a": Table(X, ("p", "q")), "b": Table(rng.normal(size=(30, 2)), ("q", "r"))}
         executor, aggregator, round_ = started(sites, 6, min_count=min_count, clusterer=clusterer, rounds=9, tol=0)
-        executor.answer(Task(CLUSTER, 0, {}, "a"), X, never)
+        executor.answer(Task(CLUSTER, 0, {}, "a"), X, never_abort)
         for _ in range(5):
             round_, replies = exchange(executor, aggregator, round_, sites)
             sent = replies["a"]
@@ -597,7 +601,7 @@ def test_no_row_and_no_small_cluster_is_sent_in_any_round(min_count, clusterer):
 def test_a_site_with_too_few_rows_refuses():
     for step, arrays in ((CLUSTER, {}), (UPDATE, {"centroids": np.array([[1.0], [2.0]])})):
         with pytest.raises(Refusal, match="min_count=3"):
-            MaskedExecutor(4, min_count=3).answer(Task(step, 0, arrays, "a"), np.array([[1.0], [2.0]]), never)
+            MaskedExecutor(4, min_count=3).answer(Task(step, 0, arrays, "a"), np.array([[1.0], [2.0]]), never_abort)
 
 
 # ---- settings ----

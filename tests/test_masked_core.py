@@ -88,8 +88,8 @@ def twin_merge(members, counts):
     merged = []
     for f in range(len(members[0])):
         above = sum(n * c[f] for c, n in zip(members, counts, strict=True) if c[f] is not None)
-        below = sum(n for c, n in zip(members, counts, strict=True) if c[f] is not None)
-        merged.append(above / max(1, below) if below else None)
+        less_than = sum(n for c, n in zip(members, counts, strict=True) if c[f] is not None)
+        merged.append(above / max(1, less_than) if less_than else None)
     return merged
 
 
@@ -97,13 +97,13 @@ class Margins:
     """First best of candidates, and by how much it was the only best one at the closest of all decisions."""
 
     def __init__(self):
-        self.least = Decimal(1)
+        self.minimum = Decimal(1)
 
     def best(self, candidates, sign):
         """candidates: (key, value) -> key of the value times sign that is largest."""
         ranked = sorted(candidates, key=lambda pair: -sign * pair[1])
         if len(ranked) > 1:
-            self.least = min(self.least, abs(ranked[0][1] - ranked[1][1]))
+            self.minimum = min(self.minimum, abs(ranked[0][1] - ranked[1][1]))
         return ranked[0][0]
 
 
@@ -115,8 +115,8 @@ def twin_spread(points, pool, seeds, k, over, phi, margins):
         for z in pool:
             if z not in seeds:
                 found[z] = [d for s in seeds if (d := twin_distance(points[z], points[s], over, phi)) is not None]
-        most = max(len(d) for d in found.values())
-        seeds.append(margins.best([(z, min(d, default=Decimal(0))) for z, d in found.items() if len(d) == most], 1))
+        maximum = max(len(d) for d in found.values())
+        seeds.append(margins.best([(z, min(d, default=Decimal(0))) for z, d in found.items() if len(d) == maximum], 1))
     return seeds
 
 
@@ -154,7 +154,7 @@ def twin_a(points, counts, site, k, phi):
         l, g = margins.best(D, -1)
         G[g].append(l)
         L.remove(l)
-    return [next((g for g in range(k) if l in G[g]), -1) for l in range(len(points))], margins.least
+    return [next((g for g in range(k) if l in G[g]), -1) for l in range(len(points))], margins.minimum
 
 
 def twin_b(points, counts, k, phi):
@@ -175,7 +175,7 @@ def twin_b(points, counts, k, phi):
             members = [l for l in range(c) if group[l] == g]
             if members:
                 G_c[g] = twin_merge([points[l] for l in members], [counts[l] for l in members])
-    return group, G_c, margins.least
+    return group, G_c, margins.minimum
 
 
 # ---- random problems ----

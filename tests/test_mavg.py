@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import flareclust
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.typing import FloatArray, never
+from flareclust._foundation.typing import FloatArray, never_abort
 from flareclust.aggregators.mavg import match_average
 from flareclust.core.lloyd import kmeans
 from flareclust.engines.inprocess import run_inprocess
@@ -28,7 +28,7 @@ def run(sites: Mapping[str, FloatArray], k: int, seed: int = 0, **params: object
 
 def ask(rows: FloatArray, k: int, **params: object) -> FloatArray:
     executor = MAvgExecutor(k, **params)  # type: ignore[arg-type]
-    return executor.local(Task(CLUSTER, 0, {}, "site-1"), rows, np.random.default_rng(0), never)["centroids"]
+    return executor.local(Task(CLUSTER, 0, {}, "site-1"), rows, np.random.default_rng(0), never_abort)["centroids"]
 
 
 def literal(sent: list[FloatArray]) -> FloatArray:
@@ -72,8 +72,8 @@ def test_distances_are_not_squared() -> None:
 
 
 def test_the_first_of_those_that_sent_most_is_matched_to_and_keeps_what_nobody_else_has() -> None:
-    few, most, other = np.array([[0.0], [9.0]]), np.array([[1.0], [5.0], [10.0]]), np.array([[20.0], [3.0], [7.0]])
-    centroids, matched = match_average([few, most, other])
+    few, maximum, other = np.array([[0.0], [9.0]]), np.array([[1.0], [5.0], [10.0]]), np.array([[20.0], [3.0], [7.0]])
+    centroids, matched = match_average([few, maximum, other])
     # 0, 1 and 3 meet; 5 and 7; 9, 10 and 20.
     np.testing.assert_allclose(centroids, [[4 / 3], [6.0], [13.0]])
     assert matched.tolist() == [0, 2, 0, 1, 2, 2, 0, 1]

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from flareclust._foundation.errors import BadMessage
 from flareclust.protocol.schema import SECONDS, Field, Schema, counts, nbytes, real
 
-SCHEMA = Schema(centroids="k d", radii=real("k", least=0), counts=counts("k"))
+SCHEMA = Schema(centroids="k d", radii=real("k", minimum=0), counts=counts("k"))
 
 
 def message(k: int = 3, d: int = 2) -> dict[str, np.ndarray]:
@@ -58,7 +58,7 @@ def test_a_bad_message_is_refused_in_words(change, words):
 
 
 def test_counts_of_what_is_sent_may_have_to_be_of_rows():
-    schema = Schema(counts=counts("k", least=1))
+    schema = Schema(counts=counts("k", minimum=1))
     schema.check({"counts": np.array([1, 5])})
     schema.check({"counts": np.array([], np.int64)})
     with pytest.raises(BadMessage, match="counts: holds values below 1"):

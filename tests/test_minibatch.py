@@ -14,7 +14,7 @@ from sklearn.cluster import MiniBatchKMeans
 
 import flareclust
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.typing import FloatArray, Message, never
+from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.minibatch import MiniBatchAggregator, running_means
 from flareclust.engines.inprocess import run_inprocess
@@ -32,7 +32,7 @@ def run(sites: Mapping[str, FloatArray], k: int, seed: int = 0, **params: object
 def ask(rows: FloatArray, step: str, centroids: FloatArray | None = None, seed: int = 0, **params: object) -> Message:
     executor = MiniBatchExecutor(**{"k": 3, **params})  # type: ignore[arg-type]
     arrays = {} if centroids is None else {"centroids": centroids}
-    return executor.local(Task(step, 0, arrays, "site-1"), rows, np.random.default_rng(seed), never)
+    return executor.local(Task(step, 0, arrays, "site-1"), rows, np.random.default_rng(seed), never_abort)
 
 
 # NVFlare's server as the oracle
@@ -75,7 +75,9 @@ def test_from_the_same_messages_the_centroids_are_those_of_nvflares_server(seed:
 
     def local(step: str, round_: int, arrays: Message) -> dict[str, Message]:
         return {
-            site: executor.local(Task(step, round_, arrays, site), rows, np.random.default_rng([seed, round_]), never)
+            site: executor.local(
+                Task(step, round_, arrays, site), rows, np.random.default_rng([seed, round_]), never_abort
+            )
             for site, rows in sites.items()
         }
 

@@ -166,7 +166,7 @@ def test_the_scheduler_runs_a_federation_of_provisioned_sites_whose_model_is_tra
     assert [run.data.metrics[f"final/{name}"] for name in ("centroids_found", "sites_took_part")] == [3, 2]
     assert {"flareclust.run_key", "nvflare.job_id"} <= set(run.data.tags)
     version = client.get_model_version("often", "1")
-    assert (version.run_id, version.tags["flareclust.tracking.promotion"]) == (
+    assert (version.run_id, version.tags["flareclust.champion"]) == (
         run.info.run_id,
         "is the first to have it",
     )
@@ -385,7 +385,7 @@ def test_a_model_that_is_worse_or_not_to_be_compared_is_registered_and_does_not_
         holders.append(champion(client, "compared"))
     assert worth[0] < min(worth[1:4])
     assert holders == [1, 1, 1, 4, 4]
-    reasons = [client.get_model_version("compared", n).tags["flareclust.tracking.promotion"] for n in "235"]
+    reasons = [client.get_model_version("compared", n).tags["flareclust.champion"] for n in "235"]
     said = ["is of k=2, and version 1 is of k=3", "but comes from 2 sites and that from 3", "worse than"]
     assert [text in reason for text, reason in zip(said, reasons, strict=True)] == [True] * 3
 

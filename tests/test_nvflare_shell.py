@@ -17,7 +17,7 @@ from nvflare.apis.workspace import Workspace
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.typing import FloatArray, never
+from flareclust._foundation.typing import FloatArray, never_abort
 from flareclust._foundation.version import __version__
 from flareclust.aggregators.base import unpack
 from flareclust.core.chunks import is_mapped
@@ -170,7 +170,7 @@ def test_the_aggregator_works_as_nvflares_do(sites):
     replies = {}
     aggregator.reset(fl_ctx)
     for site in reversed(sites):
-        replies[site] = executor.answer(Task(CLUSTER, 0, {}, site), sites[site], never).arrays
+        replies[site] = executor.answer(Task(CLUSTER, 0, {}, site), sites[site], never_abort).arrays
         assert aggregator.accept(from_site(site, replies[site]), fl_ctx)
     merged = from_shareable(aggregator.aggregate(fl_ctx))
     here = run_inprocess(get("feca"), {}, sites, JobOptions(k=4))

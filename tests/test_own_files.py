@@ -12,7 +12,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.csv_text import plain_text
-from flareclust.cli import main
+from flareclust.cli.main import main
 from flareclust.data.ids import Ids
 from flareclust.data.labels import LABELS_FILE, is_labels_file, read_labels, write_labels
 from flareclust.experiment.sweep_report import comma_separated

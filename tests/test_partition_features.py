@@ -367,7 +367,7 @@ def test_a_split_of_rows_only_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "d", "m", "most"),
+    ("spec", "d", "m", "maximum"),
     [
         ("features-overlap:0.3", 4, 4, "at most 3 sites"),
         ("features-overlap:0.3", 2, 2, "at most 1 site,"),
@@ -377,10 +377,14 @@ def test_a_split_of_rows_only_is_refused() -> None:
         ("features-shared:0.1", 1, 2, "at most 1 site,"),
     ],
 )
-def test_more_sites_than_the_columns_allow_are_refused_with_how_many_work(spec: str, d: int, m: int, most: str) -> None:
-    with pytest.raises(UserError, match=rf"'{spec}' cannot give {m} sites different ones of {d} columns; take {most}"):
+def test_more_sites_than_the_columns_allow_are_refused_with_how_many_work(
+    spec: str, d: int, m: int, maximum: str
+) -> None:
+    with pytest.raises(
+        UserError, match=rf"'{spec}' cannot give {m} sites different ones of {d} columns; take {maximum}"
+    ):
         _split(spec, np.zeros((20, d)), None, m)
-    works = int(most.split()[2])
+    works = int(maximum.split()[2])
     assert len(_split(spec, np.zeros((20, d)), None, works).columns) == works
 
 

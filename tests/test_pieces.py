@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from flareclust.core import chunks as pieces
 from flareclust.core import kernels
 from flareclust.core.chunks import all_finite, is_mapped, means_of, variances
-from flareclust.core.disclosure import along_one_column, describable
+from flareclust.core.disclosure import describable, varies_in_one_feature
 from flareclust.core.kernels import as_matrix
-from flareclust.core.lloyd import Clustering, cluster_statistics, member_statistics, settle
+from flareclust.core.lloyd import Clustering, cluster_statistics, member_statistics, recompute_centroids
 from flareclust.core.spectral import trusted_rows
 
 SHAPES = st.tuples(st.integers(1, 400), st.integers(1, 9), st.integers(0, 2**32 - 1))
@@ -62,7 +62,7 @@ def test_what_may_be_described(shape):
     ]
     assert describable(X, labels, means, 2).tolist() == expected
     one = [int((np.ptp(X[labels == r], axis=0) > 0).sum()) <= 1 for r in range(k)]
-    assert along_one_column(X, labels, k).tolist() == one
+    assert varies_in_one_feature(X, labels, k).tolist() == one
 
 
 @given(SHAPES)
@@ -79,7 +79,7 @@ def test_statistics_of_members_and_settled_means(shape):
     origin = X.mean(axis=0)
     sums = np.column_stack([np.bincount(labels, x, minlength=k) for x in (X - origin).T])
     counts = np.bincount(labels, minlength=k)
-    settled = settle(X, Clustering(centroids, labels, counts, 0.0, 0))
+    settled = recompute_centroids(X, Clustering(centroids, labels, counts, 0.0, 0))
     np.testing.assert_array_equal(settled.centroids, origin + sums / counts[:, None])
 
 

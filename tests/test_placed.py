@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.placed import FILE, PlacedAggregator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.late_jobs import place_at, placed_rows
@@ -34,7 +34,7 @@ def placed_by_job(folder, late):
         replies = {}
         for site in asked:
             try:
-                answer = executor.answer(Task(step, round_, dict(arrays), site), late[site], never)
+                answer = executor.answer(Task(step, round_, dict(arrays), site), late[site], never_abort)
             except Refusal as reason:
                 replies[site] = SiteReply(problem=str(reason))
                 continue
@@ -72,7 +72,7 @@ def test_a_job_places_rows_as_the_offline_command_does(finished, sites, name):
 def test_nothing_but_the_number_of_rows_leaves_a_late_site(sites):
     """The lead chooses the centroids of such a job; sums by cluster would tell rows that are alone in one."""
     executor, _ = get("feca").build(4, 3, {})
-    answer = executor.answer(Task(PLACE, 0, {"centroids": sites["site-4"][:4]}, "site-4"), sites["site-4"], never)
+    answer = executor.answer(Task(PLACE, 0, {"centroids": sites["site-4"][:4]}, "site-4"), sites["site-4"], never_abort)
     assert set(answer.arrays) == {"rows", SECONDS}
     assert answer.arrays["rows"] == len(sites["site-4"])
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.cli import main
+from flareclust.cli.main import main
 from flareclust.engines.poc import federation as poc
 from flareclust.engines.poc import kits as poc_kits
 from flareclust.engines.poc import processes as poc_processes

@@ -15,7 +15,7 @@ from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, SCORE, Task
-from flareclust.testing.tools import PromiseBroken
+from flareclust.testing.tools import ContractViolation
 
 LONELY = np.array([31.25, -18.5, 12.75])
 CENTER = np.zeros(3)
@@ -48,7 +48,7 @@ def by_distances(rows, policy):
         asks("lloyd", rows, policy, ASSESS, [{"centroids": np.stack([CENTER, near])}], min_count=1)[0] for near in NEAR
     ]
     if any(one is None or one["counts"][1] != 1 for one in told):
-        raise PromiseBroken("no cell of one row was told")
+        raise ContractViolation("no cell of one row was told")
     squares = np.array([one["scatter"][1] for one in told]) ** 2
     right = (NEAR[1:] ** 2).sum(axis=1) - (NEAR[0] ** 2).sum() - (squares[1:] - squares[0])
     return np.linalg.solve(2 * (NEAR[1:] - NEAR[0]), right)
@@ -95,7 +95,7 @@ def test_the_attack_finds_the_row_without_a_policy(rows, attack):
 
 
 def test_the_default_policy_tells_of_no_cell_that_is_small_enough_to_locate_a_row(rows):
-    with pytest.raises(PromiseBroken, match="one row"):
+    with pytest.raises(ContractViolation, match="one row"):
         by_distances(rows, Policy())
 
 
@@ -186,10 +186,10 @@ def test_no_refusal_tells_how_large_the_largest_value_is(rng):
     largest = rows[:, 0].max()
     borders = largest + np.array([-1e-3, 1e-3])
     questions = [{"centroids": np.array([[b - 1.0, 0.0], [b + 1.0, 0.0]])} for b in borders]
-    below, above = asks("lloyd", rows, Policy(), UPDATE, questions, min_count=1)
-    assert (below is None) == (above is None)
+    less_than, above = asks("lloyd", rows, Policy(), UPDATE, questions, min_count=1)
+    assert (less_than is None) == (above is None)
     for name in ("centroids", "counts", "cluster"):
-        np.testing.assert_array_equal(below[name], above[name])
+        np.testing.assert_array_equal(less_than[name], above[name])
 
 
 @pytest.fixture

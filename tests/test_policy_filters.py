@@ -18,13 +18,13 @@ from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from nvflare.private.privacy_manager import Scope
 
 from flareclust._foundation.errors import UserError
-from flareclust.cli import main
+from flareclust.cli.main import main
 from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.flare.filters import SiteResultPolicy, SiteTaskPolicy
 from flareclust.privacy.context import MADE_UNDER, QUESTION
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.request_log import ASKED_FILE
+from flareclust.privacy.request_log import REQUEST_LOG_FILE
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, CLUSTER, REFUSED, ROUND, STEP
 from flareclust.sites.check import check
@@ -103,7 +103,7 @@ def test_a_reply_within_the_policy_leaves_and_nothing_beside_it(kit, ask):
     assert reply.get_header(MADE_UNDER) is None
     assert np.abs(dxo.data["centroids"]).max() < 100
     assert (dxo.data["counts"] % 5 == 0).all()
-    assert (kit / "job" / ASKED_FILE).read_text() == "cluster 0\n"
+    assert (kit / "job" / REQUEST_LOG_FILE).read_text() == "cluster 0\n"
 
 
 def test_without_a_policy_the_same_job_sends_the_lonely_rows_mean(ask):
@@ -128,7 +128,7 @@ def test_what_may_not_be_asked_reaches_no_executor(kit, ask):
     own.answer = never_asked.execute  # type: ignore[method-assign]
     assert "no algorithm has" in refusal(ask(own, step="rows"))
     never_asked.execute.assert_not_called()
-    assert not (kit / "job" / ASKED_FILE).exists()
+    assert not (kit / "job" / REQUEST_LOG_FILE).exists()
 
 
 def test_a_replayed_task_is_refused_in_a_new_process_too(kit, ask):
@@ -186,7 +186,7 @@ def test_what_raises_in_a_filter_becomes_a_refusal_and_its_text_stays(kit, ask, 
     def raises(*_):
         raise ZeroDivisionError(SECRET)
 
-    monkeypatch.setattr("flareclust.privacy.filters.Gate", raises)
+    monkeypatch.setattr("flareclust.flare.filters.PolicyEnforcer", raises)
     text = refusal(ask(executor()))
     assert "raised ZeroDivisionError" in text
     assert SECRET not in text

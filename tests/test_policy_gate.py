@@ -15,10 +15,10 @@ from flareclust.engines.inprocess import Held, answered, run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy import context as site_terms
-from flareclust.privacy.context import SiteTerms
-from flareclust.privacy.enforcement import Gate, Question
+from flareclust.privacy.context import SiteContext
+from flareclust.privacy.enforcement import PolicyEnforcer, Request
 from flareclust.privacy.policy import DifferentialPrivacy, Policy, read_policy
-from flareclust.privacy.request_log import Asked
+from flareclust.privacy.request_log import RequestLog
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, PLACE, SCORE, Task
@@ -27,17 +27,17 @@ from flareclust.testing.partial_features import overlapping_sites
 
 TWO = {"centroids": np.zeros((2, 3))}
 SUMS = {"counts": np.array([12, 0]), "scatter": np.ones(2), "sse": np.array(3.0), "silhouette": np.array(1.0)}
-ASSESSED = Question(ASSESS, 2, {"K": 2, "k": 2})
+ASSESSED = Request(ASSESS, 2, {"K": 2, "k": 2})
 SECRET = "v123456.789"
 
 
 def statement(policy, private=False):
-    return SiteTerms(policy, "job").statement(private=private)
+    return SiteContext(policy, "job").statement(private=private)
 
 
 def released(arrays, policy=None, question=ASSESSED, made_under=None):
     policy = policy or Policy()
-    return Gate(policy).release(question, arrays, made_under or statement(policy))
+    return PolicyEnforcer(policy).check_reply(question, arrays, made_under or statement(policy))
 
 
 # ---- numbers of rows ----
@@ -108,19 +108,19 @@ def test_small_cells_are_in_none_of_the_sums_of_the_assessment(rng):
     ],
 )
 def test_what_may_not_be_asked_is_refused_and_not_counted(policy, before, asked, words):
-    gate = Gate(policy)
+    gate = PolicyEnforcer(policy)
     for step, round_ in before:
         gate.asked.add(step, round_)
     with pytest.raises(Refusal, match=words) as caught:
-        gate.admit(*asked)
+        gate.check_request(*asked)
     assert SECRET not in str(caught.value)
     assert gate.asked.so_far() == before
 
 
 def test_the_exchanges_of_ordinary_jobs_are_let_in():
-    gate = Gate(Policy())
+    gate = PolicyEnforcer(Policy())
     for step, round_ in ((DESCRIBE, 0), (CLUSTER, 0), (SCORE, 1), (UPDATE, 2), (UPDATE, 3), (ASSESS, 4)):
-        gate.admit(step, round_, TWO)
+        gate.check_request(step, round_, TWO)
     assert len(gate.asked.so_far()) == 6
 
 
@@ -141,12 +141,12 @@ def test_late_rows_are_placed_under_a_policy_and_only_their_rounded_number_leave
 
 def test_what_was_asked_outlives_the_process(tmp_path):
     file = tmp_path / "asked.txt"
-    Asked(file).add(CLUSTER, 0)
-    Asked(file).add(UPDATE, 12)
-    assert Asked(file).so_far() == [(CLUSTER, 0), (UPDATE, 12)]
+    RequestLog(file).add(CLUSTER, 0)
+    RequestLog(file).add(UPDATE, 12)
+    assert RequestLog(file).so_far() == [(CLUSTER, 0), (UPDATE, 12)]
     assert file.stat().st_mode & 0o777 == 0o600
     with pytest.raises(Refusal, match="before"):
-        Gate(Policy(), Asked(file)).admit(CLUSTER, 0, {})
+        PolicyEnforcer(Policy(), RequestLog(file)).check_request(CLUSTER, 0, {})
 
 
 # ---- what may leave ----
@@ -189,7 +189,7 @@ def test_what_may_not_leave_is_kept_back(policy, change, words):
 )
 def test_a_reply_must_have_been_made_under_the_policy_itself(made_under):
     with pytest.raises(Refusal, match=r"own executors|could not read|another policy"):
-        Gate(Policy()).release(ASSESSED, SUMS, made_under)
+        PolicyEnforcer(Policy()).check_reply(ASSESSED, SUMS, made_under)
 
 
 def test_only_differentially_private_replies_leave_where_the_policy_asks_for_it():
@@ -202,7 +202,7 @@ def test_only_differentially_private_replies_leave_where_the_policy_asks_for_it(
 def test_too_many_centroids_do_not_leave():
     arrays = {"centroids": np.zeros((4, 3)), "counts": np.full(4, 20)}
     with pytest.raises(Refusal, match="at most 3 centroids"):
-        released(arrays, Policy(max_centroids=3), Question(CLUSTER, 0, {}))
+        released(arrays, Policy(max_centroids=3), Request(CLUSTER, 0, {}))
 
 
 def test_an_odd_account_of_time_counts_nothing():
@@ -228,7 +228,7 @@ def test_sums_leave_masked_only_where_the_policy_says_so():
     with pytest.raises(Refusal, match="sums masked only"):
         released(SUMS, Policy(secure_sums=True))
     masked = {"masked": np.zeros((4, 6), np.int64)}
-    question = Question(ASSESS, 2, {}, masked=True)
+    question = Request(ASSESS, 2, {}, masked=True)
     assert set(released(masked, Policy(secure_sums=True), question)) == {"masked", SECONDS}
     with pytest.raises(Refusal, match="is not"):
         released({"masked": np.zeros((80, 3))}, Policy(secure_sums=True), question)

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import Held, answered
 from flareclust.executors.lloyd import UPDATE
 from flareclust.features.alignment import codes_of
-from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, Task
@@ -87,16 +87,18 @@ def test_no_scale_of_the_servers_tells_how_large_the_largest_value_is(rng, name,
 
     def words(deviation, mean=0.0):
         try:
-            executor.answer(scaled_task(table, name, deviation, mean, step), table, never, SiteTerms(Policy(), "job"))
+            executor.answer(
+                scaled_task(table, name, deviation, mean, step), table, never_abort, SiteContext(Policy(), "job")
+            )
         except (Refusal, BadMessage) as reason:
             return str(reason)
         return ""
 
     largest = table.X[:, 0].max()
     limit = np.finfo(float).max
-    below, above = (words(threshold / limit) for threshold in (largest - 1e-3, largest + 1e-3))
-    assert below == above == "deviation: holds values below 1e-100"
-    assert words(0.0) == words(-1.0) == below
+    less_than, above = (words(threshold / limit) for threshold in (largest - 1e-3, largest + 1e-3))
+    assert less_than == above == "deviation: holds values below 1e-100"
+    assert words(0.0) == words(-1.0) == less_than
     assert words(np.inf) == words(np.nan) == "deviation: holds NaN or infinite values"
     assert words(1e200) == "deviation: holds values beyond 1e+140"
     assert words(1.0, -1.7e308) == "mean: holds values beyond 1e+140"
@@ -111,7 +113,7 @@ def test_a_scale_for_other_columns_than_those_sent_is_refused(rng):
     for name in ("mean", "deviation"):
         for wrong in (np.ones(3), np.ones((2, 2))):
             with pytest.raises(BadMessage, match=name):
-                executor.answer(Task(PLACE, 0, task.arrays | {name: wrong}, "site-1"), table, never)
+                executor.answer(Task(PLACE, 0, task.arrays | {name: wrong}, "site-1"), table, never_abort)
         alone = {other: value for other, value in task.arrays.items() if other != name}
         with pytest.raises(BadMessage, match=name):
-            executor.answer(Task(PLACE, 0, alone, "site-1"), table, never)
+            executor.answer(Task(PLACE, 0, alone, "site-1"), table, never_abort)

@@ -6,7 +6,7 @@ from sklearn.cluster import KMeans
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.pooled import PooledAggregator, weighted_kmeans
 from flareclust.engines.inprocess import run_inprocess
@@ -139,7 +139,7 @@ def blobs(seed=0, n=30, d=2):
 
 def test_a_site_sends_the_means_and_sizes_of_its_clusters():
     X = blobs()
-    sent = PooledExecutor(3, n_init=3).local(Task(CLUSTER, 0, {}, "a"), X, np.random.default_rng(0), never)
+    sent = PooledExecutor(3, n_init=3).local(Task(CLUSTER, 0, {}, "a"), X, np.random.default_rng(0), never_abort)
     order = sent["centroids"][:, 0].argsort()
     np.testing.assert_allclose(sent["centroids"][order], X.reshape(3, 30, 2).mean(axis=1), atol=1e-9)
     assert sent["counts"].tolist() == [30, 30, 30]

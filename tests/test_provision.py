@@ -17,7 +17,7 @@ from nvflare.fuel.utils.class_utils import instantiate_class
 from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
 
 from flareclust._foundation.errors import UserError
-from flareclust.cli import main
+from flareclust.cli.main import main
 from flareclust.engines.server import OUTCOME_WAIT
 from flareclust.privacy.policy import Policy
 from flareclust.provision import SiteDefaults

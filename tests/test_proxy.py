@@ -12,7 +12,7 @@ from sklearn.covariance import LedoitWolf
 from sklearn.metrics import adjusted_rand_score
 
 from flareclust._foundation.errors import Aborted, BadMessage, JobFailed, Refusal, UserError
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.proxy import ProxyAggregator, attract, generate_proxy_clusters, merge
 from flareclust.core.agglomeration import cut
@@ -71,7 +71,7 @@ def sent_by(rows, k, min_count=2, **params):
     """Return what a site with these rows sends, or None where it refuses."""
     executor = ProxyExecutor(k, min_count=min_count, **params)
     try:
-        return executor.answer(Task(CLUSTER, 0, {}, "site-1"), np.asarray(rows, dtype=float), never).arrays
+        return executor.answer(Task(CLUSTER, 0, {}, "site-1"), np.asarray(rows, dtype=float), never_abort).arrays
     except Refusal:
         return None
 
@@ -389,7 +389,7 @@ def test_sets_that_cannot_be_compared_are_joined_last_and_counted(caplog):
 
 def result_for(executor, rows, group, site="site-1", owner="site-1"):
     """Return a task with a result in which the site's clusters went to `group`."""
-    sent = executor.local_clustering("site-1", rows, np.random.default_rng(0), never)
+    sent = executor.local_clustering("site-1", rows, np.random.default_rng(0), never_abort)
     arrays = {
         "centroids": sent.centroids.copy(),
         "group": np.array([5, *group, 5]),
@@ -407,7 +407,7 @@ def test_rows_go_where_their_local_cluster_went():
     rows, executor = two_clusters(), ProxyExecutor(2)
     for group in ([0, 1], [1, 0], [1, 1]):
         task, sent = result_for(executor, rows, group)
-        found = executor.labels(task, rows, np.random.default_rng(0), never, rows)
+        found = executor.labels(task, rows, np.random.default_rng(0), never_abort, rows)
         np.testing.assert_array_equal(found, np.array(group)[sent.labels])
 
 
@@ -417,12 +417,12 @@ def test_rows_of_clusters_that_stayed_and_of_late_sites_go_to_the_nearest_centro
     executor = ProxyExecutor(3)
     task, sent = result_for(executor, rows, group)
     assert sent.labels[-1] == -1  # a cluster of one row is not sent
-    found = executor.labels(task, rows, np.random.default_rng(0), never, rows)
+    found = executor.labels(task, rows, np.random.default_rng(0), never_abort, rows)
     nearest = ((rows[:, None] - task.arrays["centroids"][None]) ** 2).sum(axis=2).argmin(axis=1)
     assert found[-1] == nearest[-1]
     np.testing.assert_array_equal(found[:-1], np.array(group)[nearest[:-1]])
     late, _ = result_for(executor, rows, group, site="late")
-    np.testing.assert_array_equal(executor.labels(late, rows, np.random.default_rng(0), never, rows), nearest)
+    np.testing.assert_array_equal(executor.labels(late, rows, np.random.default_rng(0), never_abort, rows), nearest)
     assert not caplog.text
 
 
@@ -435,7 +435,7 @@ def test_a_late_site_with_some_of_the_columns_finds_its_clusters(standardize):
     late, classes = tables({"late": (1, 5)}, centers, seed=9)
     task = Task("assess", 1, executor.placing(outcome.arrays), "late")
     found = executor.answer(
-        task, Table(np.column_stack([late["late"].X, np.zeros(120)]), ("f1", "f5", "odd")), never
+        task, Table(np.column_stack([late["late"].X, np.zeros(120)]), ("f1", "f5", "odd")), never_abort
     ).labels
     assert adjusted_rand_score(classes["late"], found) == 1.0
     known = in_order(outcome, 6)
@@ -446,7 +446,7 @@ def test_a_late_site_with_some_of_the_columns_finds_its_clusters(standardize):
 def test_other_clusters_than_were_merged_are_noticed(caplog):
     rows, executor = two_clusters(), ProxyExecutor(2)
     task, sent = result_for(executor, rows, [1, 0, 0])
-    found = executor.labels(task, rows, np.random.default_rng(0), never, rows)
+    found = executor.labels(task, rows, np.random.default_rng(0), never_abort, rows)
     np.testing.assert_array_equal(found, sent.labels)  # the nearest centroid
     assert "3 clusters were merged where 2 were sent" in caplog.text
 
@@ -651,8 +651,8 @@ def test_rows_that_are_no_shares_are_refused():
     executor = ProxyExecutor(2, distribution="dirichlet")
     for bad in (2 * rows, rows - [0.5, -0.25, -0.25], np.where(np.arange(50)[:, None] == 7, 1.01 * rows, rows)):
         with pytest.raises(Refusal, match="not shares of a whole"):
-            executor.answer(Task(CLUSTER, 0, {}, "site-1"), bad, never)
-    assert executor.answer(Task(CLUSTER, 0, {}, "site-1"), rows, never).arrays["counts"].sum() == 50
+            executor.answer(Task(CLUSTER, 0, {}, "site-1"), bad, never_abort)
+    assert executor.answer(Task(CLUSTER, 0, {}, "site-1"), rows, never_abort).arrays["counts"].sum() == 50
 
 
 def test_two_different_shares_send_no_concentration():

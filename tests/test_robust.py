@@ -11,10 +11,10 @@ from flareclust.core.robust import (
     Rule,
     capped,
     check_rule,
-    hear,
+    filter_outliers,
     medoid,
+    outlier_score,
     site_centers,
-    strangeness,
     typical_totals,
 )
 from flareclust.protocol import registry
@@ -70,22 +70,22 @@ def reports(m, k=4, spread=0.1, seed=0):
 
 def test_honest_sites_are_all_believed():
     points, _, site = reports(10)
-    heard = hear(points, np.ones(40), site, 4, TRIMMED)
+    heard = filter_outliers(points, np.ones(40), site, 4, TRIMMED)
     assert heard.kept.all()
     assert not heard.left_out.any()
 
 
-@pytest.mark.parametrize("liars", [1, 2, 4])
-def test_sites_that_tell_something_else_are_left_out(liars):
+@pytest.mark.parametrize("untrusted", [1, 2, 4])
+def test_sites_that_tell_something_else_are_left_out(untrusted):
     points, _, site = reports(10)
-    points[site < liars] += 5.0  # the same lie
-    heard = hear(points, np.full(40, 7), site, 4, MEDIAN)
-    assert heard.left_out.tolist() == [True] * liars + [False] * (10 - liars)
-    assert heard.kept.tolist() == (site >= liars).tolist()
+    points[site < untrusted] += 5.0  # the same lie
+    heard = filter_outliers(points, np.full(40, 7), site, 4, MEDIAN)
+    assert heard.left_out.tolist() == [True] * untrusted + [False] * (10 - untrusted)
+    assert heard.kept.tolist() == (site >= untrusted).tolist()
     assert np.array_equal(heard.points, points[heard.kept])
     numbers, record = heard.told([f"site-{i}" for i in range(10)])
-    assert numbers == {"left_out": liars}
-    assert record["left_out"].tolist() == [f"site-{i}" for i in range(liars)]
+    assert numbers == {"left_out": untrusted}
+    assert record["left_out"].tolist() == [f"site-{i}" for i in range(untrusted)]
 
 
 def _half_false(told):
@@ -100,11 +100,11 @@ def _half_false(told):
 @pytest.mark.parametrize("rule", [TRIMMED, MEDIAN])
 def test_a_site_that_puts_its_rows_on_few_false_centroids_is_left_out(rule):
     points, weights, site = _half_false([397, 1, 1, 1])
-    assert np.flatnonzero(hear(points, weights, site, 4, rule).left_out).tolist() == [0, 1]
-    assert np.flatnonzero(hear(points, weights * 1000, site, 4, rule).left_out).tolist() == [0, 1]
+    assert np.flatnonzero(filter_outliers(points, weights, site, 4, rule).left_out).tolist() == [0, 1]
+    assert np.flatnonzero(filter_outliers(points, weights * 1000, site, 4, rule).left_out).tolist() == [0, 1]
     # A quarter of the rows is what a single wrong start of an honest site looks like.
     points, weights, site = _half_false([100, 100, 100, 100])
-    assert not hear(points, weights, site, 4, rule).left_out.any()
+    assert not filter_outliers(points, weights, site, 4, rule).left_out.any()
 
 
 def test_rows_on_one_honest_centroid_do_not_hide_false_ones():
@@ -112,20 +112,20 @@ def test_rows_on_one_honest_centroid_do_not_hide_false_ones():
     points[[1, 2, 3]] += 5.0
     weights = np.full(40, 100)
     weights[:4] = [397, 1, 1, 1]
-    assert np.flatnonzero(hear(points, weights, site, 4, TRIMMED).left_out).tolist() == [0]
+    assert np.flatnonzero(filter_outliers(points, weights, site, 4, TRIMMED).left_out).tolist() == [0]
 
 
 def test_a_heavy_cluster_that_all_sites_have_is_no_reason_to_leave_one_out():
     points, _, site = reports(10)
     weights = np.tile([5000, 3, 2, 1], 10)
-    assert not hear(points, weights, site, 4, TRIMMED).left_out.any()
+    assert not filter_outliers(points, weights, site, 4, TRIMMED).left_out.any()
 
 
 def test_a_single_absurd_centroid_is_left_out_and_its_site_stays():
     points, _, site = reports(5)
     points[2] = 1e139
     with np.errstate(all="raise", under="ignore"):
-        heard = hear(points, np.ones(20), site, 4, TRIMMED)
+        heard = filter_outliers(points, np.ones(20), site, 4, TRIMMED)
     assert np.flatnonzero(~heard.kept).tolist() == [2]
     assert not heard.left_out.any()
 
@@ -133,13 +133,13 @@ def test_a_single_absurd_centroid_is_left_out_and_its_site_stays():
 def test_a_cluster_that_is_wide_at_all_sites_is_believed():
     points, _, site = reports(8, k=6)
     points[3::6] += np.random.default_rng(1).normal(scale=3.0, size=(8, 2))  # thirty times as far apart as the others
-    assert hear(points, np.ones(48), site, 6, TRIMMED).kept.all()
+    assert filter_outliers(points, np.ones(48), site, 6, TRIMMED).kept.all()
 
 
 def test_an_honest_site_with_clusters_of_its_own_looks_like_a_liar():
     points, _, site = reports(8)
     points[site == 3] += np.array([0.0, 25.0])
-    assert hear(points, np.ones(32), site, 4, TRIMMED).left_out.tolist() == [i == 3 for i in range(8)]
+    assert filter_outliers(points, np.ones(32), site, 4, TRIMMED).left_out.tolist() == [i == 3 for i in range(8)]
 
 
 def _honest_left_out():
@@ -150,7 +150,7 @@ def _honest_left_out():
         truth = rng.uniform(0, 100, (12, 2))
         of_four = [truth[rng.choice(12, 4, replace=False)][rng.integers(0, 4, 8)] for _ in range(10)]
         points, site = np.concatenate(of_four) + rng.normal(size=(80, 2)), np.repeat(np.arange(10), 8)
-        lost += int(hear(points, np.ones(80), site, 8, TRIMMED).left_out.sum())
+        lost += int(filter_outliers(points, np.ones(80), site, 8, TRIMMED).left_out.sum())
     return lost
 
 
@@ -164,22 +164,22 @@ def test_where_honest_sites_have_little_in_common_few_of_them_are_left_out(monke
 def test_of_two_sites_nobody_can_tell_who_lies():
     points, _, site = reports(2)
     points[site == 0] += 50.0
-    assert hear(points, np.ones(8), site, 4, TRIMMED).kept.all()
+    assert filter_outliers(points, np.ones(8), site, 4, TRIMMED).kept.all()
 
 
 def test_all_stay_where_too_few_would_be_left():
     points, _, site = reports(3)
     points[site == 0] += 500.0
-    assert not hear(points, np.ones(12), site, 8, TRIMMED).left_out[1:].any()
-    assert hear(points, np.ones(12), site, 9, TRIMMED).kept.all()
+    assert not filter_outliers(points, np.ones(12), site, 8, TRIMMED).left_out[1:].any()
+    assert filter_outliers(points, np.ones(12), site, 9, TRIMMED).kept.all()
 
 
 def test_sites_without_centroids_are_no_reason_to_fail():
     points, _, site = reports(5)
     there = site != 2
-    heard = hear(points[there], np.ones(16), site[there], 4, TRIMMED)
+    heard = filter_outliers(points[there], np.ones(16), site[there], 4, TRIMMED)
     assert heard.kept.all()
-    assert hear(points[:0], np.ones(0), site[:0], 4, TRIMMED).points.shape == (0, 2)
+    assert filter_outliers(points[:0], np.ones(0), site[:0], 4, TRIMMED).points.shape == (0, 2)
 
 
 @settings(max_examples=25, deadline=None)
@@ -190,9 +190,12 @@ def test_who_is_believed_follows_translations_and_does_not_know_the_order(seed, 
     points[site == 0] = rng.uniform(0, 30, (4, 2))
     where = np.concatenate([np.flatnonzero(site == i) for i in order])
     labels = np.arange(28) % 4
-    there, shuffled = hear(points, np.ones(28), site, 4, rule), hear(points[where], np.ones(28), site, 4, rule)
+    there, shuffled = (
+        filter_outliers(points, np.ones(28), site, 4, rule),
+        filter_outliers(points[where], np.ones(28), site, 4, rule),
+    )
     assert np.array_equal(shuffled.kept, there.kept[where])
-    moved = hear(points + 64.0, np.ones(28), site, 4, rule)
+    moved = filter_outliers(points + 64.0, np.ones(28), site, 4, rule)
     assert np.array_equal(moved.kept, there.kept)
     given_ = np.zeros((4, 2))
     found = there.centers(given_, labels[there.kept])
@@ -203,7 +206,7 @@ def test_who_is_believed_follows_translations_and_does_not_know_the_order(seed, 
 def test_strangeness_is_measured_against_what_lies_near():
     points = np.array([[0.0], [1.0], [0.0], [1.0], [0.0], [1.0], [0.0], [6.0]])
     site = np.repeat(np.arange(4), 2)
-    quotient, absurd = strangeness(points + 1e-3 * np.arange(8)[:, None] ** 2, site)
+    quotient, absurd = outlier_score(points + 1e-3 * np.arange(8)[:, None] ** 2, site)
     assert (quotient[:7] < 5).all()
     assert quotient[7] > 50
     assert absurd.tolist() == [False] * 7 + [True]

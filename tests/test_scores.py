@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import davies_bouldin_score
 
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation.scores import (
@@ -178,7 +178,7 @@ def test_malformed_tasks_are_named(task):
 def test_a_site_answers_a_malformed_task_in_words(task):
     X = np.random.default_rng(0).normal(size=(50, 2))
     with pytest.raises((BadMessage, Refusal)):
-        PooledExecutor(3).answer(Task(SCORE, 1, task, "site-1"), X, never)
+        PooledExecutor(3).answer(Task(SCORE, 1, task, "site-1"), X, never_abort)
 
 
 def test_a_small_site_is_left_out_of_the_scores_and_stays():

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import FlareclustError, Refusal, UserError
-from flareclust._foundation.typing import Message, never
+from flareclust._foundation.typing import Message, never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
-from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point
@@ -69,14 +69,14 @@ class Server:
         self.victim = LloydExecutor(k=2)
         self.victim.hold_to(job)
         self.victim._sums.is_at(startups[VICTIM], JOB, folder)
-        self.terms = None if policy is None else SiteTerms(policy, JOB)
+        self.terms = None if policy is None else SiteContext(policy, JOB)
         self.refusals: list[str] = []
         self.key = key_of(self.ask(KEYS, {})["key"])
         self._round = 0
 
     def ask(self, step: str, arrays: Message, round_: int = 0) -> Message:
         """Return what the victim answers."""
-        return self.victim.answer(Task(step, round_, dict(arrays), VICTIM), ROWS, never, self.terms).arrays
+        return self.victim.answer(Task(step, round_, dict(arrays), VICTIM), ROWS, never_abort, self.terms).arrays
 
     def table(self, others: Sequence[str]) -> KeyTable:
         """Return the keys of the victim and of these sites."""
@@ -102,11 +102,11 @@ class Server:
         return total([told, *(words.view(np.int64) for words in added)])
 
 
-def secret(terms: SiteTerms | None = None) -> Words:
+def secret(terms: SiteContext | None = None) -> Words:
     """Return the victim's numbers, which no server should have."""
     executor, rows = LloydExecutor(k=2), Table(ROWS)
     seen = rows if terms is None else terms.microaggregated(rows)
-    reply = executor.compute(Task(UPDATE, 1, dict(TASK), VICTIM), seen, never).arrays
+    reply = executor.compute(Task(UPDATE, 1, dict(TASK), VICTIM), seen, never_abort).arrays
     schema = executor.schema(UPDATE)
     return Layout(schema, sizes_of(TASK, 2)).words(schema.pack(reply))
 
@@ -209,10 +209,10 @@ def test_a_job_that_says_secure_sums_gets_none_without_keys(step: str) -> None:
     arrays = {} if step in (SPREAD, CLUSTER) else TASK
     executor.hold_to(SecureSums(3))
     with pytest.raises(Refusal, match=f"secure sums, .*the step {step}|only masked, .*the step {step}"):
-        executor.answer(Task(step, 0, dict(arrays), VICTIM), ROWS, never)
+        executor.answer(Task(step, 0, dict(arrays), VICTIM), ROWS, never_abort)
     executor.hold_to(None)
     if step != SPREAD:
-        assert executor.answer(Task(step, 0, dict(arrays), VICTIM), ROWS, never).arrays
+        assert executor.answer(Task(step, 0, dict(arrays), VICTIM), ROWS, never_abort).arrays
 
 
 def test_the_columns_of_a_job_that_says_secure_sums_are_described_without_sums() -> None:
@@ -220,7 +220,7 @@ def test_the_columns_of_a_job_that_says_secure_sums_are_described_without_sums()
     for job, told in ((None, 2), (SecureSums(3), 0)):
         executor, _ = get("masked").build(2, 0, {"standardize": True})
         executor.hold_to(job)
-        assert executor.answer(Task(DESCRIBE, 0, {}, VICTIM), rows, never).arrays["mean"].size == told
+        assert executor.answer(Task(DESCRIBE, 0, {}, VICTIM), rows, never_abort).arrays["mean"].size == told
 
 
 @pytest.mark.parametrize("name", ["lloyd", "masked", "portfolio", "kfed", "dp-lloyd"])
@@ -253,10 +253,10 @@ def test_a_job_for_sites_that_are_not_known_says_of_how_many_its_sums_are() -> N
 
 
 def test_a_job_of_known_sites_is_of_all_of_them_unless_it_says_fewer() -> None:
-    for options, least in (({}, 5), ({"min_sites": 4}, 4), ({"min_sites": 1}, 3), ({"secure_min_sites": 5}, 5)):
+    for options, minimum in (({}, 5), ({"min_sites": 4}, 4), ({"min_sites": 1}, 3), ({"secure_min_sites": 5}, 5)):
         sums = JobOptions(k=3, secure_sums=True, **options).among(SITES[:5]).sums()  # type: ignore[arg-type]
         assert sums is not None
-        assert (sums.min_sites, sums.sites) == (least, SITES[:5])
+        assert (sums.min_sites, sums.sites) == (minimum, SITES[:5])
     assert JobOptions(k=3).among(SITES).sums() is None
 
 
@@ -267,4 +267,4 @@ def test_the_assessment_is_masked_even_where_an_algorithm_does_not_say_that_it_a
     executor = Forgetful(k=2)
     executor.hold_to(SecureSums(3))
     with pytest.raises(Refusal, match="secure sums, and was asked for those of the step assess without"):
-        executor.answer(Task(ASSESS, 1, dict(TASK), VICTIM), ROWS, never)
+        executor.answer(Task(ASSESS, 1, dict(TASK), VICTIM), ROWS, never_abort)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import flareclust
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserError
-from flareclust._foundation.typing import FloatArray, Message, never
+from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.core.splitting import split
 from flareclust.data.tables import Table
@@ -24,7 +24,7 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
 from flareclust.features.alignment import codes_of
 from flareclust.federation import run_federation
-from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import FRACTION, RANGE, WORDS, Words
@@ -81,7 +81,7 @@ def asker(sites: Mapping[str, FloatArray], executors: Mapping[str, ClusteringExe
         replies = {}
         for site in asked:
             try:
-                answer = executors[site].answer(Task(step, round_, dict(arrays), site), sites[site], never)
+                answer = executors[site].answer(Task(step, round_, dict(arrays), site), sites[site], never_abort)
                 replies[site] = SiteReply(answer.arrays)
             except (Refusal, BadMessage) as reason:
                 replies[site] = SiteReply(problem=str(reason))
@@ -301,21 +301,21 @@ def test_once_a_site_has_given_its_key_its_sums_leave_masked_only() -> None:
     rows = np.random.default_rng(0).normal(size=(40, 2))
     executor = LloydExecutor(k=2)
     centroids = {"centroids": rows[:2].copy()}
-    assert "centroids" in executor.answer(Task(UPDATE, 1, dict(centroids), "a"), rows, never).arrays
-    executor.answer(Task(KEYS, 0, {}, "a"), rows, never)
+    assert "centroids" in executor.answer(Task(UPDATE, 1, dict(centroids), "a"), rows, never_abort).arrays
+    executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort)
     for step in (UPDATE, ASSESS):
         with pytest.raises(
             Refusal, match=f"part in a job with secure sums, and was asked for those of the step {step}"
         ):
-            executor.answer(Task(step, 1, dict(centroids), "a"), rows, never)
+            executor.answer(Task(step, 1, dict(centroids), "a"), rows, never_abort)
     with pytest.raises(Refusal, match="has given its key before"):
-        executor.answer(Task(KEYS, 0, {}, "a"), rows, never)
+        executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort)
 
 
 def test_what_is_asked_for_masked_only_is_never_told_otherwise() -> None:
     rows = np.random.default_rng(0).normal(size=(40, 2))
     with pytest.raises(Refusal, match="lets out sums only masked, and was asked for those of the step spread without"):
-        LloydExecutor(k=2).answer(Task(SPREAD, 0, {}, "a"), rows, never)
+        LloydExecutor(k=2).answer(Task(SPREAD, 0, {}, "a"), rows, never_abort)
 
 
 def test_a_policy_can_ask_for_secure_sums() -> None:
@@ -325,8 +325,8 @@ def test_a_policy_can_ask_for_secure_sums() -> None:
         LloydExecutor(k=2).answer(
             Task(UPDATE, 1, {"centroids": sites["site-1"][:2].copy()}, "a"),
             sites["site-1"],
-            never,
-            SiteTerms(policy, "a job"),
+            never_abort,
+            SiteContext(policy, "a job"),
         )
     with pytest.raises(JobFailed, match="sums"):
         run_inprocess(get("lloyd"), {}, sites, PLAIN, policy=policy)
@@ -363,11 +363,11 @@ def test_sums_with_noise_leave_a_site_that_lets_out_sums_masked_only() -> None:
 def test_numbers_of_rows_that_a_policy_rounds_leave_variances_as_they_are() -> None:
     rows = np.random.default_rng(0).normal(size=(57, 3)) + 9
     held = LloydExecutor(k=2).under(Policy(min_count=5, round_counts=20))
-    told = held.compute(Task(SPREAD, 0, {}, "a"), Table(rows), never).arrays
+    told = held.compute(Task(SPREAD, 0, {}, "a"), Table(rows), never_abort).arrays
     assert told["counts"].tolist() == [57]  # what leaves in the end is 60, and 60 times the variance
     np.testing.assert_allclose(told["m2"][0] / 60, rows.var(axis=0), rtol=1e-12)
     executor = get("masked").build(2, 0, {"standardize": True})[0].under(Policy(min_count=5, round_counts=20))
-    told = executor.compute(Task(MOMENTS, 0, {"columns": codes_of(Table(rows))}, "a"), Table(rows), never).arrays
+    told = executor.compute(Task(MOMENTS, 0, {"columns": codes_of(Table(rows))}, "a"), Table(rows), never_abort).arrays
     np.testing.assert_allclose(told["m2"][:, 0] / 60, rows.var(axis=0), rtol=1e-12)
 
 
@@ -376,7 +376,7 @@ def test_keys_with_a_step_that_is_no_sum_are_refused() -> None:
     executor = LloydExecutor(k=2)
     _, everybody, _ = three()
     with pytest.raises(BadMessage, match="was sent keys with the step cluster, whose numbers do not add up"):
-        executor.answer(Task("cluster", 0, everybody.sent(), "a"), rows, never)
+        executor.answer(Task("cluster", 0, everybody.sent(), "a"), rows, never_abort)
 
 
 @pytest.mark.parametrize(("scale", "told"), [(1e12, "values beyond 1e"), (1e-14, "too small for secure sums")], ids=str)
@@ -397,9 +397,9 @@ def test_a_key_does_not_tell_whether_a_value_is_large_where_numbers_are_differen
         executor = get(name).build(2)[0]
         if keeps:
             with pytest.raises(Refusal, match="values beyond 1e"):
-                executor.answer(Task(KEYS, 0, {}, "a"), rows, never)
+                executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort)
         else:
-            assert "key" in executor.answer(Task(KEYS, 0, {}, "a"), rows, never).arrays
+            assert "key" in executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort).arrays
 
 
 def test_totals_are_of_as_many_sites_as_they_have_room_for() -> None:
@@ -430,12 +430,12 @@ def test_a_server_that_sends_values_beyond_the_bound_gets_no_sum_more_in_the_job
         run_inprocess(get("lloyd"), {"start": far}, sites, OPTIONS)
     rows = np.random.default_rng(0).normal(size=(40, 2))
     executor = LloydExecutor(k=2)
-    own = executor.answer(Task(KEYS, 0, {}, "a"), rows, never).arrays
+    own = executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort).arrays
     keys = KeyTable({"a": key_of(own["key"]), "b": SiteMasks("b").public, "c": SiteMasks("c").public}).sent()
     for scale, words in ((1e16, "beyond 1e"), (1.0, "nothing more")):
         task = Task(UPDATE, 0, {"centroids": np.eye(2) * scale, **keys}, "a")
         with pytest.raises(Refusal, match=words):
-            executor.answer(task, rows, never)
+            executor.answer(task, rows, never_abort)
 
 
 def test_sums_that_do_not_fit_are_the_largest_that_do() -> None:
@@ -523,9 +523,9 @@ def test_with_secure_sums_a_description_tells_no_sums() -> None:
     tables, _ = overlapping_sites()
     site, own = next(iter(tables.items()))
     executor = get("masked").build(4, 0, {"standardize": True})[0]
-    assert len(executor.answer(Task(DESCRIBE, 0, {}, site), own, never).arrays["mean"])
-    executor.answer(Task(KEYS, 0, {}, site), own, never)
-    told = executor.answer(Task(DESCRIBE, 0, {}, site), own, never).arrays
+    assert len(executor.answer(Task(DESCRIBE, 0, {}, site), own, never_abort).arrays["mean"])
+    executor.answer(Task(KEYS, 0, {}, site), own, never_abort)
+    told = executor.answer(Task(DESCRIBE, 0, {}, site), own, never_abort).arrays
     assert len(told["mean"]) == len(told["m2"]) == 0
 
 
@@ -788,6 +788,6 @@ def test_the_simulator_refuses_more_sites_than_it_has_processes_for(
 
 def test_a_key_reply_can_be_read_again() -> None:
     executor = LloydExecutor(k=2)
-    told = executor.answer(Task(KEYS, 0, {}, "a"), np.random.default_rng(0).normal(size=(9, 7)), never).arrays
+    told = executor.answer(Task(KEYS, 0, {}, "a"), np.random.default_rng(0).normal(size=(9, 7)), never_abort).arrays
     assert int(told["columns"]) == 7
     assert len(key_of(told["key"]).key) == 32

@@ -9,7 +9,7 @@ import pytest
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import LONGEST, Twice, parse_json
-from flareclust.cli import main
+from flareclust.cli.main import main
 from flareclust.privacy.policy import Policy, read_policy
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.policy_file import GUARD, policy_of, remove_policy, write_policy

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust.cli import main
+from flareclust.cli.main import main
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.sites.check import check, local_of
 from flareclust.sites.class_list import of_server, of_sites
@@ -68,7 +68,7 @@ def test_columns_are_described_by_hand_worked_numbers(kit):
     write_site(local_of(kit), str(rows(kit, crp=[1.0, 4.0, 4.0], iron=[2.0, 2.0, 8.0])))
     checked = check(kit)
     assert (checked.name, checked.rows.number, checked.errors) == ("north", 3, [])
-    assert [(c.name, c.different, c.least, c.mean, c.largest) for c in checked.rows.columns] == [
+    assert [(c.name, c.different, c.minimum, c.mean, c.largest) for c in checked.rows.columns] == [
         ("crp", 2, 1.0, 3.0, 4.0),
         ("iron", 2, 2.0, 4.0, 8.0),
     ]
@@ -245,8 +245,8 @@ def test_rows_beyond_the_memory_are_described_alike_and_counted_up_to_a_bound(ki
         (1, False),
     ]
     for one, other in zip(whole.rows.columns, bounded.rows.columns, strict=True):
-        assert (one.least, one.mean, one.largest, one.deviation) == (
-            other.least, other.mean, other.largest, other.deviation
+        assert (one.minimum, one.mean, one.largest, one.deviation) == (
+            other.minimum, other.mean, other.largest, other.deviation
         )  # fmt: skip
         assert one.numbers_rows is other.numbers_rows
     assert [hint for hint in bounded.hints if "whole numbers that all differ" in hint] != []

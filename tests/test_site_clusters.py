@@ -11,7 +11,7 @@ from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from flareclust._foundation.errors import Aborted, Refusal, UserError
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.core import site_clusters as module
 from flareclust.core.local import local_clusters
 from flareclust.core.site_clusters import (
@@ -36,7 +36,7 @@ def blobs(k, n_each, d=3, seed=0, spread=1.0):
 
 
 def clusters(data, k, seed=0, **settings_):
-    settings_ = {"min_count": 2, "aborted": never} | settings_
+    settings_ = {"min_count": 2, "aborted": never_abort} | settings_
     return site_clusters(data, k, np.random.default_rng(seed), **settings_)
 
 
@@ -60,7 +60,7 @@ def test_separated_clusters_are_found_and_described_by_the_means_of_their_rows(c
 
 def test_kmeans_is_that_of_the_other_algorithms():
     data = np.random.default_rng(1).normal(size=(80, 3))
-    other = local_clusters(data, 5, np.random.default_rng(7), n_init=3, min_count=2, aborted=never)
+    other = local_clusters(data, 5, np.random.default_rng(7), n_init=3, min_count=2, aborted=never_abort)
     for ours, theirs in zip(clusters(data, 5, seed=7, n_init=3), other, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -104,7 +104,7 @@ def test_kmedoids_is_its_literal_twin(seed, n, k, max_iter):
     rng = np.random.default_rng(seed)
     data = rng.normal(size=(n, 2)) + 4 * rng.integers(3, size=(n, 1))
     start = rng.choice(n, min(k, n), replace=False)
-    found = kmedoids(data, start, max_iter, never)
+    found = kmedoids(data, start, max_iter, never_abort)
     medoids, labels = twin_kmedoids(points(data), start.tolist(), max_iter)
     np.testing.assert_array_equal(found.centroids, data[medoids])
     assert found.labels.tolist() == labels
@@ -114,22 +114,22 @@ def test_kmedoids_is_its_literal_twin(seed, n, k, max_iter):
 
 def test_a_medoid_ignores_an_outlier_that_drags_a_mean_along():
     data = np.array([[0.0], [1], [2], [3], [1000]])
-    assert kmedoids(data, np.array([0]), 10, never).centroids.tolist() == [[2]]
+    assert kmedoids(data, np.array([0]), 10, never_abort).centroids.tolist() == [[2]]
     sent = clusters(data, 1, clusterer="kmedoids")
     assert sent.centroids.tolist() == [[1006 / 5]]  # what is sent is a mean all the same
 
 
 def test_sums_over_many_members_are_the_same_in_blocks(monkeypatch):
     data = np.random.default_rng(5).normal(size=(50, 3)) + 1e6
-    whole = kmedoids(data, np.array([0, 1]), 20, never)
+    whole = kmedoids(data, np.array([0, 1]), 20, never_abort)
     monkeypatch.setattr(module, "_BLOCK", 7)
-    np.testing.assert_array_equal(kmedoids(data, np.array([0, 1]), 20, never).centroids, whole.centroids)
+    np.testing.assert_array_equal(kmedoids(data, np.array([0, 1]), 20, never_abort).centroids, whole.centroids)
 
 
 def test_several_starts_of_kmedoids_are_no_worse_than_one():
     data, _ = blobs(6, 15, spread=3.0)
-    drawn = [module._best_kmedoids(data, 6, np.random.default_rng(s), 1, never).inertia for s in range(8)]
-    best = [module._best_kmedoids(data, 6, np.random.default_rng(s), 10, never).inertia for s in range(8)]
+    drawn = [module._best_kmedoids(data, 6, np.random.default_rng(s), 1, never_abort).inertia for s in range(8)]
+    best = [module._best_kmedoids(data, 6, np.random.default_rng(s), 10, never_abort).inertia for s in range(8)]
     assert max(best) <= np.median(drawn)
     assert len(set(drawn)) > 1
 
@@ -211,7 +211,7 @@ def twin_refine(X, C, local_iter):
 def test_refinement_is_its_literal_twin(seed, k, local_iter, clusterer):
     rng = np.random.default_rng(seed)
     data, start = rng.normal(size=(30, 2)), 2 * rng.normal(size=(k, 2))
-    found = refine(data, start, clusterer=clusterer, local_iter=local_iter, aborted=never)
+    found = refine(data, start, clusterer=clusterer, local_iter=local_iter, aborted=never_abort)
     C, sizes = twin_refine(points(data), points(start), local_iter)
     np.testing.assert_allclose(found.centroids, C, atol=1e-12)
     assert found.counts.tolist() == sizes
@@ -221,21 +221,21 @@ def test_refinement_is_its_literal_twin(seed, k, local_iter, clusterer):
 def test_refinement_ends_where_kmeans_of_scikit_learn_ends():
     data, _ = blobs(4, 25, spread=2.0)
     start = data[[0, 30, 60, 90]]
-    found = refine(data, start, clusterer="kmeans", local_iter=300, aborted=never)
+    found = refine(data, start, clusterer="kmeans", local_iter=300, aborted=never_abort)
     expected = KMeans(4, init=start, n_init=1, tol=0).fit(data)
     np.testing.assert_allclose(in_order(found.centroids), in_order(expected.cluster_centers_), atol=1e-9)
 
 
 def test_refined_medoids_start_at_the_nearest_rows_and_describe_means():
     data = np.array([[0.0], [1], [2], [10], [11], [13]])
-    found = refine(data, np.array([[0.9], [1.1], [10.2]]), clusterer="kmedoids", local_iter=1, aborted=never)
+    found = refine(data, np.array([[0.9], [1.1], [10.2]]), clusterer="kmedoids", local_iter=1, aborted=never_abort)
     assert found.centroids.tolist() == [[1], [34 / 3]]  # two centroids have the same nearest row
     assert found.counts.tolist() == [3, 3]
 
 
 def test_a_cluster_that_loses_its_rows_is_dropped():
     data = np.array([[0.0], [1], [9], [10]])
-    found = refine(data, np.array([[0.5], [9.5], [99.0]]), clusterer="kmeans", local_iter=5, aborted=never)
+    found = refine(data, np.array([[0.5], [9.5], [99.0]]), clusterer="kmeans", local_iter=5, aborted=never_abort)
     assert found.centroids.tolist() == [[0.5], [9.5]]
 
 

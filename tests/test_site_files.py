@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.core.chunks import is_mapped
 from flareclust.data.labels import keep_labels
 from flareclust.executors.lloyd import LloydExecutor
@@ -339,10 +339,10 @@ def test_a_site_refuses_where_its_file_changes_under_a_job(local, path, how):
     assert is_mapped(table.X)
     lloyd = LloydExecutor(k=2, min_count=2)
     task = Task(CLUSTER, 0, {}, "site-1")
-    assert "centroids" in lloyd.answer(task, table, never).arrays
+    assert "centroids" in lloyd.answer(task, table, never_abort).arrays
     change(local / "rows.npy", how)
     with pytest.raises(Refusal, match="its file changed while the job ran") as refused:
-        lloyd.answer(task, table, never)
+        lloyd.answer(task, table, never_abort)
     assert "npy" not in str(refused.value)
 
 
@@ -356,7 +356,7 @@ def test_nothing_leaves_a_site_whose_file_changes_while_it_computes(local):
             return super().local(*args)
 
     with pytest.raises(Refusal, match="its file changed while the job ran"):
-        Slow(k=2, min_count=2).answer(Task(CLUSTER, 0, {}, "site-1"), table, never)
+        Slow(k=2, min_count=2).answer(Task(CLUSTER, 0, {}, "site-1"), table, never_abort)
 
 
 def test_a_file_that_was_read_into_memory_may_change(local):

@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.cli import main
+from flareclust.cli.main import main
 from flareclust.data import datasets
 from flareclust.experiment import sweep_report as report_sweep
 from flareclust.experiment.sweep import Sweep, make_sweep, read_sweep, trials

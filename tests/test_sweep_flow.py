@@ -222,13 +222,13 @@ def test_trials_run_side_by_side_but_no_more_than_the_workers(server, store):
     from flareclust.flows.sweep import tracked_runner
 
     together = threading.Barrier(2, timeout=60)
-    running, most, lock = 0, 0, threading.Lock()
+    running, maximum, lock = 0, 0, threading.Lock()
 
     def measure() -> Measured:
-        nonlocal running, most
+        nonlocal running, maximum
         with lock:
             running += 1
-            most = max(most, running)
+            maximum = max(maximum, running)
         together.wait()  # breaks, and fails the trial, unless two are here
         with lock:
             running -= 1
@@ -237,7 +237,7 @@ def test_trials_run_side_by_side_but_no_more_than_the_workers(server, store):
     trials = [Trial({"algorithm": "a"}, seed, {}, measure) for seed in range(6)]
     done = tracked_runner("five", "workers", store, workers=2)(trials)
     assert [one.error for one in done] == [None] * 6
-    assert most == 2
+    assert maximum == 2
 
 
 def test_the_flow_takes_a_sweep_as_plain_values(server, tmp_path, monkeypatch, store, client):

@@ -12,10 +12,10 @@ import numpy as np
 
 from benchmarks.attacks.server import borders
 from flareclust._foundation.errors import FlareclustError
-from flareclust._foundation.typing import FloatArray, Message, never
+from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.data.tables import Table
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
-from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point
@@ -82,7 +82,7 @@ class Coalition:
 
         def ask(step: str, arrays: Message) -> Message | None:
             own = {
-                site: executor.answer(Task(step, 0, dict(arrays), site), rows, never).arrays
+                site: executor.answer(Task(step, 0, dict(arrays), site), rows, never_abort).arrays
                 for site, rows in (honest or {}).items()
             }
             return self.sums(others, arrays, own)
@@ -93,10 +93,10 @@ class Coalition:
 def tables(accomplices: Sequence[str], strangers: Sequence[str]) -> list[list[str]]:
     """Return the tables of keys that a server tries beside that of all sites: small ones, with accomplices if it has any."""
     others = [*accomplices, *strangers]
-    least = max(2, len(accomplices))
+    minimum = max(2, len(accomplices))
     small = [list(pair) for pair in combinations(accomplices or others, 2)][:3] if len(accomplices) != 1 else []
     small += [[*accomplices[:1], strangers[0]]] if accomplices and strangers else []
-    return small + [others[:n] for n in range(least, len(others))]
+    return small + [others[:n] for n in range(minimum, len(others))]
 
 
 class SecureSite:
@@ -118,11 +118,13 @@ class SecureSite:
         self.executor = LloydExecutor(k=2, min_count=1)
         self.executor.hold_to(job)
         self.executor._sums.is_at(startup, JOB, folder)
-        self.terms = None if policy is None else SiteTerms(policy, JOB)
+        self.terms = None if policy is None else SiteContext(policy, JOB)
 
     def answer(self, step: str, arrays: Message, round_: int) -> Message:
         """Answer one question."""
-        return self.executor.answer(Task(step, round_, dict(arrays), self.name), self.table, never, self.terms).arrays
+        return self.executor.answer(
+            Task(step, round_, dict(arrays), self.name), self.table, never_abort, self.terms
+        ).arrays
 
 
 def masks_of(startups: Mapping[str, Path], victim: str) -> dict[str, SiteMasks]:

@@ -22,7 +22,7 @@ _GIVEN = "all groups given"
 
 Told = tuple[Sequence[FloatArray], str]
 
-Asked = Callable[[Ask, int, int], Sequence[FloatArray]]
+RequestLog = Callable[[Ask, int, int], Sequence[FloatArray]]
 
 
 def _sets(quick: bool, *data: str) -> list[tuple[str, FloatArray]]:
@@ -39,7 +39,7 @@ def _on(*data: str, attack: Callable[[bool], Attack]) -> Run:
 
 
 def _asking(
-    attack: Asked,
+    attack: RequestLog,
     *names: str,
     data: Sequence[str],
     exchanges: int,

@@ -11,12 +11,12 @@ import numpy as np
 
 from benchmarks.attacks.case import IN_PROCESS, Case, Found
 from flareclust._foundation.errors import FlareclustError
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
 from flareclust.sites.config import write_site
-from flareclust.sites.policy_file import terms_of, write_policy
+from flareclust.sites.policy_file import context_of, write_policy
 
 _PRIVATE = {"differential_privacy": {"bounds": [-9, 9], "epsilon": 1.0, "delta": 1e-5, "budget": 1.0}}
 
@@ -34,8 +34,8 @@ def answers(at: Path, job: str) -> bool:
     """Return whether a site with this kit answers a job that spends all of the budget."""
     executor, _ = get("dp-oneshot").build(2, 0, {"epsilon": 1.0})
     try:
-        terms = terms_of(at / "local", "north", job, private=True)
-        executor.answer(Task(CLUSTER, 0, {}, "north"), np.load(at.parent / "rows.npy"), never, terms)
+        terms = context_of(at / "local", "north", job, private=True)
+        executor.answer(Task(CLUSTER, 0, {}, "north"), np.load(at.parent / "rows.npy"), never_abort, terms)
     except FlareclustError:
         return False
     return True

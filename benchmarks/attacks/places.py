@@ -26,7 +26,7 @@ _STARTS, _FITS = 6, 1e-11
 _MOST = 44
 
 
-def distances_from_places(ask: Ask, exchanges: int, most: int = 1000) -> list[FloatArray]:
+def distances_from_places(ask: Ask, exchanges: int, maximum: int = 1000) -> list[FloatArray]:
     """Claim the rows of small cells of two columns.
 
     Args:
@@ -41,14 +41,14 @@ def distances_from_places(ask: Ask, exchanges: int, most: int = 1000) -> list[Fl
     order = np.argsort(own["counts"], kind="stable")
     centers, sizes = own["centroids"][order], own["counts"][order]
     # A site without a policy answers with no more numbers than it has values: two a centroid and three a solution.
-    most = min(most, (2 * int(sizes.sum()) - 60) * (1 + _BORDERS) // (2 * (1 + _BORDERS) + 3))
+    maximum = min(maximum, (2 * int(sizes.sum()) - 60) * (1 + _BORDERS) // (2 * (1 + _BORDERS) + 3))
     left = list(range(len(centers)))
     claims: list[FloatArray] = []
     for _ in range(exchanges - 1):
         cells, solutions = [], list[FloatArray]()
         while left:
-            some = _cell(centers, left[0], int(sizes[left[0]]), most, rng)
-            if (len(solutions) + len(some)) * (1 + _BORDERS) > most:
+            some = _cell(centers, left[0], int(sizes[left[0]]), maximum, rng)
+            if (len(solutions) + len(some)) * (1 + _BORDERS) > maximum:
                 break
             left.pop(0)
             cells.append((len(solutions), some))
@@ -65,14 +65,14 @@ def distances_from_places(ask: Ask, exchanges: int, most: int = 1000) -> list[Fl
     return claims
 
 
-def _cell(centers: FloatArray, c: int, size: int, most: int, rng: np.random.Generator) -> list[FloatArray]:
+def _cell(centers: FloatArray, c: int, size: int, maximum: int, rng: np.random.Generator) -> list[FloatArray]:
     """Return solutions with one and the same cell, about one center: each a place and its images (1 + borders, 2)."""
     own = centers[c]
     near = np.argsort(((centers - own) ** 2).sum(axis=1), kind="stable")[1 : 1 + _BORDERS]
     across = centers[near] - own
     reach = np.sqrt((across**2).sum(axis=1))
     across, borders = across / reach[:, None], (across / reach[:, None] * (own + centers[near]) / 2).sum(axis=1)
-    wanted = min(max(8, _PER_VALUE * 2 * int(1.5 * size)), most // (1 + _BORDERS))
+    wanted = min(max(8, _PER_VALUE * 2 * int(1.5 * size)), maximum // (1 + _BORDERS))
     places = own + reach.min() * rng.normal(size=(40 * wanted, 2))
     inside = places[(places @ across.T < borders - 1e-3 * reach).all(axis=1)][:wanted]
     return [np.vstack([p, p + 2 * (borders - across @ p)[:, None] * across]) for p in inside]

@@ -180,9 +180,9 @@ def clusters_again(ask: Ask, exchanges: int, slack: int = 0) -> list[FloatArray]
         answers.append(answer)
     if not answers:
         return []
-    most = max(len(a["counts"]) for a in answers)
-    means = np.full((len(answers), most, answers[0]["centroids"].shape[1]), np.inf)
-    counts = np.full((len(answers), most), np.iinfo(np.int64).min // 2)
+    maximum = max(len(a["counts"]) for a in answers)
+    means = np.full((len(answers), maximum, answers[0]["centroids"].shape[1]), np.inf)
+    counts = np.full((len(answers), maximum), np.iinfo(np.int64).min // 2)
     for a, answer in enumerate(answers):
         means[a, : len(answer["counts"])], counts[a, : len(answer["counts"])] = answer["centroids"], answer["counts"]
     claims = [np.empty((0, means.shape[2]))]

@@ -169,8 +169,8 @@ def every_step(rows: FloatArray, policy: Policy | None, each: int) -> tuple[list
     for algorithm in BUILT_IN:
         if not algorithm.federated or algorithm.executor_class().private:
             continue
-        least: dict[str, Any] = {"min_count": 2} if "min_count" in algorithm.parameters() else {}
-        tasks = {one.task.step: one.task.arrays for one in exchanged(algorithm, sites, 2, assess=True, **least)}
+        minimum: dict[str, Any] = {"min_count": 2} if "min_count" in algorithm.parameters() else {}
+        tasks = {one.task.step: one.task.arrays for one in exchanged(algorithm, sites, 2, assess=True, **minimum)}
         for step, arrays in tasks.items():
             victim = Victim(rows, policy, algorithm.name, k=2)
             told = [_as_groups(said) for one in _moved(arrays, rows, each) if (said := victim.ask(step, one))]

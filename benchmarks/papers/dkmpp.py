@@ -204,7 +204,7 @@ def _notes(cells: Sequence[Cell], users: Sequence[int]) -> list[str]:
     means = {m: value(_cell(cells, FAR, MEANS, m), "mse") for m in users}
     if not all(np.isfinite(mse) for mse in (*far.values(), *means.values())):
         return []
-    below = [m for m in users if far[m] < VARIANCE]
+    less_than = [m for m in users if far[m] < VARIANCE]
     gain = np.mean([far[m] / means[m] for m in users[1:]])
     last = users[-1]
     bound = mse_bound(K, last, FAR.r, RADIUS, FAR.largest, VARIANCE, ALPHA)
@@ -216,9 +216,9 @@ def _notes(cells: Sequence[Cell], users: Sequence[int]) -> list[str]:
         f"D^2 = {FAR.largest**2:.0f}, and {far[last]:.3f} is measured."
     )
     optimal = (
-        f"An MSE below sigma^2, the paper's optimum for a single point, is reached from m = {min(below)} on; it then falls "
+        f"An MSE below sigma^2, the paper's optimum for a single point, is reached from m = {min(less_than)} on; it then falls "
         "about as 1 / m, for several seeds are averaged (Remark 2)."
-        if below
+        if less_than
         else "The MSE stays above sigma^2."
     )
     gained = (

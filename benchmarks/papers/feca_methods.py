@@ -21,8 +21,8 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust._foundation.validation import check_bool, check_int
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.feca import FeCAAggregator
-from flareclust.core.disclosure import may_leave
-from flareclust.core.lloyd import assign, cluster_statistics, kmeans, settle
+from flareclust.core.disclosure import disclosable_clusters
+from flareclust.core.lloyd import assign, cluster_statistics, kmeans, recompute_centroids
 from flareclust.data.datasets import Dataset
 from flareclust.data.partition import partition
 from flareclust.engines.inprocess import run_inprocess
@@ -109,21 +109,21 @@ class AblatedExecutor(FeCAExecutor):
         self, k: int, seed: int = 0, min_count: int = 2, k_local: int | None = None, remove: bool = True
     ) -> None:
         super().__init__(k, seed, min_count)
-        self.k_local = k if k_local is None else check_int("k_local", k_local, least=1)
+        self.k_local = k if k_local is None else check_int("k_local", k_local, minimum=1)
         self.remove = check_bool("remove", remove)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run Algorithm 2, as far as it is wanted, and Algorithm 4."""
         if len(data) < self.k_local:
             raise Refusal(f"has fewer rows than k_local={self.k_local}")
-        found = settle(data, kmeans(data, self.k_local, rng, n_init=1, aborted=aborted))
+        found = recompute_centroids(data, kmeans(data, self.k_local, rng, n_init=1, aborted=aborted))
         statistics = cluster_statistics(data, found.labels, found.centroids)
         clusters = LocalClusters(found.centroids, found.counts, statistics.sse)
         origin: list[tuple[int, ...]] = [(i,) for i in range(len(found.counts))]
         if self.remove:
             clusters, origin = remove_one_fit_many(clusters)
         labels = relabel(found.labels, origin)
-        sendable = may_leave(data, labels, clusters.centroids, self.min_count)
+        sendable = disclosable_clusters(data, labels, clusters.centroids, self.min_count)
         reach = statistics.max_distance[[sources[0] for sources in origin]]
         centroids = clusters.centroids[sendable]
         return {"centroids": centroids, "radii": empirical_radii(centroids, reach[sendable])}

@@ -191,8 +191,8 @@ def figure5(study: Study) -> Report:
             largest = np.array([final["sigma_max"] for final in own], dtype=np.float64)
             within = int((largest <= 0.5).sum())
             share = np.mean([final["within"] or 0.0 for final in own]) if own else nan
-            most = np.max(largest, initial=0, where=np.isfinite(largest))
-            ours = f"{within} of {len(own)} runs; {100 * share:.1f} % of all centroids; largest {most:.2f}"
+            maximum = np.max(largest, initial=0, where=np.isfinite(largest))
+            ours = f"{within} of {len(own)} runs; {100 * share:.1f} % of all centroids; largest {maximum:.2f}"
             word = "agrees" if within == len(own) else "higher"
             lines.append(Line(cell, "at most 0.5 in 3 runs", ours, reading(method.settings, word)))
             if method is FECA:

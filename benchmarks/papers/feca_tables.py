@@ -143,7 +143,7 @@ def _notes(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
         found = [(d, s, find_cell(cells, data=d, split=s, method=method)) for d, s in places]
         return [agreement(printed.L2[method, d, s], cell, "l2", SCALE) for d, s, cell in found]
 
-    def below(method: str, than: str) -> int:
+    def less_than(method: str, than: str) -> int:
         """Count the cells in which a method has a lower mean l2 than another, or than a yardstick."""
         yardstick = than == CENTRAL_10.name
         pairs = [
@@ -169,8 +169,8 @@ def _notes(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
         ),
         (
             f"So it is not true of faithful baselines that FeCA is the best everywhere. The mean l2 is lower than FeCA's in "
-            f"{below('kfed-k5', 'feca')} of {total} cells with k-FED, in {below('ffcm-v2-r10', 'feca')} with FFCM version 2 in "
-            f"ten rounds, in {below('pooled', 'feca')} with pooled centroids, in {below('portfolio', 'feca')} with the portfolio."
+            f"{less_than('kfed-k5', 'feca')} of {total} cells with k-FED, in {less_than('ffcm-v2-r10', 'feca')} with FFCM version 2 in "
+            f"ten rounds, in {less_than('pooled', 'feca')} with pooled centroids, in {less_than('portfolio', 'feca')} with the portfolio."
         ),
         (
             f"FeCA's own values agree in {own.count('agrees')} of {total} cells; ours are higher in {higher or 'none'}. The paper "
@@ -179,8 +179,8 @@ def _notes(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
         ),
         (
             f"One start of k-means on the pooled rows is often stuck, in the paper and here. Ten starts (`central-n10`) are not: "
-            f"FeCA has a lower mean l2 than they in {below('feca', CENTRAL_10.name)} of {total} cells, with ten starts of its own in "
-            f"{below('feca-n10', CENTRAL_10.name)}."
+            f"FeCA has a lower mean l2 than they in {less_than('feca', CENTRAL_10.name)} of {total} cells, with ten starts of its own in "
+            f"{less_than('feca-n10', CENTRAL_10.name)}."
         ),
     ]
 

@@ -123,10 +123,10 @@ def _notes(cells: Sequence[Cell], panels: Sequence[tuple[int, int]], separations
         enough = [c for c, cell in found.items() if value(cell, "accuracy") >= 0.99]
         if not enough:
             continue
-        least = min(enough)
+        minimum = min(enough)
         varies = max(found, key=lambda c: spread(found[c], "accuracy"))
         notes.append(
-            f"d = {d}, k = {k}: from c = {least:g} sigma on 99 % and more are right, where the proof has c >= 100. "
+            f"d = {d}, k = {k}: from c = {minimum:g} sigma on 99 % and more are right, where the proof has c >= 100. "
             f"The spread over the runs is "
             f"largest at c = {varies:g} and falls from there on, as the paper says."
         )

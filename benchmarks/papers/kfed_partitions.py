@@ -134,9 +134,9 @@ def one_shot_cell(cells: Sequence[Cell], setting: Setting, split: str, k_local: 
 def _rule(cells: Sequence[Cell], names: Sequence[str], candidates: Sequence[int]) -> str:
     """Say which k the rule of Appendix B.2 picks, and which are taken."""
     taken = f"k = {CANDIDATES[0]} is taken, the smallest candidate, and in full runs k = {LARGE} beside it. "
-    most = max(value(rule_cell(cells, name, k), "q100") for name in names for k in candidates)
-    if most <= C0:
-        return f"Appendix B.2's rule does not choose k: no pair of clusters has c_rs above {C0}, the largest is {most:.2f}. {taken}"
+    maximum = max(value(rule_cell(cells, name, k), "q100") for name in names for k in candidates)
+    if maximum <= C0:
+        return f"Appendix B.2's rule does not choose k: no pair of clusters has c_rs above {C0}, the largest is {maximum:.2f}. {taken}"
     picked = ", ".join(f"k = {chosen(cells, name, candidates)} on {name}" for name in names)
     return f"Appendix B.2's rule picks {picked}. {taken}"
 

@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.papers.masked_setups import ACCURACY, Method, experiment, in_all_columns
 from benchmarks.papers.masked_values import SetUp
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.core.missing.grouping import nearest
 from flareclust.core.site_clusters import site_clusters
 from flareclust.data.datasets import Dataset
@@ -60,7 +60,9 @@ def alone(set_up: SetUp, prepared: Prepared, seed: int) -> Measured:
     for (site, table), true in zip(tables_of(prepared).items(), classes, strict=True):
         k_local = set_up.local.get("k_local")
         rng = stream(seed, 0, site)
-        found = site_clusters(table.X, prepared.k, rng, k_local=k_local, min_count=MIN_COUNT, aborted=never).labels
+        found = site_clusters(
+            table.X, prepared.k, rng, k_local=k_local, min_count=MIN_COUNT, aborted=never_abort
+        ).labels
         known = found >= 0
         right += accuracy(found[known], true[known]) * int(known.sum()) if known.any() else 0.0
     return Measured({ACCURACY: 100 * right / sum(map(len, classes))})

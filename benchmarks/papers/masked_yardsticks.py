@@ -82,7 +82,7 @@ def _line(cells: Sequence[Cell], set_up: SetUp, name: str) -> Line:
 
 
 def _notes(cells: Sequence[Cell], chosen: Sequence[SetUp]) -> list[str]:
-    def below(name: str, other: str, metric: str, assumption: str) -> tuple[int, int]:
+    def less_than(name: str, other: str, metric: str, assumption: str) -> tuple[int, int]:
         """Return in how many set-ups the first has a lower mean than the other, and how many have both."""
         pairs = [
             [value(find_cell(cells, **one.cell, method=method), metric) for method in (name, other)]
@@ -92,12 +92,12 @@ def _notes(cells: Sequence[Cell], chosen: Sequence[SetUp]) -> list[str]:
         known = [(a, b) for a, b in pairs if not (isnan(a) or isnan(b))]
         return sum(a < b for a, b in known), len(known)
 
-    faster, both = below("masked", "proxy", SECONDS, "12")
+    faster, both = less_than("masked", "proxy", SECONDS, "12")
     notes = [f"The paper finds Algorithm 1 faster than Algorithm 2. Here it is in {faster} of {both} set-ups."]
     for name in (IMPUTED.name, KPOD.name):
-        worse, both = below(name, "masked", ACCURACY, "1")
+        worse, both = less_than(name, "masked", ACCURACY, "1")
         notes.append(f"Under Assumption 1 `{name}` has a lower accuracy than `masked` in {worse} of {both} set-ups.")
-    worse, both = below(COMMON.name, "masked", ACCURACY, "2")
+    worse, both = less_than(COMMON.name, "masked", ACCURACY, "2")
     notes.append(
         f"Under Assumption 2 `{COMMON.name}` has a lower accuracy than `masked` in {worse} of {both} set-ups. The columns that all "
         "sites have are the most important ones there, so that they may do alone; but it has no centroids in the others."

@@ -24,6 +24,6 @@ Reading = tuple[tuple[str, ...], Agreement] | None
 AbortCheck = Callable[[], bool]
 
 
-def never() -> bool:
+def never_abort() -> bool:
     """Return False: the abort check of a computation that nobody can stop."""
     return False

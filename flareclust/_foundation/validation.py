@@ -10,10 +10,10 @@ from flareclust._foundation.errors import UserError
 LARGEST = 1e140
 
 
-def check_int(name: str, value: object, least: int) -> int:
+def check_int(name: str, value: object, minimum: int) -> int:
     """Return `value` as an int of at least `least`, or raise UserError."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+        raise UserError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
     return int(value)
 
 

@@ -10,8 +10,8 @@ def central_kmeans(X: FloatArray, k: int, seed: int = 0, n_init: int = 10, max_i
 
     It shares no code with the federated algorithms, so that a fault of theirs cannot hide in the comparison.
     """
-    check_int("n_init", n_init, least=1)
-    check_int("max_iter", max_iter, least=1)
+    check_int("n_init", n_init, minimum=1)
+    check_int("max_iter", max_iter, minimum=1)
     from sklearn.cluster import KMeans
 
     with one_thread():

@@ -30,7 +30,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from flareclust._foundation.errors import Aborted, UserError
-from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, never
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, never_abort
 from flareclust.core.blas import one_thread
 from flareclust.core.kernels import as_count, as_labels, as_matrix
 
@@ -57,7 +57,7 @@ class Fused(NamedTuple):
     joined: int
 
 
-def convex_clustering(points: FloatArray, k: int, *, aborted: AbortCheck = never) -> Fused:
+def convex_clustering(points: FloatArray, k: int, *, aborted: AbortCheck = never_abort) -> Fused:
     """Return at most k groups of points (n, d): those of convex clustering with a lam that leaves k.
 
     Fewer than k where there are fewer different points. Time O(n^2 d) per iteration, some thousand iterations.
@@ -91,7 +91,7 @@ def convex_clustering(points: FloatArray, k: int, *, aborted: AbortCheck = never
     return Fused(_join(points, above, k), low * unit, int(above.max()) + 1 - k)
 
 
-def fuse(points: FloatArray, lam: float, *, aborted: AbortCheck = never) -> IntArray:
+def fuse(points: FloatArray, lam: float, *, aborted: AbortCheck = never_abort) -> IntArray:
     """Return the group of each of the points (n, d) for a given lam >= 0, from 0 in the order of their first points.
 
     Raises:
@@ -124,13 +124,13 @@ def recovery_interval(points: FloatArray, labels: IntArray) -> tuple[float, floa
     sizes = np.bincount(labels)
     if not sizes.all():
         raise UserError(f"labels must be numbers from 0 without gaps; {int((sizes == 0).sum())} of them have no point")
-    least = max(_diameter(points[labels == r]) / size for r, size in enumerate(sizes))
+    minimum = max(_diameter(points[labels == r]) / size for r, size in enumerate(sizes))
     if len(sizes) == 1:
-        return least, float("inf")
+        return minimum, float("inf")
     means = np.stack([points[labels == r].mean(axis=0) for r in range(len(sizes))])
     a, b = np.triu_indices(len(sizes), 1)
     apart = np.sqrt(((means[a] - means[b]) ** 2).sum(axis=1))
-    return least, float((apart / (2 * len(points) - sizes[a] - sizes[b])).min())
+    return minimum, float((apart / (2 * len(points) - sizes[a] - sizes[b])).min())
 
 
 def _fuse(points: FloatArray, labels: IntArray, lam: float, aborted: AbortCheck) -> tuple[IntArray, IntArray]:

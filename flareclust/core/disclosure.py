@@ -40,7 +40,7 @@ def describable(data: FloatArray, labels: IntArray, centroids: FloatArray, min_c
     return mask
 
 
-def may_leave(data: FloatArray, labels: IntArray, centroids: FloatArray, min_count: int) -> BoolArray:
+def disclosable_clusters(data: FloatArray, labels: IntArray, centroids: FloatArray, min_count: int) -> BoolArray:
     """Return what `describable` does, or raise Refusal where that is no cluster at all."""
     keep = describable(data, labels, centroids, min_count)
     if not keep.any():
@@ -53,25 +53,25 @@ def nothing_to_send(min_count: int) -> Refusal:
     return Refusal(f"has no cluster of at least min_count={min_count} rows that differ, so nothing it may send")
 
 
-def along_one_column(data: FloatArray, labels: IntArray, k: int) -> BoolArray:
+def varies_in_one_feature(data: FloatArray, labels: IntArray, k: int) -> BoolArray:
     """Return which of the k clusters have rows (n, d) that differ in one column at the most.
 
     Of such a cluster the centroid and the distance of a row are the row: there are two places that far away.
     """
     d = data.shape[1]
-    least, largest = np.full((k, d), np.inf), np.full((k, d), -np.inf)
+    minimum, largest = np.full((k, d), np.inf), np.full((k, d), -np.inf)
     for part in pieces(*data.shape):
         for r in np.unique(labels[part][labels[part] >= 0]):
             rows = data[part][labels[part] == r]
-            least[r] = np.minimum(least[r], rows.min(axis=0))
+            minimum[r] = np.minimum(minimum[r], rows.min(axis=0))
             largest[r] = np.maximum(largest[r], rows.max(axis=0))
-    few: BoolArray = (largest > least).sum(axis=1) <= 1
+    few: BoolArray = (largest > minimum).sum(axis=1) <= 1
     return few
 
 
 def _rounding(data: FloatArray) -> FloatArray:
     """Return by how much the mean of some of the rows (n, d) can be wrong through rounding, per column (d,)."""
-    least, largest = data.min(axis=0), data.max(axis=0)
-    size = np.maximum(np.abs(least), np.abs(largest))
-    rounding: FloatArray = 1e-12 * (largest - least) + 8 * np.finfo(np.float64).eps * size
+    minimum, largest = data.min(axis=0), data.max(axis=0)
+    size = np.maximum(np.abs(minimum), np.abs(largest))
+    rounding: FloatArray = 1e-12 * (largest - minimum) + 8 * np.finfo(np.float64).eps * size
     return rounding

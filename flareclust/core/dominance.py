@@ -49,23 +49,23 @@ def _pull_in(X: FloatArray, starts: IntArray, share: float, exposed: BoolArray) 
     """
     for g in range(len(starts) - 1):
         lo, n = starts[g], starts[g + 1] - starts[g]
-        most = 2 if n > _BASE else 1
+        maximum = 2 if n > _BASE else 1
         values, away = np.empty(n), np.empty(n)
         for j in range(X.shape[1]):
             for i in range(n):
                 values[i] = X[lo + i, j]
-            if not _lopsided(values, most, share):
+            if not _lopsided(values, maximum, share):
                 continue
             by_value = argsort(values)
             median = values[by_value[n // 2]] / 2 + values[by_value[(n - 1) // 2]] / 2
             for i in range(n):
                 away[i] = abs(values[i] - median)
             ranked, rest = argsort(away), 0.0
-            for i in range(n - most):
+            for i in range(n - maximum):
                 rest += away[ranked[i]]
             if rest >= share * away[ranked[n - 1]]:
                 continue
-            last = n - 1 - most  # the place of the largest value that stays
+            last = n - 1 - maximum  # the place of the largest value that stays
             while last >= 0:
                 rest = 0.0
                 for i in range(last):
@@ -83,7 +83,7 @@ def _pull_in(X: FloatArray, starts: IntArray, share: float, exposed: BoolArray) 
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _lopsided(values: FloatArray, most: int, share: float) -> bool:
+def _lopsided(values: FloatArray, maximum: int, share: float) -> bool:
     """Return whether all values but the `most` least or largest ones lie so close together that `_pull_in` may apply."""
     ends = np.empty((2, 3))  # the three least, and the three largest negated, each in increasing order
     fill(ends[0], np.inf)
@@ -96,6 +96,6 @@ def _lopsided(values: FloatArray, most: int, share: float) -> bool:
                     x, ends[side, r] = ends[side, r], x
     reach = -ends[1, 0] - ends[0, 0]
     closest = np.inf
-    for r in range(most + 1):
-        closest = min(closest, -ends[1, most - r] - ends[0, r])
+    for r in range(maximum + 1):
+        closest = min(closest, -ends[1, maximum - r] - ends[0, r])
     return bool(closest < share * reach)

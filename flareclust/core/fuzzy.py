@@ -16,7 +16,7 @@ from numba import njit
 from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import Aborted, UserError
-from flareclust._foundation.typing import AbortCheck, FloatArray, never
+from flareclust._foundation.typing import AbortCheck, FloatArray, never_abort
 from flareclust.core.kernels import as_centroids, as_count, as_matrix
 from flareclust.core.rounds import check_tol
 
@@ -83,7 +83,7 @@ def fuzzy_cmeans(
     *,
     max_iter: int = 30,
     tol: float = 1e-3,
-    aborted: AbortCheck = never,
+    aborted: AbortCheck = never_abort,
 ) -> FuzzyClustering:
     """Run fuzzy c-means from the centroids `start`: memberships of the rows, then weighted means, and again.
 
@@ -227,15 +227,15 @@ def _shares(values: FloatArray, power: float) -> None:
 
     Ratios to the smallest are at most 1, so that no power of them overflows; those that underflow are 0.
     """
-    least = values.min()
+    minimum = values.min()
     total = 0.0
     for c in range(len(values)):
-        if least == 0.0:
+        if minimum == 0.0:
             values[c] = 1.0 if values[c] == 0.0 else 0.0
         elif power == 1.0:
-            values[c] = least / values[c]
+            values[c] = minimum / values[c]
         else:
-            values[c] = (least / values[c]) ** power
+            values[c] = (minimum / values[c]) ** power
         total += values[c]
     for c in range(len(values)):
         values[c] /= total

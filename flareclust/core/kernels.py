@@ -84,14 +84,14 @@ def as_labels(labels: ArrayLike, n: int, k: int) -> IntArray:
     return np.require(given, np.int64, ["C", "A", "W", "E"])
 
 
-def as_count(value: int, name: str, most: int | None = None) -> int:
+def as_count(value: int, name: str, maximum: int | None = None) -> int:
     """Return `value` as an int with 1 <= value (<= most), or raise UserError."""
     try:
         count = operator.index(value)
     except TypeError:
         raise UserError(f"{name} must be a whole number, got {value!r}") from None
-    if count < 1 or (most is not None and count > most):
-        allowed = "at least 1" if most is None else f"between 1 and the number of rows, {most}"
+    if count < 1 or (maximum is not None and count > maximum):
+        allowed = "at least 1" if maximum is None else f"between 1 and the number of rows, {maximum}"
         raise UserError(f"{name} must be {allowed}, got {count}")
     return count
 

@@ -65,10 +65,10 @@ def kpod(
     Raises:
         UserError: a row or a column without any entry, infinite values, fewer rows than k, or a setting out of range.
     """
-    check_int("n_init", n_init, least=1)
-    check_int("max_iter", max_iter, least=1)
+    check_int("n_init", n_init, minimum=1)
+    check_int("max_iter", max_iter, minimum=1)
     check_bool("standardize", standardize)
-    data, origin = _checked(X, check_int("k", k, least=1))
+    data, origin = _checked(X, check_int("k", k, minimum=1))
     deviation = scale(X)[1] if standardize else np.ones(1)
     data = data._replace(rows=data.rows / deviation)
     random = np.random.RandomState(seed)  # one stream for all starts, as in scikit-learn's own n_init

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import Aborted, UserError
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, never
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, never_abort
 from flareclust._foundation.validation import check_choice
 from flareclust.core import kernels
 from flareclust.core.chunks import pieces, variances
@@ -53,7 +53,7 @@ def lloyd(
     weights: ArrayLike | None = None,
     max_iter: int = 300,
     tol: float = 1e-4,
-    aborted: AbortCheck = never,
+    aborted: AbortCheck = never_abort,
 ) -> Clustering:
     """Run Lloyd's algorithm from the given centroids, as one run of scikit-learn's KMeans does.
 
@@ -96,7 +96,7 @@ def kmeans(
     max_iter: int = 300,
     tol: float = 1e-4,
     weights: ArrayLike | None = None,
-    aborted: AbortCheck = never,
+    aborted: AbortCheck = never_abort,
 ) -> Clustering:
     """Return the clustering of smallest inertia among `n_init` runs of `lloyd` (the first such).
 
@@ -189,7 +189,7 @@ def sums_by_label(labels: IntArray, values: FloatArray, k: int) -> FloatArray:
     return np.bincount(labels, values, minlength=k).astype(np.float64, copy=False)
 
 
-def settle(X: FloatArray, found: Clustering) -> Clustering:
+def recompute_centroids(X: FloatArray, found: Clustering) -> Clustering:
     """Return the clustering of X (n, d) with every centroid at the mean of its own rows.
 
     Lloyd's algorithm may stop on its tolerance, with centroids that are the means of the labels before the last: such

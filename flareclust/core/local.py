@@ -12,8 +12,8 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice
-from flareclust.core.disclosure import LEAST_ROWS, describable, may_leave
-from flareclust.core.lloyd import Clustering, assign, kmeans, settle
+from flareclust.core.disclosure import LEAST_ROWS, describable, disclosable_clusters
+from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
 
 Seeds = Literal["means", "rows"]
@@ -48,7 +48,7 @@ def local_clusters(
     if len(data) < min_count:
         raise Refusal(f"has fewer rows than min_count={min_count}")
     k = min(k, len(data) // min_count)
-    found = settle(data, kmeans(data, k, rng, n_init=n_init, aborted=aborted))
+    found = recompute_centroids(data, kmeans(data, k, rng, n_init=n_init, aborted=aborted))
     return _sendable(found, np.arange(len(found.counts)), _may_leave(data, found, min_count))
 
 
@@ -84,7 +84,7 @@ def seed_cells(
     labels, squared = assign(data, drawn)
     cells = Clustering(drawn, labels, np.bincount(labels, minlength=len(drawn)), float(squared.sum()), 0)
     if seeds == "means":
-        settled = settle(data, cells)
+        settled = recompute_centroids(data, cells)
         return _sendable(settled, np.arange(len(drawn)), _may_leave(data, settled, min_count))
     kept = np.flatnonzero(cells.counts >= min_count)  # never none: the largest cell has n / k rows or more
     return Sendable(drawn[kept], cells.counts[kept], _relabel(labels, kept, len(drawn)), kept)
@@ -114,14 +114,14 @@ def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -
     source, own = np.unique(labels[used], return_inverse=True)
     found = Clustering(centroids[source], own.astype(np.int64), np.bincount(own, minlength=len(source)), 0.0, 0)
     if len(source):
-        found = settle(data if used.all() else data[used], found)
+        found = recompute_centroids(data if used.all() else data[used], found)
     places = np.full(len(data), -1, dtype=np.int64)
     places[used] = own
     return found._replace(labels=places), source.astype(np.int64)
 
 
 def _may_leave(data: FloatArray, found: Clustering, min_count: int) -> BoolArray:
-    return may_leave(data, found.labels, found.centroids, min_count)
+    return disclosable_clusters(data, found.labels, found.centroids, min_count)
 
 
 def without_remainder(data: FloatArray, found: Sendable, min_count: int) -> Sendable:

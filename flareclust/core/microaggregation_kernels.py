@@ -96,21 +96,21 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
     centre, along, shift, total = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
     while hi - lo >= max(floor, 2):
         n = hi - lo
-        most = min(floor - 1, n // 2)
+        maximum = min(floor - 1, n // 2)
         segment_mean(Z, order, lo, hi, centre)
         farthest, reach = lo, 0.0
         for i in range(lo, hi):
             squared = squared_distance(Z[order[i]], centre)
             if squared > reach:
                 farthest, reach = i, squared
-        if most < 1 or reach == 0:
+        if maximum < 1 or reach == 0:
             return hi
         for j in range(d):
             along[j] = Z[order[farthest], j] - centre[j]
             total[j] = 0.0
-        first = _first(Z, order, lo, hi, centre, along, most)
+        first = _first(Z, order, lo, hi, centre, along, maximum)
         best, size = 0.0, 0
-        for i in range(most):
+        for i in range(maximum):
             for j in range(d):
                 total[j] += Z[order[first[i]], j] - centre[j]
             gain = squared_norm(total) * (1 / (i + 1) + 1 / (n - i - 1))
@@ -140,14 +140,14 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _first(
-    Z: FloatArray, order: IntArray, lo: int, hi: int, centre: FloatArray, along: FloatArray, most: int
+    Z: FloatArray, order: IntArray, lo: int, hi: int, centre: FloatArray, along: FloatArray, maximum: int
 ) -> IntArray:
     """Return the places of the `most` rows of a segment that lie farthest along a direction, the farthest first."""
-    places, values, held = np.zeros(most, np.int64), np.empty(most), 0
+    places, values, held = np.zeros(maximum, np.int64), np.empty(maximum), 0
     for i in range(lo, hi):
         value = projection(Z[order[i]], centre, along)
-        if held < most or value > values[held - 1]:
-            if held < most:
+        if held < maximum or value > values[held - 1]:
+            if held < maximum:
                 held += 1
             r = held - 1
             while r > 0 and values[r - 1] < value:
@@ -276,12 +276,12 @@ def _merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) -
             if len(members) == 0 or _different(Z, members) >= _DIFFERENT:
                 break
             group_means(Z, order, own, means, sizes)
-            other, least = -1, np.inf
+            other, minimum = -1, np.inf
             for h in range(groups):
                 if h != g and sizes[h] > 0:
                     apart = squared_distance(means[h], means[g])
-                    if apart < least:
-                        other, least = h, apart
+                    if apart < minimum:
+                        other, minimum = h, apart
             if other < 0:
                 break
             for i in range(len(own)):

@@ -52,7 +52,7 @@ def proxy_size(count: int) -> int:
     return min(max(check_int("count", count, 0), FEWEST), MOST)
 
 
-def gaussian_factor(rows: ArrayLike, covariance: str = "mle", least: int = 1) -> FloatArray:
+def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) -> FloatArray:
     """Return F (r, d) with F.T @ F = covariance of rows (n, d), but for odd columns; r is its rank.
 
     Columns in which fewer than `least` rows differ from the others have no spread (reading 4). r = 0 for fewer than 3
@@ -65,7 +65,7 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle", least: int = 1) ->
     rows = as_matrix(rows, "rows")
     check_choice("covariance", covariance, COVARIANCES)
     n, d = rows.shape
-    if n < LEAST_ROWS or not (varies := _differing(rows) >= check_int("least", least, 1)).any():
+    if n < LEAST_ROWS or not (varies := _differing(rows) >= check_int("least", minimum, 1)).any():
         return np.empty((0, d))
     # A constant column's mean is rounded; its spread must be 0 all the same.
     centred = np.where(varies, rows - rows.mean(axis=0), 0.0)

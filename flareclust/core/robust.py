@@ -1,6 +1,6 @@
 """Centroids and sums of several sites, of which some may lie: what is believed, and how much each may count.
 
-1. `hear` leaves out sites whose centroids are unlike those of most others, and limits how much one site counts. It
+1. `filter_outliers` leaves out sites whose centroids are unlike those of most others, and limits how much one site counts. It
    compares sites with each other and knows no truth: an honest site with clusters of its own looks like a liar and is
    lost, where sites differ much a liar looks like one more of them, and a lie that most sites tell is believed.
 2. `center` joins what several sites say about one cluster: a trimmed mean in each coordinate, or a geometric median.
@@ -75,7 +75,7 @@ def check_rule(robust: object, trim: object, cap: object) -> Rule:
     return Rule(name, float(trim), float(cap))
 
 
-class Heard(NamedTuple):
+class FilteredCentroids(NamedTuple):
     """What is believed of c centroids of m sites, or all of it.
 
     Attributes:
@@ -109,10 +109,12 @@ class Heard(NamedTuple):
         return {"left_out": float(self.left_out.sum())}, record
 
 
-def hear(points: FloatArray, weights: FloatArray | IntArray, site: IntArray, k: int, rule: Rule) -> Heard:
+def filter_outliers(
+    points: FloatArray, weights: FloatArray | IntArray, site: IntArray, k: int, rule: Rule
+) -> FilteredCentroids:
     """Return which of the centroids (c, d) are believed, and what they count.
 
-    Left out are sites of which most centroids, or those with most of the rows, are strange (see `strangeness`), and single centroids that lie farther
+    Left out are sites of which most centroids, or those with most of the rows, are strange (see `outlier_score`), and single centroids that lie farther
     from those of most other sites than the sites' centroids lie apart at all. Where fewer than k would be left, or there
     are fewer than three sites, all stay: of two, nobody can tell which one lies.
 
@@ -124,20 +126,20 @@ def hear(points: FloatArray, weights: FloatArray | IntArray, site: IntArray, k: 
         rule: how far sites are believed.
     """
     m = int(site.max(initial=-1)) + 1
-    kept, liars = np.ones(len(points), dtype=np.bool_), np.zeros(m, dtype=np.bool_)
+    kept, untrusted = np.ones(len(points), dtype=np.bool_), np.zeros(m, dtype=np.bool_)
     if rule.active and len(np.unique(site)) > 2:
-        strange, absurd = strangeness(points, site)
+        strange, absurd = outlier_score(points, site)
         odd = np.zeros(m, dtype=np.bool_)
         odd[np.unique(site)] = _odd_sites(strange, weights, site, k, points.shape[1])
-        believed = ~(absurd | odd[site])
-        if believed.sum() >= k:
-            kept, liars = believed, odd
+        trusted = ~(absurd | odd[site])
+        if trusted.sum() >= k:
+            kept, untrusted = trusted, odd
     if not kept.all():
         points, weights, site = points[kept], weights[kept], site[kept]
-    return Heard(points, capped(weights, site, rule.cap), site, kept, liars, rule)
+    return FilteredCentroids(points, capped(weights, site, rule.cap), site, kept, untrusted, rule)
 
 
-def strangeness(points: FloatArray, site: IntArray) -> tuple[FloatArray, BoolArray]:
+def outlier_score(points: FloatArray, site: IntArray) -> tuple[FloatArray, BoolArray]:
     """Return how far each centroid of three sites or more lies from those of the others.
 
     A centroid's distance is the median, over the other sites, of that to their nearest centroid. It is divided by the same
@@ -211,10 +213,10 @@ def medoid(sets: Sequence[FloatArray], apart: FloatArray) -> int:
         sets: the sites' centroids.
         apart: distance between any two of them (m, m).
     """
-    most = max(map(len, sets))
+    maximum = max(map(len, sets))
     others = ~np.eye(len(sets), dtype=np.bool_)
     middle = _median_where(apart, others) if len(sets) > 1 else np.zeros(1)
-    return int(np.argmin(np.where([len(own) == most for own in sets], middle, np.inf)))
+    return int(np.argmin(np.where([len(own) == maximum for own in sets], middle, np.inf)))
 
 
 def typical_totals(replies: Sequence[Message], names: Iterable[str], rule: Rule) -> dict[str, FloatArray]:

@@ -14,9 +14,9 @@ def rounded(values: Array, multiple: int, floor: int) -> Array:
     """Return numbers of rows, or weights, as multiples of `multiple`; those above 0 at or above `floor`."""
     if multiple == 1:
         return values
-    least = -(-floor // multiple) * multiple
+    minimum = -(-floor // multiple) * multiple
     nearest = np.rint(values / multiple) * multiple
-    found: Array = np.where(values > 0, np.maximum(nearest, least), 0).astype(values.dtype)
+    found: Array = np.where(values > 0, np.maximum(nearest, minimum), 0).astype(values.dtype)
     return found
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import Aborted, UserError
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, never
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, never_abort
 from flareclust.core.kernels import as_count, as_matrix, as_weights, closest_with
 
 
@@ -24,7 +24,7 @@ def kmeans_plusplus(
     *,
     weights: ArrayLike | None = None,
     n_candidates: int | None = None,
-    aborted: AbortCheck = never,
+    aborted: AbortCheck = never_abort,
 ) -> tuple[FloatArray, IntArray]:
     """Choose k rows of X as seeds by greedy k-means++.
 

@@ -26,8 +26,8 @@ from sklearn.metrics import pairwise_distances, silhouette_score
 from flareclust._foundation.errors import Aborted, Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice, check_int, did_you_mean
-from flareclust.core.disclosure import may_leave
-from flareclust.core.lloyd import Clustering, assign, kmeans, settle
+from flareclust.core.disclosure import disclosable_clusters
+from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
 from flareclust.core.local import Sendable
 from flareclust.core.seeds import kmeans_plusplus
 
@@ -87,14 +87,14 @@ def site_clusters(
     """
     if len(data) < min_count:
         raise Refusal(f"has fewer rows than min_count={min_count}")
-    most = min(k, len(data) // min_count)
+    maximum = min(k, len(data) // min_count)
     cluster = _clustering(data, rng, clusterer, n_init, aborted)
     if k_local == SILHOUETTE:
-        found = _best_by_silhouette(data, most, cluster, rng, aborted)
+        found = _best_by_silhouette(data, maximum, cluster, rng, aborted)
     else:
-        found = cluster(most if k_local is None else min(int(k_local), most))
-    found = settle(data, found)
-    return sendable(found, may_leave(data, found.labels, found.centroids, min_count))
+        found = cluster(maximum if k_local is None else min(int(k_local), maximum))
+    found = recompute_centroids(data, found)
+    return sendable(found, disclosable_clusters(data, found.labels, found.centroids, min_count))
 
 
 def refine(data: FloatArray, start: FloatArray, *, clusterer: str, local_iter: int, aborted: AbortCheck) -> Clustering:
@@ -106,7 +106,7 @@ def refine(data: FloatArray, start: FloatArray, *, clusterer: str, local_iter: i
         At most c clusters in any order, each with the mean of its own rows.
     """
     if clusterer == "kmedoids":
-        return settle(data, kmedoids(data, np.unique(_nearest_rows(data, start)), local_iter, aborted))
+        return recompute_centroids(data, kmedoids(data, np.unique(_nearest_rows(data, start)), local_iter, aborted))
     found = _cells(data, start)
     for _ in range(local_iter - 1):
         if aborted():
@@ -156,7 +156,7 @@ def _check_one(what: str, value: object, k: int) -> int | str:
                 f"{did_you_mean(value, [SILHOUETTE])}"
             )
         return SILHOUETTE
-    number = check_int(what, value, least=1)
+    number = check_int(what, value, minimum=1)
     if number > k:
         raise UserError(f"{what} is {number}, more than k={k}: a site cannot have more clusters than the federation")
     return number
@@ -255,7 +255,7 @@ def _cut(merged: IntArray, k: int) -> IntArray:
 def _as_clustering(data: FloatArray, labels: IntArray) -> Clustering:
     """Return the clusters that labels (n,) in 0..k-1 make of the rows, none empty, each with its mean."""
     counts = np.bincount(labels)
-    return settle(data, Clustering(np.empty((len(counts), data.shape[1])), labels, counts, 0.0, 0))
+    return recompute_centroids(data, Clustering(np.empty((len(counts), data.shape[1])), labels, counts, 0.0, 0))
 
 
 def _cells(data: FloatArray, centroids: FloatArray) -> Clustering:
@@ -265,7 +265,7 @@ def _cells(data: FloatArray, centroids: FloatArray) -> Clustering:
 
 
 def _best_by_silhouette(
-    data: FloatArray, most: int, cluster: _ByNumber, rng: np.random.Generator, aborted: AbortCheck
+    data: FloatArray, maximum: int, cluster: _ByNumber, rng: np.random.Generator, aborted: AbortCheck
 ) -> Clustering:
     """Return the clustering into 2 to `most` clusters with the largest mean silhouette, or a single cluster."""
     n = len(data)
@@ -274,7 +274,7 @@ def _best_by_silhouette(
     distances = pairwise_distances(rows)
     np.fill_diagonal(distances, 0.0)
     best, highest = None, -np.inf
-    for k in range(2, most + 1):
+    for k in range(2, maximum + 1):
         if aborted():
             raise Aborted(f"stopped before the silhouette of {k} clusters")
         found = cluster(k)

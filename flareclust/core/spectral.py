@@ -17,10 +17,10 @@ Readings where the source is open:
 
 import numpy as np
 
-from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, never
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, never_abort
 from flareclust.core.blas import one_thread
 from flareclust.core.chunks import means_of, pieces
-from flareclust.core.lloyd import Clustering, kmeans, lloyd, settle
+from flareclust.core.lloyd import Clustering, kmeans, lloyd, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
 
 
@@ -32,7 +32,7 @@ def local_kmeans(data: FloatArray, k: int, rng: np.random.Generator, aborted: Ab
 
 
 def spectral_kmeans(
-    data: FloatArray, k: int, rng: np.random.Generator, *, n_init: int = 10, aborted: AbortCheck = never
+    data: FloatArray, k: int, rng: np.random.Generator, *, n_init: int = 10, aborted: AbortCheck = never_abort
 ) -> Clustering:
     """Cluster rows (n, d) into at most k clusters, from the best of `n_init` runs of k-means on the projected rows."""
     projected = project(data, k)
@@ -71,4 +71,4 @@ def trusted_rows(projected: FloatArray, seeds: FloatArray) -> list[BoolArray]:
 def _from_centers(data: FloatArray, projected: FloatArray, centers: FloatArray, aborted: AbortCheck) -> Clustering:
     """Run steps 3 and 4 from centers nu of the projected rows."""
     starts = np.stack([means_of(data, row) for row in trusted_rows(projected, centers)])
-    return settle(data, lloyd(data, starts, tol=0.0, aborted=aborted))
+    return recompute_centroids(data, lloyd(data, starts, tol=0.0, aborted=aborted))

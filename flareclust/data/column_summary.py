@@ -28,7 +28,7 @@ class Column:
 
     name: str
     different: int
-    least: float
+    minimum: float
     mean: float
     largest: float
     deviation: float
@@ -66,11 +66,11 @@ def columns_of(X: FloatArray, names: Sequence[str]) -> list[Column]:
     for part in pieces(*X.shape):
         for counter, x in zip(different, X[part].T, strict=True):
             counter.look(x)
-    least, mean, largest = X.min(axis=0), X.mean(axis=0), X.max(axis=0)
-    deviation = np.where(largest > least, np.sqrt(variances(X)), 0.0)
+    minimum, mean, largest = X.min(axis=0), X.mean(axis=0), X.max(axis=0)
+    deviation = np.where(largest > minimum, np.sqrt(variances(X)), 0.0)
     return [
         Column(
-            name, c.count, float(least[j]), float(mean[j]), float(largest[j]), float(deviation[j]), c.more,
+            name, c.count, float(minimum[j]), float(mean[j]), float(largest[j]), float(deviation[j]), c.more,
             c.whole and c.all_differ,
         )
         for j, (name, c) in enumerate(zip(names, different, strict=True))

@@ -107,8 +107,8 @@ def _refuse_data_as_header(
     if not second:
         raise UserError(f"{place} has no rows below its header; a table needs at least one")
     if any(
-        not _is_number(above) and below.strip() and _is_number(below)
-        for above, below in zip(names, second, strict=False)
+        not _is_number(above) and less_than.strip() and _is_number(less_than)
+        for above, less_than in zip(names, second, strict=False)
     ):
         return
     if id_name is not None and id_name not in names:

@@ -164,9 +164,9 @@ def importance(X: FloatArray, labels: Array | None) -> FloatArray:
 def _places(spec: Spec, overlapping: bool, d: int, m: int, share: float) -> BoolArray:
     """Return (m, d) which of m sites has which of d places; which column is at a place is drawn later."""
     shared = max(1, round(share * d))  # of all columns, where all sites share them
-    most = max(1, d - 1 if overlapping else d - shared)
-    if m > most:
-        advice = f"at most {most} site{'s' if most > 1 else ''}, or " if spec.value is not None else ""
+    maximum = max(1, d - 1 if overlapping else d - shared)
+    if m > maximum:
+        advice = f"at most {maximum} site{'s' if maximum > 1 else ''}, or " if spec.value is not None else ""
         raise UserError(
             f"partition '{spec}' cannot give {m} sites different ones of {d} columns; take {advice}data with more columns"
         )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray
-from flareclust.data.fingerprint import Stamp
+from flareclust.data.fingerprint import FileFingerprint
 
 Names = tuple[str, ...]
 
@@ -52,7 +52,7 @@ class Source:
     names: Names | None
     read: Callable[[Sequence[int] | None, Size], Iterator[Piece]]
     mapped: FloatArray | None = None
-    stamp: Stamp | None = None
+    stamp: FileFingerprint | None = None
 
 
 def listed(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from flareclust._foundation.errors import Refusal
 
 
 @dataclass(frozen=True)
-class Stamp:
+class FileFingerprint:
     """A file's size in bytes and the time when it was last changed, in nanoseconds."""
 
     path: Path
@@ -15,7 +15,7 @@ class Stamp:
     changed: int
 
     @classmethod
-    def of(cls, path: Path) -> "Stamp":
+    def of(cls, path: Path) -> "FileFingerprint":
         """Return the stamp that a file has now; OSError where it is gone."""
         status = path.stat()
         return cls(path, status.st_size, status.st_mtime_ns)
@@ -23,7 +23,7 @@ class Stamp:
     def check(self) -> None:
         """Raise Refusal where the file has another stamp by now, or is gone."""
         try:
-            same = Stamp.of(self.path) == self
+            same = FileFingerprint.of(self.path) == self
         except OSError:
             same = False
         if not same:

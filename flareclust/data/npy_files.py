@@ -17,7 +17,7 @@ from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array
 from flareclust.core.chunks import pieces
 from flareclust.data.file_formats import Names, Piece, Size, Source, listed, no_id
-from flareclust.data.fingerprint import Stamp
+from flareclust.data.fingerprint import FileFingerprint
 from flareclust.data.spill import on_disk
 
 _ZIP = b"PK"
@@ -71,7 +71,7 @@ def open_numpy(file: Path, wanted: Names | None, id_name: str | None, place: str
     with _numpy_errors(place):
         if id_name is not None:
             raise no_id(place)
-        stamp = Stamp.of(file)
+        stamp = FileFingerprint.of(file)
         rows = _mapped(file)
         plain = rows.dtype == np.float64 and rows.flags.c_contiguous and rows.flags.aligned and rows.ndim == 2
 
@@ -132,8 +132,8 @@ class _Member:
             yield np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
 
     def _parts_by_columns(self, step: int, scratch: Path | None) -> Iterator[Array]:
-        whole, most = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize, 1 << 20
-        sizes = [min(most, whole - start) for start in range(0, whole, most)]
+        whole, maximum = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize, 1 << 20
+        sizes = [min(maximum, whole - start) for start in range(0, whole, maximum)]
         with on_disk(self._bytes(sizes), scratch) as copy:
             rows = np.memmap(copy, self.dtype, "r", shape=self.shape, order="F")
             for start in range(0, self.shape[0], step):
@@ -153,8 +153,8 @@ class _Member:
 def _size(member: zipfile.ZipInfo) -> int:
     """Return how many bytes a member of an npz file has; ValueError for a size that cannot be."""
     packed, size = member.compress_size, member.file_size
-    most = {zipfile.ZIP_STORED: packed, zipfile.ZIP_DEFLATED: _MOST_DEFLATED * (packed + 1)}
-    if size > most.get(member.compress_type, -1):  # np.savez knows no other ways of packing
+    maximum = {zipfile.ZIP_STORED: packed, zipfile.ZIP_DEFLATED: _MOST_DEFLATED * (packed + 1)}
+    if size > maximum.get(member.compress_type, -1):  # np.savez knows no other ways of packing
         raise ValueError("size")
     return size
 
@@ -177,10 +177,10 @@ def _header(stream: IO[bytes] | zipfile.ZipExtFile, size: int) -> tuple[tuple[in
     shape, fortran, dtype = read(io.BytesIO(field + stream.read(length)))
     if dtype.hasobject:
         raise ValueError("objects")
-    most = size - len(start) - len(field) - length
+    maximum = size - len(start) - len(field) - length
     # Where there is no entry, or none has a size, the shape alone can claim anything.
     fits = (
-        math.prod(shape) * dtype.itemsize <= most
+        math.prod(shape) * dtype.itemsize <= maximum
         if math.prod(shape) and dtype.itemsize
         else max(shape) <= _MOST_OF_NOTHING
     )

@@ -175,8 +175,8 @@ def _value(name: str, form: Form, number: str) -> float:
         value = float(number)
     except ValueError:
         value = math.nan
-    below = 1 if form.value == "share" else math.inf
-    if not 0 < value < below or (form.value == "whole" and value != int(value)):
+    less_than = 1 if form.value == "share" else math.inf
+    if not 0 < value < less_than or (form.value == "whole" and value != int(value)):
         raise UserError(f"partition {name!r} needs {_VALUES[form.value]}, got {number!r}; write {form.usage!r}")
     return value
 

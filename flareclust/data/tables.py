@@ -23,7 +23,7 @@ from flareclust.data.arrow_files import open_arrow, open_parquet
 from flareclust.data.csv_files import open_csv
 from flareclust.data.file_columns import Columns, asked_for, positions_of
 from flareclust.data.file_formats import Names, Size, Source
-from flareclust.data.fingerprint import Stamp
+from flareclust.data.fingerprint import FileFingerprint
 from flareclust.data.ids import Ids, as_texts
 from flareclust.data.npy_files import open_numpy
 from flareclust.data.spill import RowStore
@@ -66,7 +66,7 @@ class Table:
     salt: str = field(default="", repr=False)
     hidden: frozenset[str] = frozenset()
     ids: Ids | None = field(default=None, repr=False)
-    stamp: Stamp | None = field(default=None, repr=False)
+    stamp: FileFingerprint | None = field(default=None, repr=False)
     scratch: Path | None = field(default=None, repr=False)
 
     def __len__(self) -> int:

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.typing import FloatArray, IntArray, Message, Reading, never
+from flareclust._foundation.typing import FloatArray, IntArray, Message, Reading, never_abort
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import OnRound, run_federation
-from flareclust.privacy.context import SiteTerms
-from flareclust.privacy.enforcement import Gate
+from flareclust.privacy.context import SiteContext
+from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.reply_specs import registered_replies, replies_of
-from flareclust.privacy.request_log import Asked
+from flareclust.privacy.request_log import RequestLog
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply
@@ -96,8 +96,8 @@ class _Reader:
 class Held:
     """What holds a job at a simulated site with a policy: its terms, and the gate through which messages pass."""
 
-    terms: SiteTerms
-    gate: Gate
+    terms: SiteContext
+    gate: PolicyEnforcer
 
     @classmethod
     def by(cls, policy: Policy, algorithm: Algorithm) -> "Held":
@@ -105,12 +105,12 @@ class Held:
         known = {step: list(sent) for step, sent in registered_replies().items()}
         for step, sent in replies_of([algorithm.executor_class()]).items():
             known[step] = [*known.get(step, []), *sent]
-        gate = Gate(policy, Asked(), known)
+        gate = PolicyEnforcer(policy, RequestLog(), known)
         if policy.dp is None or not algorithm.executor_class().private:
-            return cls(SiteTerms(policy, _JOB), gate)
+            return cls(SiteContext(policy, _JOB), gate)
         from flareclust.privacy.dp.ledger import Ledger  # needs an optional package
 
-        return cls(SiteTerms(policy, _JOB, Ledger.in_memory()), gate)
+        return cls(SiteContext(policy, _JOB, Ledger.in_memory()), gate)
 
 
 def answered(executor: ClusteringExecutor, task: Task, rows: FloatArray | Table, held: Held | None) -> Answer:
@@ -121,10 +121,10 @@ def answered(executor: ClusteringExecutor, task: Task, rows: FloatArray | Table,
         BadMessage: as `ClusteringExecutor.answer`.
     """
     if held is None:
-        return executor.answer(task, rows, never)
-    question = held.gate.admit(task.step, task.round, task.arrays)
-    answer = executor.answer(task, rows, never, held.terms)
-    arrays = held.gate.release(question, answer.arrays, held.terms.statement(private=executor.private))
+        return executor.answer(task, rows, never_abort)
+    question = held.gate.check_request(task.step, task.round, task.arrays)
+    answer = executor.answer(task, rows, never_abort, held.terms)
+    arrays = held.gate.check_reply(question, answer.arrays, held.terms.statement(private=executor.private))
     return replace(answer, arrays=arrays)
 
 

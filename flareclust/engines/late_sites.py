@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed, Refusal, UserError
-from flareclust._foundation.typing import FloatArray, IntArray, never
+from flareclust._foundation.typing import FloatArray, IntArray, never_abort
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table, read_table
@@ -80,7 +80,7 @@ def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
     executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
     task = Task(PLACE, finished.n_rounds, executor.placing(finished.arrays), site)
     try:
-        labels = executor.answer(task, rows, never).labels
+        labels = executor.answer(task, rows, never_abort).labels
     except Refusal as reason:
         raise UserError(f"{site} {reason}") from None
     assert labels is not None

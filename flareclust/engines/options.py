@@ -37,13 +37,13 @@ class JobOptions:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        check_int("k", self.k, least=1)
-        check_int("seed", self.seed, least=0)
+        check_int("k", self.k, minimum=1)
+        check_int("seed", self.seed, minimum=0)
         if self.min_sites is not None:
-            check_int("min_sites", self.min_sites, least=1)
-        check_int("task_timeout", self.task_timeout, least=1)
+            check_int("min_sites", self.min_sites, minimum=1)
+        check_int("task_timeout", self.task_timeout, minimum=1)
         check_bool("assess", self.assess)
-        check_int("deadline", self.deadline, least=1)
+        check_int("deadline", self.deadline, minimum=1)
         check_bool("secure_sums", self.secure_sums)
         if not self.secure_sums and (self.secure_min_sites is not None or self.secure_sites is not None):
             raise UserError("secure_min_sites and secure_sites are settings of secure_sums, which is off")
@@ -58,8 +58,8 @@ class JobOptions:
             raise UserError(
                 f"secure_sums needs at least {LEAST_SITES} sites, got {len(sites)}: of two, each would know the other's sums"
             )
-        least = self.secure_min_sites or self.min_sites or len(sites)
-        return replace(self, secure_min_sites=max(least, LEAST_SITES), secure_sites=self.secure_sites or tuple(sites))
+        minimum = self.secure_min_sites or self.min_sites or len(sites)
+        return replace(self, secure_min_sites=max(minimum, LEAST_SITES), secure_sites=self.secure_sites or tuple(sites))
 
     def sums(self) -> SecureSums | None:
         """Return what the job holds its sites to; None without secure sums.
@@ -69,10 +69,10 @@ class JobOptions:
         """
         if not self.secure_sums:
             return None
-        least = self.secure_min_sites or self.min_sites
-        if least is None:
+        minimum = self.secure_min_sites or self.min_sites
+        if minimum is None:
             raise UserError(
                 "secure_sums needs min_sites for sites that are not known here: a sum is of at least so many, and the server with "
                 "accomplices among the others learns what they leave; give the number of sites that should take part"
             )
-        return SecureSums(max(least, LEAST_SITES), self.secure_sites)
+        return SecureSums(max(minimum, LEAST_SITES), self.secure_sites)

@@ -20,7 +20,7 @@ from flareclust._foundation.errors import JobFailed
 from flareclust.engines.job import MIN_SITES, build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.federation import OnRound
-from flareclust.flare.job_monitor import POLL_SECONDS, Server, Watched
+from flareclust.flare.job_monitor import POLL_SECONDS, JobMonitor, Server
 from flareclust.flare.session import admin_of, connected_sites, quiet
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
@@ -93,7 +93,7 @@ def run_job(
             folder = export_job(job, Path(scratch) / str(job.name))
         amend(folder)
         _wait_for_sites(server.session, check)
-        watched = Watched(server, on_round, deadline)
+        watched = JobMonitor(server, on_round, deadline)
         try:
             watched.submit(folder, token)
             watched.follow()

@@ -23,7 +23,7 @@ RULES = ("silhouette", "davies-bouldin", "elbow", "separation")
 SEPARATED = 0.5
 
 
-class Judged(NamedTuple):
+class KSelection(NamedTuple):
     """What is known of c solutions, each array (c,) unless it says otherwise; NaN where a measure is undefined.
 
     Attributes:
@@ -45,7 +45,7 @@ class Judged(NamedTuple):
     ratios_of: IntArray
 
 
-def judge(task: Message, total: Message) -> Judged:
+def score_candidates(task: Message, total: Message) -> KSelection:
     """Return the judgement of the solutions in `task` (see `scores.stack`) from the total of all sites' score sums."""
     solutions = unstack(task)
     metrics = scores(task, total)
@@ -59,7 +59,7 @@ def judge(task: Message, total: Message) -> Judged:
     def column(name: str) -> FloatArray:
         return np.array([np.nan if (value := one[name]) is None else value for one in metrics], dtype=np.float64)
 
-    return Judged(
+    return KSelection(
         k=k,
         inertia=column("inertia"),
         silhouette=column("simplified_silhouette"),
@@ -70,7 +70,7 @@ def judge(task: Message, total: Message) -> Judged:
     )
 
 
-def choose(judged: Judged, rule: str) -> int:
+def choose(judged: KSelection, rule: str) -> int:
     """Return which solution a rule of `RULES` prefers."""
     goodness = {
         "silhouette": judged.silhouette,

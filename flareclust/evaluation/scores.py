@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from flareclust._foundation.errors import Aborted, BadMessage
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, never
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, never_abort
 from flareclust.core.assessment import assessment_sums, label_free_metrics
 from flareclust.core.blas import one_thread
 from flareclust.core.rounding import factor, rounded
@@ -64,7 +64,7 @@ def score_sums(
     X: FloatArray,
     names: Iterable[str],
     min_count: int,
-    aborted: AbortCheck = never,
+    aborted: AbortCheck = never_abort,
     *,
     limited: bool = True,
 ) -> Message:

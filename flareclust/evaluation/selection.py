@@ -13,7 +13,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, Message
-from flareclust.evaluation.criteria import RULES, Judged, choose
+from flareclust.evaluation.criteria import RULES, KSelection, choose
 from flareclust.protocol.outcome import Outcome
 
 CHOOSER = "pooled"
@@ -38,12 +38,12 @@ def parse_k(k: object) -> tuple[int | None, tuple[int, int] | None]:
         return int(text), None
     if not (found := re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", text)):
         raise UserError(f"k: expected a whole number or a range such as 5..25, got {k!r}")
-    least, most = int(found[1]), int(found[2])
-    if least > most:
-        raise UserError(f"the range of k {text} is reversed; write {most}..{least}")
-    if least < 2:
+    minimum, maximum = int(found[1]), int(found[2])
+    if minimum > maximum:
+        raise UserError(f"the range of k {text} is reversed; write {maximum}..{minimum}")
+    if minimum < 2:
         raise UserError(f"a range of k must start at 2 or more, got {text}: one cluster cannot be compared with others")
-    return None, (least, most)
+    return None, (minimum, maximum)
 
 
 def settings(k_range: tuple[int, int], choose_by: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,11 +73,11 @@ def joined(choosing: Outcome, run: Outcome) -> Outcome:
     )
 
 
-def judged(arrays: Mapping[str, Array]) -> Judged | None:
+def judged(arrays: Mapping[str, Array]) -> KSelection | None:
     """Return what is known of every k that was tried, from a result's arrays; None where there was no choice."""
     if f"{_PREFIX}k" not in arrays:
         return None
-    return Judged(*(arrays[_PREFIX + name] for name in Judged._fields))
+    return KSelection(*(arrays[_PREFIX + name] for name in KSelection._fields))
 
 
 def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:

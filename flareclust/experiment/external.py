@@ -10,7 +10,7 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, IntArray, never
+from flareclust._foundation.typing import FloatArray, IntArray, never_abort
 from flareclust.core.missing.grouping import nearest
 from flareclust.evaluation.metrics import accuracy
 from flareclust.evaluation.metrics_missing import (
@@ -23,7 +23,7 @@ from flareclust.evaluation.metrics_missing import (
 from flareclust.executors.local_clusters import LocalClustersExecutor
 from flareclust.experiment.prepare import Prepared, in_places, tables_of
 from flareclust.features.result import columns_of, is_partial
-from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
@@ -100,7 +100,7 @@ def _aggregation(
 ) -> float | None:
     """Return the share of local clusters that went to the right group; the sites' clustering is repeated for it."""
     executor, _ = registry.get(name).build(prepared.k, seed, params)
-    executor, terms = (executor, None) if policy is None else (executor.under(policy), SiteTerms(policy, ""))
+    executor, terms = (executor, None) if policy is None else (executor.under(policy), SiteContext(policy, ""))
     assert isinstance(executor, LocalClustersExecutor)
     columns, tables = columns_of(outcome.arrays), tables_of(prepared, skip_unreadable=True)
     numbers, groups = outcome.arrays["received_site"], outcome.arrays["received_group"]
@@ -112,7 +112,7 @@ def _aggregation(
         try:
             seen = tables[site] if terms is None else terms.microaggregated(tables[site])
             rows, _ = executor.shown(seen, columns.sent())
-            clusters = executor.local_clustering(site, rows, stream(seed, 0, site), never)
+            clusters = executor.local_clustering(site, rows, stream(seed, 0, site), never_abort)
             local = clusters.labels
             if terms is not None:
                 local = nearest(executor.shown(tables[site], columns.sent())[0], clusters.centroids, executor.phi)

@@ -167,7 +167,7 @@ def _rows_table(name: str, rows: Rows) -> Table:
     for heading in ("column", "different", "least", "mean", "largest"):
         table.add_column(heading, justify="left" if heading == "column" else "right")
     for column in rows.columns:
-        numbers = (f"{value:,.6g}" for value in (column.least, column.mean, column.largest))
+        numbers = (f"{value:,.6g}" for value in (column.minimum, column.mean, column.largest))
         table.add_row(escape(column.name), f"{column.different:,}{'+' if column.more else ''}", *numbers)
     return table
 

@@ -88,8 +88,8 @@ class Sweep(BaseModel):
     @classmethod
     def _seeds(cls, value: Any) -> Any:
         if not isinstance(value, list):
-            return check_int("seeds", value, least=1)
-        check_different("seeds", [check_int("each of seeds", seed, least=0) for seed in value])
+            return check_int("seeds", value, minimum=1)
+        check_different("seeds", [check_int("each of seeds", seed, minimum=0) for seed in value])
         if max(value) >= SEEDS:
             raise UserError(f"each of seeds must be less than {SEEDS}, got {max(value)}")
         return value
@@ -98,7 +98,7 @@ class Sweep(BaseModel):
     @classmethod
     def _numbers_of_clusters(cls, value: Any) -> Any:
         if value is not None:
-            check_different("k", [check_int("k", k, least=1) for k in listed(value)])
+            check_different("k", [check_int("k", k, minimum=1) for k in listed(value)])
         return value
 
     @field_validator("clients", "min_sites", "workers", mode="before")
@@ -106,7 +106,7 @@ class Sweep(BaseModel):
     def _counts(cls, value: Any, about: Any) -> Any:
         if about.field_name == "workers" and isinstance(value, int) and value > MOST_WORKERS:
             raise UserError(f"workers must be at most {MOST_WORKERS}, got {value}")
-        return None if value is None else check_int(about.field_name, value, least=1)
+        return None if value is None else check_int(about.field_name, value, minimum=1)
 
     @field_validator("engine", mode="before")
     @classmethod

@@ -66,8 +66,8 @@ def sweep_figure(cells: Sequence[Cell], *, title: str = "", metric: str | None =
     for text in legend.get_texts():
         text.set_parse_math(False)
     figure.suptitle(title, fontsize=12, color=_INK, x=0.01, ha="left", parse_math=False)
-    most = max(cell.n for cell in cells)
-    note = "mean and standard deviation" + (f" of {most} trials" if most > 1 else "")
+    maximum = max(cell.n for cell in cells)
+    note = "mean and standard deviation" + (f" of {maximum} trials" if maximum > 1 else "")
     if len(panels) > len(shown):
         note += f"; {len(panels) - len(shown)} more panels are not drawn"
     figure.supxlabel(note, fontsize=8, color=_SOFT)

@@ -70,7 +70,7 @@ DESCRIPTION = _Description(
     names=whole("b"),
     rows=counts(""),
     mean="s",
-    m2=real("s", least=0),
+    m2=real("s", minimum=0),
     salt=whole(""),
 )
 

@@ -27,7 +27,7 @@ from flareclust._foundation.version import __version__, fits
 from flareclust.aggregators.base import ClusteringAggregator, unpack
 from flareclust.features import result as partial
 from flareclust.federation import run_federation
-from flareclust.flare import receiver as intake
+from flareclust.flare import receiver
 from flareclust.protocol.outcome import append_round, write
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import NEEDS, ROUND
@@ -100,7 +100,7 @@ class ClusteringController(Controller):
             return
         aggregator.read(Path(fl_ctx.get_workspace().get_app_config_dir(fl_ctx.get_job_id())))
         self._aggregator = aggregator
-        if not intake.install(fl_ctx, self._open_task):
+        if not receiver.install(fl_ctx, self._open_task):
             self.log_warning(fl_ctx, "NVFlare decodes the sites' replies itself; one that cannot be read ends the job")
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:

@@ -26,9 +26,9 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.published import published
 from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.privacy.context import MADE_UNDER, QUESTION
-from flareclust.privacy.enforcement import Gate, Question, reason
+from flareclust.privacy.enforcement import PolicyEnforcer, Request, reason
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.request_log import ASKED_FILE, Asked
+from flareclust.privacy.request_log import REQUEST_LOG_FILE, RequestLog
 from flareclust.protocol.task import NEEDS, REFUSED, ROUND, STEP
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class SiteTaskPolicy(Filter):
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the task, or one that says why it was refused."""
         try:
-            found: Question | str = self._admitted(shareable, fl_ctx)
+            found: Request | str = self._admitted(shareable, fl_ctx)
         except Refusal as refusal:
             found = str(refusal)
         except Exception as error:  # noqa: BLE001 - whatever it is, the task must not pass
@@ -62,12 +62,12 @@ class SiteTaskPolicy(Filter):
             _refusal(found).update_shareable(shareable)
         return shareable
 
-    def _admitted(self, shareable: Shareable, fl_ctx: FLContext) -> Question:
+    def _admitted(self, shareable: Shareable, fl_ctx: FLContext) -> Request:
         dxo = _weights(shareable)
         if dxo is None or not set(dxo.meta) <= {ROUND, NEEDS}:
             raise Refusal("was sent a task that is none of flareclust's (its policy)")
-        gate = Gate(self.policy, Asked(_run_dir(fl_ctx) / ASKED_FILE))
-        return gate.admit(_task_name(fl_ctx), dxo.meta.get(ROUND), dxo.data)
+        gate = PolicyEnforcer(self.policy, RequestLog(_run_dir(fl_ctx) / REQUEST_LOG_FILE))
+        return gate.check_request(_task_name(fl_ctx), dxo.meta.get(ROUND), dxo.data)
 
 
 @published("flareclust.privacy.filters")
@@ -100,7 +100,7 @@ class SiteResultPolicy(Filter):
         fl_ctx.set_prop(QUESTION, None, private=True, sticky=False)
         if isinstance(question, str):
             return _refusal(question)
-        if not isinstance(question, Question):
+        if not isinstance(question, Request):
             raise Refusal("has a policy for replies and none for tasks, so nothing leaves (its policy)")
         dxo, made_under = _weights(shareable), shareable.get_header(MADE_UNDER)
         if dxo is None:
@@ -111,7 +111,7 @@ class SiteResultPolicy(Filter):
         meta = {STEP: question.step, ROUND: question.round}
         if {**dxo.meta, **meta} != meta:
             raise Refusal("kept back a reply that tells more than its arrays (its policy)")
-        arrays = Gate(self.policy).release(question, dxo.data, made_under)
+        arrays = PolicyEnforcer(self.policy).check_reply(question, dxo.data, made_under)
         return DXO(DataKind.WEIGHTS, data=arrays, meta=meta)
 
 

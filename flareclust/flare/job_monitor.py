@@ -68,7 +68,7 @@ class Server:
         """Close the session."""
         self._open.close()
 
-    def insist(self, ask: Callable[[Session], T]) -> T:
+    def call_with_retry(self, ask: Callable[[Session], T]) -> T:
         """Return the answer to a question, asked again in a new session while the server does not answer.
 
         Raises:
@@ -90,7 +90,7 @@ class Server:
                 self.reopen()
 
 
-class Watched:
+class JobMonitor:
     """A job at a server, and what was last heard of it."""
 
     def __init__(self, server: Server, on_round: OnRound, deadline: float) -> None:
@@ -141,11 +141,11 @@ class Watched:
         """Return whether a job that may have been submitted before is new, complete, or really running."""
         end = time.monotonic() + DISPATCH_SECONDS
         while True:
-            status = self.server.insist(lambda session: _status(session, self.id))
+            status = self.server.call_with_retry(lambda session: _status(session, self.id))
             if status.startswith(FINISHED):
                 return status.endswith(COMPLETED)
             if status.startswith((RUNNING, DISPATCHED)):
-                if self.id in self.server.insist(_running):
+                if self.id in self.server.call_with_retry(_running):
                     return True
                 if status.startswith(RUNNING) or time.monotonic() > end:
                     return False
@@ -160,11 +160,11 @@ class Watched:
             JobFailed: at the deadline, or because the server is gone or has lost the job.
         """
         while True:
-            self.status = self.server.insist(lambda session: _status(session, self.id))
+            self.status = self.server.call_with_retry(lambda session: _status(session, self.id))
             if self.ended:
                 return
             self._check_not_lost()
-            for record in self._news():
+            for record in self._new_records():
                 self.on_round(record)
             if time.monotonic() > self._end:
                 raise JobFailed(f"the job was still running after the deadline of {self.deadline:g} s and was stopped")
@@ -172,10 +172,10 @@ class Watched:
 
     def _check_not_lost(self) -> None:
         """Raise JobFailed where the server was started again and does not run the job any more; NVFlare never says so."""
-        start = self.server.insist(_start_time)
+        start = self.server.call_with_retry(_start_time)
         if start == self._server_start:
             return
-        if not self.status.startswith((RUNNING, DISPATCHED)) or self.id in self.server.insist(_running):
+        if not self.status.startswith((RUNNING, DISPATCHED)) or self.id in self.server.call_with_retry(_running):
             self._server_start, self._odd_since = (
                 start,
                 None,
@@ -186,7 +186,7 @@ class Watched:
             self.lost = True
             raise JobFailed("the server was started again and has lost the job", transient=True)
 
-    def _news(self) -> list[Mapping[str, object]]:
+    def _new_records(self) -> list[Mapping[str, object]]:
         """Return the exchanges that are new. No answer is no news: the job's process may not be there yet, or no more."""
         if not self.status.startswith(RUNNING) or time.monotonic() - self._asked < ROUNDS_SECONDS:
             return []
@@ -208,7 +208,7 @@ class Watched:
             with quiet():
                 return Path(session.download_job_result(self.id, str(scratch))) / "workspace"
 
-        folder = self.server.insist(download)
+        folder = self.server.call_with_retry(download)
         if self.status.endswith(ABORTED) or not (folder / outcome_files.SUMMARY).exists():
             raise reason_of(self.server.session, self.id, self.status, folder)
         outcome = outcome_files.read(folder)[0]

@@ -61,8 +61,8 @@ def install(fl_ctx: FLContext, open_task: OpenTask) -> bool:
     found = None if core is None else core.req_reg.find(*_REPLIES)
     if not isinstance(cell, Cell) or found is None:
         return False
-    intake = Intake(cell, found.cb, fl_ctx, open_task)
-    handler = BlobHandler(intake.call)
+    receiver = Intake(cell, found.cb, fl_ctx, open_task)
+    handler = BlobHandler(receiver.call)
     handler.max_blob_size = most_bytes()
     cell.byte_receiver.register_callback(*_REPLIES, handler.handle_blob_cb)
     return True

@@ -70,8 +70,8 @@ def coverage_picture(
     m, k, D = len(table.sites), len(table.centroids), len(table.names)
     heights = [_height(m), _height(k)]
     width = float(np.clip(3.6 + (1.0 if D <= _PRINTED else 0.24) * D, 7.0, 12.0))
-    below = 0.075 * max(map(len, table.names)) if D <= NAMED else 0.3
-    size = (width, sum(heights) + below + 1.5)
+    less_than = 0.075 * max(map(len, table.names)) if D <= NAMED else 0.3
+    size = (width, sum(heights) + less_than + 1.5)
     figure = Figure(figsize=size, dpi=150, layout="constrained", facecolor="white")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=heights)
     _draw_masks(upper, table)

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.evaluation.criteria import SEPARATED, Judged, choose
+from flareclust.evaluation.criteria import SEPARATED, KSelection, choose
 from flareclust.plotting.federation import _INK, _SOFT, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Per rule the field of `Judged` that it looks at, and what stands beside its panel.
+#: Per rule the field of `KSelection` that it looks at, and what stands beside its panel.
 _PANELS = {
     "silhouette": ("silhouette", "simplified\nsilhouette"),
     "davies-bouldin": ("davies_bouldin", "Davies-\nBouldin"),
@@ -22,7 +22,7 @@ _PANELS = {
 _COLOURS = (PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[4])
 
 
-def choice_picture(judged: Judged) -> "Figure":
+def choice_picture(judged: KSelection) -> "Figure":
     """Draw the measures over k with the k of every rule, and the distribution of c_rs for every k.
 
     The right side has the form of Figure 5 of Dennis et al. (2021): a box per k over all pairs of its clusters, from
@@ -68,7 +68,7 @@ def _draw_measure(axes: "Axes", k: IntArray, values: FloatArray, best: int, rule
     axes.margins(y=0.15)
 
 
-def _draw_ratios(axes: "Axes", judged: Judged) -> None:
+def _draw_ratios(axes: "Axes", judged: KSelection) -> None:
     """Draw a box per k over the ratios of its pairs of clusters, and the line that the separation rule compares with."""
     axes.boxplot(
         [judged.ratios[judged.ratios_of == k] for k in np.unique(judged.ratios_of)],

@@ -14,7 +14,7 @@ from flareclust.privacy.policy import Policy
 if TYPE_CHECKING:
     from flareclust.privacy.dp.ledger import Ledger
 
-#: The header of a reply with what `SiteTerms.statement` returns; it does not leave the site.
+#: The header of a reply with what `SiteContext.statement` returns; it does not leave the site.
 MADE_UNDER = "flareclust_made_under"
 
 #: What the filter of tasks leaves in the context of one task: the question as it was let in, or why it was not.
@@ -22,7 +22,7 @@ QUESTION = "flareclust_question"
 
 
 @dataclass
-class SiteTerms:
+class SiteContext:
     """A site's conditions for one job.
 
     Attributes:

@@ -15,7 +15,7 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import Array, Message
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.reply_specs import ReplySpec, registered_replies
-from flareclust.privacy.request_log import Asked
+from flareclust.privacy.request_log import RequestLog
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
 from flareclust.protocol.schema import SECONDS, Field
@@ -35,7 +35,7 @@ _OF_ALL = (ASSESS, PLACE, KEYS)
 
 
 @dataclass(frozen=True)
-class Question:
+class Request:
     """A task that was let in.
 
     Attributes:
@@ -52,7 +52,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Gate:
+class PolicyEnforcer:
     """Holds one job to a site's policy.
 
     Attributes:
@@ -62,10 +62,10 @@ class Gate:
     """
 
     policy: Policy
-    asked: Asked = field(default_factory=Asked)
+    asked: RequestLog = field(default_factory=RequestLog)
     known: Mapping[str, list[ReplySpec]] = field(default_factory=registered_replies)
 
-    def admit(self, step: str, round_: object, arrays: Mapping[str, Any]) -> Question:
+    def check_request(self, step: str, round_: object, arrays: Mapping[str, Any]) -> Request:
         """Return what the job asks for, written down as asked.
 
         Args:
@@ -83,7 +83,7 @@ class Gate:
         self._check_order(step, round_)
         _check_task(arrays, self.policy.max_centroids)
         self.asked.add(step, round_)
-        return Question(step, round_, _sizes(step, arrays), masked=KEYS_ARRAY in arrays)
+        return Request(step, round_, _sizes(step, arrays), masked=KEYS_ARRAY in arrays)
 
     def _check_order(self, step: str, round_: int) -> None:
         before = self.asked.so_far()
@@ -94,13 +94,13 @@ class Gate:
         if before and (round_ < before[-1][1] or before[-1][0] in _LAST):
             raise _against(f"was asked for the step {step} of round {round_} too late")
 
-    def release(self, question: Question, arrays: Mapping[str, Any], made_under: object) -> Message:
+    def check_reply(self, question: Request, arrays: Mapping[str, Any], made_under: object) -> Message:
         """Return copies of the arrays of a reply that may leave.
 
         Args:
             question: what they answer.
             arrays: the reply.
-            made_under: what its executor stated, see `SiteTerms.statement`.
+            made_under: what its executor stated, see `SiteContext.statement`.
 
         Raises:
             Refusal: they may not leave.
@@ -150,7 +150,7 @@ class Gate:
         known = {name for sent in self.known.get(step, []) for name in sent.schema.fields}
         return [name for name in message if name in known]
 
-    def _sent(self, question: Question, message: Message, private: bool) -> ReplySpec:
+    def _sent(self, question: Request, message: Message, private: bool) -> ReplySpec:
         """Return what algorithm's reply this is."""
         alike = [sent for sent in self.known.get(question.step, []) if set(sent.schema.fields) == set(message)]
         # Of equal forms the one that is no sum goes first: the executor knows which of them its own is, and masks it if need be.
@@ -186,12 +186,12 @@ def reason(text: object) -> str:
     return "".join(c if c.isprintable() else " " for c in text[:LONGEST_REASON]) if isinstance(text, str) else "refused"
 
 
-def _check_task(arrays: Mapping[str, Any], most: int) -> None:
+def _check_task(arrays: Mapping[str, Any], maximum: int) -> None:
     for value in arrays.values():
         if type(value) is not np.ndarray or value.dtype.kind not in _KINDS:
             raise _against("was sent something else than plain arrays of numbers and names")
-        if value.ndim > 1 and value.dtype == np.float64 and value.shape[0] > most:
-            raise _against(f"takes at most {most} centroids in a message", "max_centroids")
+        if value.ndim > 1 and value.dtype == np.float64 and value.shape[0] > maximum:
+            raise _against(f"takes at most {maximum} centroids in a message", "max_centroids")
 
 
 def _sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
@@ -204,7 +204,7 @@ def _sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
     return sizes
 
 
-def _tells_columns(question: Question, message: Message) -> bool:
+def _tells_columns(question: Request, message: Message) -> bool:
     """Return whether a reply is a description with sums of the columns."""
     return question.step == DESCRIBE and message["mean"].size > 0
 

@@ -41,14 +41,14 @@ def check_members(members: Iterable[str], job: SecureSums | None, policy: Policy
     if job is not None:
         _check(list(members), job.min_sites, job.sites, "the job: min_sites", "the job: secure_sites")
     if policy is not None:
-        least, names = policy.secure_min_sites, policy.secure_sites
-        _check(list(members), least, names, "its policy: secure_min_sites", "its policy: secure_sites")
+        minimum, names = policy.secure_min_sites, policy.secure_sites
+        _check(list(members), minimum, names, "its policy: secure_min_sites", "its policy: secure_sites")
 
 
-def _check(members: list[str], least: int, among: Sequence[str] | None, number: str, names: str) -> None:
-    if len(members) < least:
+def _check(members: list[str], minimum: int, among: Sequence[str] | None, number: str, names: str) -> None:
+    if len(members) < minimum:
         raise Refusal(
-            f"adds up its numbers with those of at least {least - 1} other sites, and was asked to with {len(members) - 1} ({number})"
+            f"adds up its numbers with those of at least {minimum - 1} other sites, and was asked to with {len(members) - 1} ({number})"
         )
     if among is not None and (others := sorted(set(members) - set(among))):
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""

@@ -90,12 +90,12 @@ class Policy:
     def __post_init__(self) -> None:
         """Check the values."""
         for name in ("min_rows", "min_count", "round_counts", "max_centroids", "max_rounds"):
-            if check_int(name, getattr(self, name), least=1) > _MOST:
+            if check_int(name, getattr(self, name), minimum=1) > _MOST:
                 raise UserError(f"{name} must be at most {_MOST:,}, which is more than any table has rows")
         check_bool("secure_sums", self.secure_sums)
-        least, sites = self.secure_min_sites, self.secure_sites
+        minimum, sites = self.secure_min_sites, self.secure_sites
         object.__setattr__(
-            self, "secure_sites", check_sites_of_sums("secure_min_sites", least, "secure_sites", sites)[1]
+            self, "secure_sites", check_sites_of_sums("secure_min_sites", minimum, "secure_sites", sites)[1]
         )
         if self.arrays is not None:
             names = list(self.arrays) if isinstance(self.arrays, list | tuple) else []
@@ -195,7 +195,7 @@ def unknown_arrays(policy: Policy) -> list[str]:
     return [f"{name!r}{did_you_mean(name, known)}" for name in policy.arrays if name not in known]
 
 
-def check_sites_of_sums(number: str, least: object, names: str, sites: object) -> tuple[int, tuple[str, ...] | None]:
+def check_sites_of_sums(number: str, minimum: object, names: str, sites: object) -> tuple[int, tuple[str, ...] | None]:
     """Return the least number of sites of a masked sum, and the names of those that may be among them, if they can be.
 
     Args:
@@ -207,7 +207,7 @@ def check_sites_of_sums(number: str, least: object, names: str, sites: object) -
     Raises:
         UserError: they cannot be.
     """
-    found = check_int(number, least, least=LEAST_SITES)
+    found = check_int(number, minimum, minimum=LEAST_SITES)
     if sites is None:
         return found, None
     told = list(sites) if isinstance(sites, list | tuple) else []

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 #: Where a real site keeps it, in the job's folder; every line has a step and a round.
-ASKED_FILE = "flareclust_asked.txt"
+REQUEST_LOG_FILE = "flareclust_asked.txt"
 
 
-class Asked:
+class RequestLog:
     """The exchanges of one job with a site.
 
     Args:

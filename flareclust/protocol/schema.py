@@ -45,9 +45,9 @@ class Field:
 
     axes: tuple[str, ...]
     dtype: str = "float64"
-    least: float | None = None
-    below: str = ""
-    most: float | None = None
+    minimum: float | None = None
+    less_than: str = ""
+    maximum: float | None = None
     rows: bool = False
 
     def __post_init__(self) -> None:
@@ -62,14 +62,14 @@ class Field:
         return f"{self.dtype} ({', '.join(self.axes)})"
 
 
-def real(axes: str, least: float | None = None) -> Field:
+def real(axes: str, minimum: float | None = None) -> Field:
     """Return a float64 field with the axes named in `axes` ("k d"), at or above `least`."""
-    return Field(tuple(axes.split()), "float64", least)
+    return Field(tuple(axes.split()), "float64", minimum)
 
 
-def counts(axes: str, least: int = 0) -> Field:
+def counts(axes: str, minimum: int = 0) -> Field:
     """Return an int64 field of numbers of rows: at or above `least`, and never negative."""
-    return Field(tuple(axes.split()), "int64", max(least, 0), most=MOST_ROWS, rows=True)
+    return Field(tuple(axes.split()), "int64", max(minimum, 0), maximum=MOST_ROWS, rows=True)
 
 
 def weights(axes: str) -> Field:
@@ -82,9 +82,9 @@ def whole(axes: str) -> Field:
     return Field(tuple(axes.split()), "int64", 0)
 
 
-def index(axes: str, below: str) -> Field:
+def index(axes: str, less_than: str) -> Field:
     """Return an int64 field of numbers 0, 1, ... below the size called `below`: which of the things sent it is about."""
-    return Field(tuple(axes.split()), "int64", 0, below)
+    return Field(tuple(axes.split()), "int64", 0, less_than)
 
 
 class Schema:
@@ -196,17 +196,17 @@ def _check_form(name: str, field: Field, value: object, sizes: dict[str, int], l
 
 def _check_values(name: str, field: Field, value: Array, sizes: Mapping[str, int]) -> None:
     """Check the values of an array that has some, by its least and largest: without a copy, and NaN is both."""
-    least, largest = value.min(), value.max()
-    if field.dtype == "float64" and not (np.isfinite(least) and np.isfinite(largest)):
+    minimum, largest = value.min(), value.max()
+    if field.dtype == "float64" and not (np.isfinite(minimum) and np.isfinite(largest)):
         raise BadMessage(f"{name}: holds NaN or infinite values")
-    if field.dtype != "bool" and (largest > LARGEST or least < -LARGEST):
+    if field.dtype != "bool" and (largest > LARGEST or minimum < -LARGEST):
         raise BadMessage(f"{name}: holds values beyond {LARGEST:g}")
-    if field.least is not None and least < field.least:
-        raise BadMessage(f"{name}: holds values below {field.least:g}")
-    if field.most is not None and value.sum(dtype=np.float64) > field.most:
-        raise BadMessage(f"{name}: holds values above {field.most:g}, or adds up to more")
-    if field.below in sizes and largest >= sizes[field.below]:
-        raise BadMessage(f"{name}: holds values beyond the {sizes[field.below]} that were sent")
+    if field.minimum is not None and minimum < field.minimum:
+        raise BadMessage(f"{name}: holds values below {field.minimum:g}")
+    if field.maximum is not None and value.sum(dtype=np.float64) > field.maximum:
+        raise BadMessage(f"{name}: holds values above {field.maximum:g}, or adds up to more")
+    if field.less_than in sizes and largest >= sizes[field.less_than]:
+        raise BadMessage(f"{name}: holds values beyond the {sizes[field.less_than]} that were sent")
 
 
 def nbytes(message: Mapping[str, Array]) -> int:

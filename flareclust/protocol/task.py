@@ -7,7 +7,7 @@ from flareclust._foundation.typing import IntArray, Message
 from flareclust.protocol.schema import Schema, counts, real
 
 if TYPE_CHECKING:
-    from flareclust.privacy.dp.budget import Terms
+    from flareclust.privacy.dp.budget import DPSession
 
 #: The steps that every algorithm knows; an algorithm may have more of its own. They are the names of the NVFlare tasks.
 #: SCORE is answered here for all algorithms that list it: how well each of several solutions fits the site's rows. DESCRIBE
@@ -30,7 +30,7 @@ REFUSED, ROUND, STEP, NEEDS = "refused", "round", "step", "needs"
 #: What every site answers to `assess`: for the rows nearest to each of the k final centroids, how many there are and the
 #: sum of their distances; over all rows, the sums of squared distances and of simplified silhouettes. The last two are
 #: not sent per centroid, where those of a single row would tell its distance to a second centroid.
-ASSESSMENT = Schema(counts=counts("k"), scatter=real("k", least=0), sse=real("", least=0), silhouette=real(""))
+ASSESSMENT = Schema(counts=counts("k"), scatter=real("k", minimum=0), sse=real("", minimum=0), silhouette=real(""))
 
 #: What a late site answers to `place`: how many rows it has placed. Who asks chooses the centroids here, and sums by
 #: cluster over clusters of one's own choice would tell the rows.
@@ -54,7 +54,7 @@ class Task:
     round: int
     arrays: Message
     site: str
-    terms: "Terms | None" = field(default=None, compare=False)
+    terms: "DPSession | None" = field(default=None, compare=False)
     secure: bool = field(default=False, compare=False)
 
 

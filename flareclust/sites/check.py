@@ -133,10 +133,10 @@ def _under_policy(local: Path, name: str, table: Table) -> tuple[list[str], dict
         return [], {}
     if policy is None:
         return [], {}
-    errors, least = [], policy.least_rows(private=policy.dp is not None)
-    if len(table) < least:
+    errors, minimum = [], policy.least_rows(private=policy.dp is not None)
+    if len(table) < minimum:
         errors.append(
-            f"{name} has {len(table)} rows where its policy asks for {least} (min_rows, min_count): no job can take part; "
+            f"{name} has {len(table)} rows where its policy asks for {minimum} (min_rows, min_count): no job can take part; "
             "flareclust site policy says what holds, and changes it"
         )
     if policy.dp is None:

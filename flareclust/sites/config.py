@@ -132,13 +132,13 @@ def file_format(config: Mapping[str, Any]) -> str | None:
 
 def row_limits(config: Mapping[str, Any]) -> tuple[int, int | None]:
     """Return the fewest and the most rows (None: any) with which the site takes part."""
-    least, most = config.get("min_rows"), config.get("max_rows")
-    for key, value in (("min_rows", least), ("max_rows", most)):
+    minimum, maximum = config.get("min_rows"), config.get("max_rows")
+    for key, value in (("min_rows", minimum), ("max_rows", maximum)):
         if value is not None and (type(value) is not int or not 1 <= value < _MOST):
             raise odd(f"{key} is no whole number of at least 1")
-    if most is not None and most < (least or 1):
+    if maximum is not None and maximum < (minimum or 1):
         raise odd("max_rows is less than its min_rows")
-    return least or 1, most
+    return minimum or 1, maximum
 
 
 def memory(config: Mapping[str, Any]) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import GONE, Policy, without_gone
 from flareclust.sites.kit import read_json, write_json
 
@@ -125,7 +125,7 @@ def remove_policy(local: Path) -> bool:
     return had
 
 
-def terms_of(local: Path, site: str, job: str, *, private: bool) -> SiteTerms | None:
+def context_of(local: Path, site: str, job: str, *, private: bool) -> SiteContext | None:
     """Return what a site holds a job to; None where it has no policy.
 
     Args:
@@ -144,10 +144,10 @@ def terms_of(local: Path, site: str, job: str, *, private: bool) -> SiteTerms | 
             f"has a {PRIVACY} that does not impose one policy on all jobs; see flareclust site check there"
         ) from None
     if policy is None or policy.dp is None or not private:
-        return None if policy is None else SiteTerms(policy, job)
+        return None if policy is None else SiteContext(policy, job)
     from flareclust.sites.account import open_account  # the policy's file needs no rows, the account does
 
-    return SiteTerms(policy, job, open_account(local, site))
+    return SiteContext(policy, job, open_account(local, site))
 
 
 def other_filters(local: Path) -> list[str]:

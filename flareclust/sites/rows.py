@@ -97,7 +97,7 @@ class SiteData:
         except UserError as error:
             raise Refusal(f"cannot use its rows: {error}") from None
         agreement, salt, hide = site_config.disclosed(config)
-        least, most = site_config.row_limits(config)
+        minimum, maximum = site_config.row_limits(config)
         root, scratch, labels = (
             None if (said := site_config.text(config, key)) is None else local / said
             for key in ("root", "scratch", "labels")
@@ -117,8 +117,8 @@ class SiteData:
             format=site_config.file_format(config),
             root=root or folder_of(whole),
             id=site_config.text(config, "id"),
-            min_rows=least,
-            max_rows=most,
+            min_rows=minimum,
+            max_rows=maximum,
             memory=site_config.memory(config),
             scratch=scratch,
             labels=labels,

@@ -4,7 +4,7 @@
     check_algorithm(my_algorithm)          # an Algorithm, as in the registry
 
 `ALWAYS` hold for every federated algorithm, but for some that noise breaks on purpose (`NOT_OF_PRIVATE`); those of `PROMISES` for the algorithms that name them in their registry
-line. A check raises `PromiseBroken`, which says what was promised and what happened.
+line. A check raises `ContractViolation`, which says what was promised and what happened.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from flareclust.protocol.registry import Algorithm
 from flareclust.testing.always import ALWAYS, NOT_OF_PRIVATE
 from flareclust.testing.promised import PROMISES
-from flareclust.testing.tools import PromiseBroken, blobs, iid_sites
+from flareclust.testing.tools import ContractViolation, blobs, iid_sites
 
-__all__ = ["ALWAYS", "PROMISES", "PromiseBroken", "blobs", "check_algorithm", "checks_for", "iid_sites"]
+__all__ = ["ALWAYS", "PROMISES", "ContractViolation", "blobs", "check_algorithm", "checks_for", "iid_sites"]
 
 
 def check_algorithm(algorithm: Algorithm) -> None:
-    """Check every promise of an algorithm; raise `PromiseBroken` at the first that does not hold."""
+    """Check every promise of an algorithm; raise `ContractViolation` at the first that does not hold."""
     for _, check in checks_for(algorithm):
         check(algorithm)
 
@@ -31,5 +31,5 @@ def checks_for(algorithm: Algorithm) -> Iterator[tuple[str, Callable[[Algorithm]
     yield from ((check.__name__.removeprefix("check_"), check) for check in ALWAYS if check not in left_out)
     for promise in sorted(algorithm.promises):
         if promise not in PROMISES:
-            raise PromiseBroken(f"{algorithm.name} promises {promise!r}, which no check knows: {sorted(PROMISES)}")
+            raise ContractViolation(f"{algorithm.name} promises {promise!r}, which no check knows: {sorted(PROMISES)}")
         yield promise, PROMISES[promise]

@@ -20,7 +20,7 @@ from flareclust.testing.constructors import check_constructors_do_nothing
 from flareclust.testing.groups import check_answers_follow_the_groups
 from flareclust.testing.platform import check_nvflare_calls_ours
 from flareclust.testing.policies import check_policies_hold
-from flareclust.testing.tools import PromiseBroken, ensure, exchanges, iid_sites, run
+from flareclust.testing.tools import ContractViolation, ensure, exchanges, iid_sites, run
 
 
 def check_arguments_survive(algorithm: Algorithm) -> None:
@@ -221,7 +221,7 @@ def check_abort_stops(algorithm: Algorithm) -> None:
         executor.local(task, sites["site-1"], stream(0, 0, "site-1"), lambda: True)
     except Aborted:
         return
-    raise PromiseBroken(f"{algorithm.name}: local() went on to the end although aborted() was true")
+    raise ContractViolation(f"{algorithm.name}: local() went on to the end although aborted() was true")
 
 
 def check_no_equations_for_a_row(algorithm: Algorithm) -> None:

@@ -7,16 +7,16 @@ from itertools import product
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.typing import FloatArray, IntArray, Message, never
+from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp.accounting import rho_of
-from flareclust.privacy.dp.budget import Terms, bounds_of
+from flareclust.privacy.dp.budget import DPSession, bounds_of
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import Task
-from flareclust.testing.tools import GRANTED, Exchange, PromiseBroken, ensure, exchanges
+from flareclust.testing.tools import GRANTED, ContractViolation, Exchange, ensure, exchanges
 
 #: The largest value within the bounds of sites that grant what is asked for.
 _HIGH = 1000.0
@@ -122,7 +122,7 @@ def _told_twice(sent: list[Exchange], again: list[Exchange]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Watched(Terms):
+class _Watched(DPSession):
     """Terms that write down what is to be noised, and answer with what was said before instead of with noise."""
 
     seen: list[tuple[IntArray, float, float]] = field(default_factory=list)
@@ -145,11 +145,13 @@ def _answer(executor: ClusteringExecutor, task: Task, rows: FloatArray, script: 
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):
             table = Table(rows)
-            executor.compute(replace(task, terms=terms), table, never)
+            executor.compute(replace(task, terms=terms), table, never_abort)
     except (Refusal, BadMessage) as refused:
         return terms, str(refused)
     except ArithmeticError as error:
-        raise PromiseBroken(f"step {task.step}: what was sent led to numbers that are not finite: {error}") from None
+        raise ContractViolation(
+            f"step {task.step}: what was sent led to numbers that are not finite: {error}"
+        ) from None
     return terms, ""
 
 
@@ -186,7 +188,7 @@ def _ensure_answered(algorithm: Algorithm, executor: ClusteringExecutor, task: T
     """Ensure that a site answers whatever its rows hold but NaN and infinity: a refusal would tell of it."""
     for other in _worst(rows):
         try:
-            executor.answer(task, other, never, SiteTerms(GRANTED, "checks", Ledger.in_memory()))
+            executor.answer(task, other, never_abort, SiteContext(GRANTED, "checks", Ledger.in_memory()))
         except (Refusal, BadMessage) as refused:
             ensure(False, algorithm, f"step {task.step}: a row changes whether a site answers: {refused}")
 
@@ -202,7 +204,7 @@ def _ensure_paid(algorithm: Algorithm, mine: list[Exchange], rows: FloatArray, k
 def _ensure_refused_without_terms(algorithm: Algorithm, one: Exchange, rows: FloatArray, k: int) -> None:
     table = Table(rows)
     try:
-        build(algorithm, k).compute(replace(one.task, terms=None), table, never)
+        build(algorithm, k).compute(replace(one.task, terms=None), table, never_abort)
     except Refusal:
         return
-    raise PromiseBroken(f"{algorithm.name}: answered the step {one.task.step} to a site without terms")
+    raise ContractViolation(f"{algorithm.name}: answered the step {one.task.step} to a site without terms")

@@ -7,7 +7,7 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.data.tables import Table
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import DESCRIBE
-from flareclust.testing.tools import PromiseBroken, ensure, exchanges, run
+from flareclust.testing.tools import ContractViolation, ensure, exchanges, run
 
 _NAMES = np.array(["age", "crp", "iron", "lactate", "sodium", "urea"])
 _HELD = {"north": (0, 1, 2, 3), "south": (2, 3, 4, 5), "west": (1, 2, 3, 4)}
@@ -61,7 +61,7 @@ def check_partial_features(algorithm: Algorithm) -> None:
     except JobFailed as error:
         ensure("east" in str(error), algorithm, f"a site without a common column is not named: {error}")
     else:
-        raise PromiseBroken(f"{algorithm.name}: a site that shares no column with any other was taken")
+        raise ContractViolation(f"{algorithm.name}: a site that shares no column with any other was taken")
 
 
 def check_recovers_partial(algorithm: Algorithm) -> None:

@@ -12,7 +12,7 @@ from flareclust.evaluation.scores import unstack
 from flareclust.protocol.registry import Algorithm
 from flareclust.testing.differential_privacy import check_differentially_private
 from flareclust.testing.partial_features import check_partial_features, check_recovers_partial
-from flareclust.testing.tools import PromiseBroken, blobs, ensure, iid_sites, run
+from flareclust.testing.tools import ContractViolation, blobs, ensure, iid_sites, run
 
 
 def check_one_shot(algorithm: Algorithm) -> None:
@@ -76,7 +76,7 @@ def check_iterative(algorithm: Algorithm) -> None:
     except UserError:
         pass
     else:
-        raise PromiseBroken(f"{algorithm.name}: rounds=0 was taken")
+        raise ContractViolation(f"{algorithm.name}: rounds=0 was taken")
     rng = np.random.default_rng(0)  # without clusters, so that no round is the last by itself
     sites = {f"site-{i}": rng.normal(size=(80, 3)) for i in range(3)}
     short, long = (run(algorithm, sites, k=4, rounds=rounds) for rounds in (2, 4))

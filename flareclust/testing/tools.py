@@ -21,7 +21,7 @@ from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import Task
 
 
-class PromiseBroken(AssertionError):
+class ContractViolation(AssertionError):
     """An algorithm does not do what it promises."""
 
 
@@ -114,4 +114,4 @@ def exchanges(
 def ensure(condition: bool, algorithm: Algorithm, text: str) -> None:
     """Raise PromiseBroken unless the condition holds."""
     if not condition:
-        raise PromiseBroken(f"{algorithm.name}: {text}")
+        raise ContractViolation(f"{algorithm.name}: {text}")

@@ -60,7 +60,7 @@ def start_run(experiment: Experiment, run_key: str, tags: Mapping[str, object]) 
     settings = registry.get(experiment.algorithm).parameters() | experiment.params
     params |= {f"param.{name}": value for name, value in settings.items()}
     own = {"algorithm": experiment.algorithm, "partition": experiment.partition, "seed": experiment.seed}
-    own |= {"engine": experiment.engine, "data": experiment.data, "flareclust._foundation.version": __version__}
+    own |= {"engine": experiment.engine, "data": experiment.data, "flareclust.version": __version__}
     return tracker.start(run_key, experiment.name, params, {**own, **tags})
 
 

@@ -46,7 +46,7 @@ class SweepTracker(Tracker):
         self._trials = list(trials)
         # SQLite takes one writer at a time, and MLflow's threads would wait for each other in its own way: by failing.
         self._lock = Lock() if sqlite_file(self.uri) else nullcontext()
-        tags = {"kind": "sweep", "study": study, "flareclust._foundation.version": __version__}
+        tags = {"kind": "sweep", "study": study, "flareclust.version": __version__}
         self.parent = self.start(study_key(study, self._keys), study, {"trials": len(trials), **_axes(trials)}, tags)
         self._children: dict[str, Any] = {}
         self._reused: dict[str, Any] = {}
@@ -72,7 +72,7 @@ class SweepTracker(Tracker):
                 if ERROR_TAG in known.data.tags:
                     self._client.delete_tag(run_id, ERROR_TAG)
                 return run_id
-            tags = {"kind": "trial", "seed": trial.seed, "flareclust._foundation.version": __version__, **trial.cell}
+            tags = {"kind": "trial", "seed": trial.seed, "flareclust.version": __version__, **trial.cell}
             texts = {_key(name): str(value)[:_TAG_LENGTH] for name, value in tags.items()}
             texts |= {RUN_KEY_TAG: key, PARENT_TAG: self.parent}
             run = self._client.create_run(self._experiment_id, run_name=trial.name, tags=texts)

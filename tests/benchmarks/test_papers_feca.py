@@ -12,7 +12,7 @@ from benchmarks.papers.base import Study, Value, run_entry
 from benchmarks.papers.feca_methods import ABLATED, AblatedExecutor, OnSites, one_lloyd_step
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation.metrics import l2_distance
@@ -73,7 +73,7 @@ def test_the_mse_is_that_of_the_mean_l2():
 
 
 def local(executor, X, site="site-1"):
-    return executor.local(Task(CLUSTER, 0, {}, site), X, stream(0, 0, site), never)
+    return executor.local(Task(CLUSTER, 0, {}, site), X, stream(0, 0, site), never_abort)
 
 
 def test_with_all_steps_the_ablated_site_is_fecas_own():

@@ -302,12 +302,12 @@ def test_imputation_fails_where_no_two_sites_have_the_same_columns_and_masked_do
 def test_har_is_reached(shared_data):
     """The figures that a faithful implementation reaches, and the damaged start: 0.509, 0.102, 0.0205, 0.0047."""
     data = masked_setups.loaded([har("2")])["har"]
-    for one, least, most in ((har("1"), 99.6, 0.008), (har("2"), 99.9, 0.003)):
+    for one, minimum, maximum in ((har("1"), 99.6, 0.008), (har("2"), 99.9, 0.003)):
         (trial,) = masked_setups.trials(one, masked_as_printed(one), data, 1)
         final = trial.measure().final
         assert final["e1"] == 1
-        assert final["percent_right"] >= least
-        assert final["relative_distance"] <= most
+        assert final["percent_right"] >= minimum
+        assert final["relative_distance"] <= maximum
     errors = masked_damaged._trial(har("2"), data, 0.8, 0.509, 0).measure().final
     assert list(errors.values()) == pytest.approx([0.509, 0.102, 0.0205, 0.0047], rel=0.05)
 

@@ -117,13 +117,13 @@ def test_a_gigabyte_is_refused_before_it_is_received(federation, files, faulty, 
     assert set(outcome.refused) == {"west"}
     np.testing.assert_array_equal(outcome.centroids, mean_of(files, "north", "south"))
     assert set(peaks) == set(processes.JOB_MODULES[1:]) | {"parent"}
-    most = max(peaks.values())
-    assert most < 400 * 2**20, f"a process of the server took {peaks} bytes"
+    maximum = max(peaks.values())
+    assert maximum < 400 * 2**20, f"a process of the server took {peaks} bytes"
     told = job.told("west")
     record(
         "gigabyte",
         "one of three sites sends an array of 1 GiB",
-        f"the reply is refused before it is received, and the others go on; no process of the server grows beyond {most / 2**20:.0f} MiB",
+        f"the reply is refused before it is received, and the others go on; no process of the server grows beyond {maximum / 2**20:.0f} MiB",
         told.text,
         told.at - job.started,
     )

@@ -9,11 +9,11 @@ from conftest import SITES, rows_of
 from harness import Federation
 from jobs import Job
 
-from flareclust.cli import main
+from flareclust.cli.main import main
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
-from flareclust.privacy.request_log import ASKED_FILE
+from flareclust.privacy.request_log import REQUEST_LOG_FILE
 from flareclust.protocol.outcome import read
 from flareclust.protocol.registry import get
 from flareclust.sites.budget import budget_of
@@ -65,7 +65,7 @@ def test_each_site_holds_jobs_to_its_own_policy_without_a_restart(lonely):
     assert "has fewer rows than it must have" in after.refused["south"]
     assert "lets out at most 3 centroids" in after.refused["west"]
     assert set(after.refused) == {"south", "west"}
-    asked = (lonely.kit("north") / after.job / ASKED_FILE).read_text().split()
+    asked = (lonely.kit("north") / after.job / REQUEST_LOG_FILE).read_text().split()
     assert asked[:2] == ["cluster", "0"]
 
 

@@ -7,7 +7,7 @@ import pytest
 import watching
 from conftest import LATE, SITES
 
-from flareclust._foundation.typing import never
+from flareclust._foundation.typing import never_abort
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
@@ -34,7 +34,7 @@ def plain_words(step, arrays, rows):
     """Return what a site would send in fixed point if it did not mask it."""
     executor = LloydExecutor(k=5, seed=3)
     asked = {name: value for name, value in arrays.items() if name != KEYS_ARRAY}
-    told = executor.compute(Task(step, 1, asked, "a site"), _table(rows), never).arrays
+    told = executor.compute(Task(step, 1, asked, "a site"), _table(rows), never_abort).arrays
     schema = ASSESSMENT if step == ASSESS else executor.schema(step)
     return Layout(schema, sizes_of(asked, rows.shape[1])).words(schema.pack(told)).view(np.int64)
 

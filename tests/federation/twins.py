@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flareclust._foundation.typing import Message, never
+from flareclust._foundation.typing import Message, never_abort
 from flareclust.engines.options import JobOptions
 from flareclust.federation import run_federation
 from flareclust.protocol.outcome import Outcome
@@ -28,7 +28,9 @@ def twin(
         able = [site for site in asked if round_ < silent_from.get(site, round_ + 1)]
         copies = {site: {name: value.copy() for name, value in arrays.items()} for site in able}
         tasks = {site: Task(step, round_, copies[site], site) for site in able}
-        return {site: SiteReply(executor.answer(task, tables[site], never).arrays) for site, task in tasks.items()}
+        return {
+            site: SiteReply(executor.answer(task, tables[site], never_abort).arrays) for site, task in tasks.items()
+        }
 
     return run_federation(aggregator, ask, list(files), min_sites=options.min_sites, assess=options.assess)
 

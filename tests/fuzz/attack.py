@@ -38,10 +38,10 @@ class Attack:
             Exception: anything that neither NVFlare's decoder raises, which the intake catches, nor is foreseen.
         """
         choices = Choices(data)
-        number, other = choices.below(len(exchanges())), choices.below(len(exchanges()))
+        number, other = choices.less_than(len(exchanges())), choices.less_than(len(exchanges()))
         exchange = exchanges()[number]
         with limited():
-            if choices.below(2):
+            if choices.less_than(2):
                 received = mutated_reply(exchange, exchanges()[other], choices)
             else:
                 raw = mutated_bytes(number, other, choices)

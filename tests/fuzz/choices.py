@@ -12,7 +12,7 @@ class Choices:
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
-    def below(self, n: int) -> int:
+    def less_than(self, n: int) -> int:
         """Return a number 0 ... n - 1."""
         if n <= 1:
             return 0
@@ -20,7 +20,7 @@ class Choices:
 
     def one_of(self, options: Sequence[T]) -> T:
         """Return one of the options."""
-        return options[self.below(len(options))]
+        return options[self.less_than(len(options))]
 
     def take(self, n: int) -> bytes:
         """Return n bytes at the most."""
@@ -40,24 +40,24 @@ NUMBERS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 2**63
 def spoiled(data: bytes, choices: Choices, other: bytes = b"") -> bytes:
     """Return data with one to four mutations: flips, cuts, repeats, splices with `other`, numbers, digits."""
     out = bytearray(data)
-    for _ in range(1 + choices.below(4)):
-        at = choices.below(len(out) + 1)
-        match choices.below(9):
+    for _ in range(1 + choices.less_than(4)):
+        at = choices.less_than(len(out) + 1)
+        match choices.less_than(9):
             case 0 if out:
-                out[at % len(out)] ^= 1 << choices.below(8)
+                out[at % len(out)] ^= 1 << choices.less_than(8)
             case 1 if out:
-                out[at % len(out)] = choices.below(256)
+                out[at % len(out)] = choices.less_than(256)
             case 2:
                 del out[at:]
             case 3:
-                del out[at : at + 1 + choices.below(16)]
+                del out[at : at + 1 + choices.less_than(16)]
             case 4:
-                out[at:at] = choices.take(1 + choices.below(8))
+                out[at:at] = choices.take(1 + choices.less_than(8))
             case 5:
-                out[at:at] = out[at : at + 1 + choices.below(64)]
+                out[at:at] = out[at : at + 1 + choices.less_than(64)]
             case 6 if other:
-                start = choices.below(len(other))
-                out[at : at + choices.below(64)] = other[start : start + 1 + choices.below(64)]
+                start = choices.less_than(len(other))
+                out[at : at + choices.less_than(64)] = other[start : start + 1 + choices.less_than(64)]
             case 7:
                 number, size = choices.one_of(NUMBERS), choices.one_of((1, 2, 4, 8))
                 out[at : at + size] = (number % 256**size).to_bytes(size, choices.one_of(("big", "little")))

@@ -82,7 +82,7 @@ def mutated_table(choices: Choices) -> tuple[str, bytes]:
     kind = choices.one_of(tuple(tables()))
     data = choices.one_of(tables()[kind])
     other = choices.one_of(tables()[choices.one_of(tuple(tables()))])
-    match choices.below(8):
+    match choices.less_than(8):
         case 0:
             return kind, choices.rest()
         case 1 if kind == "npz":
@@ -98,7 +98,7 @@ def _npz_with(choices: Choices, member: bytes) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", choices.one_of((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as stored:
         stored.writestr(choices.one_of(("X.npy", "X", "rows.npy", "../X.npy")), member)
-        if choices.below(2):
+        if choices.less_than(2):
             stored.writestr(choices.one_of(("columns.npy", "id.npy")), _npy(np.array(NAMES)))
     return stream.getvalue()
 
@@ -109,7 +109,7 @@ def read(kind: str, data: bytes, folder: Path, choices: Choices) -> Table | str:
     path.write_bytes(data)
     file = File(path, path.name)
     try:
-        match choices.below(5):
+        match choices.less_than(5):
             case 0:
                 return read_files([file], memory=MEMORY, scratch=folder)
             case 1:
@@ -170,17 +170,17 @@ _YAML = (
 
 def mutated_config(choices: Choices) -> bytes:
     """Return the text of a configuration: random, or a real one with other bytes or other values."""
-    if not choices.below(8):
+    if not choices.less_than(8):
         return choices.rest()
     text = choices.one_of(CONFIGS)
-    if choices.below(3):
+    if choices.less_than(3):
         lines = text.splitlines(keepends=True)
-        for _ in range(1 + choices.below(2)):
-            at = choices.below(len(lines))
+        for _ in range(1 + choices.less_than(2)):
+            at = choices.less_than(len(lines))
             key = lines[at].partition(b":")[0]
             lines[at] = key + b": " + choices.one_of(_YAML) + b"\n"
         text = b"".join(lines)
-    return spoiled(text, choices, choices.one_of(CONFIGS)) if choices.below(2) else text
+    return spoiled(text, choices, choices.one_of(CONFIGS)) if choices.less_than(2) else text
 
 
 def configured(text: bytes, local: Path) -> SiteData | str:

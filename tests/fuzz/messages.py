@@ -17,7 +17,7 @@ from nvflare.fuel.f3.message import Message as CellMessage
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.fuel.utils.fobs import FOBSContextKey
 
-from flareclust._foundation.typing import Message, never
+from flareclust._foundation.typing import Message, never_abort
 from flareclust.aggregators.base import ClusteringAggregator, Round, unpack
 from flareclust.engines.inprocess import Held
 from flareclust.federation import run_federation
@@ -82,7 +82,9 @@ def _run(algorithm: registry.Algorithm) -> list[Exchange]:
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
         answers.clear()
         for site in asked:
-            answers[site] = executor.answer(Task(step, round_, arrays, site), sites[site], never, held[site]).arrays
+            answers[site] = executor.answer(
+                Task(step, round_, arrays, site), sites[site], never_abort, held[site]
+            ).arrays
         return {site: SiteReply(arrays) for site, arrays in answers.items()}
 
     def advanced(round_: Round, replies: dict[str, Message]) -> Round:

@@ -95,7 +95,7 @@ SWEEPS = (
 
 def _text(choices: Choices, *known: str) -> str:
     """Return a text near a known one, or any."""
-    match choices.below(3):
+    match choices.less_than(3):
         case 0:
             return choices.one_of(known)
         case 1:
@@ -103,7 +103,7 @@ def _text(choices: Choices, *known: str) -> str:
                 errors="replace"
             )
         case _:
-            return choices.take(1 + choices.below(20)).decode(errors="replace")
+            return choices.take(1 + choices.less_than(20)).decode(errors="replace")
 
 
 def asked(choices: Choices) -> None:
@@ -116,7 +116,9 @@ def _k(choices: Choices) -> None:
 
 
 def _partition(choices: Choices) -> None:
-    spec = f"{choices.one_of(tuple(SPECS))}:{choices.one_of(_NUMBERS)}" if choices.below(2) else _text(choices, *SPECS)
+    spec = (
+        f"{choices.one_of(tuple(SPECS))}:{choices.one_of(_NUMBERS)}" if choices.less_than(2) else _text(choices, *SPECS)
+    )
     assert parse(str(parse(spec))) == parse(spec)
 
 
@@ -125,15 +127,15 @@ def _columns(choices: Choices) -> None:
 
 
 def _pairs(choices: Choices, names: tuple[str, ...]) -> list[str]:
-    pairs = [f"{choices.one_of(names)}={_text(choices, *_VALUES)}" for _ in range(1 + choices.below(3))]
-    return pairs if choices.below(8) else [_text(choices, *pairs)]
+    pairs = [f"{choices.one_of(names)}={_text(choices, *_VALUES)}" for _ in range(1 + choices.less_than(3))]
+    return pairs if choices.less_than(8) else [_text(choices, *pairs)]
 
 
 def _settings(choices: Choices) -> None:
     """Give an algorithm settings as the command line would."""
     algorithm = choices.one_of([one for one in registry.algorithms().values() if one.federated])
     names = tuple(algorithm.parameters()) or ("none",)
-    algorithm.build(1 + choices.below(9), choices.below(5), parse_settings(_pairs(choices, names)))
+    algorithm.build(1 + choices.less_than(9), choices.less_than(5), parse_settings(_pairs(choices, names)))
 
 
 def _experiment(choices: Choices) -> None:
@@ -150,22 +152,22 @@ def _experiment(choices: Choices) -> None:
         "seed": choices.one_of((0, 2**32, -1, 10**30)),
         "params": parse_settings(_pairs(choices, ("n_init", "rounds", *registry.get(name).parameters()))),
     }
-    kept = {key: value for key, value in settings.items() if choices.below(3) == 0}
+    kept = {key: value for key, value in settings.items() if choices.less_than(3) == 0}
     make_experiment(algorithm=name, **kept)
 
 
 def sweep_text(choices: Choices) -> bytes:
     """Return the text of a sweep's file: random, or a real one with other bytes or other values."""
-    if not choices.below(8):
+    if not choices.less_than(8):
         return choices.rest()
     text = choices.one_of(SWEEPS)
-    if choices.below(4):
+    if choices.less_than(4):
         lines = text.splitlines(keepends=True)
-        for _ in range(1 + choices.below(2)):
-            at = choices.below(len(lines))
+        for _ in range(1 + choices.less_than(2)):
+            at = choices.less_than(len(lines))
             lines[at] = f"{lines[at].partition('=')[0]}= {choices.one_of(_TOML)}\n"
         text = "".join(lines)
-    return spoiled(text.encode(), choices) if choices.below(2) else text.encode(errors="replace")
+    return spoiled(text.encode(), choices) if choices.less_than(2) else text.encode(errors="replace")
 
 
 def read_sweep_text(text: bytes, folder: Path) -> str | None:
@@ -183,7 +185,7 @@ def check_spec(folder: Path, data: bytes) -> str | None:
     """Read the request that these bytes decide on; return the text of the error, None where there is none."""
     choices = Choices(data)
     with limited():
-        if not choices.below(3):
+        if not choices.less_than(3):
             return read_sweep_text(sweep_text(choices), folder)
         try:
             asked(choices)

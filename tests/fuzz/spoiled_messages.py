@@ -47,9 +47,9 @@ def _value(array: np.ndarray, choices: Choices) -> np.ndarray:
         return array
     with np.errstate(all="ignore"):
         special = np.array(choices.one_of(_REALS if array.dtype.kind == "f" else _WHOLE)).astype(array.dtype)
-    start = choices.below(array.size)
+    start = choices.less_than(array.size)
     array.reshape(-1)[start : start + choices.one_of((1, 1, 2, array.size))] = special
-    return array if choices.below(4) else np.broadcast_to(array.reshape(-1)[start], array.shape).copy()
+    return array if choices.less_than(4) else np.broadcast_to(array.reshape(-1)[start], array.shape).copy()
 
 
 def _shape(array: np.ndarray, choices: Choices) -> np.ndarray:
@@ -74,7 +74,7 @@ def _shape(array: np.ndarray, choices: Choices) -> np.ndarray:
 
 
 def _layout(array: np.ndarray, choices: Choices) -> np.ndarray:
-    match choices.below(6):
+    match choices.less_than(6):
         case 0:
             return array[::-1] if array.ndim else array
         case 1:
@@ -106,23 +106,23 @@ def _dtype(array: np.ndarray, choices: Choices) -> np.ndarray:
 def mutated(message: Message, other: Message, choices: Choices) -> dict[Any, Any]:
     """Return a message with one to three faults in its keys, types, shapes, values or layout."""
     out: dict[Any, Any] = dict(message)
-    for _ in range(1 + choices.below(3)):
+    for _ in range(1 + choices.less_than(3)):
         names = list(out)
         if not names:
             break
         name = choices.one_of(names)
         ways = (_value, _value, _value, _shape, _layout, _dtype)
-        match choices.below(10):
+        match choices.less_than(10):
             case 0:
                 del out[name]
             case 1:
-                out[choices.one_of(_KEYS)] = out[name] if choices.below(2) else _junk(choices)
+                out[choices.one_of(_KEYS)] = out[name] if choices.less_than(2) else _junk(choices)
             case 2:
                 out[name] = _junk(choices)
             case 3:
                 out[name] = other[choices.one_of(list(other))]
             case 4:
-                out[SECONDS] = _junk(choices) if choices.below(2) else np.array(choices.one_of(_REALS))
+                out[SECONDS] = _junk(choices) if choices.less_than(2) else np.array(choices.one_of(_REALS))
             case _ if isinstance(out[name], np.ndarray) and out[name].dtype.kind in "fib":
                 out[name] = choices.one_of(ways)(out[name], choices)
     return out
@@ -130,10 +130,10 @@ def mutated(message: Message, other: Message, choices: Choices) -> dict[Any, Any
 
 def mutated_reply(exchange: Exchange, other: Exchange, choices: Choices) -> Any:
     """Return the spoiled reply as NVFlare would hand it over, if its bytes could be anything that FOBS can hold."""
-    if choices.below(8):
+    if choices.less_than(8):
         return shareable(exchange, mutated(exchange.honest, other.honest, choices))
     reply = shareable(exchange, dict(exchange.honest))
-    match choices.below(7):
+    match choices.less_than(7):
         case 0:
             reply["__headers__"] = _junk(choices)
         case 1:
@@ -157,10 +157,10 @@ _NAMES = (b"numpy.ndarray", b"nvflare.apis.shareable.Shareable", b"nvflare.apis.
 def mutated_bytes(number: int, other: int, choices: Choices) -> bytes:
     """Return the bytes of a reply with flips, cuts, splices, other lengths, or another class's name in them."""
     data = honest_bytes()[number]
-    if not choices.below(8):
+    if not choices.less_than(8):
         name = choices.one_of(_NAMES)
         data = data.replace(choices.one_of(_NAMES), choices.one_of((*_NAMES, name[:-1], name + b"x", b"")), 1)
-    if not choices.below(4):
+    if not choices.less_than(4):
         return spoiled(data, choices, honest_bytes()[other])
     body = spoiled(data[HEADER_LEN:], choices, honest_bytes()[other][HEADER_LEN:])
     return HEADER_STRUCT.pack(MARKER_MAIN, 0, len(body)) + body  # as long as it says, so that the rest is looked at

@@ -95,7 +95,7 @@ def grid_clusters(
 
 def _smoothed(noisy: FloatArray, sigma: float) -> tuple[FloatArray, float]:
     """Return the grid under the smoothing of the least estimated risk, and the noise's standard deviation afterwards."""
-    best, least = (noisy, sigma), math.inf
+    best, minimum = (noisy, sigma), math.inf
     impulse = np.zeros(49)
     impulse[24] = 1
     for width in _WIDTHS:
@@ -104,6 +104,6 @@ def _smoothed(noisy: FloatArray, sigma: float) -> tuple[FloatArray, float]:
         along = sum(g > 1 for g in noisy.shape)
         # Stein: |y - S y|^2 + 2 sigma^2 trace(S) is the risk but for a constant. The trace is that of a grid without edges.
         risk = float(((noisy - smooth) ** 2).sum()) + 2 * sigma**2 * noisy.size * float(kernel[24]) ** along
-        if risk < least:
-            best, least = (smooth, sigma * float(np.sqrt((kernel**2).sum())) ** along), risk
+        if risk < minimum:
+            best, minimum = (smooth, sigma * float(np.sqrt((kernel**2).sum())) ** along), risk
     return best

@@ -223,13 +223,13 @@ def _checked(centroids: ArrayLike, counts: ArrayLike, k: int, phi: str) -> tuple
     return points, _as_numbers(counts, "counts", len(points), 1)
 
 
-def _as_numbers(values: ArrayLike, name: str, c: int, least: int) -> IntArray:
+def _as_numbers(values: ArrayLike, name: str, c: int, minimum: int) -> IntArray:
     """Return c whole numbers of at least `least` as int64 (c,), or raise UserError."""
     given = np.asarray(values)
     if given.shape != (c,) or (c > 0 and given.dtype.kind not in "iuf"):
         raise UserError(
             f"{name} must be {c} whole numbers, one for each centroid, got shape {given.shape} of {given.dtype}"
         )
-    if not (np.isfinite(given) & (given >= least) & (given == np.floor(given))).all():
-        raise UserError(f"{name} must be whole numbers of at least {least}, got {given.tolist()}")
+    if not (np.isfinite(given) & (given >= minimum) & (given == np.floor(given))).all():
+        raise UserError(f"{name} must be whole numbers of at least {minimum}, got {given.tolist()}")
     return given.astype(np.int64)

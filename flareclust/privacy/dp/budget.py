@@ -13,7 +13,7 @@ import numpy as np
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.tables import Table
-from flareclust.privacy.context import SiteTerms
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.ledger import Ledger, Overspent
@@ -21,7 +21,7 @@ from flareclust.privacy.policy import Bounds, DifferentialPrivacy
 
 
 @dataclass(frozen=True)
-class Terms:
+class DPSession:
     """A site's terms for one job.
 
     Attributes:
@@ -41,7 +41,7 @@ class Terms:
     rho: float
 
     @classmethod
-    def of(cls, site: SiteTerms, table: Table, name: str) -> "Terms":
+    def of(cls, site: SiteContext, table: Table, name: str) -> "DPSession":
         """Return the terms of a site's policy for its rows.
 
         Args:
@@ -59,7 +59,7 @@ class Terms:
         low, high = bounds_of(dp.bounds, table.columns, table.X.shape[1])
         return cls(low, high, dp, site.job, site.ledger, _rho("the site's policy", dp.epsilon, dp.delta))
 
-    def granted(self, epsilon: float, delta: float) -> "Terms":
+    def granted(self, epsilon: float, delta: float) -> "DPSession":
         """Return the terms for a job that asks for (epsilon, delta): it may spend that, and no more.
 
         Raises:
@@ -67,11 +67,11 @@ class Terms:
         """
         rho = _rho("the job", epsilon, delta)
         if rho > self.rho:
-            most = self.dp.epsilon if delta == self.dp.delta else _down(epsilon_of(self.rho, delta))
+            maximum = self.dp.epsilon if delta == self.dp.delta else _down(epsilon_of(self.rho, delta))
             other = "" if delta == self.dp.delta else f", or for delta={self.dp.delta:g}"
             raise Refusal(
                 f"grants a job no more than epsilon={self.dp.epsilon:g} at delta={self.dp.delta:g}, where this one asks for "
-                f"epsilon={epsilon:g} at delta={delta:g}; ask for epsilon={most:g} or less{other}"
+                f"epsilon={epsilon:g} at delta={delta:g}; ask for epsilon={maximum:g} or less{other}"
             )
         spent = self.ledger.spent()
         if (
@@ -103,9 +103,9 @@ class Terms:
     def _words(self, over: Overspent) -> str:
         spent = epsilon_of(over.spent, self.dp.delta)
         if over.of_job:
-            most = epsilon_of(self.rho, self.dp.delta)
+            maximum = epsilon_of(self.rho, self.dp.delta)
             return (
-                f"has spent epsilon={spent:.4g} of at most {most:.4g} on this job (delta={self.dp.delta:g}), and answers "
+                f"has spent epsilon={spent:.4g} of at most {maximum:.4g} on this job (delta={self.dp.delta:g}), and answers "
                 "nothing more in it; start a new job, with fewer rounds or a smaller epsilon"
             )
         return self._beyond_budget(spent)

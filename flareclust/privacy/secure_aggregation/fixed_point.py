@@ -28,8 +28,8 @@ def encode(values: FloatArray) -> Words:
     fraction, exponent = np.frexp(np.abs(values))
     shift = exponent.astype(np.int64) - _MANTISSA + FRACTION
     digits = np.ldexp(fraction, _MANTISSA)
-    below = shift < 0  # has bits beyond the resolution
-    digits[below] = np.rint(np.ldexp(np.abs(values[below]), FRACTION))
+    less_than = shift < 0  # has bits beyond the resolution
+    digits[less_than] = np.rint(np.ldexp(np.abs(values[less_than]), FRACTION))
     word, bit = np.divmod(np.maximum(shift, 0), 64)
     whole, bit = digits.astype(np.uint64), bit.astype(np.uint64)
     words = np.zeros((WORDS + 1, len(values)), dtype=np.uint64)

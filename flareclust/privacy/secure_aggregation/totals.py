@@ -24,7 +24,12 @@ GROUP, ROWS, MEAN, SPREAD = "cluster", "counts", "centroids", "m2"
 #: A reply that describes groups with their spread; never sent but as part of a total.
 GROUPS = Schema(
     may_be_empty=True,
-    **{GROUP: index("k", below="K"), ROWS: counts("k", least=1), MEAN: real("k d"), SPREAD: real("k d", least=0)},
+    **{
+        GROUP: index("k", less_than="K"),
+        ROWS: counts("k", minimum=1),
+        MEAN: real("k d"),
+        SPREAD: real("k d", minimum=0),
+    },
 )
 
 #: Below this the squares of a site's largest value would lose digits.
