@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, Ellipse, Rectangle
 
 import flareclust
-from flareclust.features.result import tree_picture_of
 from flareclust.plotting.federation import PALETTE
 from flareclust.plotting.federation import save as save_figure
+from flareclust.plotting.tree import merge_picture
 
 HERE = Path(__file__).resolve().parent
 PAGE, IMAGES = HERE / "partial-features.md", HERE / "images"
@@ -144,7 +144,7 @@ def example() -> dict[str, Figure]:
             proxy = flareclust.run("proxy", data=sites, k=2, standardize=True)
         finally:
             os.chdir(before)
-    return {"partial_coverage.png": masked.plot(), "partial_tree.png": tree_picture_of(proxy.arrays, 2, 2.0)}
+    return {"partial_coverage.png": masked.plot(), "partial_tree.png": merge_picture(proxy.arrays, 2, 2.0)}
 
 
 if __name__ == "__main__":

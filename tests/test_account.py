@@ -336,7 +336,8 @@ def test_a_damaged_old_ledger_refuses(tmp_path, rows):
 JOBS = """
 import json, os, sys
 from pathlib import Path
-from flareclust.privacy import account, ledger_file, site_file, takeover
+from flareclust.privacy.dp import ledger_file
+from flareclust.sites import account, policy_file as site_file, takeover
 from flareclust.privacy.dp.ledger import Ledger
 
 def job(local, where):

@@ -157,10 +157,10 @@ def test_a_folder_in_the_place_of_the_file_refuses(path):
 SITES = """
 import json, os, sys
 import numpy as np
-from flareclust.privacy import ledger_file, mechanism
+from flareclust.privacy.dp import ledger_file, mechanism
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import DifferentialPrivacy
-from flareclust.privacy.dp.budget import Terms
+from flareclust.privacy.dp.budget import DPSession
 
 def site(folder, where, at, job):
     passed = {}
@@ -197,7 +197,7 @@ def site(folder, where, at, job):
     draw = mechanism.gaussian
     mechanism.gaussian = drawn
     dp = DifferentialPrivacy((0.0, 1.0), 1.0, 1e-5, 1.0)
-    terms = Terms(np.zeros(1), np.ones(1), dp, job, Ledger(folder + "/ledger.db"), 1.0)
+    terms = DPSession(np.zeros(1), np.ones(1), dp, job, Ledger(folder + "/ledger.db"), 1.0)
     for _ in range(3):
         terms.gaussian(np.zeros(2, np.int64), 1.0, 1e-3, "test")
         passing("before send")

@@ -362,7 +362,7 @@ def test_the_specifications_that_deal_columns_are_those_listed() -> None:
 
 
 def test_a_split_of_rows_only_is_refused() -> None:
-    with pytest.raises(UserError, match=r"'iid' deals rows only.*flareclust\.partition\.partition"):
+    with pytest.raises(UserError, match=r"'iid' deals rows only.*flareclust\.data\.partition\.partition"):
         _split("iid", np.zeros((4, 2)), None, 2)
 
 

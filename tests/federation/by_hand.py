@@ -34,7 +34,7 @@ ATTACKS: Mapping[str, Mapping[str, Any]] = {
         "path": "flareclust.executors.lloyd.LloydExecutor",
         "args": {"k": APP | {"args": _REMOVE}},
     },
-    "code in a string": {"path": "flareclust._foundation.typing.sys.exit", "args": {}},
+    "code in a string": {"path": "flareclust.cli.sweep.sys.exit", "args": {}},
 }
 
 #: A component at the server that writes a file there.
