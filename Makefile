@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# uv where it is there, which downloads and unpacks side by side; else pip.
+UV := $(shell command -v uv 2>/dev/null)
+INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt,$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt)
 TESTS := $(BIN)/python -m tests.run --no-loadscope-reorder
 
 .PHONY: demo test test-all install lint nightly papers jobs clean
@@ -9,13 +12,18 @@ TESTS := $(BIN)/python -m tests.run --no-loadscope-reorder
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
-	touch $@
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) -e '.[dev]'
+	touch $@ $(VENV)/.demo
 
-demo: install
+demo: $(VENV)/.demo
 	$(BIN)/python -m flareclust.flows.demo
+
+# What the demonstration needs: the package with its extras, without the tools of development.
+$(VENV)/.demo: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) -e '.[all]'
+	touch $@
 
 # Ten minutes on two cores: style, types, layers, all tests without processes, and a few with them in every engine.
 test: lint

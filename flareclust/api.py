@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
 from flareclust.data.datasets import Dataset
 from flareclust.data.tables import check_rows
@@ -124,6 +125,10 @@ def run_experiment(
         out: folder for the files; None for none, or a folder of its own for tracked runs.
         on_round: called with a record per exchange.
     """
+    if track:
+        require("tracking", "an MLflow run (track=True; --no-track leaves it out)")
+        if experiment.engine != "inprocess":
+            require("flows", "a tracked run of NVFlare (track=True; --no-track leaves it out)")
     if track and out is None:
         out = folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
     if out is not None:

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require
 from flareclust._foundation.version import __version__
 from flareclust.cli.entry import run_app
 from flareclust.cli.names import split_names
@@ -254,6 +255,7 @@ def ui(
     uri: Annotated[str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or ./mlflow.db.")] = None,
 ) -> None:
     """Open MLflow's pages on the project's store."""
+    require("tracking", "flareclust ui")
     from flareclust.tracking.store import resolve_uri, sqlite_file, ui_command
 
     command = ui_command(uri, port)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.extras import require
 
 if TYPE_CHECKING:
     from flareclust.experiment.sweep import Sweep
@@ -123,6 +124,8 @@ def _run(
         from flareclust.experiment.trials_file import FileRunner
 
         return FileRunner(file, sweep.name, sweep.workers, on_done)(trials), None
+    for extra in ("tracking", "flows"):
+        require(extra, "a sweep with MLflow runs (--no-track leaves them out)")
     from flareclust.flows.sweep import tracked_runner
 
     runner = tracked_runner(sweep.name, sweep.mlflow_experiment, on_done=on_done, workers=sweep.workers)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import check_rows
@@ -112,6 +113,7 @@ class Result:
 
         Where sites had different columns: of who has which, and of what is known of the centroids.
         """
+        require("plots", "a picture")
         if partial.is_partial(self.arrays) and not self.sites:
             from flareclust.plotting.features import coverage_picture
 

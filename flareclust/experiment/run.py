@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.extras import installed
 from flareclust._foundation.own_files import close_files, create, make_folder
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.version import __version__
@@ -255,7 +256,7 @@ def save(result: Result, outcome: Outcome, experiment: Experiment, folder: Path)
 
     The folder holds result.npz, result.json, rounds.jsonl, labels.csv and picture.png; choice.png where k was chosen, and
     tree.png where clusters were merged in a tree.
-    It appears complete or not at all, for its owner only.
+    It appears complete or not at all, for its owner only. Without matplotlib (the extra `plots`) there are no pictures.
     """
     check_out(folder)
     try:
@@ -267,10 +268,6 @@ def save(result: Result, outcome: Outcome, experiment: Experiment, folder: Path)
 
 
 def _saved(result: Result, outcome: Outcome, experiment: Experiment, folder: Path) -> Result:
-    from flareclust.plotting import federation as plots
-    from flareclust.plotting.selection import choice_picture
-    from flareclust.plotting.tree import merge_picture
-
     make_folder(folder.parent)
     result = replace(result, centroids_file=str(folder / outcome_files.ARRAYS))
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
@@ -285,15 +282,25 @@ def _saved(result: Result, outcome: Outcome, experiment: Experiment, folder: Pat
         outcome_files.write(outcome, new, about)
         if result.site_labels:
             _write_labels(result, new)
-        if result.sites or partial.is_partial(result.arrays):
-            plots.save(result.plot(), new / PICTURE)
-        if "tree_left" in result.arrays:
-            plots.save(merge_picture(result.arrays, result.centroids_found, result.params["w"]), new / TREE_PICTURE)
-        if (known := choice.judged(result.arrays)) is not None:
-            plots.save(choice_picture(known), new / CHOICE_PICTURE)
+        if installed("plots"):
+            _draw(result, new)
         close_files(new)  # they show rows and labels; until now nobody else could enter the folder around them
         _put(new, folder)
     return result
+
+
+def _draw(result: Result, folder: Path) -> None:
+    """Write the pictures of a result."""
+    from flareclust.plotting import federation as plots
+    from flareclust.plotting.selection import choice_picture
+    from flareclust.plotting.tree import merge_picture
+
+    if result.sites or partial.is_partial(result.arrays):
+        plots.save(result.plot(), folder / PICTURE)
+    if "tree_left" in result.arrays:
+        plots.save(merge_picture(result.arrays, result.centroids_found, result.params["w"]), folder / TREE_PICTURE)
+    if (known := choice.judged(result.arrays)) is not None:
+        plots.save(choice_picture(known), folder / CHOICE_PICTURE)
 
 
 def _write_labels(result: Result, folder: Path) -> None:

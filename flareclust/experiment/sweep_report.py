@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from flareclust._foundation.csv_text import write_rows
+from flareclust._foundation.extras import installed
 from flareclust.experiment.sweep_figure import sweep_figure
 from flareclust.experiment.trials import Cell, Done, by_cell
 from flareclust.plotting.federation import save
@@ -36,7 +37,7 @@ def write_files(name: str, done: Sequence[Done], folder: Path) -> list[Path]:
     (folder / TABLE).write_text(f"# {name}\n\n{markdown(cells)}{_failures(done)}", encoding="utf-8")
     (folder / CSV).write_text(comma_separated(cells), encoding="utf-8")
     files = [folder / TABLE, folder / CSV]
-    if any(cell.mean for cell in cells):
+    if installed("plots") and any(cell.mean for cell in cells):
         files.append(save(sweep_figure(cells, title=name), folder / FIGURE))
     return files
 

@@ -1,0 +1,29 @@
+"""Optional packages: which extra brings them, and what to say where one is missing."""
+
+from importlib.util import find_spec
+
+from flareclust._foundation.errors import UserError
+
+#: The packages of each extra that the code imports.
+EXTRAS = {"tracking": ("mlflow", "pandas"), "flows": ("prefect",), "plots": ("matplotlib",)}
+
+
+def installed(extra: str) -> bool:
+    """Return whether all packages of an extra are installed."""
+    return not _missing(extra)
+
+
+def require(extra: str, what: str) -> None:
+    """Raise UserError unless the packages of an extra are installed.
+
+    Args:
+        extra: its name, as in `pip install 'flareclust[extra]'`.
+        what: what needs them; the subject of the message.
+    """
+    if missing := _missing(extra):
+        names = " and ".join(missing)
+        raise UserError(f"{what} needs {names}, which is not installed: python -m pip install 'flareclust[{extra}]'")
+
+
+def _missing(extra: str) -> list[str]:
+    return [name for name in EXTRAS[extra] if find_spec(name) is None]

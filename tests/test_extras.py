@@ -1,0 +1,58 @@
+"""What is said, and what still works, where an optional package is not installed."""
+
+import importlib.util
+
+import pytest
+
+import flareclust
+from flareclust._foundation.extras import EXTRAS, installed, require
+from flareclust.cli.main import main
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Make packages look as if they were not installed."""
+
+    def leave_out(*names):
+        find = importlib.util.find_spec
+        monkeypatch.setattr(
+            "flareclust._foundation.extras.find_spec", lambda name: None if name in names else find(name)
+        )
+
+    return leave_out
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_everything_is_installed_where_tests_run(extra):
+    assert installed(extra)
+    require(extra, "a test")
+
+
+def test_the_message_names_the_package_and_the_command(without):
+    without("matplotlib")
+    assert not installed("plots")
+    with pytest.raises(flareclust.UserError, match=r"^a picture needs matplotlib.*pip install 'flareclust\[plots\]'"):
+        require("plots", "a picture")
+
+
+def test_tracking_without_mlflow_is_refused_before_anything_runs(without, tmp_path, monkeypatch, capsys):
+    without("mlflow")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "feca", "--data", "iris", "--clients", "3"])
+    assert ended.value.code == 2
+    assert "--no-track" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_result_without_matplotlib_has_all_but_the_pictures(without, tmp_path):
+    without("matplotlib")
+    result = flareclust.run("feca", data="iris", clients=3, out=tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "labels.csv",
+        "result.json",
+        "result.npz",
+        "rounds.jsonl",
+    }
+    with pytest.raises(flareclust.UserError, match="matplotlib"):
+        result.plot()
