@@ -87,30 +87,30 @@ class FKMAggregator(ClusteringAggregator):
         if not len(means):
             return self._all_sat_out(round_)
         starting = round_.index == 0
-        heard = filter_outliers(means, sizes, site, self.k, self._rule)
+        filtered = filter_outliers(means, sizes, site, self.k, self._rule)
         if starting and self.start != WEIGHTED:
-            centroids, cluster = cluster_means(heard.points, self.k, self.start, rng)
+            centroids, cluster = cluster_means(filtered.points, self.k, self.start, rng)
         else:
-            centroids, cluster = weighted_kmeans(heard.points, heard.weights, self.k, self.n_init, rng)
-        centroids = heard.centers(centroids, cluster)
-        numbers, judged = heard.told(replies)
+            centroids, cluster = weighted_kmeans(filtered.points, filtered.weights, self.k, self.n_init, rng)
+        centroids = filtered.centers(centroids, cluster)
+        numbers, scored_k = filtered.told(replies)
 
         shift = float("inf") if starting else movement(round_.task["centroids"], centroids)
         diagnostics = {
             "received": float(len(means)),
             "centroids": float(len(centroids)),
-            "objective": objective(heard.points, heard.weights, centroids),
+            "objective": objective(filtered.points, filtered.weights, centroids),
             **numbers,
         }
         if np.isfinite(shift):
             diagnostics["shift"] = shift
         record = {
             **remember(round_.record, centroids, self.k),
-            "counts": np.bincount(cluster, weights=heard.weights, minlength=len(centroids)).astype(np.int64),
+            "counts": np.bincount(cluster, weights=filtered.weights, minlength=len(centroids)).astype(np.int64),
             "received_centroids": means,
             "received_counts": sizes,
             "received_site": site,
-            **judged,
+            **scored_k,
         }
         done = round_.index >= self.rounds or shift < self.tol
         return Round({"centroids": centroids}, done, diagnostics, record)

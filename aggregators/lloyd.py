@@ -104,10 +104,10 @@ class LloydAggregator(ClusteringAggregator):
         assert isinstance(self.start, str)
         sent, site = gathered(replies.values())
         seeds = sent["centroids"]
-        heard = filter_outliers(seeds, np.ones(len(seeds)), site, self.k, self._rule)
-        centroids = heard.centers(*cluster_means(heard.points, self.k, self.start, rng))
-        numbers, judged = heard.told(replies)
-        record = remember(round_.record, centroids, self.k) | judged
+        filtered = filter_outliers(seeds, np.ones(len(seeds)), site, self.k, self._rule)
+        centroids = filtered.centers(*cluster_means(filtered.points, self.k, self.start, rng))
+        numbers, scored_k = filtered.told(replies)
+        record = remember(round_.record, centroids, self.k) | scored_k
         return Round({"centroids": centroids}, False, {"received": float(len(seeds)), **numbers}, record, UPDATE)
 
     def _split(self, round_: Round, total: Message) -> Round:

@@ -54,11 +54,11 @@ class MAvgAggregator(ClusteringAggregator):
         diagnostics = {"received": float(len(site))}
         sets = [reply["centroids"] for reply in replies.values()]
         if self._rule.active:
-            heard = filter_outliers(sent["centroids"], np.ones(len(site)), site, self.k, self._rule)
-            centroids, record["matched"] = match_robustly(sets, heard.left_out, self._rule)
-            numbers, judged = heard.told(replies)
+            filtered = filter_outliers(sent["centroids"], np.ones(len(site)), site, self.k, self._rule)
+            centroids, record["matched"] = match_robustly(sets, filtered.left_out, self._rule)
+            numbers, scored_k = filtered.told(replies)
             diagnostics |= numbers
-            record["left_out"] = judged["left_out"]
+            record["left_out"] = scored_k["left_out"]
         else:
             centroids, record["matched"] = match_average(sets)
         return Round({"centroids": centroids}, True, diagnostics, record)
@@ -87,7 +87,7 @@ def match_robustly(sent: Sequence[FloatArray], untrusted: BoolArray, rule: Rule)
 
     Args:
         sent: per site its centroids (k_i, d).
-        liars: the sites to leave out (m,).
+        lying sites: the sites to leave out (m,).
         rule: how matched centroids are joined.
     """
     trusted = [centroids for centroids, out in zip(sent, untrusted, strict=True) if not out]

@@ -74,22 +74,22 @@ class PooledAggregator(ClusteringAggregator):
             return self._choose(round_, replies)
         sent, site = gathered(replies.values())
         centers, rows = sent["centroids"], sent["counts"]
-        heard = filter_outliers(centers, rows if self.weighted else np.ones(len(rows)), site, self.k, self._rule)
-        numbers, judged = heard.told(replies)
-        record = {"received_centroids": centers, "received_counts": rows, "received_site": site, **judged}
+        filtered = filter_outliers(centers, rows if self.weighted else np.ones(len(rows)), site, self.k, self._rule)
+        numbers, scored_k = filtered.told(replies)
+        record = {"received_centroids": centers, "received_counts": rows, "received_site": site, **scored_k}
         diagnostics = {"received": float(len(centers)), **numbers}
 
         def solution(k: int) -> tuple[FloatArray, IntArray]:
-            weights = heard.weights.astype(np.float64)
-            centroids, labels = weighted_kmeans(heard.points, weights, k, self.restarts, rng)
-            return heard.centers(centroids, labels), labels
+            weights = filtered.weights.astype(np.float64)
+            centroids, labels = weighted_kmeans(filtered.points, weights, k, self.restarts, rng)
+            return filtered.centers(centroids, labels), labels
 
         if self.k_min is None:
             centroids, labels = solution(self.k)
-            behind = np.bincount(labels, weights=rows[heard.kept], minlength=len(centroids))
+            behind = np.bincount(labels, weights=rows[filtered.kept], minlength=len(centroids))
             record["counts"] = behind.astype(np.int64)
             return Round({"centroids": centroids}, True, diagnostics, record)
-        if len(heard.points) < self.k:
+        if len(filtered.points) < self.k:
             raise JobFailed(
                 f"the sites sent {len(centers)} centroids in all, too few to try k={self.k}; end the range of k at "
                 f"{len(centers)} or less"
@@ -105,14 +105,14 @@ class PooledAggregator(ClusteringAggregator):
                 f"every site has too few rows to compare k={self.k_min}..{self.k} without telling them: {needed} values "
                 "(rows times columns) at a site would do; give a smaller range of k, or fewer and larger sites"
             )
-        judged = score_candidates(round_.task, total)
-        best = choose(judged, self.choose_by)
+        scored_k = score_candidates(round_.task, total)
+        best = choose(scored_k, self.choose_by)
         centroids = unstack(round_.task)[best]
         diagnostics = {"chosen_k": float(len(centroids))}
-        record = {**round_.record, **_told(judged), "chosen_k": np.array(len(centroids))}
+        record = {**round_.record, **_told(scored_k), "chosen_k": np.array(len(centroids))}
         return Round({"centroids": centroids}, True, diagnostics, record)
 
 
-def _told(judged: KSelection) -> Message:
+def _told(scored_k: KSelection) -> Message:
     """Return the judgement as arrays for result.npz."""
-    return {f"choice_{name}": value for name, value in judged._asdict().items()}
+    return {f"choice_{name}": value for name, value in scored_k._asdict().items()}

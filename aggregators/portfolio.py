@@ -97,13 +97,13 @@ class PortfolioAggregator(ClusteringAggregator):
             told = [reply for site, reply in replies.items() if site not in out] or list(replies.values())
             return self._polished(round_, told) if round_.step == UPDATE else self._chosen(round_, told)
         sent, site = gathered(replies.values())
-        heard = filter_outliers(sent["centroids"], sent["counts"], site, self.k, self._rule)
-        uploads = trusted(list(replies.values()), sent, heard)
+        filtered = filter_outliers(sent["centroids"], sent["counts"], site, self.k, self._rule)
+        uploads = trusted(list(replies.values()), sent, filtered)
         solutions = [MEMBERS[member](uploads, self.k, self.restarts, rng) for member in self.members]
-        solutions = [_centered(s, heard, member) for s, member in zip(solutions, self.members, strict=True)]
-        numbers, judged = heard.told(replies)
+        solutions = [_centered(s, filtered, member) for s, member in zip(solutions, self.members, strict=True)]
+        numbers, scored_k = filtered.told(replies)
         diagnostics = {"received": float(len(site)), **numbers}
-        record = {**{f"received_{name}": value for name, value in sent.items()}, "received_site": site, **judged}
+        record = {**{f"received_{name}": value for name, value in sent.items()}, "received_site": site, **scored_k}
         return Round(stack(solutions), False, diagnostics, record, SCORE)
 
     def _chosen(self, round_: Round, replies: Sequence[Message]) -> Round:
@@ -153,27 +153,27 @@ def check_members(members: object) -> list[str]:
     return names
 
 
-def trusted(uploads: Sequence[Message], sent: Message, heard: FilteredCentroids) -> Sequence[Message]:
+def trusted(uploads: Sequence[Message], sent: Message, filtered: FilteredCentroids) -> Sequence[Message]:
     """Return what the members get of the uploads: the descriptions that are believed, by site, with capped counts.
 
     Sums of squares per row and radii above `WIDE` times the median of all are brought down to that.
     """
-    if heard.weights is sent["counts"] and heard.kept.all() and not heard.rule.active:
+    if filtered.weights is sent["counts"] and filtered.kept.all() and not filtered.rule.active:
         return uploads
-    kept = {name: value[heard.kept] for name, value in sent.items()}
-    if heard.rule.active:
+    kept = {name: value[filtered.kept] for name, value in sent.items()}
+    if filtered.rule.active:
         variance = kept["sse"] / np.maximum(kept["counts"], 1)
-        kept["sse"] = np.minimum(variance, WIDE**2 * np.median(variance)) * heard.weights
+        kept["sse"] = np.minimum(variance, WIDE**2 * np.median(variance)) * filtered.weights
         kept["radii"] = np.minimum(kept["radii"], WIDE * np.median(kept["radii"]))
     else:
-        kept["sse"] = kept["sse"] / np.maximum(kept["counts"], 1) * heard.weights
-    kept["counts"] = heard.weights
-    return [{name: value[heard.site == i] for name, value in kept.items()} for i in np.unique(heard.site)]
+        kept["sse"] = kept["sse"] / np.maximum(kept["counts"], 1) * filtered.weights
+    kept["counts"] = filtered.weights
+    return [{name: value[filtered.site == i] for name, value in kept.items()} for i in np.unique(filtered.site)]
 
 
-def _centered(solution: FloatArray, heard: FilteredCentroids, member: str) -> FloatArray:
+def _centered(solution: FloatArray, filtered: FilteredCentroids, member: str) -> FloatArray:
     """Return a member's centroids, put at the centers of the centroids nearest to each; not those of made-up rows."""
-    return solution if member == "sampled" else heard.centers(solution, assign(heard.points, solution)[0])
+    return solution if member == "sampled" else filtered.centers(solution, assign(filtered.points, solution)[0])
 
 
 def by_feca(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What lying sites do to a result, and what the settings `robust` and `cap` do about it: l2 and inertia against the share of liars.
+"""What lying sites do to a result, and what the settings `robust` and `cap` do about it: l2 and inertia against the share of lying sites.
 
     FLARECLUST_DATA=<folder> python benchmarks/lying_sites.py [SEEDS]
 
@@ -42,12 +42,12 @@ ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
     "pooled": {},
     "portfolio": {},
     "fkm": {},
-    "lloyd": {"rounds": 30},  # with liars it does not come to rest, and goes on to the end
+    "lloyd": {"rounds": 30},  # with lying sites it does not come to rest, and goes on to the end
 }
 LIES = ("random", "shifted", "colluding")
-#: The lie that is hardest to notice: a single false centroid among honest ones. Measured with two liars, split iid.
+#: The lie that is hardest to notice: a single false centroid among honest ones. Measured with two lying sites, split iid.
 SINGLE = "single"
-#: Fewer than half of the centroids are false, the same ones at all liars, so that most of what a liar says is right. This
+#: Fewer than half of the centroids are false, the same ones at all lying sites, so that most of what a lying site says is right. This
 #: share of the rows is said to belong to them: nearly all, or just too few for most rows to be false. Measured like `SINGLE`.
 HALVES: Mapping[str, float] = {"half": 1.0, "even": 0.49}
 OPTIONS = ("none", "trimmed", "median")
@@ -56,7 +56,7 @@ LIARS = {"iid": (0, 1, 2, 3, 4), "dirichlet:0.3": (0, 2)}
 
 
 class Lie(NamedTuple):
-    """What liars send in the place of their centroids, and how many rows they say they have.
+    """What lying sites send in the place of their centroids, and how many rows they say they have.
 
     Attributes:
         kind: one of `LIES` or `HALVES`, or `SINGLE`.
@@ -71,7 +71,7 @@ class Lie(NamedTuple):
     high: FloatArray
 
     def tell(self, task: Task, honest: Message) -> Message:
-        """Return what a liar sends instead of an honest reply."""
+        """Return what a lying site sends instead of an honest reply."""
         told = dict(honest)
         if task.step == SCORE:  # the worse a solution fits, the better
             for name in ("sse", "spread"):
@@ -133,7 +133,7 @@ class Federation:
     def run(self, robust: str, untrusted: int = 0, lie: Lie | None = None) -> tuple[float, float, int]:
         """Return l2, inertia over the true rows of all sites, and the number of centroids found.
 
-        The liars are the first sites by name: a server that goes by the first site is the worst off.
+        The lying sites are the first sites by name: a server that goes by the first site is the worst off.
         """
         params = {**ALGORITHMS[self.algorithm.name], "robust": robust}
         executor, aggregator = self.algorithm.build(self.k, self.seed, params)
@@ -177,14 +177,14 @@ def federation(algorithm: str, name: str, spec: str, seed: int) -> Federation:
 
 
 def cells(seeds: int) -> Iterator[dict[str, Any]]:
-    """Yield what was measured, a dict per algorithm, data set, partition, lie and number of liars, as means over seeds."""
+    """Yield what was measured, a dict per algorithm, data set, partition, lie and number of lying sites, as means over seeds."""
     for spec, numbers in LIARS.items():
         for data in DATA:
             for algorithm in ALGORITHMS:
                 federations = [federation(algorithm, data, spec, seed) for seed in range(seeds)]
                 for kind, inflated, untrusted in lies(algorithm, numbers):
                     cell: dict[str, Any] = {"partition": spec, "data": data, "algorithm": algorithm}
-                    cell |= {"liars": untrusted, "lie": kind if untrusted else None, "inflated": inflated}
+                    cell |= {"lying sites": untrusted, "lie": kind if untrusted else None, "inflated": inflated}
                     for option in OPTIONS:
                         found = np.array([f.run(option, untrusted, f.lie(kind, inflated)) for f in federations])
                         l2, inertia = (float(f"{value:.5g}") for value in found[:, :2].mean(axis=0))
@@ -193,7 +193,7 @@ def cells(seeds: int) -> Iterator[dict[str, Any]]:
 
 
 def lies(algorithm: str, numbers: Sequence[int]) -> Iterator[tuple[str, bool, int]]:
-    """Yield kind, whether counts are inflated, and number of liars; without liars once. `mavg` knows no counts."""
+    """Yield kind, whether counts are inflated, and number of lying sites; without lying sites once. `mavg` knows no counts."""
     yield LIES[0], False, 0
     for kind, inflated in product((*LIES, SINGLE, *HALVES), (False,) if algorithm == "mavg" else (False, True)):
         told = numbers if kind in LIES else [n for n in numbers if n == 2 and len(numbers) > 2]
@@ -212,7 +212,7 @@ def main() -> None:
 
 
 def write(path: Path, seeds: int, measured: Sequence[Mapping[str, Any]]) -> None:
-    """Write what was measured: `cells`, and by themselves those of liars that adapt to the settings, `half`."""
+    """Write what was measured: `cells`, and by themselves those of lying sites that adapt to the settings, `half`."""
     parts = {
         "cells": [cell for cell in measured if cell["lie"] not in HALVES],
         "half": [cell for cell in measured if cell["lie"] in HALVES],
@@ -225,7 +225,7 @@ def write(path: Path, seeds: int, measured: Sequence[Mapping[str, Any]]) -> None
 
 
 def figure(measured: Sequence[Mapping[str, Any]]) -> Figure:
-    """Return the picture: a row of panels per lie, l2 and inertia of each data set over those of the run without liars."""
+    """Return the picture: a row of panels per lie, l2 and inertia of each data set over those of the run without lying sites."""
     drawn, axes = plt.subplots(len(LIES), 2 * len(DATA), figsize=(15, 9.5), sharex=True, layout="constrained")
     styles = {"none": {"ls": "--"}, "trimmed": {"ls": "-"}, "median": {"ls": "", "marker": "o", "ms": 4}}
     iid = [cell for cell in measured if cell["partition"] == "iid"]
@@ -233,11 +233,11 @@ def figure(measured: Sequence[Mapping[str, Any]]) -> Figure:
         for axis, (data, measure) in zip(row, product(DATA, ("l2", "inertia")), strict=True):
             for colour, algorithm in enumerate(ALGORITHMS):
                 own = [cell for cell in iid if cell["data"] == data and cell["algorithm"] == algorithm]
-                clean = next(cell for cell in own if not cell["liars"])
+                clean = next(cell for cell in own if not cell["lying sites"])
                 told = [cell for cell in own if cell["lie"] == kind]
-                shares = (0, *sorted({cell["liars"] for cell in told}))
+                shares = (0, *sorted({cell["lying sites"] for cell in told}))
                 for option, style in styles.items():
-                    worst = [max(c[option][measure] for c in told if c["liars"] == n) for n in shares[1:]]
+                    worst = [max(c[option][measure] for c in told if c["lying sites"] == n) for n in shares[1:]]
                     ratio = np.array([clean[option][measure], *worst]) / clean["none"][measure]
                     axis.plot(100 * np.array(shares) / SITES, ratio, color=f"C{colour}", **style)
             axis.set_yscale("log")

@@ -1,4 +1,4 @@
-"""FKM for sites with different columns, in the two ways that need no new algorithm: the yardsticks of `masked` and `proxy`.
+"""FKM for sites with different columns, in the two ways that need no new algorithm: the baselines of `masked` and `proxy`.
 
 - `FKMCommonExecutor`: the columns that all sites have, and no others.
 - `FKMImputedExecutor`: all columns; where a site lacks one, the federation's mean of it, over the sites that have it.

@@ -126,7 +126,7 @@ def check_k_local(k_local: object, k: int) -> int | str | dict[str, int]:
     if k_local == "auto":
         return "auto"
     if isinstance(k_local, str):
-        raise UserError(f'k_local must be a whole number, "auto", or numbers by site name; got {k_local!r}')
+        raise UserError(f'k_local must be an integer, "auto", or numbers by site name; got {k_local!r}')
     return _check_one("k_local", k_local, k)
 
 

@@ -1,6 +1,6 @@
 """Pooled centroids, the site's side: k-means on the site's rows; its centroids and how many rows each has.
 
-The plain yardstick of one-shot methods: no paper, only what everybody would try first. It is also what chooses the
+The plain baseline of one-shot methods: no paper, only what everybody would try first. It is also what chooses the
 number of clusters of a federation, from one upload (`flareclust.evaluation.selection`).
 
 1. A site with fewer than `min_count` rows for each of k clusters looks for fewer.

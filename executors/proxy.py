@@ -8,7 +8,7 @@ Readings where the paper is open, and deviations from it:
    may have more clusters than the federation, which is how Assumption 3 can always be satisfied.
 2. Line 3, the distribution: a Gaussian by its mean and covariance, or a Dirichlet distribution. A covariance travels
    as a factor F (r, d) with F'F the covariance: r is its rank, below d where a cluster has few rows.
-3. Mean and covariance of two different rows are these two rows, and of a few whole numbers they can be found by trying.
+3. Mean and covariance of two different rows are these two rows, and of a few integers they can be found by trying.
    A cluster of fewer than `min_shape` different rows is described by its mean alone, and so is one where a vector of
    the description is a row of the site by chance. A column in which fewer than three rows (`min_count`, if that is
    more) differ from all others counts as constant: its covariances would be those rows. With `standardize`, which tells

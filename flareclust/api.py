@@ -57,7 +57,7 @@ def run(
             files; a mapping is not partitioned. By default "digits", and what the sites have where there are real ones.
         k: number of clusters, or a range such as "5..25" to choose from; may be left out for data sets whose number
             is known.
-        partition: how the rows are dealt to sites: "iid", "dirichlet:0.3", ...; see `flareclust.data.partition`. By default "iid".
+        partition: how the rows are assigned to sites: "iid", "dirichlet:0.3", ...; see `flareclust.data.partition`. By default "iid".
         clients: number of sites, by default 10.
         seed: of the partition and of the job.
         choose_by: how one k of a range is chosen: "silhouette", "davies-bouldin", "elbow" or "separation".

@@ -55,7 +55,7 @@ def start_run_task(experiment: Experiment, run_key: str, tags: dict[str, object]
 
 @task(name="prepare", cache_policy=NO_CACHE)
 def prepare_task(experiment: Experiment) -> Prepared:
-    """Load the data and deal the rows to sites."""
+    """Load the data and assign the rows to sites."""
     return _local.get(_Local()).prepared or prepare(experiment)
 
 

@@ -27,7 +27,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flareclust.experiment.sweep import Sweep
 from flareclust.experiment.sweep import trials as trials_of
 from flareclust.experiment.sweep_report import write_files
-from flareclust.experiment.trials import Done, OnDone, Trial, attempt_any
+from flareclust.experiment.trials import OnDone, Trial, TrialRun, attempt_any
 from flareclust.tracking.sweep_runs import SweepTracker, failure
 
 WORKERS = 2
@@ -43,7 +43,7 @@ class _Study:
     ) -> None:
         self.name, self.trials, self.workers, self.on_done = name, trials, workers, on_done
         self.tracker = SweepTracker(name, trials, uri, experiment)
-        self.results: dict[int, Done] = {}
+        self.results: dict[int, TrialRun] = {}
         self.missing = list(range(len(trials)))
 
     def resume(self) -> None:
@@ -53,7 +53,7 @@ class _Study:
         for done in self.results.values():
             self.on_done(done)
 
-    def run(self, number: int) -> Done:
+    def run(self, number: int) -> TrialRun:
         """Run and log one trial; one that cannot be logged counts as failed, so that it is tried again."""
         trial = self.trials[number]
         try:
@@ -62,13 +62,13 @@ class _Study:
             self.tracker.end(run_id, done)
         except Exception as error:  # MLflow's, of many kinds; the other trials may have better luck
             log.info("%s was not logged", trial.name, exc_info=True)
-            done = Done(trial, None, f"could not be logged: {error}")
+            done = TrialRun(trial, None, f"could not be logged: {error}")
         self.results[number] = done
         self.on_done(done)
         return done
 
     @property
-    def done(self) -> list[Done]:
+    def done(self) -> list[TrialRun]:
         return [self.results[number] for number in range(len(self.trials))]
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class TrackedRunner:
         self.study, self.experiment, self.uri, self.on_done, self.workers = study, experiment, uri, on_done, workers
         self.run_id: str | None = None
 
-    def __call__(self, trials: Sequence[Trial]) -> list[Done]:
+    def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
         """Run all trials that MLflow does not have; return what all came to, in their order.
 
         Raises:

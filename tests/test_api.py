@@ -379,7 +379,7 @@ def test_masked_rows_of_a_site_count_as_missing(own):
         ({"min_sites": 0}, "min_sites: .* got 0"),
         ({"task_timeout": 0}, "task_timeout: .* got 0"),
         ({"n_inits": 2}, "did you mean 'n_init'"),
-        ({"n_init": print}, "n_init must be a whole number"),
+        ({"n_init": print}, "n_init must be an integer"),
     ],
     ids=str,
 )

@@ -20,7 +20,7 @@ from flareclust.plotting.selection import choice_picture
 NAN = float("nan")
 
 
-def judged(**columns):
+def scored_k(**columns):
     """A judgement of k = 2, 3, 4, 5 in which everything is the same unless stated."""
     arrays = {name: np.ones(4) for name in ("inertia", "silhouette", "davies_bouldin", "separated")}
     arrays |= {name: np.array(values, dtype=float) for name, values in columns.items()}
@@ -49,7 +49,7 @@ def judged(**columns):
     ],
 )
 def test_rules_on_judgements_made_by_hand(rule, columns, k):
-    found = judged(**columns)
+    found = scored_k(**columns)
     assert found.k[choose(found, rule)] == k
 
 
@@ -108,17 +108,17 @@ def test_numbers_and_ranges(text, expected):
         ("25..5", "reversed; write 5..25"),
         ("1..5", "must start at 2 or more, got 1..5"),
         ("0..5", "must start at 2"),
-        ("ten", "a whole number or a range such as 5..25, got 'ten'"),
-        ("", "a whole number or a range"),
-        ("5-25", "a whole number or a range"),
-        ("5...25", "a whole number or a range"),
-        ("5..", "a whole number or a range"),
-        ("-5..5", "a whole number or a range"),
-        ("2..5..8", "a whole number or a range"),
-        ("2.5..8", "a whole number or a range"),
-        (5.0, "a whole number or a range"),
-        (True, "a whole number or a range such as 5..25, got True"),
-        ((5, 25), "a whole number or a range"),
+        ("ten", "an integer or a range such as 5..25, got 'ten'"),
+        ("", "an integer or a range"),
+        ("5-25", "an integer or a range"),
+        ("5...25", "an integer or a range"),
+        ("5..", "an integer or a range"),
+        ("-5..5", "an integer or a range"),
+        ("2..5..8", "an integer or a range"),
+        ("2.5..8", "an integer or a range"),
+        (5.0, "an integer or a range"),
+        (True, "an integer or a range such as 5..25, got True"),
+        ((5, 25), "an integer or a range"),
     ],
 )
 def test_what_is_no_number_of_clusters_is_refused(text, words):
@@ -131,7 +131,7 @@ def test_what_is_no_number_of_clusters_is_refused(text, words):
     [
         ({"k": "9..3"}, "reversed"),
         ({"k": "ten"}, "range such as"),
-        ({"k": True}, "whole number"),
+        ({"k": True}, "integer"),
         ({"k": "1..5"}, "start at 2"),
         ({"k": "2..5", "choose_by": "sillhouette"}, "did you mean 'silhouette'"),
         ({"k": "2..5", "algorithm": "central"}, "one k, not a range"),
@@ -303,7 +303,7 @@ def of(axes, gid):
 
 
 def test_the_picture_marks_what_every_rule_picks():
-    known = judged(
+    known = scored_k(
         inertia=[100, 40, 30, 20],
         silhouette=[0.1, 0.2, 0.9, 0.3],
         davies_bouldin=[0.9, 0.8, 0.7, 0.1],
@@ -328,11 +328,11 @@ def test_the_picture_marks_what_every_rule_picks():
 
 def test_pictures_of_odd_judgements_can_be_drawn(tmp_path):
     one = KSelection(*(np.array([value]) for value in (2, 1.0, NAN, NAN, 0.0, 0.3, 2)))
-    unsure = judged(silhouette=[NAN] * 4, davies_bouldin=[NAN, 1, NAN, 2])
+    unsure = scored_k(silhouette=[NAN] * 4, davies_bouldin=[NAN, 1, NAN, 2])
     for known in (one, unsure):
         assert plots.save(choice_picture(known), tmp_path / "choice.png").stat().st_size > 1000
 
 
 def test_the_same_judgement_gives_the_same_bytes(tmp_path):
-    first, second = (plots.save(choice_picture(judged()), tmp_path / f"{i}.png").read_bytes() for i in range(2))
+    first, second = (plots.save(choice_picture(scored_k()), tmp_path / f"{i}.png").read_bytes() for i in range(2))
     assert first == second

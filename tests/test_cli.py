@@ -30,7 +30,7 @@ KEYS = [
 ]
 
 
-class Done(NamedTuple):
+class TrialRun(NamedTuple):
     code: int
     out: str
     err: str
@@ -48,7 +48,7 @@ def command(tmp_path, monkeypatch, capsys):
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main(list(args))
-        return Done(ended.value.code or 0, *capsys.readouterr())
+        return TrialRun(ended.value.code or 0, *capsys.readouterr())
 
     yield call
     signal.signal(signal.SIGTERM, handler)
@@ -234,7 +234,7 @@ def test_settings_that_cannot_be_read(pairs, message):
 
 
 def test_version(command):
-    assert command("--version") == Done(0, f"flareclust {flareclust.__version__}\n", "")
+    assert command("--version") == TrialRun(0, f"flareclust {flareclust.__version__}\n", "")
 
 
 def test_list_names_every_algorithm_with_its_settings(command):
@@ -449,14 +449,14 @@ LATE = ("assign", "res", "--out", "labels", "--data")
 
 BAD = {
     "algorithm": (("run", "fecca"), 2, ["'fecca'", "did you mean 'feca'"]),
-    "k, word": (("run", "feca", "--k", "many"), 2, ["a whole number or a range such as 5..25", "'many'"]),
+    "k, word": (("run", "feca", "--k", "many"), 2, ["an integer or a range such as 5..25", "'many'"]),
     "k, range reversed": (("run", "feca", "--k", "9..3"), 2, ["9..3 is reversed", "write 3..9"]),
     "k, range from one": (("run", "feca", "--k", "1..3"), 2, ["must start at 2"]),
-    "k, range for a yardstick": (("run", "central", "--k", "2..3"), 2, ["takes one k"]),
+    "k, range for a baseline": (("run", "central", "--k", "2..3"), 2, ["takes one k"]),
     "k, range and k_min": (("run", "pooled", "--k", "2..3", "--set", "k_min=2"), 2, ["k_min already"]),
     "choose-by twice": (("run", "pooled", "--k", "2..4", "--set", "choose_by=elbow"), 2, ["--choose-by"]),
     "choose-by": (("run", "feca", "--k", "2..4", "--choose-by", "silouette"), 2, ["did you mean 'silhouette'"]),
-    "no rounds": (("run", "fkm", "--set", "rounds=0"), 2, ["rounds must be a whole number of at least 1, got 0"]),
+    "no rounds": (("run", "fkm", "--set", "rounds=0"), 2, ["rounds must be an integer of at least 1, got 0"]),
     "no fuzzifier": (("run", "ffcm", "--set", "fuzzifier=1"), 2, ["fuzzifier"]),
     "algorithm, far": (("run", "zzzz"), 2, ["'zzzz'", "known: portfolio, feca, kfed"]),
     "partition": ((*IRIS, "--partition", "idd"), 2, ["'idd'", "did you mean 'iid'"]),
@@ -480,7 +480,7 @@ BAD = {
     "partition with an empty value": ((*IRIS, "--partition", "dirichlet:"), 2, ["needs a value"]),
     "partition with garbage": ((*IRIS, "--partition", "dirichlet:x"), 2, ["positive number", "'x'"]),
     "partition below 0": ((*IRIS, "--partition", "power:-1"), 2, ["positive number", "'-1'"]),
-    "partition not whole": ((*IRIS, "--partition", "clusters:1.5"), 2, ["whole number", "'1.5'"]),
+    "partition not whole": ((*IRIS, "--partition", "clusters:1.5"), 2, ["integer", "'1.5'"]),
     "partition with too much": ((*IRIS, "--partition", "iid:3"), 2, ["takes no value"]),
     "partition without labels": ((*OWN, "good.csv", "--partition", "clusters:2"), 2, ["class label", "iid"]),
     "csv with strings": ((*OWN, "strings.csv"), 2, ["strings.csv", "column 'b' is not numeric", "row 1"]),

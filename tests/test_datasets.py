@@ -152,8 +152,8 @@ def test_an_own_npz_may_carry_labels_and_centroids(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"y": np.zeros(4, int)}, r"`y` must hold one whole number per row, \(3,\), got int64 of shape \(4,\)"),
-        ({"y": np.zeros(3)}, "`y` must hold one whole number per row.*got float64"),
+        ({"y": np.zeros(4, int)}, r"`y` must hold one integer per row, \(3,\), got int64 of shape \(4,\)"),
+        ({"y": np.zeros(3)}, "`y` must hold one integer per row.*got float64"),
         ({"centroids": np.zeros((2, 5))}, "`centroids` have 5 columns, X has 2"),
         ({"centroids": np.full((2, 2), np.nan)}, "`centroids`: 4 cells are missing"),
     ],

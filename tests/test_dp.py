@@ -113,7 +113,7 @@ def test_opendp_confirms_the_noise_for_many_sensitivities(rng):
 
 
 def test_noise_is_for_whole_numbers_that_fit():
-    with pytest.raises(UserError, match="whole numbers"):
+    with pytest.raises(UserError, match="integers"):
         mechanism.gaussian(np.zeros(2), 1.0, 1.0)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="too large"):
         mechanism.gaussian(np.array([2**62]), 1.0, 1.0)
@@ -315,7 +315,7 @@ def test_the_check_notices_noise_from_the_seed(monkeypatch):
 
 
 def test_the_check_notices_a_box_that_is_too_small_to_compute_with(monkeypatch):
-    """As it was once: every row gave NaN, which turned into the least whole number, and sums told whether n is odd."""
+    """As it was once: every row gave NaN, which turned into the least integer, and sums told whether n is odd."""
     old = property(
         lambda box: bool((box.low < box.high).all() and np.isfinite(box.low).all() and np.isfinite(box.half))
     )

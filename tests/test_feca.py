@@ -78,7 +78,7 @@ def partitions(draw, unit):
     return X, labels
 
 
-# 720720 is divisible by all of 1 ... 16, so that every mean and every sum of squares is a whole number: what the paper
+# 720720 is divisible by all of 1 ... 16, so that every mean and every sum of squares is an integer: what the paper
 # compares is compared exactly, ties (G_i = G_j) included.
 @settings(max_examples=300, deadline=None)
 @given(partitions(unit=720720.0), st.sampled_from(MODES))
@@ -135,7 +135,7 @@ def test_a_site_sends_what_algorithms_2_to_4_give(seed, d, k, mode, radius, init
 def test_radii_are_those_of_algorithms_3_and_4(problem):
     X, labels = problem
     D = clusters_of(X, labels)
-    centroids = X[np.unique(labels, return_index=True)[1]]  # a row of each: distances are roots of whole numbers
+    centroids = X[np.unique(labels, return_index=True)[1]]  # a row of each: distances are roots of integers
     C = twins.points(centroids)
     reach = cluster_statistics(X, labels, centroids).max_distance
 

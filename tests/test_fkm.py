@@ -369,7 +369,7 @@ def test_no_row_is_sent_in_any_round(min_count, local_iter):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"rounds": 0}, "rounds must be a whole number of at least 1, got 0"),
+        ({"rounds": 0}, "rounds must be an integer of at least 1, got 0"),
         ({"rounds": 2.5}, "rounds"),
         ({"tol": -1}, "tol"),
         ({"tol": float("nan")}, "tol"),

@@ -225,7 +225,7 @@ def test_what_is_no_set_of_clusters_is_refused():
 
 @st.composite
 def attractions(draw):
-    """Whole numbers, so that sums are exact and ties are ties; some pairs are not comparable."""
+    """Integers, so that sums are exact and ties are ties; some pairs are not comparable."""
     c = draw(st.integers(1, 9))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     force, pairs = rng.integers(0, draw(st.sampled_from([3, 1000])), (c, c)), rng.integers(1, 4, (c, c))

@@ -41,9 +41,9 @@ LIMITS = {"k": 4, "d": 100}
 
 def verdict(arrays: Mapping[object, object]) -> tuple[bool, str | None]:
     """Return whether an honest site's reply was used beside a lying one's, and the words about the latter."""
-    answers = {"honest": SiteReply(GOOD), "liar": SiteReply(dict(arrays))}  # type: ignore[arg-type]
+    answers = {"honest": SiteReply(GOOD), "lying site": SiteReply(dict(arrays))}  # type: ignore[arg-type]
     replies, problems, _ = accept(SCHEMA, answers, list(answers), limits=LIMITS)
-    return "honest" in replies, problems.get("liar")
+    return "honest" in replies, problems.get("lying site")
 
 
 @pytest.mark.parametrize(

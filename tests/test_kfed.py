@@ -306,7 +306,7 @@ def test_rows_of_a_center_that_was_not_sent_are_labelled_too():
 
 
 def heterogeneous(d, k, k_local, m0, per_component, c, seed):
-    """The set-up of section 4.1: groups of k' components, the rows of each group dealt evenly to m0 devices.
+    """The set-up of section 4.1: groups of k' components, the rows of each group assigned evenly to m0 devices.
 
     Components have sigma = 1 and equal weights. Their means are normal vectors, scaled so that the closest two are c
     apart. This is less than Theorem 4.1 asks for, which multiplies c sigma by powers of k', m0 and 1 / w_min.

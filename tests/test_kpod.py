@@ -255,5 +255,5 @@ def test_rows_that_cannot_be_clustered_are_refused(X: object, text: str) -> None
 @pytest.mark.parametrize("setting", ["k", "n_init", "max_iter"])
 def test_settings_out_of_range_are_refused(setting: str) -> None:
     arguments = {"k": 2, setting: 0}
-    with pytest.raises(UserError, match=f"{setting} must be a whole number of at least 1"):
+    with pytest.raises(UserError, match=f"{setting} must be an integer of at least 1"):
         kpod(np.ones((3, 2)), **arguments)

@@ -153,9 +153,9 @@ def test_ids_are_text_or_whole_numbers(values, texts):
         (np.array(["73911", "  "]), "an id is missing, first in row 12;"),
         (np.array(["73911", None], dtype=object), "an id is missing, first in row 12;"),
         (np.array([73911.5]), "not whole"),
-        (np.array([True]), "neither text nor whole numbers"),
-        (np.array([73911], dtype=object), "neither text nor whole numbers"),
-        (np.array(["2020-01-01"], dtype="datetime64[D]"), "neither text nor whole numbers"),
+        (np.array([True]), "neither text nor integers"),
+        (np.array([73911], dtype=object), "neither text nor integers"),
+        (np.array(["2020-01-01"], dtype="datetime64[D]"), "neither text nor integers"),
     ],
 )
 def test_ids_that_are_missing_or_something_else_are_refused_without_one(values, reason):

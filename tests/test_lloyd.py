@@ -356,7 +356,7 @@ def test_cluster_statistics_without_rows_are_zeros_of_the_right_types():
     [
         ({"k": 0}, "k must be between 1 and"),
         ({"k": 5}, "number of rows, 4"),
-        ({"k": 2.0}, "whole number"),
+        ({"k": 2.0}, "integer"),
         ({"n_init": 0}, "n_init must be at least 1"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
         ({"tol": -1.0}, "tol must be"),

@@ -142,8 +142,8 @@ def test_small_clusters_stay_and_the_others_are_matched() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"n_init": 0}, "n_init must be a whole number of at least 1, got 0"),
-        ({"min_count": 1.5}, "min_count must be a whole number"),
+        ({"n_init": 0}, "n_init must be an integer of at least 1, got 0"),
+        ({"min_count": 1.5}, "min_count must be an integer"),
         ({"rounds": 3}, "mavg has no parameter 'rounds'"),
     ],
     ids=str,

@@ -289,7 +289,7 @@ def test_s1_centroids_of_the_authors_score_as_its_documentation_says():
         (lambda: metrics.nmi([[0]], [[0]]), r"got shapes \(1, 1\)"),
         (lambda: metrics.accuracy([0, -1], [0, 1]), r"shape \(2,\); got 1 negative"),
         (lambda: metrics.purity([0.0, 1.0], [0, 1]), "labels: .*dtype float64"),
-        (lambda: metrics.purity([0, 1], [0.5, 1.0]), "y: .*whole numbers or strings"),
+        (lambda: metrics.purity([0, 1], [0.5, 1.0]), "y: .*integers or strings"),
         (lambda: metrics.sigma([[0.0], [1.0]], [1.0], [[0.0]]), r"shape \(2,\); got shape \(1,\)"),
         (lambda: metrics.sigma([[0.0]], [-1.0], [[0.0]]), "smallest value -1"),
         (lambda: metrics.sigma([[0.0]], [], [[0.0]]), r"shape \(1,\); got shape \(0,\)"),

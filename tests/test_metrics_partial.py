@@ -206,9 +206,9 @@ def test_correct_aggregation_is_the_best_of_all_one_to_one_maps(pairs: list[tupl
 
 
 def test_groups_and_classes_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(UserError, match=r"true: expected whole numbers, shape \(2,\); got int64 of shape \(1,\)"):
+    with pytest.raises(UserError, match=r"true: expected integers, shape \(2,\); got int64 of shape \(1,\)"):
         correct_aggregation([0, 1], [0])
-    with pytest.raises(UserError, match="group: expected whole numbers, a 1-D array; got float64"):
+    with pytest.raises(UserError, match="group: expected integers, a 1-D array; got float64"):
         correct_aggregation([0.0, 1.0], [0, 1])
     for group, true in (([], []), ([0], [-1])):
         with pytest.raises(UserError, match="at least one local cluster, and a true class >= 0 of each"):

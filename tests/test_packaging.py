@@ -76,7 +76,7 @@ def test_no_generic_name_can_be_imported_from_elsewhere(tmp_path):
 # --- what is built ---
 
 
-class Done(NamedTuple):
+class TrialRun(NamedTuple):
     code: int
     out: str
     err: str
@@ -105,7 +105,7 @@ def limited(command, *, cwd, seconds, **env):
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
         pytest.fail(f"{command} took more than {seconds} s\n{out}\n{err}")
-    return Done(process.returncode, out, err)
+    return TrialRun(process.returncode, out, err)
 
 
 def build(source, out, *kinds):

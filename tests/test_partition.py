@@ -325,11 +325,11 @@ def test_writing_a_specification_loses_nothing(value: float) -> None:
         ("power:-1", "needs a positive number"),
         ("beta:inf", "needs a positive number"),
         ("beta:nan", "needs a positive number"),
-        ("clusters:2.5", "needs a whole number of at least 1, got '2.5'"),
-        ("clusters:0", "needs a whole number of at least 1"),
+        ("clusters:2.5", "needs an integer of at least 1, got '2.5'"),
+        ("clusters:0", "needs an integer of at least 1"),
         ("owners:", r"'owners' needs a value; write 'owners\[:N\]'"),
-        ("owners:0", "needs a whole number of at least 1, got '0'"),
-        ("owners:2.5", "needs a whole number of at least 1"),
+        ("owners:0", "needs an integer of at least 1, got '0'"),
+        ("owners:2.5", "needs an integer of at least 1"),
         ("owner", r"unknown partition 'owner' \(did you mean 'owners'"),
         ("beta:0.1,furthest", "no option 'furthest'; write 'beta:B"),
         ("beta:0.1,", "no option ''"),
@@ -355,7 +355,7 @@ def test_every_listed_specification_has_a_line_of_help_and_works() -> None:
         assert "\n" not in form.text
         if form.splits_columns:
             spec = name if form.value == "no" else f"{name}:0.5"
-            with pytest.raises(UserError, match=rf"'{spec}' deals columns as well as rows.*split_features"):
+            with pytest.raises(UserError, match=rf"'{spec}' assigns columns as well as rows.*split_features"):
                 partition(spec, X, y, 3, np.random.default_rng(0))
         elif name != "none":
             spec = name if form.value == "no" or form.value_may_lack else f"{name}:2"
@@ -369,7 +369,7 @@ def test_site_numbers_that_make_no_sense_are_refused(spec: str) -> None:
     with pytest.raises(UserError, match=r"more sites \(50\) than rows \(10\)"):
         partition(spec, X, y, 50, rng)
     for m in (0, -1, True, 2.0):
-        with pytest.raises(UserError, match="number of sites must be a whole number of at least 1"):
+        with pytest.raises(UserError, match="number of sites must be an integer of at least 1"):
             partition(spec, X, y, m, rng)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"more sites \(1\) than rows \(0\)"):
         partition(spec, X[:0], y[:0], 1, rng)

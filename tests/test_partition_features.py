@@ -346,7 +346,7 @@ def test_pixels_that_are_always_white_are_at_one_site_each() -> None:
     assert constant.sum() == 119
     masks = _masks(split, 784)
     assert (masks[:, constant].sum(axis=0) == 1).all()
-    # They are dealt evenly, too: a site at the end, with more columns of its own, has more of them.
+    # They are assigned evenly, too: a site at the end, with more columns of its own, has more of them.
     own = (masks & (masks.sum(axis=0) == 1)).sum(axis=1)
     np.testing.assert_allclose((masks & constant).sum(axis=1), 119 * own / own.sum(), atol=1)
 
@@ -362,7 +362,7 @@ def test_the_specifications_that_deal_columns_are_those_listed() -> None:
 
 
 def test_a_split_of_rows_only_is_refused() -> None:
-    with pytest.raises(UserError, match=r"'iid' deals rows only.*flareclust\.data\.partition\.partition"):
+    with pytest.raises(UserError, match=r"'iid' assigns rows only.*flareclust\.data\.partition\.partition"):
         _split("iid", np.zeros((4, 2)), None, 2)
 
 
@@ -392,7 +392,7 @@ def test_site_numbers_and_labels_that_make_no_sense_are_refused() -> None:
     X, y = _graded(6, 20)
     with pytest.raises(UserError, match=r"more sites \(7\) than rows \(6\)"):
         _split("features-shared:0.1", X, y, 7)
-    with pytest.raises(UserError, match="number of sites must be a whole number of at least 1, got 0"):
+    with pytest.raises(UserError, match="number of sites must be an integer of at least 1, got 0"):
         _split("features-overlap:0.3", X, y, 0)
     with pytest.raises(UserError, match=r"expected one label per row, shape \(6,\), got shape \(5,\)"):
         _split("features-overlap:0.3", X, y[:5], 2)

@@ -272,7 +272,7 @@ def test_trees_of_any_size_can_be_written(tmp_path: Path, c: int) -> None:
         ({"force": [4.0, 0.0, 1.0]}, "force: expected numbers > 0"),
         ({"force": [4.0, np.inf, 1.0]}, "force: expected numbers > 0"),
         ({"w": 0.0}, "got w=0.0"),
-        ({"group": [0, 1, 0, 2]}, "group: expected whole numbers from -1 to 1"),
+        ({"group": [0, 1, 0, 2]}, "group: expected integers from -1 to 1"),
     ],
 )
 def test_tree_refuses_what_is_none(change: dict[str, object], text: str) -> None:

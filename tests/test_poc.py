@@ -1,4 +1,4 @@
-"""A POC is a whole federation on this machine: it comes up by one command, deals rows as any run does, and goes without a trace."""
+"""A POC is a whole federation on this machine: it comes up by one command, assigns rows as any run does, and goes without a trace."""
 
 import json
 import os
@@ -86,7 +86,7 @@ def test_of_two_that_come_up_at_once_in_one_folder_one_is_refused_and_the_other_
     folder = tmp_path.resolve() / "poc"
     began = []
 
-    def deal(*words, deal=set_up.deal):
+    def deal(*words, deal=set_up.split_rows):
         prepared = deal(*words)
         both_dealt.wait(30)
         return prepared
@@ -106,7 +106,7 @@ def test_of_two_that_come_up_at_once_in_one_folder_one_is_refused_and_the_other_
         except JobFailed as error:
             return str(error)
 
-    monkeypatch.setattr(set_up, "deal", deal)
+    monkeypatch.setattr(set_up, "split_rows", deal)
     monkeypatch.setattr(poc_kits, "provision", provision)
     with ThreadPoolExecutor(2) as pool:
         told = sorted(future.result(60) for future in [pool.submit(come_up) for _ in range(2)])
@@ -170,12 +170,12 @@ def test_where_no_poc_is_the_commands_say_so(tmp_path, monkeypatch, capsys, word
 
 def placed(folder, data, partition, clients=3, seed=0):
     """Return a POC that has its rows and no processes."""
-    dealt = set_up.deal(data, partition, clients, seed)
-    for site, rows in dealt.sites.items():
+    assigned = set_up.split_rows(data, partition, clients, seed)
+    for site, rows in assigned.sites.items():
         kit = folder / KITS / site
         (kit / "local").mkdir(parents=True)
-        poc_kits.place(kit, rows, None if dealt.index is None else dealt.index[site].tolist())
-    return Poc(folder, data, partition, clients, seed, 20000, dict.fromkeys(dealt.sites))
+        poc_kits.place(kit, rows, None if assigned.index is None else assigned.index[site].tolist())
+    return Poc(folder, data, partition, clients, seed, 20000, dict.fromkeys(assigned.sites))
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_columns_are_the_sites_business(tmp_path):
 def test_a_site_called_as_the_server_is_refused(tmp_path):
     np.save(tmp_path / "localhost.npy", np.zeros((2, 2)))
     with pytest.raises(UserError, match="rename its file"):
-        set_up.deal(str(tmp_path), "none", 1, 0)
+        set_up.split_rows(str(tmp_path), "none", 1, 0)
 
 
 # With processes.
@@ -337,7 +337,7 @@ def test_status_names_everybody_with_rows_and_logs(up, place):
     assert code == 0
     assert list(found) == ["localhost", "site-1", "site-2", "site-3"]
     assert all(one["running"] and one["connected"] for one in found.values())
-    split = set_up.deal("iris", PARTITION, 3, SEED)
+    split = set_up.split_rows("iris", PARTITION, 3, SEED)
     assert {name: found[name]["rows"] for name in split.sites} == {
         name: len(rows) for name, rows in split.sites.items()
     }

@@ -358,7 +358,7 @@ def test_site_policy_takes_the_number_and_the_names_of_the_sites_of_a_sum(kit, c
     assert "masked sums: of at least 4 sites, of a, b, c, d, e only" in capsys.readouterr().out
     assert policies(kit / "local")["policy"].endswith("sums masked only, of at least 4 sites, of a, b, c, d, e only")
     for wrong, told in (
-        (("--secure-min-sites", 2), "secure_min_sites must be a whole number of at least 3, got 2"),
+        (("--secure-min-sites", 2), "secure_min_sites must be an integer of at least 3, got 2"),
         (("--secure-min-sites", 6), "secure_sites has 5 names where secure_min_sites asks for 6 sites"),
         (("--secure-sites", "a,b,b,c"), "secure_sites must be a list of different names of sites"),
     ):

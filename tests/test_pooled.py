@@ -175,14 +175,14 @@ def test_rare_clusters_stay_at_home():
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"restarts": 0}, "restarts must be a whole number of at least 1, got 0"),
+        ({"restarts": 0}, "restarts must be an integer of at least 1, got 0"),
         ({"restarts": "many"}, "restarts must be"),
         ({"weighted": 1}, "weighted must be true or false"),
-        ({"k_min": 1}, "k_min must be a whole number of at least 2"),
+        ({"k_min": 1}, "k_min must be an integer of at least 2"),
         ({"k_min": 5}, "k_min=5 is more than k=4; give the smaller number"),
         ({"k_min": True}, "k_min must be"),
         ({"choose_by": "silhouete"}, "did you mean 'silhouette'"),
-        ({"n_init": 0}, "n_init must be a whole number of at least 1"),
+        ({"n_init": 0}, "n_init must be an integer of at least 1"),
         ({"min_count": 0}, "min_count must be"),
         ({"weights": True}, "no parameter 'weights'.*did you mean 'weighted'"),
     ],

@@ -506,7 +506,7 @@ def test_clusters_below_min_shape_are_described_by_their_mean_alone():
     small = int(sent["counts"].argmin())
     assert sent["ranks"].tolist() == [0 if r == small else 3 for r in range(2)]
     np.testing.assert_array_equal(sent["low"][small], sent["centroids"][small])
-    with pytest.raises(UserError, match="min_shape must be a whole number of at least 3"):
+    with pytest.raises(UserError, match="min_shape must be an integer of at least 3"):
         ProxyExecutor(2, min_shape=2)
 
 
@@ -672,9 +672,9 @@ def test_two_different_shares_send_no_concentration():
         ({"covariance": "ledoit_wolf"}, "covariance must be one of .*did you mean 'ledoit-wolf'"),
         ({"boxes": "yes"}, "boxes must be true or false"),
         ({"clusterer": "kmean"}, "clusterer must be one of .*did you mean 'kmeans'"),
-        ({"k_local": 0}, "k_local must be a whole number of at least 1"),
-        ({"k_local": "auto"}, 'k_local must be a whole number, "silhouette"'),
-        ({"n_init": 0}, "n_init must be a whole number of at least 1"),
+        ({"k_local": 0}, "k_local must be an integer of at least 1"),
+        ({"k_local": "auto"}, 'k_local must be an integer, "silhouette"'),
+        ({"n_init": 0}, "n_init must be an integer of at least 1"),
         ({"w": 1}, "w must be a number above 1 and at most 20, got 1"),
         ({"w": 1.0}, "w must be a number above 1"),
         ({"w": float("inf")}, "w must be a number above 1"),

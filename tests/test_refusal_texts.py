@@ -29,7 +29,7 @@ DIGITS = ("777", "7.77")
 ROWS = st.sampled_from(
     ["ordinary", "NaN", "infinite", "huge", "one row", "one row repeated", "few", "no rows", "text", "ragged"]
 )
-CENTROIDS = st.sampled_from(["none", "rows", "NaN", "too many", "other columns", "whole numbers", "a list", "a number"])
+CENTROIDS = st.sampled_from(["none", "rows", "NaN", "too many", "other columns", "integers", "a list", "a number"])
 FAULTS = st.sampled_from(["none", "local raises", "labels raise", "odd reply", "longer reply"])
 STEPS = st.sampled_from(["first", "second", "last", ASSESS, PLACE, SCORE, KEYS, "nonsense"])
 
@@ -56,7 +56,7 @@ def made_task(kind, rows):
         "NaN": some * np.nan,
         "too many": np.repeat(some, 40, axis=0),
         "other columns": np.hstack([some, some]),
-        "whole numbers": np.nan_to_num(some, posinf=0).clip(0, 1e6).astype(np.int64),
+        "integers": np.nan_to_num(some, posinf=0).clip(0, 1e6).astype(np.int64),
         "a list": some.tolist(),
         "a number": np.array(7771.5),
     }.get(kind)

@@ -101,18 +101,18 @@ def test_a_misspelt_setting_gets_the_nearest_one():
 @pytest.mark.parametrize(
     ("algorithm", "setting", "value", "message"),
     [
-        ("feca", "n_init", 0, "n_init must be a whole number of at least 1"),
-        ("feca", "n_init", 1.5, "n_init must be a whole number"),
-        ("feca", "n_init", "3", "n_init must be a whole number"),
-        ("feca", "n_init", True, "n_init must be a whole number"),
-        ("feca", "n_init", None, "n_init must be a whole number"),
-        ("feca", "n_init", float("nan"), "n_init must be a whole number"),
+        ("feca", "n_init", 0, "n_init must be an integer of at least 1"),
+        ("feca", "n_init", 1.5, "n_init must be an integer"),
+        ("feca", "n_init", "3", "n_init must be an integer"),
+        ("feca", "n_init", True, "n_init must be an integer"),
+        ("feca", "n_init", None, "n_init must be an integer"),
+        ("feca", "n_init", float("nan"), "n_init must be an integer"),
         ("feca", "init", "x", "init must be one of k-means"),
         ("feca", "init", ["random"], "init must be one of k-means"),
         ("feca", "radius", "x", "radius must be one of empirical, theoretical"),
         ("feca", "radius", "emprical", "did you mean 'empirical'"),
         ("feca", "after_removal", 1, "after_removal must be one of drop, merge"),
-        ("feca", "min_count", 0, "min_count must be a whole number of at least 1"),
+        ("feca", "min_count", 0, "min_count must be an integer of at least 1"),
         ("kfed", "min_count", -1, "min_count must be"),
         ("kfed", "k_local", 4, "k_local is 4, more than k=3"),
         ("kfed", "k_local", 0, "k_local"),
@@ -124,7 +124,7 @@ def test_a_misspelt_setting_gets_the_nearest_one():
         ("kfed", "k_local", {"a": 1, "b": 4}, "k_local of b is 4, more than k=3"),
         ("kfed", "k_local", {"a": "2"}, "k_local of a"),
         ("kfed", "labels_by", "induce", "did you mean 'induced'"),
-        ("kfed", "lloyd_rounds", 0, "lloyd_rounds must be a whole number of at least 1"),
+        ("kfed", "lloyd_rounds", 0, "lloyd_rounds must be an integer of at least 1"),
         ("kfed", "weighted", "yes", "weighted must be true or false"),
         ("kfed", "weighted", 1, "weighted must be true or false"),
         ("kfed", "start", 3, "start must be"),
@@ -138,9 +138,9 @@ def test_values_that_a_side_cannot_use_are_refused(algorithm, setting, value, me
 @pytest.mark.parametrize("algorithm", FEDERATED, ids=lambda a: a.name)
 @pytest.mark.parametrize(("k", "seed"), [(0, 0), (-1, 0), (2.5, 0), (True, 0), ("3", 0), (3, -1), (3, 0.5), (3, True)])
 def test_k_and_seed_must_be_whole_numbers(algorithm, k, seed):
-    with pytest.raises(UserError, match="must be a whole number of at least"):
+    with pytest.raises(UserError, match="must be an integer of at least"):
         algorithm.build(k, seed)
-    with pytest.raises(UserError, match="must be a whole number of at least"):
+    with pytest.raises(UserError, match="must be an integer of at least"):
         algorithm.aggregator_class()(k=k, seed=seed)
 
 

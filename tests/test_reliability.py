@@ -50,8 +50,8 @@ def test_a_fault_without_a_record_is_refused(generator, records, lying):
 
 def test_what_was_measured_with_two_liars_is_within_twice_the_clean_distance(lying):
     iid = [cell for cell in lying["cells"] if cell["partition"] == "iid"]
-    clean = {(c["data"], c["algorithm"]): c["none"]["l2"] for c in iid if not c["liars"]}
-    two = [cell for cell in iid if cell["liars"] == 2 and cell["lie"] != "single"]
+    clean = {(c["data"], c["algorithm"]): c["none"]["l2"] for c in iid if not c["lying sites"]}
+    two = [cell for cell in iid if cell["lying sites"] == 2 and cell["lie"] != "single"]
     assert len(clean) == 10
     assert {cell["lie"] for cell in two} == {"random", "shifted", "colluding"}
     for cell in two:

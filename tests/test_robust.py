@@ -70,20 +70,20 @@ def reports(m, k=4, spread=0.1, seed=0):
 
 def test_honest_sites_are_all_believed():
     points, _, site = reports(10)
-    heard = filter_outliers(points, np.ones(40), site, 4, TRIMMED)
-    assert heard.kept.all()
-    assert not heard.left_out.any()
+    filtered = filter_outliers(points, np.ones(40), site, 4, TRIMMED)
+    assert filtered.kept.all()
+    assert not filtered.left_out.any()
 
 
 @pytest.mark.parametrize("untrusted", [1, 2, 4])
 def test_sites_that_tell_something_else_are_left_out(untrusted):
     points, _, site = reports(10)
     points[site < untrusted] += 5.0  # the same lie
-    heard = filter_outliers(points, np.full(40, 7), site, 4, MEDIAN)
-    assert heard.left_out.tolist() == [True] * untrusted + [False] * (10 - untrusted)
-    assert heard.kept.tolist() == (site >= untrusted).tolist()
-    assert np.array_equal(heard.points, points[heard.kept])
-    numbers, record = heard.told([f"site-{i}" for i in range(10)])
+    filtered = filter_outliers(points, np.full(40, 7), site, 4, MEDIAN)
+    assert filtered.left_out.tolist() == [True] * untrusted + [False] * (10 - untrusted)
+    assert filtered.kept.tolist() == (site >= untrusted).tolist()
+    assert np.array_equal(filtered.points, points[filtered.kept])
+    numbers, record = filtered.told([f"site-{i}" for i in range(10)])
     assert numbers == {"left_out": untrusted}
     assert record["left_out"].tolist() == [f"site-{i}" for i in range(untrusted)]
 
@@ -125,9 +125,9 @@ def test_a_single_absurd_centroid_is_left_out_and_its_site_stays():
     points, _, site = reports(5)
     points[2] = 1e139
     with np.errstate(all="raise", under="ignore"):
-        heard = filter_outliers(points, np.ones(20), site, 4, TRIMMED)
-    assert np.flatnonzero(~heard.kept).tolist() == [2]
-    assert not heard.left_out.any()
+        filtered = filter_outliers(points, np.ones(20), site, 4, TRIMMED)
+    assert np.flatnonzero(~filtered.kept).tolist() == [2]
+    assert not filtered.left_out.any()
 
 
 def test_a_cluster_that_is_wide_at_all_sites_is_believed():
@@ -177,8 +177,8 @@ def test_all_stay_where_too_few_would_be_left():
 def test_sites_without_centroids_are_no_reason_to_fail():
     points, _, site = reports(5)
     there = site != 2
-    heard = filter_outliers(points[there], np.ones(16), site[there], 4, TRIMMED)
-    assert heard.kept.all()
+    filtered = filter_outliers(points[there], np.ones(16), site[there], 4, TRIMMED)
+    assert filtered.kept.all()
     assert filter_outliers(points[:0], np.ones(0), site[:0], 4, TRIMMED).points.shape == (0, 2)
 
 

@@ -92,7 +92,7 @@ def test_odd_columns_are_named(kit):
     )
     hints = " ".join(check(kit).hints)
     assert "one value only in 'site'" in hints
-    assert "'patient': whole numbers that all differ" in hints
+    assert "'patient': integers that all differ" in hints
     assert "'platelets' varies more than 100 times as much" in hints
     assert "'crp'" not in hints
 
@@ -249,7 +249,7 @@ def test_rows_beyond_the_memory_are_described_alike_and_counted_up_to_a_bound(ki
             other.minimum, other.mean, other.largest, other.deviation
         )  # fmt: skip
         assert one.numbers_rows is other.numbers_rows
-    assert [hint for hint in bounded.hints if "whole numbers that all differ" in hint] != []
+    assert [hint for hint in bounded.hints if "integers that all differ" in hint] != []
     assert list((kit / "local").glob("tmp*")) == []
 
 

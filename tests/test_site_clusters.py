@@ -326,7 +326,7 @@ def test_settings_hold_for_all_sites_or_by_site():
         (lambda: check_clusterer(3), "clusterer must be one of"),
         (lambda: check_k_local("silhouete", 3), "did you mean 'silhouette'"),
         (lambda: check_k_local(4, 3), "k_local is 4, more than k=3"),
-        (lambda: check_k_local(0, 3), "k_local must be a whole number of at least 1"),
+        (lambda: check_k_local(0, 3), "k_local must be an integer of at least 1"),
         (lambda: check_k_local(True, 3), "k_local"),
         (lambda: check_k_local({"a": 9}, 3), "k_local of a is 9"),
         (lambda: check_k_local({"a": None}, 3), "k_local of a"),

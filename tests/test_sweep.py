@@ -19,7 +19,7 @@ from flareclust.data import datasets
 from flareclust.experiment import sweep_report as report_sweep
 from flareclust.experiment.sweep import Sweep, make_sweep, read_sweep, trials
 from flareclust.experiment.sweep_figure import sweep_figure
-from flareclust.experiment.trials import Cell, Done, Measured, Trial, attempt_any, by_cell
+from flareclust.experiment.trials import Cell, Trial, TrialResult, TrialRun, attempt_any, by_cell
 from flareclust.experiment.trials_file import FileRunner
 from flareclust.plotting.federation import PALETTE, save
 
@@ -33,7 +33,7 @@ def sweep(**settings):
     return make_sweep({**IRIS, **settings})
 
 
-def trial(name="a", seed=0, partition="iid", measure=lambda: Measured({"l2": 1.0}), **params):
+def trial(name="a", seed=0, partition="iid", measure=lambda: TrialResult({"l2": 1.0}), **params):
     return Trial({"algorithm": name, "partition": partition}, seed, params, measure)
 
 
@@ -144,17 +144,17 @@ def test_sites_with_files_of_their_own_are_swept_too(tmp_path):
         ({"data": []}, "data must be a text or a list of at least one"),
         ({"data": "iriss"}, "unknown data set 'iriss' .did you mean 'iris'"),
         ({"data": ["iris", "iris"]}, "data: 'iris' is there more than once"),
-        ({"seeds": 0}, "seeds must be a whole number of at least 1, got 0"),
-        ({"seeds": True}, "seeds must be a whole number"),
-        ({"seeds": "3"}, "seeds must be a whole number"),
+        ({"seeds": 0}, "seeds must be an integer of at least 1, got 0"),
+        ({"seeds": True}, "seeds must be an integer"),
+        ({"seeds": "3"}, "seeds must be an integer"),
         ({"seeds": []}, "seeds: expected at least one value, got an empty list"),
         ({"seeds": [1, 1]}, "seeds: 1 is there more than once"),
         ({"seeds": [2**32]}, "seeds must be less than 4294967296"),
         ({"seeds": 10**9}, "1000000000 trials, and at most 100000"),
         ({"k": []}, "k: expected at least one value"),
-        ({"k": [3, 0]}, "k must be a whole number of at least 1, got 0"),
+        ({"k": [3, 0]}, "k must be an integer of at least 1, got 0"),
         ({"k": [3, 3]}, "k: 3 is there more than once"),
-        ({"clients": 2.5}, "clients must be a whole number"),
+        ({"clients": 2.5}, "clients must be an integer"),
         ({"clients": 400}, r"kfed/iid: more sites \(400\) than rows \(150\)"),
         ({"partitions": "iidd"}, "partitions: unknown partition 'iidd' .did you mean 'iid'"),
         ({"partitions": []}, "partitions must be a text or a list of at least one"),
@@ -162,7 +162,7 @@ def test_sites_with_files_of_their_own_are_swept_too(tmp_path):
         ({"partitions": "none"}, "there is no folder iris"),
         ({"engine": "simulater"}, "engine must be one of inprocess, simulator; got 'simulater' .did you mean"),
         ({"min_sites": 4}, "min_sites=4 is more than clients=3"),
-        ({"workers": 0}, "workers must be a whole number of at least 1"),
+        ({"workers": 0}, "workers must be an integer of at least 1"),
         ({"workers": 65}, "workers must be at most 64, got 65"),
         ({"mlflow_experiment": "a'b"}, "mlflow_experiment must be a text without quotes"),
         ({"algorithms": []}, "algorithms must be a list of at least one"),
@@ -214,12 +214,12 @@ class Counting:
     def __init__(self, value: float = 1.0, broken: Exception | None = None) -> None:
         self.value, self.broken, self.calls = value, broken, 0
 
-    def __call__(self) -> Measured:
+    def __call__(self) -> TrialResult:
         self.calls += 1
         if self.broken is not None:
             raise self.broken
         rounds = [{"round": 0.0, "moved": self.value / 3}, {"round": 1.0, "moved": 1e-17}]
-        return Measured({"l2": self.value, "ari": None}, {"seconds": 0.1}, rounds)
+        return TrialResult({"l2": self.value, "ari": None}, {"seconds": 0.1}, rounds)
 
 
 def test_finished_trials_are_not_run_again_and_are_the_same_to_the_last_bit(tmp_path):
@@ -271,10 +271,10 @@ def ctrl_c_raises():
 
 @pytest.mark.usefixtures("ctrl_c_raises")
 def test_an_interrupt_lets_running_trials_end_and_starts_no_other(tmp_path):
-    def interrupted() -> Measured:
+    def interrupted() -> TrialResult:
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         threading.Event().wait(0.5)
-        return Measured({"l2": 2.0})
+        return TrialResult({"l2": 2.0})
 
     last = Counting()
     todo = [trial(seed=0), trial(seed=1, measure=interrupted), *(trial(seed=i, measure=last) for i in (2, 3))]
@@ -302,9 +302,9 @@ def test_the_trials_of_another_study_are_never_mixed_in(tmp_path):
 
 def test_numbers_that_are_not_finite_are_stored_as_none_or_left_out():
     done = attempt_any(
-        trial(measure=lambda: Measured({"a": math.nan, "b": math.inf, "c": 1}, {"x": math.nan}, [{"round": 0}]))
+        trial(measure=lambda: TrialResult({"a": math.nan, "b": math.inf, "c": 1}, {"x": math.nan}, [{"round": 0}]))
     )
-    assert done.measured == Measured({"a": None, "b": None, "c": 1.0}, {}, [{"round": 0.0}])
+    assert done.measured == TrialResult({"a": None, "b": None, "c": 1.0}, {}, [{"round": 0.0}])
 
 
 def test_more_workers_come_to_the_same(tmp_path):
@@ -375,13 +375,13 @@ def test_means_have_as_many_digits_as_their_deviation_bears(mean, std, text):
 
 def test_each_reason_is_told_once():
     errors = ["few rows", "no quorum", "few rows", None]
-    done = [Done(trial(seed=i), None if error else Measured({}), error) for i, error in enumerate(errors)]
+    done = [TrialRun(trial(seed=i), None if error else TrialResult({}), error) for i, error in enumerate(errors)]
     assert report_sweep.reasons(done) == [("few rows", 2, "a/iid/s0"), ("no quorum", 1, "a/iid/s1")]
     assert report_sweep.summary(done)["failed"] == 3
 
 
 def test_reasons_and_places_have_lines_of_their_own(capsys):
-    fine, bad = Done(trial(seed=0), Measured({"l2": 1.0})), Done(trial(seed=1), None, "few rows")
+    fine, bad = TrialRun(trial(seed=0), TrialResult({"l2": 1.0})), TrialRun(trial(seed=1), None, "few rows")
     report_sweep.print_sweep([fine, bad], ["files: here"])
     assert capsys.readouterr().out.splitlines()[-3:] == [
         "1 of 2 trials failed:",
@@ -395,7 +395,9 @@ def test_reasons_and_places_have_lines_of_their_own(capsys):
 def test_without_a_terminal_every_tenth_is_one_line(capsys):
     with report_sweep.sweep_progress(25) as on_done:
         for i in range(25):
-            on_done(Done(trial(seed=i), None if i == 24 else Measured({}), "bad" if i == 24 else None, resumed=i < 5))
+            on_done(
+                TrialRun(trial(seed=i), None if i == 24 else TrialResult({}), "bad" if i == 24 else None, resumed=i < 5)
+            )
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(" trials")[0] for line in lines] == [f"{n} of 25" for n in (3, 5, 8, 10, 13, 15, 18, 20, 23, 25)]
     assert lines[0] == "3 of 25 trials, done before"
@@ -545,7 +547,7 @@ def test_an_interrupt_counts_failed_trials_apart(command, monkeypatch):
 
     def attempt(trial):
         calls.append(trial)
-        return Done(trial, *((Measured({}), None) if len(calls) == 1 else (None, "no quorum")))
+        return TrialRun(trial, *((TrialResult({}), None) if len(calls) == 1 else (None, "no quorum")))
 
     def interrupt(run, numbers, workers):
         for number in range(3):

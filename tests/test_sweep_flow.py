@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.experiment.trials import Measured, Trial, by_cell
+from flareclust.experiment.trials import Trial, TrialResult, by_cell
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -52,12 +52,12 @@ class Counting:
     def __init__(self, value: float) -> None:
         self.value, self.broken, self.calls = value, None, 0
 
-    def __call__(self) -> Measured:
+    def __call__(self) -> TrialResult:
         self.calls += 1
         if self.broken is not None:
             raise self.broken
         rounds = [{"round": float(r), "moved": self.value / (r + 3)} for r in range(3)]
-        return Measured({"l2": self.value, "ari": None, "tiny": 1e-300}, {"bytes_up": 8.0}, rounds)
+        return TrialResult({"l2": self.value, "ari": None, "tiny": 1e-300}, {"bytes_up": 8.0}, rounds)
 
 
 def study(n: int = 4) -> tuple[list[Trial], list[Counting]]:
@@ -224,7 +224,7 @@ def test_trials_run_side_by_side_but_no_more_than_the_workers(server, store):
     together = threading.Barrier(2, timeout=60)
     running, maximum, lock = 0, 0, threading.Lock()
 
-    def measure() -> Measured:
+    def measure() -> TrialResult:
         nonlocal running, maximum
         with lock:
             running += 1
@@ -232,7 +232,7 @@ def test_trials_run_side_by_side_but_no_more_than_the_workers(server, store):
         together.wait()  # breaks, and fails the trial, unless two are here
         with lock:
             running -= 1
-        return Measured({"l2": 1.0})
+        return TrialResult({"l2": 1.0})
 
     trials = [Trial({"algorithm": "a"}, seed, {}, measure) for seed in range(6)]
     done = tracked_runner("five", "workers", store, workers=2)(trials)

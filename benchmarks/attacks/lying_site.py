@@ -63,10 +63,13 @@ class LyingSite:
         schema = self.server.schema(UPDATE)
         own = {"centroids": lie, "counts": np.full(2, rows), "cluster": np.arange(2), "inertia": np.array(0.0)}
         told = self.victim.ask(UPDATE, self.now.task)
-        answers = {"liar": SiteReply(schema.pack(own)), "victim": SiteReply(told or {}, None if told else "refused")}
-        replies, _, _ = accept(schema, answers, ["liar", "victim"], {"K": 2})
+        answers = {
+            "lying site": SiteReply(schema.pack(own)),
+            "victim": SiteReply(told or {}, None if told else "refused"),
+        }
+        replies, _, _ = accept(schema, answers, ["lying site", "victim"], {"K": 2})
         self.rounds += 1
-        if "liar" not in replies:
+        if "lying site" not in replies:
             return None
         self.now = self.server.advance(self.now, replies)
         found: FloatArray = self.now.task["centroids"]

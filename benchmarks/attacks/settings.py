@@ -1,4 +1,4 @@
-"""What attacks are measured on: data sets dealt to sites, what the sites hold to, and what the server then hears."""
+"""What attacks are measured on: data sets assigned to sites, what the sites hold to, and what the server then hears."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -92,7 +92,7 @@ PRIVATE = {"lloyd": "dp-lloyd", "pooled": "dp-oneshot"}
 
 
 def sites_of(data: str, columns: slice = slice(None)) -> dict[str, FloatArray]:
-    """Return the rows of a data set's sites, dealt at random."""
+    """Return the rows of a data set's sites, assigned at random."""
     dataset = load(data)
     X = np.ascontiguousarray(dataset.X[:, columns])
     parts = partition("iid", X, None, DATA[data].m, stream(0, 0, "partition"))

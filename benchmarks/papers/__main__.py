@@ -15,7 +15,7 @@ from flareclust.cli.sweep import Interrupted, stop_signals
 
 if TYPE_CHECKING:
     from benchmarks.papers.base import Entry, Study
-    from benchmarks.papers.running import Ran
+    from benchmarks.papers.running import EntryResult
 
 FOLDER = Path("flareclust-runs") / "papers"
 
@@ -75,7 +75,7 @@ def papers(
         raise JobFailed("; ".join(problems))
 
 
-def _run(entries: "Sequence[Entry]", study: "Study", out: Path, command: str, *, track: bool) -> "list[Ran]":
+def _run(entries: "Sequence[Entry]", study: "Study", out: Path, command: str, *, track: bool) -> "list[EntryResult]":
     from benchmarks.papers.running import run_papers
 
     if not track:
@@ -86,7 +86,7 @@ def _run(entries: "Sequence[Entry]", study: "Study", out: Path, command: str, *,
     return run_papers(entries, study, out, tracked.start, command, tracked.on_saved)
 
 
-def _summary(ran: "list[Ran]", page: Path | None) -> dict[str, object]:
+def _summary(ran: "list[EntryResult]", page: Path | None) -> dict[str, object]:
     from benchmarks.papers.report import to_json
 
     reports = [{**to_json(one.report), "folder": str(one.folder)} for one in ran if one.report]
@@ -97,7 +97,7 @@ def _summary(ran: "list[Ran]", page: Path | None) -> dict[str, object]:
     }
 
 
-def _print(ran: "list[Ran]", page: Path | None) -> None:
+def _print(ran: "list[EntryResult]", page: Path | None) -> None:
     from rich.console import Console
     from rich.table import Table
 

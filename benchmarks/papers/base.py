@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flareclust.experiment.trials import Cell, Done, Runner, Trial, by_cell, run_plain
+from flareclust.experiment.trials import Cell, Runner, Trial, TrialRun, by_cell, run_plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,7 +82,7 @@ class Study:
     runner: Runner = run_plain
     features: Path | None = None
 
-    def done(self, trials: Sequence[Trial]) -> list[Done]:
+    def done(self, trials: Sequence[Trial]) -> list[TrialRun]:
         """Run the trials; return what each came to, in their order."""
         return self.runner(trials)
 
@@ -115,9 +115,9 @@ class Entry:
 
 def run_entry(entry: Entry, study: Study) -> Report:
     """Run an entry, measure its time and count what failed."""
-    failures: list[Done] = []
+    failures: list[TrialRun] = []
 
-    def counted(trials: Sequence[Trial]) -> list[Done]:
+    def counted(trials: Sequence[Trial]) -> list[TrialRun]:
         done = study.runner(trials)
         failures.extend(one for one in done if one.measured is None)
         return done

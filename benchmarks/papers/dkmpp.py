@@ -18,7 +18,7 @@ from benchmarks.papers.measures import solve
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.separability import covered, mse_bound, separability, uncovered_bound
-from flareclust.experiment.trials import Cell, Measured, Trial
+from flareclust.experiment.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -119,8 +119,8 @@ def _trial(layout: Layout, variant: str, clusterer: str, m: int, seed: int, repe
     return Trial(cell, seed, settings, _measure(layout, params, m, seed, repeats))
 
 
-def _measure(layout: Layout, params: Mapping[str, Any], m: int, seed: int, repeats: int) -> Callable[[], Measured]:
-    def measure() -> Measured:
+def _measure(layout: Layout, params: Mapping[str, Any], m: int, seed: int, repeats: int) -> Callable[[], TrialResult]:
+    def measure() -> TrialResult:
         means = layout.means
         missed, errors, exact, alphas = [], [], [], []
         for repeat in range(repeats):
@@ -140,7 +140,7 @@ def _measure(layout: Layout, params: Mapping[str, Any], m: int, seed: int, repea
         final: dict[str, float | None] = {"uncovered": float(np.mean(missed)), "mse": float(np.mean(errors))}
         final |= {"exact": float(np.mean(exact)) if exact else None}
         final |= {"alpha": float(np.mean(finite)), "alpha_min": min(finite)} if finite else {}
-        return Measured(final)
+        return TrialResult(final)
 
     return measure
 

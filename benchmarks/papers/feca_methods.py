@@ -31,7 +31,7 @@ from flareclust.engines.pooled import run_pooled
 from flareclust.evaluation.metrics import truth_metrics
 from flareclust.executors.feca import FeCAExecutor, LocalClusters, empirical_radii, relabel, remove_one_fit_many
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.trials import Measured, Trial, experiment_trial
+from flareclust.experiment.trials import Trial, TrialResult, experiment_trial
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import Task
 
@@ -151,15 +151,15 @@ ABLATED = Algorithm(
 
 @dataclass(frozen=True)
 class OnSites:
-    """A run where rows are dealt otherwise, or the algorithm is not of the registry; measured on all rows.
+    """A run where rows are assigned otherwise, or the algorithm is not of the registry; measured on all rows.
 
     Attributes:
         algorithm: what runs.
         params: its settings.
         k: number of clusters.
-        split: how the rows that take part are dealt to the clients.
+        split: how the rows that take part are assigned to the clients.
         clients: how many there are.
-        share: part of all rows that each client has; None to deal all of them.
+        share: part of all rows that each client has; None to assign all of them.
         polish: whether the labels are those after one step of Lloyd's algorithm on all rows (Appendix D).
     """
 
@@ -185,7 +185,7 @@ class OnSites:
         }
         return Trial(cell, seed, decides, lambda: self.measure(dataset, seed))
 
-    def measure(self, dataset: Dataset, seed: int) -> Measured:
+    def measure(self, dataset: Dataset, seed: int) -> TrialResult:
         """Deal the rows, run, and compare with the truth."""
         rng = stream(seed, 0, "partition")
         rows = np.arange(len(dataset.X))
@@ -206,7 +206,7 @@ class OnSites:
             truth_metrics(outcome.centroids, labels, y=dataset.y, true_centroids=dataset.centroids)
         )
         final["centroids_found"] = float(len(outcome.centroids))
-        return Measured(final, {"bytes_up": float(outcome.bytes_up), "seconds_merge": outcome.seconds_merge})
+        return TrialResult(final, {"bytes_up": float(outcome.bytes_up), "seconds_merge": outcome.seconds_merge})
 
 
 def one_lloyd_step(X: FloatArray, centroids: FloatArray) -> Any:

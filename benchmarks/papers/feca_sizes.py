@@ -28,7 +28,7 @@ from flareclust._foundation.seeding import stream
 from flareclust.core.lloyd import kmeans
 from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
-from flareclust.experiment.trials import Cell, Measured, Trial
+from flareclust.experiment.trials import Cell, Trial, TrialResult
 from flareclust.plotting.federation import PALETTE
 from flareclust.protocol import registry
 
@@ -190,14 +190,14 @@ def figure10(study: Study) -> Report:
 def objective_trial(data: Dataset, share: float, seed: int) -> Trial:
     """Return one start of k-means on a share of the rows, its objective beside that of the best of 20 starts."""
 
-    def measure() -> Measured:
+    def measure() -> TrialResult:
         k = data.n_clusters or 1
         rows = stream(seed, 0, "partition").permutation(len(data.X))[: round(share * len(data.X))]
         X = data.X[rows]
         objective = kmeans(X, k, stream(seed, 0, "one start")).inertia
         best = kmeans(X, k, stream(seed, 0, "best"), n_init=20).inertia
         best = min(objective, best)
-        return Measured({"objective": objective, "best": best, "ratio": objective / best})
+        return TrialResult({"objective": objective, "best": best, "ratio": objective / best})
 
     cell = {"data": data.name, "rows": f"{100 * share:.0f} %"}
     return Trial(cell, seed, {"figure": 10, "data": data.name, "share": share}, measure)

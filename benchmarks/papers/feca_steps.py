@@ -27,7 +27,7 @@ from flareclust.data.datasets import Dataset
 from flareclust.evaluation.metrics import sigma
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.run import submit
-from flareclust.experiment.trials import Cell, Measured, Trial
+from flareclust.experiment.trials import Cell, Trial, TrialResult
 
 #: True centroids of the S-sets.
 K = 15
@@ -224,7 +224,7 @@ def sigma_trial(method: Method, data: Dataset, split: str, seed: int) -> Trial:
     """Return a run of FeCA, measured by sigma: the largest, the share up to 0.5, and the largest by true centroid."""
     experiment = method.experiment(data, split).model_copy(update={"seed": seed})
 
-    def measure() -> Measured:
+    def measure() -> TrialResult:
         outcome = submit(experiment, prepare(experiment, data))
         centroids, radii = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
         assert data.centroids is not None
@@ -238,7 +238,7 @@ def sigma_trial(method: Method, data: Dataset, split: str, seed: int) -> Trial:
         for c in range(len(data.centroids)):
             own = values[owner == c]
             final[f"centre_{c:02}"] = float(own.max()) if len(own) and np.isfinite(own).all() else None
-        return Measured(final)
+        return TrialResult(final)
 
     cell = {"method": method.name, "split": split}
     params = {"figure": 5, "algorithm": method.algorithm, "data": data.name, "params": dict(method.params)}

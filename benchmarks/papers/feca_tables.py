@@ -96,7 +96,7 @@ def _label_lines(cells: Sequence[Cell], methods: Sequence[Method], names: Sequen
 
 
 def _rows(methods: Sequence[Method]) -> list[tuple[Method, str]]:
-    """Return a pair per line of a data set: the methods for each split, then the yardsticks, which have no split."""
+    """Return a pair per line of a data set: the methods for each split, then the baselines, which have no split."""
     rows = [(method, split) for split in printed.SPLITS for method in methods]
     return [*rows, (CENTRAL, "all"), (CENTRAL_10, "all")]
 
@@ -144,12 +144,12 @@ def _notes(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
         return [agreement(printed.L2[method, d, s], cell, "l2", SCALE) for d, s, cell in found]
 
     def less_than(method: str, than: str) -> int:
-        """Count the cells in which a method has a lower mean l2 than another, or than a yardstick."""
-        yardstick = than == CENTRAL_10.name
+        """Count the cells in which a method has a lower mean l2 than another, or than a baseline."""
+        baseline = than == CENTRAL_10.name
         pairs = [
             (
                 find_cell(cells, data=d, split=s, method=method),
-                find_cell(cells, data=d, split="iid" if yardstick else s, method=than),
+                find_cell(cells, data=d, split="iid" if baseline else s, method=than),
             )
             for d, s in places
         ]
@@ -186,7 +186,7 @@ def _notes(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
 
 
 def _trials(data: Dataset, methods: Sequence[Method], splits: Sequence[str], seeds: int) -> list[Trial]:
-    """Return all runs on a data set; the yardsticks, which do not depend on the split, run once."""
+    """Return all runs on a data set; the baselines, which do not depend on the split, run once."""
     trials = [trial for method in methods for split in splits for trial in method.trials(data, split, seeds)]
     return trials + [trial for method in (CENTRAL, CENTRAL_10) for trial in method.trials(data, "iid", seeds)]
 
@@ -239,7 +239,7 @@ def _feature_sets(study: Study) -> tuple[list[Dataset], list[str]]:
     if study.features is not None:
         data = datasets.load(study.features)
         if data.y is None:
-            raise UserError(f"{study.features}: Purity and NMI need the classes; add `y` (n whole numbers) to the file")
+            raise UserError(f"{study.features}: Purity and NMI need the classes; add `y` (n integers) to the file")
         return [at_most(data, ROWS)], []
     notes = [
         (

@@ -16,7 +16,7 @@ from benchmarks.papers.generators import Federation, deal, grid, nested
 from benchmarks.papers.measures import history, nearest, solve, truth
 from flareclust._foundation.seeding import stream
 from flareclust.data.datasets import load
-from flareclust.experiment.trials import Cell, Measured, Trial
+from flareclust.experiment.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -109,7 +109,7 @@ def figure4(study: Study) -> Report:
         _method_bars(cells, [group], k_locals, "data", "clusters"),
         _method_notes(cells, [group], k_locals),
         "ARI on the grid, 50 points per cluster, noise 1, made anew for every seed: the i-th site has rows of the first "
-        "1, 4, 7, 10 or 16 clusters, and a cluster's points are dealt evenly to the sites that have it. That gives the "
+        "1, 4, 7, 10 or 16 clusters, and a cluster's points are assigned evenly to the sites that have it. That gives the "
         f"smallest site {smallest} points, as in the paper. {READING}{_INFORMED.format(_listed(k_locals))}",
     )
 
@@ -142,8 +142,8 @@ def trials_of(group: Mapping[str, str], source: Source, seeds: int, methods: Met
     ]
 
 
-def _measure(source: Source, algorithm: str, params: Mapping[str, Any], seed: int) -> Callable[[], Measured]:
-    def measure() -> Measured:
+def _measure(source: Source, algorithm: str, params: Mapping[str, Any], seed: int) -> Callable[[], TrialResult]:
+    def measure() -> TrialResult:
         federation = source(seed)
         outcome = solve(algorithm, params, federation, K, seed)
         final = truth(federation, outcome.labels)
@@ -152,7 +152,7 @@ def _measure(source: Source, algorithm: str, params: Mapping[str, Any], seed: in
             for round_, centroids in enumerate(history(outcome)):
                 final[f"ari_round_{round_}"] = truth(federation, nearest(federation, centroids))["ari"]
         cost = {"bytes_up": float(outcome.bytes_up), "rounds": float(outcome.n_rounds)}
-        return Measured({**final, "centroids_found": float(len(outcome.centroids))}, cost)
+        return TrialResult({**final, "centroids_found": float(len(outcome.centroids))}, cost)
 
     return measure
 

@@ -13,7 +13,7 @@ from benchmarks.papers.fkm_grid import CENTRAL, FKM, FKM_SETTINGS, KFED_SETTINGS
 from benchmarks.papers.generators import Federation, deal
 from benchmarks.papers.measures import silhouettes, solve
 from flareclust.data.datasets import load
-from flareclust.experiment.trials import Cell, Measured, Trial
+from flareclust.experiment.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,9 +41,9 @@ def figure5(study: Study) -> Report:
         return deal(load("femnist"), f"owners:{writers}", writers, np.random.default_rng(0))
 
     def trial(name: str, algorithm: str, params: Mapping[str, Any], seed: int) -> Trial:
-        def measure() -> Measured:
+        def measure() -> TrialResult:
             outcome = solve(algorithm, params, federation(), k, seed)
-            return Measured(silhouettes(federation(), outcome), {"bytes_up": float(outcome.bytes_up)})
+            return TrialResult(silhouettes(federation(), outcome), {"bytes_up": float(outcome.bytes_up)})
 
         settings = {"algorithm": algorithm, "k": k, "writers": writers, **params}
         return Trial({"method": name}, seed, settings, measure)
@@ -70,11 +70,11 @@ def _lines(cells: Sequence[Cell], name: str) -> list[Line]:
         said = ("below central", central, "below") if name == FKM else (NOTHING, None, None)
     lines = []
     for measure, scale in MEASURES.items():
-        judged = measure in SILHOUETTES
-        heading = measure.replace("_", " ") if judged else "inertia / 100,000,000"
-        compared = compare(cell, said[1], measure, said[2]) if judged else ""
+        scored_k = measure in SILHOUETTES
+        heading = measure.replace("_", " ") if scored_k else "inertia / 100,000,000"
+        compared = compare(cell, said[1], measure, said[2]) if scored_k else ""
         ours = mean_std(cell, measure, 3, scale)
-        lines.append(Line({"method": name, "measure": heading}, said[0] if judged else NOTHING, ours, compared))
+        lines.append(Line({"method": name, "measure": heading}, said[0] if scored_k else NOTHING, ours, compared))
     return lines
 
 

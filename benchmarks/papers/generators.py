@@ -85,7 +85,7 @@ def grid(noise: float, rows: int, rng: np.random.Generator) -> Dataset:
 def nested(data: Dataset, numbers: Sequence[int], rng: np.random.Generator) -> Federation:
     """Deal a data set so that site i has rows of the first numbers[i] clusters only, as in FKM's figure 4.
 
-    A cluster's rows are dealt evenly, and at random, to the sites that have it.
+    A cluster's rows are assigned evenly, and at random, to the sites that have it.
 
     Raises:
         UserError: no site has all clusters, or the data set has no labels.

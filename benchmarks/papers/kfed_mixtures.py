@@ -10,7 +10,7 @@ from benchmarks.papers.claims import spread, value
 from benchmarks.papers.generators import gaussian_groups
 from benchmarks.papers.measures import solve, truth
 from flareclust._foundation.seeding import stream
-from flareclust.experiment.trials import Cell, Measured, Trial
+from flareclust.experiment.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -103,11 +103,11 @@ def _trial(d: int, k: int, c: float, seed: int) -> Trial:
     return Trial({"d": str(d), "k": str(k), "c": str(c)}, seed, params, _measure(d, k, c, seed))
 
 
-def _measure(d: int, k: int, c: float, seed: int) -> Callable[[], Measured]:
-    def measure() -> Measured:
+def _measure(d: int, k: int, c: float, seed: int) -> Callable[[], TrialResult]:
+    def measure() -> TrialResult:
         federation = gaussian_groups(d, k, isqrt(k), M0, ROWS, c, stream(seed, 0, "mixture"))
         outcome = solve("kfed", {"k_local": isqrt(k)}, federation, k, seed)
-        return Measured(truth(federation, outcome.labels), {"bytes_up": float(outcome.bytes_up)})
+        return TrialResult(truth(federation, outcome.labels), {"bytes_up": float(outcome.bytes_up)})
 
     return measure
 

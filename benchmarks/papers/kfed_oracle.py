@@ -18,7 +18,7 @@ from flareclust.core.blas import one_thread
 from flareclust.core.lloyd import kmeans
 from flareclust.data.datasets import Dataset, load
 from flareclust.evaluation.scores import separation_ratios
-from flareclust.experiment.trials import Cell, Measured, Trial
+from flareclust.experiment.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,11 +58,11 @@ def rule_trials(name: str, data: Dataset, candidates: Sequence[int], seeds: int)
     """Return the trials that measure c_rs of the clusterings of a data set into each number of clusters."""
 
     def trial(k: int, seed: int) -> Trial:
-        def measure() -> Measured:
+        def measure() -> TrialResult:
             ratios = pair_ratios(oracle(data, k, seed)[0])
             final = {f"q{q}": float(np.percentile(ratios, q)) for q in QUANTILES}
             shares = {"above_c0": float((ratios > C0).mean()), "below_1": float((ratios < 1).mean())}
-            return Measured({**final, **shares})
+            return TrialResult({**final, **shares})
 
         params = {"data": f"{name}:pca50", "rows": len(data.X), "k": k, "n_init": N_INIT}
         return Trial({"data": name, "k": str(k), "method": ORACLE}, seed, params, measure)

@@ -14,7 +14,7 @@ from benchmarks.papers.kfed_oracle import C0, chosen, oracle, rule_cell, rule_tr
 from benchmarks.papers.measures import clustering_cost, inertia, solve
 from flareclust._foundation.seeding import stream
 from flareclust.data.datasets import Dataset
-from flareclust.experiment.trials import Cell, Measured, Trial
+from flareclust.experiment.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +35,7 @@ class Setting:
         data: rows, with their oracle cluster for label.
         k: number of clusters.
         cost: phi*, the k-means cost of the oracle clustering.
-        devices: how many the rows are dealt to.
+        devices: how many the rows are assigned to.
     """
 
     name: str
@@ -111,7 +111,7 @@ def figure2(study: Study) -> Report:
 def one_shot(setting: Setting, split: str, k_local: int, seed: int) -> Trial:
     """Return the trial that runs k-FED with k' on a split."""
 
-    def measure() -> Measured:
+    def measure() -> TrialResult:
         federation = setting.federation(split, seed)
         outcome = solve("kfed", {"k_local": k_local}, federation, setting.k, seed)
         labels = np.concatenate([outcome.labels[site] for site in federation.sites])
@@ -120,7 +120,7 @@ def one_shot(setting: Setting, split: str, k_local: int, seed: int) -> Trial:
             "inertia": inertia(federation.pooled, outcome.centroids) / setting.cost,
             "megabytes": outcome.rounds[0]["bytes_up"] / 1e6,  # type: ignore[operator]
         }
-        return Measured(final, {"bytes_up": float(outcome.bytes_up)})
+        return TrialResult(final, {"bytes_up": float(outcome.bytes_up)})
 
     cell = {"data": setting.name, "k": str(setting.k), "split": split, "method": f"kfed-k{k_local}"}
     return Trial(cell, seed, setting.params(algorithm="kfed", k_local=k_local, partition=split), measure)

@@ -18,7 +18,7 @@ from benchmarks.papers.kfed_partitions import (
 )
 from benchmarks.papers.measures import history, inertia, solve
 from flareclust._foundation.seeding import stream
-from flareclust.experiment.trials import Cell, Measured, Trial
+from flareclust.experiment.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +58,7 @@ def _splits(setting: Setting) -> list[tuple[str, int]]:
 
 
 def _iterative(setting: Setting, split: str, method: str, seed: int) -> Trial:
-    def measure() -> Measured:
+    def measure() -> TrialResult:
         federation = setting.federation(split, seed)
         params: dict[str, Any] = {"rounds": ROUNDS, "tol": 0.0}
         X, states, sent = federation.pooled, [], [0.0]
@@ -75,7 +75,7 @@ def _iterative(setting: Setting, split: str, method: str, seed: int) -> Trial:
             last = min(round_, len(states) - 1)
             final[f"inertia_{round_}"] = inertia(X, states[last]) / setting.cost
             final[f"megabytes_{round_}"] = sent[last]
-        return Measured(final, {"bytes_up": float(outcome.bytes_up), "rounds": float(outcome.n_rounds)})
+        return TrialResult(final, {"bytes_up": float(outcome.bytes_up), "rounds": float(outcome.n_rounds)})
 
     cell = {"data": setting.name, "k": str(setting.k), "split": split, "method": method}
     return Trial(cell, seed, setting.params(algorithm="lloyd", start=method, partition=split, rounds=ROUNDS), measure)

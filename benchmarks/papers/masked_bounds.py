@@ -14,14 +14,14 @@ from flareclust.data.datasets import Dataset
 from flareclust.evaluation.metrics import accuracy
 from flareclust.evaluation.metrics_missing import optimal_centroids
 from flareclust.experiment.prepare import Prepared, prepare, tables_of
-from flareclust.experiment.trials import Measured, Trial
+from flareclust.experiment.trials import Trial, TrialResult
 
 TRUE, ALONE = "true-centroids", "alone"
 #: Rows of a cluster below which a site says nothing of it: the default of the algorithms.
 MIN_COUNT = 2
 
 #: What is measured of a set-up and a seed.
-Bound = Callable[[SetUp, Prepared, int], Measured]
+Bound = Callable[[SetUp, Prepared, int], TrialResult]
 
 
 def trials(set_up: SetUp, dataset: Dataset, seeds: int) -> list[Trial]:
@@ -34,14 +34,14 @@ def trials(set_up: SetUp, dataset: Dataset, seeds: int) -> list[Trial]:
 
 
 def _trial(set_up: SetUp, dataset: Dataset, name: str, bound: Bound, seed: int) -> Trial:
-    def measure() -> Measured:
+    def measure() -> TrialResult:
         return bound(set_up, prepare(experiment(set_up, Method("masked", "masked"), dataset, seed), dataset), seed)
 
     params = {"measure": name, "data": dataset.name, "partition": set_up.partition}
     return Trial({**set_up.cell, "method": name}, seed, params, measure)
 
 
-def true_centroids(set_up: SetUp, prepared: Prepared, seed: int) -> Measured:
+def true_centroids(set_up: SetUp, prepared: Prepared, seed: int) -> TrialResult:
     """Give each row to the nearest, in its site's columns, of the centroids that the true classes have (equation 1)."""
     rows, classes = in_all_columns(prepared)
     centroids = optimal_centroids(rows, classes)
@@ -50,10 +50,10 @@ def true_centroids(set_up: SetUp, prepared: Prepared, seed: int) -> Measured:
         has = ~np.isnan(own[0])
         labels.append(nearest(np.ascontiguousarray(own[:, has]), np.ascontiguousarray(centroids[:, has])))
     right = accuracy(np.concatenate(labels), np.concatenate(classes))
-    return Measured({ACCURACY: 100 * right})
+    return TrialResult({ACCURACY: 100 * right})
 
 
-def alone(set_up: SetUp, prepared: Prepared, seed: int) -> Measured:
+def alone(set_up: SetUp, prepared: Prepared, seed: int) -> TrialResult:
     """Cluster each site's rows as `masked` begins, and name the clusters by the site's own true classes."""
     _, classes = in_all_columns(prepared)
     right = 0.0
@@ -65,4 +65,4 @@ def alone(set_up: SetUp, prepared: Prepared, seed: int) -> Measured:
         ).labels
         known = found >= 0
         right += accuracy(found[known], true[known]) * int(known.sum()) if known.any() else 0.0
-    return Measured({ACCURACY: 100 * right / sum(map(len, classes))})
+    return TrialResult({ACCURACY: 100 * right / sum(map(len, classes))})

@@ -31,7 +31,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.evaluation.metrics_missing import optimal_centroids, relative_distance
 from flareclust.executors.masked import UPDATE, MaskedExecutor
 from flareclust.experiment.prepare import Prepared, names_of, prepare
-from flareclust.experiment.trials import Cell, Measured, Trial
+from flareclust.experiment.trials import Cell, Trial, TrialResult
 from flareclust.features.columns import Columns
 from flareclust.features.result import columns_of
 from flareclust.protocol.outcome import Outcome
@@ -104,7 +104,7 @@ def errors_by_round(prepared: Prepared, outcome: Outcome) -> list[float]:
     """Return the relative distance (E3) of the centroids at the start and after every round to those of the classes.
 
     Args:
-        prepared: the sites' tables, dealt from a data set with classes.
+        prepared: the sites' tables, assigned from a data set with classes.
         outcome: of an algorithm that keeps the history of its centroids.
     """
     assert prepared.dataset is not None
@@ -144,12 +144,12 @@ def damaged(study: Study) -> Report:
 def _trial(set_up: SetUp, dataset: Dataset, alpha: float, damage: float, seed: int) -> Trial:
     params = {"method": set_up.method, "alpha": alpha, "rounds": ROUNDS, "damage": damage}
 
-    def measure() -> Measured:
+    def measure() -> TrialResult:
         prepared = prepare(experiment(set_up, masked_as_printed(set_up), dataset, seed), dataset)
         options = JobOptions(k=prepared.k, seed=seed, assess=False)
         outcome = run_inprocess(DAMAGED, params, prepared.sites, options)
         errors = errors_by_round(prepared, outcome)
-        return Measured({f"distance_{round_}": error for round_, error in enumerate(errors)})
+        return TrialResult({f"distance_{round_}": error for round_, error in enumerate(errors)})
 
     decides = {"algorithm": DAMAGED.name, "data": dataset.name, "partition": set_up.partition, **params}
     return Trial(_key(set_up, alpha, damage), seed, decides, measure)

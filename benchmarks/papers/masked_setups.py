@@ -1,4 +1,4 @@
-"""The trials of the paper's set-ups: an algorithm or a yardstick on a data set that is dealt anew for every seed."""
+"""The trials of the paper's set-ups: an algorithm or a baseline on a data set that is assigned anew for every seed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.datasets import Dataset, load
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import Prepared, in_places, names_of, tables_of
-from flareclust.experiment.trials import Measured, Trial, experiment_trial
+from flareclust.experiment.trials import Trial, TrialResult, experiment_trial
 
 #: Rows of the larger data sets in the quick form.
 QUICK_ROWS = 3_000
@@ -73,7 +73,7 @@ def trials(set_up: SetUp, method: Method, dataset: Dataset, seeds: int) -> list[
 def _with_cost(trial: Trial) -> Trial:
     """Return a trial whose cost is among what means over seeds are taken of, and its accuracy under one name."""
 
-    def measure() -> Measured:
+    def measure() -> TrialResult:
         found = trial.measure()
         right = next((found.final[name] for name in ("e2", "e5", "accuracy") if name in found.final), None)
         grouped = next((found.final[name] for name in ("e1", "e4") if name in found.final), None)

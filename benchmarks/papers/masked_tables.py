@@ -30,7 +30,7 @@ from flareclust._foundation.seeding import stream
 from flareclust.data.datasets import Dataset
 from flareclust.data.feature_partition import split_features
 from flareclust.evaluation.metrics_missing import assumption_8_rate
-from flareclust.experiment.trials import Cell, Measured, Trial
+from flareclust.experiment.trials import Cell, Trial, TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,7 +102,7 @@ def table1(study: Study) -> Report:
 
 
 def _rate(set_up: SetUp, dataset: Dataset, seed: int) -> Trial:
-    def measure() -> Measured:
+    def measure() -> TrialResult:
         if dataset.y is None:
             raise UserError(f"{dataset.name} has no classes, which Assumption 8 is about")
         # The split that an experiment with this seed has; the number of sites is the set-up's own.
@@ -110,7 +110,7 @@ def _rate(set_up: SetUp, dataset: Dataset, seed: int) -> Trial:
         split = split_features(set_up.partition, dataset.X, dataset.y, 1, rng, dataset.owners)
         draws = stream(seed, 0, "triplets")
         rate = assumption_8_rate(dataset.X, dataset.y, split.rows, split.columns, draws, TRIPLETS)
-        return Measured({RATE: rate})
+        return TrialResult({RATE: rate})
 
     params = {"measure": "assumption 8", "data": dataset.name, "partition": set_up.partition, "triplets": TRIPLETS}
     return Trial(set_up.cell, seed, params, measure)
@@ -165,13 +165,13 @@ def _table(study: Study, number: str, assumption: str, method_of: Callable[[SetU
     cells = study.cells(runs)
     algorithm = method_of(chosen[0]).name
     columns = _columns(algorithm)
-    judged = [(one, column, _word(cells, one, column)) for one in chosen for column in columns]
+    scored_k = [(one, column, _word(cells, one, column)) for one in chosen for column in columns]
     return Report(
         f"masked-table{number}",
         f"Masked, Table {number}: `{algorithm}` under Assumption {assumption}",
-        [_line(cells, *found) for found in judged],
+        [_line(cells, *found) for found in scored_k],
         _picture(cells, chosen, columns),
-        _notes(cells, judged),
+        _notes(cells, scored_k),
         f"{about} E1 and E4 are the share of local clusters that were grouped rightly, E2 and E5 the accuracy over all rows, E3 is "
         "about the final centroids beside those of the true classes. `k-means on whole rows` sees all rows and all columns, with "
         f"ten starts. At the sites of DIM128 the number of clusters is found by the silhouette. {_STAND_INS}",
@@ -197,8 +197,8 @@ def _line(cells: Sequence[Cell], set_up: SetUp, column: Column, word: str) -> Li
     return Line(cell, NOTHING if paper is None else str(paper), ours, word)
 
 
-def _notes(cells: Sequence[Cell], judged: Sequence[tuple[SetUp, Column, str]]) -> list[str]:
-    odd = [(one, column, word) for one, column, word in judged if word in ("lower", "higher")]
+def _notes(cells: Sequence[Cell], scored_k: Sequence[tuple[SetUp, Column, str]]) -> list[str]:
+    odd = [(one, column, word) for one, column, word in scored_k if word in ("lower", "higher")]
     told = [
         f"{one.name}, {column.heading}: {mean_std(_cell(cells, one, column), column.metric, column.digits)} "
         f"({word} than {column.printed(one)})"
@@ -221,10 +221,10 @@ def _notes(cells: Sequence[Cell], judged: Sequence[tuple[SetUp, Column, str]]) -
     if (printed.QMNIST, "1") in own:
         notes.append(
             "QMNIST under Assumption 1 is not reached. Where all local clusters are grouped rightly, what is lost is lost in the "
-            "sites' own clustering and in the choice of 107 pixels for each; `masked-yardsticks` has the bounds."
+            "sites' own clustering and in the choice of 107 pixels for each; `masked-baselines` has the bounds."
         )
     if (printed.QMNIST, "2") in own:
-        qmnist = [column for one, column, _ in judged if one.name == printed.QMNIST and column.metric == ACCURACY]
+        qmnist = [column for one, column, _ in scored_k if one.name == printed.QMNIST and column.metric == ACCURACY]
         ours, theirs = (
             [mean_only(find_cell(cells, data=printed.QMNIST, method=column.method), ACCURACY) for column in qmnist],
             [str(column.paper[column.method, printed.QMNIST, "2"]) for column in qmnist],

@@ -15,7 +15,7 @@ DATA = (HAR, QMNIST, DIM)
 
 @dataclass(frozen=True)
 class SetUp:
-    """A data set of the paper, dealt under one of its assumptions.
+    """A data set of the paper, assigned under one of its assumptions.
 
     Attributes:
         name: of the data in the tables.

@@ -27,7 +27,7 @@ def solve(
     assess: bool = True,
     min_sites: int | None = None,
 ) -> Outcome:
-    """Run an algorithm, or a yardstick on the pooled rows, in this process."""
+    """Run an algorithm, or a baseline on the pooled rows, in this process."""
     entry = registry.get(algorithm)
     options = JobOptions(k=k, seed=seed, assess=assess, min_sites=min_sites)
     if entry.federated:

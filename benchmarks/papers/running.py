@@ -12,7 +12,7 @@ from benchmarks.papers.base import Entry, Report, Study, run_entry
 from benchmarks.papers.report import commit_of_checkout, save
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.sweep_report import sweep_progress
-from flareclust.experiment.trials import Done, OnDone, Runner, Trial
+from flareclust.experiment.trials import OnDone, Runner, Trial, TrialRun
 from flareclust.experiment.trials_file import FileRunner, study_key, trial_keys
 
 #: Trials that run side by side.
@@ -24,7 +24,7 @@ OnSaved = Callable[[Report, Path], None]
 
 
 @dataclass(frozen=True)
-class Ran:
+class EntryResult:
     """An entry that is over: its report (without the figure) and where it is, or why there is none."""
 
     entry: Entry
@@ -49,7 +49,7 @@ class FolderRunner:
     on_done: OnDone = lambda done: None
     files: list[Path] = field(default_factory=list)
 
-    def __call__(self, trials: Sequence[Trial]) -> list[Done]:
+    def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
         """Run all trials that the folder does not have."""
         key = study_key(self.study, trial_keys(self.study, trials))
         self.files.append(self.folder / f"trials-{key[:12]}.jsonl")
@@ -70,7 +70,7 @@ def run_papers(
     command: str = "",
     on_saved: OnSaved = lambda report, folder: None,
     say: Say = lambda text: print(text, file=sys.stderr, flush=True),
-) -> list[Ran]:
+) -> list[EntryResult]:
     """Run entries and save their reports; one that cannot be run does not end the others.
 
     Args:
@@ -98,19 +98,19 @@ def run_papers(
             if len(entries) == 1:
                 raise
             say(f"  cannot be run: {error}")
-            ran.append(Ran(entry, error=str(error)))
+            ran.append(EntryResult(entry, error=str(error)))
             continue
         on_saved(report, where)
         if start is None:
             folder.tidy()
         failed = f", {report.failed} runs failed" if report.failed else ""
         say(f"  {len(report.lines)} lines in {report.seconds:.0f} s{failed}")
-        ran.append(Ran(entry, replace(report, figure=None), where))
+        ran.append(EntryResult(entry, replace(report, figure=None), where))
     return ran
 
 
 def _with_progress(make: Callable[[OnDone], Runner]) -> Runner:
-    def run(trials: Sequence[Trial]) -> list[Done]:
+    def run(trials: Sequence[Trial]) -> list[TrialRun]:
         with sweep_progress(len(trials)) as on_done:
             return make(on_done)(trials)
 

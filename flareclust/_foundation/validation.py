@@ -13,7 +13,7 @@ LARGEST = 1e140
 def check_int(name: str, value: object, minimum: int) -> int:
     """Return `value` as an int of at least `least`, or raise UserError."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
-        raise UserError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
+        raise UserError(f"{name} must be an integer of at least {minimum}, got {value!r}")
     return int(value)
 
 

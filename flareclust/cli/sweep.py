@@ -18,7 +18,7 @@ from flareclust._foundation.extras import require
 
 if TYPE_CHECKING:
     from flareclust.experiment.sweep import Sweep
-    from flareclust.experiment.trials import Done, OnDone, Trial
+    from flareclust.experiment.trials import OnDone, Trial, TrialRun
 
 FOLDER = Path("flareclust-sweeps")
 TRIALS = "trials.jsonl"
@@ -118,7 +118,7 @@ def stop_signals() -> Iterator[list[int]]:
 
 def _run(
     sweep: "Sweep", trials: "Sequence[Trial]", file: Path, on_done: "OnDone", *, track: bool
-) -> "tuple[list[Done], str | None]":
+) -> "tuple[list[TrialRun], str | None]":
     """Run the trials; return what they came to, and MLflow's parent run."""
     if not track:
         from flareclust.experiment.trials_file import FileRunner

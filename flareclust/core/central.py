@@ -1,4 +1,4 @@
-"""The yardstick: k-means on the pooled rows, which a federation may not do."""
+"""The baseline: k-means on the pooled rows, which a federation may not do."""
 
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import check_int

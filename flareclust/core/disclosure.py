@@ -14,7 +14,7 @@ def describable(data: FloatArray, labels: IntArray, centroids: FloatArray, min_c
     """Return which of the k clusters may be described to others.
 
     A cluster of one row is that row, and so is a cluster of one row repeated, however often: the centroid of either
-    would be a row of the site's data. A centroid that is a row by chance, as a mean of whole numbers can be, is
+    would be a row of the site's data. A centroid that is a row by chance, as a mean of integers can be, is
     withheld as well, since nobody can tell the one from the other; so is one that is a row but for rounding.
 
     Args:

@@ -89,7 +89,7 @@ def as_count(value: int, name: str, maximum: int | None = None) -> int:
     try:
         count = operator.index(value)
     except TypeError:
-        raise UserError(f"{name} must be a whole number, got {value!r}") from None
+        raise UserError(f"{name} must be an integer, got {value!r}") from None
     if count < 1 or (maximum is not None and count > maximum):
         allowed = "at least 1" if maximum is None else f"between 1 and the number of rows, {maximum}"
         raise UserError(f"{name} must be {allowed}, got {count}")

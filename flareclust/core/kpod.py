@@ -1,4 +1,4 @@
-"""k-POD: k-means on pooled rows with missing entries, the yardstick for sites that have different columns.
+"""k-POD: k-means on pooled rows with missing entries, the baseline for sites that have different columns.
 
 Source: Chi, Chi, Baraniuk (2016), k-POD: A Method for k-Means Clustering of Missing Data, The American Statistician
 70(1), Algorithm 1. It minimises the squares over the observed entries by majorisation: every missing entry is filled

@@ -1,8 +1,8 @@
 """Centroids and sums of several sites, of which some may lie: what is believed, and how much each may count.
 
 1. `filter_outliers` leaves out sites whose centroids are unlike those of most others, and limits how much one site counts. It
-   compares sites with each other and knows no truth: an honest site with clusters of its own looks like a liar and is
-   lost, where sites differ much a liar looks like one more of them, and a lie that most sites tell is believed.
+   compares sites with each other and knows no truth: an honest site with clusters of its own looks like a lying one and is
+   lost, where sites differ much a lying site looks like one more of them, and a lie that most sites tell is believed.
 2. `center` joins what several sites say about one cluster: a trimmed mean in each coordinate, or a geometric median.
 3. `typical_totals` does the like for sums over rows.
 
@@ -27,12 +27,12 @@ ROBUST = (NONE, TRIMMED, MEDIAN)
 #: The cap that comes with "trimmed" and "median" where none is set: with more, a minority of sites can outweigh the others.
 USUAL_CAP = 1.0
 
-#: A site is left out when the median strangeness of its centroids, or of its rows, is above the first number, and a little
+#: A site is left out when the median outlier score of its centroids, or of its rows, is above the first number, and a little
 #: more (`_too_strange`), and also farther above that of the median site than so many times that is above the lowest tenth of
 #: the sites. The lower half is that of honest sites; where they differ much, more may be strange.
 STRANGE, SPREADS = 1.7, 6.0
 
-#: No strangeness is larger in a median over rows, which is not made for infinite ones.
+#: No outlier score is larger in a median over rows, which is not made for infinite ones.
 MOST_STRANGE = 1e100
 
 
@@ -104,8 +104,8 @@ class FilteredCentroids(NamedTuple):
         """Return what a round tells of it, in numbers and arrays, by the sites' names; nothing where no rule is active."""
         if not self.rule.active:
             return {}, {}
-        judged = np.array(list(names)[: len(self.left_out)], dtype=str)  # the last ones may have sent nothing
-        record = {"left_out": judged[self.left_out], "kept": self.kept}
+        scored_k = np.array(list(names)[: len(self.left_out)], dtype=str)  # the last ones may have sent nothing
+        record = {"left_out": scored_k[self.left_out], "kept": self.kept}
         return {"left_out": float(self.left_out.sum())}, record
 
 
@@ -265,7 +265,7 @@ def _odd_sites(strange: FloatArray, weights: FloatArray | IntArray, site: IntArr
 
 
 def _too_strange(k: int, d: int) -> float:
-    """Return the median strangeness up to which a site is left alone: more where it is a median of few numbers.
+    """Return the median outlier score up to which a site is left alone: more where it is a median of few numbers.
 
     Of honest sites that differ by chance, normally, fewer than one in twenty-five are above it with one column and one or
     two clusters, and fewer than one in a hundred with ten columns or five clusters (medians over centroids).

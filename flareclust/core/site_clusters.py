@@ -152,7 +152,7 @@ def _check_one(what: str, value: object, k: int) -> int | str:
     if isinstance(value, str):
         if value != SILHOUETTE:
             raise UserError(
-                f'{what} must be a whole number, "{SILHOUETTE}", or such by site name; got {value!r}'
+                f'{what} must be an integer, "{SILHOUETTE}", or such by site name; got {value!r}'
                 f"{did_you_mean(value, [SILHOUETTE])}"
             )
         return SILHOUETTE

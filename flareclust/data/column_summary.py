@@ -22,7 +22,7 @@ class Column:
         least, mean, largest: of its values.
         deviation: their standard deviation, 0 where all are equal.
         more: whether there are more different values than were counted.
-        numbers_rows: whether all its values are whole numbers that differ, as the number of a patient; with `more`, those
+        numbers_rows: whether all its values are integers that differ, as the number of a patient; with `more`, those
             that were counted.
     """
 

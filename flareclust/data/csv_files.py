@@ -165,7 +165,7 @@ def _csv_pieces(layout: _Layout, chosen: list[int], own: int | None, place: str)
         return
     names = None if layout.names is None else tuple(layout.names[j] for j in chosen)
     subject = fault if isinstance(fault, str) else f"{called(names, fault[1])} is not numeric, first in row {fault[0]}"
-    raise UserError(f"{place}: {subject}; mend it, encode text as numbers, or choose other columns by name")
+    raise UserError(f"{place}: {subject}; correct it, encode text as numbers, or choose other columns by name")
 
 
 def _csv_fault(layout: _Layout, chosen: list[int]) -> str | tuple[int, int]:

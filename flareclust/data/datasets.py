@@ -56,7 +56,7 @@ class Dataset:
 def load(name_or_path: str | Path, *, verify: bool = False) -> Dataset:
     """Return a data set by name, or a table from a file.
 
-    A name goes before a file of that name. An npz file may hold `y` (n whole numbers) and `centroids` (k, d) beside X.
+    A name goes before a file of that name. An npz file may hold `y` (n integers) and `centroids` (k, d) beside X.
 
     Args:
         name_or_path: one of `names()`, with ":pcaD" for its D leading principal components (see `principal`), or the
@@ -183,7 +183,7 @@ def _own_table(path: Path) -> Dataset:
     y, centroids = truth.get("y"), truth.get("centroids")
     if y is not None and (y.dtype.kind not in "iub" or y.shape != table.X.shape[:1]):
         raise UserError(
-            f"{path}: `y` must hold one whole number per row, ({len(table.X)},), got {y.dtype} of shape {y.shape}"
+            f"{path}: `y` must hold one integer per row, ({len(table.X)},), got {y.dtype} of shape {y.shape}"
         )
     if centroids is not None:
         centroids = check_rows(centroids, where=f"{path}: `centroids`")

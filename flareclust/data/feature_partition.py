@@ -1,4 +1,4 @@
-"""How rows and columns are dealt to sites that have different columns.
+"""How rows and columns are assigned to sites that have different columns.
 
 The set-ups of Maritan and Schenato, "Distributed clustering in partially overlapping feature spaces" (section 6), and
 two general ones. Under Assumption 1 (`features-overlap`, names ending in a1) the sites form a chain, neighbours have
@@ -32,10 +32,10 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.data.partition import SPECS, Form, Spec, check_labels, check_owners, check_sites, parse
-from flareclust.data.partition_draws import dealt, equal_sizes
+from flareclust.data.partition_draws import assigned, equal_sizes
 from flareclust.data.tables import check_rows
 
-#: The specifications that deal columns, too.
+#: The specifications that assign columns, too.
 FEATURE_SPECS: Mapping[str, Form] = MappingProxyType(
     {name: form for name, form in SPECS.items() if form.splits_columns}
 )
@@ -85,7 +85,7 @@ def split_features(
 ) -> Split:
     """Deal rows and columns to sites.
 
-    With `features-overlap:S` and `features-shared:S` all rows are dealt at random, to m sites of equal size. The sites
+    With `features-overlap:S` and `features-shared:S` all rows are assigned at random, to m sites of equal size. The sites
     have columns after readings 1 and 2 of this module; of `features-shared` a share S of all columns, one at least, is
     at every site, and the others are cut into m parts whose sizes differ by one at most. Two neighbours of
     `features-overlap` have one common column at least, and one that they do not have in common. Without labels the
@@ -103,13 +103,13 @@ def split_features(
         "site-1" ... with row and column numbers.
 
     Raises:
-        UserError: the specification is wrong or deals rows only, m does not fit the numbers of rows and columns, or the
+        UserError: the specification is wrong or assigns rows only, m does not fit the numbers of rows and columns, or the
             data are not those that the set-up is for.
     """
     spec = parse(spec)
     if not spec.splits_columns:
         raise UserError(
-            f"partition '{spec}' deals rows only, and split_features columns, too; call flareclust.data.partition.partition"
+            f"partition '{spec}' assigns rows only, and split_features columns, too; call flareclust.data.partition.partition"
         )
     X = check_rows(X, where="data to split", allow_empty=True)
     if spec.value is not None:
@@ -117,7 +117,7 @@ def split_features(
         labels = None if y is None else check_labels(spec, y, len(X))
         held = _places(spec, spec.name == "features-overlap", X.shape[1], m, spec.value)
         columns = _columns(held, importance(X, labels), rng)
-        return _split(dealt(equal_sizes(len(X), m), rng), columns, None)
+        return _split(assigned(equal_sizes(len(X), m), rng), columns, None)
 
     labels = check_labels(spec, y, len(X))
     data, _, assumption = spec.name.partition("-")
@@ -231,7 +231,7 @@ def _owner(
         case "har-a1" | "qmnist-a1":
             if taken.sum() < set_up.m:
                 raise UserError(f"partition '{spec}' has {set_up.m} sites, and there are only {taken.sum()} rows")
-            owner[taken] = dealt(equal_sizes(int(taken.sum()), set_up.m), rng)
+            owner[taken] = assigned(equal_sizes(int(taken.sum()), set_up.m), rng)
         case "har-a2":
             owner[taken] = np.unique(check_owners(spec, owners, len(labels))[taken], return_inverse=True)[1]
         case "qmnist-a2":
@@ -258,7 +258,7 @@ def _dim_owner(spec: Spec, labels: Array, first: FloatArray, rng: np.random.Gene
             raise UserError(f"partition '{spec}' needs at least {2 * _DIM_SETS} rows of each cluster, got {len(rows)}")
         sizes = equal_sizes(len(rows), len(sites))
         if spec.name == "dim-a1":
-            owner[rows] = sites[dealt(sizes, rng)]
+            owner[rows] = sites[assigned(sizes, rng)]
         else:
             owner[rows[np.argsort(first[rows], kind="stable")]] = np.repeat(sites, sizes)
     return owner

@@ -48,7 +48,7 @@ def as_texts(values: Array, place: str, first: int) -> list[str]:
     """Return ids as text.
 
     Args:
-        values: (n,) text or whole numbers.
+        values: (n,) text or integers.
         place: put in front of messages.
         first: number of the first of these rows, from 1.
 
@@ -59,13 +59,13 @@ def as_texts(values: Array, place: str, first: int) -> list[str]:
     if kind == "f":
         _refuse_missing(np.isnan(values), place, first)
         if not (np.isfinite(values) & (values == np.floor(values))).all():
-            raise UserError(f"{place}: the id column holds numbers that are not whole; ids are text or whole numbers")
+            raise UserError(f"{place}: the id column holds numbers that are not whole; ids are text or integers")
         return [str(int(value)) for value in values.tolist()]
     if kind in "iu":
         return list(map(str, values.tolist()))
     texts = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values.tolist()]
     if kind not in "USTO" or not all(isinstance(text, str | None) for text in texts):
-        raise UserError(f"{place}: the id column is neither text nor whole numbers")
+        raise UserError(f"{place}: the id column is neither text nor integers")
     _refuse_missing(np.array([text is None or not text.strip() for text in texts], dtype=bool), place, first)
     return texts
 

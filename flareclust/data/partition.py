@@ -1,7 +1,7 @@
 """How a data set is split over sites: who owns which row.
 
 A split is asked for by a specification such as "dirichlet:0.3"; `SPECS` lists them. Every row goes to exactly one site
-(with `owners:N`, to one at the most), and the same generator seed gives the same split. Those that deal the columns too,
+(with `owners:N`, to one at the most), and the same generator seed gives the same split. Those that assign the columns too,
 so that the sites have different ones, are listed here and carried out by `partition_features.split_features`.
 n rows, d features, m sites.
 """
@@ -34,7 +34,7 @@ class Form:
         value_may_lack: whether it may be written without its value.
         needs_owners: whether it needs to know whose each row is.
         fixes_sites: whether the number of sites follows from the data or the set-up, whatever is asked for.
-        splits_columns: whether it deals the columns, too.
+        splits_columns: whether it assigns the columns, too.
     """
 
     usage: str
@@ -50,7 +50,7 @@ class Form:
 _VALUES: Mapping[str, str] = MappingProxyType(
     {
         "positive": "a positive number",
-        "whole": "a whole number of at least 1",
+        "whole": "an integer of at least 1",
         "share": "a number between 0 and 1",
     }
 )
@@ -228,13 +228,13 @@ def partition(
         "site-1" ... "site-m", each with its row numbers in ascending order.
 
     Raises:
-        UserError: the specification is wrong, is "none" or deals columns, too; labels or owners are missing or do not
+        UserError: the specification is wrong, is "none" or assigns columns, too; labels or owners are missing or do not
             fit, m is not between 1 and n, or `clusters` cannot place the classes.
     """
     spec = parse(spec)
     if spec.splits_columns:
         raise UserError(
-            f"partition '{spec}' deals columns as well as rows, and partition() deals rows only; "
+            f"partition '{spec}' assigns columns as well as rows, and partition() assigns rows only; "
             "call flareclust.data.feature_partition.split_features"
         )
     if spec.name == "none":
@@ -251,9 +251,9 @@ def partition(
     classes = _classes(spec, y, n)
     match spec:
         case Spec("iid"):
-            owner = draws.dealt(draws.equal_sizes(n, m), rng)
+            owner = draws.assigned(draws.equal_sizes(n, m), rng)
         case Spec("power", float(a)):
-            owner = draws.dealt(draws.power_sizes(n, m, a), rng)
+            owner = draws.assigned(draws.power_sizes(n, m, a), rng)
         case Spec("dirichlet", float(a)):
             owner = draws.dirichlet_by_site(classes, m, a, rng)
         case Spec("dirichlet-class", float(a)):
@@ -274,7 +274,7 @@ def check_sites(m: object, n: int) -> None:
         UserError: it is not.
     """
     if isinstance(m, bool) or not isinstance(m, (int, np.integer)) or m < 1:
-        raise UserError(f"the number of sites must be a whole number of at least 1, got {m!r}")
+        raise UserError(f"the number of sites must be an integer of at least 1, got {m!r}")
     if m > n:
         raise UserError(f"more sites ({m}) than rows ({n}); every site needs at least one row")
 

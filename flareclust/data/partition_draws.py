@@ -33,7 +33,7 @@ def power_sizes(n: int, m: int, a: float) -> IntArray:
     return sizes
 
 
-def dealt(sizes: IntArray, rng: np.random.Generator) -> IntArray:
+def assigned(sizes: IntArray, rng: np.random.Generator) -> IntArray:
     """Return the owner of each row when the sites take random rows up to their sizes."""
     return rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
 
@@ -109,7 +109,7 @@ def clusters(classes: IntArray, m: int, c: int, rng: np.random.Generator) -> Int
             f"use clusters:{-(-k // m)} or at least {-(-k // c)} sites"
         )
     holds = np.zeros((m, k), dtype=np.bool_)
-    holds[np.resize(rng.permutation(m), k), rng.permutation(k)] = True  # every class once, dealt round the sites
+    holds[np.resize(rng.permutation(m), k), rng.permutation(k)] = True  # every class once, assigned round the sites
     spare = np.array([len(pool) for pool in pools]) - 1
     for i in rng.permutation(m):
         free = np.flatnonzero(~holds[i] & (spare > 0))

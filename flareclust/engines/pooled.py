@@ -1,4 +1,4 @@
-"""Not a federation: the yardsticks, which see all rows at once."""
+"""Not a federation: the baselines, which see all rows at once."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -27,14 +27,14 @@ def run_pooled(
     options: JobOptions,
     index: Mapping[str, IntArray] | None = None,
 ) -> Outcome:
-    """Run a yardstick on the pooled rows of all sites; what its `bytes_up` counts are the rows themselves.
+    """Run a baseline on the pooled rows of all sites; what its `bytes_up` counts are the rows themselves.
 
     Args:
-        algorithm: a yardstick of the registry.
+        algorithm: a baseline of the registry.
         params: its settings.
-        sites: rows (n_i, d) by site; those of a yardstick for different columns (n_i, d_i), known by their names.
+        sites: rows (n_i, d) by site; those of a baseline for different columns (n_i, d_i), known by their names.
         options: settings every job has.
-        index: where each site's rows are in the data set they were dealt from, so that the result does not depend on
+        index: where each site's rows are in the data set they were assigned from, so that the result does not depend on
             the split; None for the order of the sites. The data set may have more rows than the sites.
 
     Raises:

@@ -209,7 +209,7 @@ def _failure(scratch: Path) -> JobFailed:
         return JobFailed(fatal.group("reason").strip())
     errors = [line for line in console.splitlines() if "ERROR" in line or "Error" in line]
     tail = "\n".join((errors or console.splitlines())[-5:])
-    return JobFailed(f"the simulator ended without a result. Its last words:\n{tail}", transient=True)
+    return JobFailed(f"the simulator ended without a result. Last log lines:\n{tail}", transient=True)
 
 
 def _text(path: Path) -> str:

@@ -70,13 +70,13 @@ def score_candidates(task: Message, total: Message) -> KSelection:
     )
 
 
-def choose(judged: KSelection, rule: str) -> int:
+def choose(scored_k: KSelection, rule: str) -> int:
     """Return which solution a rule of `RULES` prefers."""
     goodness = {
-        "silhouette": judged.silhouette,
-        "davies-bouldin": -judged.davies_bouldin,
-        "elbow": elbow_depths(judged.k, judged.inertia),
-        "separation": judged.separated,
+        "silhouette": scored_k.silhouette,
+        "davies-bouldin": -scored_k.davies_bouldin,
+        "elbow": elbow_depths(scored_k.k, scored_k.inertia),
+        "separation": scored_k.separated,
     }[rule]
     return int(np.argmax(np.where(np.isnan(goodness), -np.inf, goodness)))
 

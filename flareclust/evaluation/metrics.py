@@ -289,7 +289,7 @@ def _partitions(labels: ArrayLike, y: ArrayLike) -> tuple[IntArray, IntArray]:
         )
     if y_array.dtype.kind not in "iubUSO" and not (y_array.dtype.kind == "f" and np.all(y_array == np.floor(y_array))):
         raise UserError(
-            f"y: expected classes as whole numbers or strings, shape {y_array.shape}; got dtype {y_array.dtype} with values that "
+            f"y: expected classes as integers or strings, shape {y_array.shape}; got dtype {y_array.dtype} with values that "
             "are not whole. Is this column a measurement rather than a class?"
         )
     return _codes(labels_array), _codes(y_array.astype(str) if y_array.dtype.kind == "O" else y_array)

@@ -127,7 +127,7 @@ def majority_class(labels: ArrayLike, classes: ArrayLike, k: int) -> IntArray:
 
     Args:
         labels: (n,) local cluster of each row, 0 to k - 1; a negative one is not looked at.
-        classes: (n,) true classes, whole numbers >= 0.
+        classes: (n,) true classes, integers >= 0.
         k: number of local clusters.
 
     Raises:
@@ -314,5 +314,5 @@ def _whole(name: str, value: ArrayLike, n: int | None) -> IntArray:
     numbers = np.asarray(value)
     if numbers.ndim != 1 or (n is not None and len(numbers) != n) or (numbers.size and numbers.dtype.kind not in "iu"):
         wanted = "a 1-D array" if n is None else f"shape ({n},)"
-        raise UserError(f"{name}: expected whole numbers, {wanted}; got {numbers.dtype} of shape {numbers.shape}")
+        raise UserError(f"{name}: expected integers, {wanted}; got {numbers.dtype} of shape {numbers.shape}")
     return numbers.astype(np.int64)

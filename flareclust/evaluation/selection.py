@@ -32,12 +32,12 @@ def parse_k(k: object) -> tuple[int | None, tuple[int, int] | None]:
     if isinstance(k, np.integer):
         return int(k), None
     if isinstance(k, tuple | list | range):
-        raise UserError(f'k: expected a whole number or a range such as "5..25", as text; got {k!r}')
+        raise UserError(f'k: expected an integer or a range such as "5..25", as text; got {k!r}')
     text = str(k).strip()
     if re.fullmatch(r"-?\d{1,18}", text) and isinstance(k, str):
         return int(text), None
     if not (found := re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", text)):
-        raise UserError(f"k: expected a whole number or a range such as 5..25, got {k!r}")
+        raise UserError(f"k: expected an integer or a range such as 5..25, got {k!r}")
     minimum, maximum = int(found[1]), int(found[2])
     if minimum > maximum:
         raise UserError(f"the range of k {text} is reversed; write {maximum}..{minimum}")
@@ -73,7 +73,7 @@ def joined(choosing: Outcome, run: Outcome) -> Outcome:
     )
 
 
-def judged(arrays: Mapping[str, Array]) -> KSelection | None:
+def scored_k(arrays: Mapping[str, Array]) -> KSelection | None:
     """Return what is known of every k that was tried, from a result's arrays; None where there was no choice."""
     if f"{_PREFIX}k" not in arrays:
         return None
@@ -82,7 +82,7 @@ def judged(arrays: Mapping[str, Array]) -> KSelection | None:
 
 def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:
     """Return the choice as plain values: the k tried, their scores, and the k of every rule."""
-    if (known := judged(arrays)) is None:
+    if (known := scored_k(arrays)) is None:
         return None
     scores = {
         "inertia": known.inertia,

@@ -33,7 +33,7 @@ class Experiment(BaseModel):
         k: number of clusters; None for the number that is known of the data set.
         k_range: the least and the most clusters to try, instead of k.
         choose_by: the rule that chooses among them, see `flareclust.evaluation.criteria`.
-        partition: how the rows are dealt to sites, see `flareclust.data.partition`.
+        partition: how the rows are assigned to sites, see `flareclust.data.partition`.
         clients: number of sites.
         seed: of the partition and of the job.
         engine: "inprocess", "simulator", "poc" (the sites that `flareclust poc up` has started) or "production" (provisioned
@@ -103,7 +103,7 @@ class Experiment(BaseModel):
     @classmethod
     def _no_truth_value(cls, value: Any) -> Any:
         if isinstance(value, bool):
-            raise ValueError(f"k: expected a whole number, got {value!r}")  # noqa: TRY004 - pydantic passes ValueError on
+            raise ValueError(f"k: expected an integer, got {value!r}")  # noqa: TRY004 - pydantic passes ValueError on
         return value
 
     @field_validator("k_range")
@@ -172,7 +172,7 @@ class Experiment(BaseModel):
         if parse(self.partition).splits_columns and algorithm.federated and not algorithm.partial:
             able = ", ".join(name for name, one in registry.algorithms().items() if one.partial)
             raise ValueError(
-                f"{self.algorithm} needs the same columns at every site, and partition {self.partition} deals out columns as "
+                f"{self.algorithm} needs the same columns at every site, and partition {self.partition} assigns out columns as "
                 f"well; algorithms for different columns are {able}"
             )
         if self.k_range is not None and "k_min" in self.params:

@@ -1,4 +1,4 @@
-"""A federation on one machine, set up: rows are dealt, kits are made, processes started, all connected."""
+"""A federation on one machine, set up: rows are assigned, kits are made, processes started, all connected."""
 
 import shutil
 import sys
@@ -45,7 +45,7 @@ def up(
     Args:
         folder: where everything goes; an older POC there that is down is replaced.
         data: as for a run: a data set's name, a file, or a folder with one file per site.
-        partition: how the rows are dealt.
+        partition: how the rows are assigned.
         clients: number of sites, where neither data nor partition decide it.
         seed: of the partition; a run in another engine with the same settings gives each site the same rows.
         port: the server's; None for a free one.
@@ -60,7 +60,7 @@ def up(
         raise UserError(f"expected at least {MIN_SITES} sites, as a job needs them, got {clients}")
     if parse(partition).name == "none" or Path(data).suffix in SUFFIXES:
         data = str(Path(data).absolute())
-    prepared = deal(data, partition, clients, seed)
+    prepared = split_rows(data, partition, clients, seed)
     if len(prepared.sites) < MIN_SITES:
         raise UserError(f"{data} gives the rows of one site only; a job needs at least {MIN_SITES} sites")
     port = free_port(port)
@@ -74,7 +74,7 @@ def up(
         "processes": {"up": record_of(psutil.Process())},
     }
     with poc_state.locked(folder):
-        _ensure_free(folder)  # again: dealing takes a while, in which another one may have begun
+        _ensure_free(folder)  # again: splitting takes a while, in which another one may have begun
         poc_state.clear(folder)
         poc_state.write(folder, state)
     try:
@@ -98,8 +98,8 @@ def up(
     return poc_state.as_poc(folder, state)
 
 
-def deal(data: str, partition: str, clients: int, seed: int) -> Prepared:
-    """Return the rows of each site, with its columns, as a run with these settings would deal them.
+def split_rows(data: str, partition: str, clients: int, seed: int) -> Prepared:
+    """Return the rows of each site, with its columns, as a run with these settings would assign them.
 
     Raises:
         UserError: the data cannot be loaded or split as asked, or a site's name is one of ours.
@@ -119,7 +119,7 @@ def _give_up(folder: Path, state: dict[str, Any], *, keep: bool) -> None:
     while True:
         try:
             poc_processes.end(folder, state["processes"])
-        except KeyboardInterrupt:  # somebody is in a hurry; this is a matter of a second
+        except KeyboardInterrupt:  # ignore repeated Ctrl-C; this takes a second
             continue
         break
     with suppress(OSError):  # somebody else may have removed it

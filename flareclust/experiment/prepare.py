@@ -1,4 +1,4 @@
-"""From an experiment to a federation that can run: data loaded, rows dealt to sites."""
+"""From an experiment to a federation that can run: data loaded, rows assigned to sites."""
 
 import re
 import sys
@@ -63,7 +63,7 @@ class Prepared:
 
 
 def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
-    """Load the data and deal the rows to sites.
+    """Load the data and assign the rows to sites.
 
     Args:
         experiment: names the data, unless `dataset` is given.
@@ -91,11 +91,13 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
     if spec.splits_columns:
         split = split_features(spec, dataset.X, dataset.y, experiment.clients, rng, dataset.owners)
         k = split.k if experiment.k is None and split.k is not None else _known_k(experiment, dataset)
-        return Prepared(k, _dealt(dataset, split.rows, split.columns, algorithm), split.rows, dataset, dataset.columns)
+        return Prepared(
+            k, _assigned(dataset, split.rows, split.columns, algorithm), split.rows, dataset, dataset.columns
+        )
     k = _known_k(experiment, dataset)
     index = partition(spec, dataset.X, dataset.y, experiment.clients, rng, dataset.owners)
     every = dict.fromkeys(index, np.arange(dataset.X.shape[1]))
-    return Prepared(k, _dealt(dataset, index, every, algorithm), index, dataset, dataset.columns)
+    return Prepared(k, _assigned(dataset, index, every, algorithm), index, dataset, dataset.columns)
 
 
 def prepare_poc(there: Poc, experiment: Experiment) -> Prepared:
@@ -125,7 +127,7 @@ def prepare_poc(there: Poc, experiment: Experiment) -> Prepared:
     return replace(prepared, sites=files, columns=names_of(prepared.dataset), agreement=agreement)
 
 
-def _dealt(
+def _assigned(
     dataset: Dataset, index: Mapping[str, IntArray], columns: Mapping[str, IntArray], algorithm: registry.Algorithm
 ) -> dict[str, Rows]:
     """Return each site's rows: of its columns and with their names where the algorithm goes by them, else of all columns."""

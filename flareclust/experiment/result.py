@@ -31,7 +31,7 @@ class Result:
         params: the algorithm's own settings.
         rounds: clustering rounds, the assessment not counted.
         seconds: `total`; `local_max`, the longest local computation of each exchange added up; `merge`, on the server.
-        bytes: arrays sent `up` by and `down` to all sites; for a yardstick that is not federated, the rows themselves.
+        bytes: arrays sent `up` by and `down` to all sites; for a baseline that is not federated, the rows themselves.
         centroids_found: how many centroids there are; can be fewer than k.
         metrics: `inertia`, `simplified_silhouette`, `davies_bouldin` (None where undefined); with true centroids `l2`
             (the data's unit) and `mse_matched` (its square), with true labels `ari`, `nmi`, `purity`, `accuracy`;

@@ -45,7 +45,7 @@ class Sweep(BaseModel):
         clients: number of sites.
         partitions: see `flareclust.data.partition`.
         k: numbers of clusters; None for those that are known of the data sets.
-        engine: "inprocess" or "simulator"; yardsticks that are not federated always run in-process.
+        engine: "inprocess" or "simulator"; baselines that are not federated always run in-process.
         min_sites: quorum of a round; None for more than half of the sites.
         mlflow_experiment: name of the MLflow experiment.
         workers: trials that run side by side.

@@ -10,7 +10,7 @@ from typing import Any
 from flareclust._foundation.errors import UserError
 from flareclust.protocol import registry
 
-#: More trials than this are taken for a slip of the keyboard.
+#: More trials than this are taken for a typing error.
 MOST_TRIALS = 100_000
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.extras import installed
 from flareclust.experiment.sweep_figure import sweep_figure
-from flareclust.experiment.trials import Cell, Done, by_cell
+from flareclust.experiment.trials import Cell, TrialRun, by_cell
 from flareclust.plotting.federation import save
 
 TABLE, CSV, FIGURE = "table.md", "table.csv", "figure.png"
@@ -31,7 +31,7 @@ _REASONS = 10
 _SAME = 1e-9
 
 
-def write_files(name: str, done: Sequence[Done], folder: Path) -> list[Path]:
+def write_files(name: str, done: Sequence[TrialRun], folder: Path) -> list[Path]:
     """Write table.md, table.csv and figure.png (where a trial came to something) and return their paths."""
     cells = by_cell(done)
     (folder / TABLE).write_text(f"# {name}\n\n{markdown(cells)}{_failures(done)}", encoding="utf-8")
@@ -63,12 +63,12 @@ def comma_separated(cells: Sequence[Cell]) -> str:
     return text.getvalue()
 
 
-def print_sweep(done: Sequence[Done], places: Sequence[str]) -> None:
+def print_sweep(done: Sequence[TrialRun], places: Sequence[str]) -> None:
     """Print the table on stdout, with the reasons of failed trials and where everything is."""
     cells = by_cell(done)
     console = Console()
     if not console.is_terminal:
-        console = Console(width=240)  # whoever reads a file or a pipe wants whole numbers
+        console = Console(width=240)  # whoever reads a file or a pipe wants integers
     names = [name for name in SHOWN if name in measures(cells)]
     table = Table(box=None)
     for heading in _axes(cells):
@@ -83,7 +83,7 @@ def print_sweep(done: Sequence[Done], places: Sequence[str]) -> None:
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
-def summary(done: Sequence[Done]) -> dict[str, Any]:
+def summary(done: Sequence[TrialRun]) -> dict[str, Any]:
     """Return counts, cells and reasons as plain values, for `--json`."""
     cells = [
         {"cell": dict(cell.cell), "done": cell.n, "failed": cell.failed, "mean": dict(cell.mean), "std": dict(cell.std)}
@@ -100,7 +100,7 @@ def summary(done: Sequence[Done]) -> dict[str, Any]:
     }
 
 
-def reasons(done: Sequence[Done]) -> list[tuple[str, int, str]]:
+def reasons(done: Sequence[TrialRun]) -> list[tuple[str, int, str]]:
     """Return each different reason of failures, how many trials have it, and the first of them."""
     counts = Counter(str(one.error) for one in done if one.measured is None)
     first = {str(one.error): one.trial.name for one in reversed(done) if one.measured is None}
@@ -140,7 +140,7 @@ class SweepProgress:
         self.total, self.n, self.failed, self.resumed = total, 0, 0, 0
         self._show, self._started, self._lock = show, time.monotonic(), Lock()
 
-    def __call__(self, done: Done) -> None:
+    def __call__(self, done: TrialRun) -> None:
         """Count a trial that is over, and show where things are."""
         with self._lock:
             self.n += 1
@@ -177,7 +177,7 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def _failures(done: Sequence[Done]) -> str:
+def _failures(done: Sequence[TrialRun]) -> str:
     """Return the failed trials in words, each different reason once; nothing if there are none."""
     found = reasons(done)
     if not found:

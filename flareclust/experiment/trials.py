@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Measured:
+class TrialResult:
     """What a trial came to.
 
     Attributes:
@@ -53,7 +53,7 @@ class Trial:
     cell: Mapping[str, str]
     seed: int
     params: Mapping[str, Any]
-    measure: Callable[[], Measured]
+    measure: Callable[[], TrialResult]
 
     @property
     def name(self) -> str:
@@ -67,40 +67,40 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Done:
+class TrialRun:
     """A trial that is over: what it came to, or why it failed; `resumed` if an earlier run of the study had done it."""
 
     trial: Trial
-    measured: Measured | None
+    measured: TrialResult | None
     error: str | None = None
     resumed: bool = False
 
 
 #: Called with each trial as soon as it is over, also from several threads at once.
-OnDone = Callable[[Done], None]
+OnDone = Callable[[TrialRun], None]
 
 
 class Runner(Protocol):
     """Runs trials; the answers come in the order of the trials, failed ones among them."""
 
-    def __call__(self, trials: Sequence[Trial]) -> list[Done]:
+    def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
         """Run all of them."""
 
 
-def run_plain(trials: Sequence[Trial]) -> list[Done]:
+def run_plain(trials: Sequence[Trial]) -> list[TrialRun]:
     """Run trials one after the other, without any tracking."""
     return [attempt(trial) for trial in trials]
 
 
-def attempt(trial: Trial) -> Done:
+def attempt(trial: Trial) -> TrialRun:
     """Run one trial; a failure that was foreseen is its result."""
     try:
-        return Done(trial, trial.measure())
+        return TrialRun(trial, trial.measure())
     except FlareclustError as error:
-        return Done(trial, None, str(error))
+        return TrialRun(trial, None, str(error))
 
 
-def attempt_any(trial: Trial) -> Done:
+def attempt_any(trial: Trial) -> TrialRun:
     """Run one trial of many, none of which may end the others: a failure that was not foreseen is its result as well.
 
     What it measured is made storable: a quality that is not finite becomes None, other such numbers are left out.
@@ -109,15 +109,15 @@ def attempt_any(trial: Trial) -> Done:
         done = attempt(trial)
     except Exception as error:  # a fault of one algorithm must not cost the trials of all others
         log.info("%s failed", trial.name, exc_info=True)
-        return Done(trial, None, f"unexpected {type(error).__name__}: {error}")
+        return TrialRun(trial, None, f"unexpected {type(error).__name__}: {error}")
     return done if done.measured is None else replace(done, measured=_storable(done.measured))
 
 
-def _storable(measured: Measured) -> Measured:
+def _storable(measured: TrialResult) -> TrialResult:
     final = {name: None if v is None or not math.isfinite(v) else float(v) for name, v in measured.final.items()}
     cost = {name: float(v) for name, v in measured.cost.items() if math.isfinite(v)}
     rounds = [{name: float(v) for name, v in row.items() if math.isfinite(v)} for row in measured.rounds]
-    return Measured(final, cost, rounds)
+    return TrialResult(final, cost, rounds)
 
 
 def experiment_trial(experiment: Experiment, cell: Mapping[str, str], dataset: Dataset | None = None) -> Trial:
@@ -129,14 +129,14 @@ def experiment_trial(experiment: Experiment, cell: Mapping[str, str], dataset: D
         dataset: its data, where they are in memory already; else they are loaded in the trial.
     """
 
-    def measure() -> Measured:
+    def measure() -> TrialResult:
         prepared = prepare(experiment, dataset)
         outcome = submit(experiment, prepared)
         result = evaluate(experiment, prepared, outcome, 0.0)
         final = {**result.metrics, "centroids_found": float(result.centroids_found), "rounds": float(result.rounds)}
         cost = {f"bytes_{way}": float(size) for way, size in result.bytes.items()}
         cost |= {f"seconds_{name}": result.seconds[name] for name in ("local_max", "merge")}
-        return Measured(final, cost, [_numbers(record) for record in outcome.rounds if is_round(record)])
+        return TrialResult(final, cost, [_numbers(record) for record in outcome.rounds if is_round(record)])
 
     chosen = {"k_range", "choose_by"} if experiment.k_range else set()
     decides = chosen | {"algorithm", "data", "k", "partition", "clients", "engine", "columns", "params", "min_sites"}
@@ -161,15 +161,15 @@ class Cell:
     failed: int
 
 
-def by_cell(done: Sequence[Done]) -> list[Cell]:
+def by_cell(done: Sequence[TrialRun]) -> list[Cell]:
     """Return one `Cell` per different `trial.cell`, in the order of their first trials."""
-    groups: dict[tuple[tuple[str, str], ...], list[Done]] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[TrialRun]] = {}
     for one in done:
         groups.setdefault(tuple(one.trial.cell.items()), []).append(one)
     return [cell_of(dict(key), members) for key, members in groups.items()]
 
 
-def cell_of(cell: Mapping[str, str], members: Sequence[Done]) -> Cell:
+def cell_of(cell: Mapping[str, str], members: Sequence[TrialRun]) -> Cell:
     """Return what these trials came to together, as the cell of this name."""
     finals = [one.measured.final for one in members if one.measured is not None]
     names = list(dict.fromkeys(name for final in finals for name in final))

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from flareclust._foundation.errors import UserError
-from flareclust.experiment.trials import Done, Measured, OnDone, Trial, attempt_any
+from flareclust.experiment.trials import OnDone, Trial, TrialResult, TrialRun, attempt_any
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class FileRunner:
     workers: int = 2
     on_done: OnDone = lambda done: None
 
-    def __call__(self, trials: Sequence[Trial]) -> list[Done]:
+    def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
         """Run all trials that the file does not have; in the end the file has them all, in their order.
 
         Raises:
@@ -88,24 +88,24 @@ def study_key(study: str, keys: Sequence[str]) -> str:
     return hashlib.sha256("\n".join([study, *keys]).encode()).hexdigest()[:32]
 
 
-def read_trials(file: Path, study: str, trials: Sequence[Trial]) -> dict[int, Done]:
+def read_trials(file: Path, study: str, trials: Sequence[Trial]) -> dict[int, TrialRun]:
     """Return which of the trials the file has, by their number; failed ones are left out.
 
     Raises:
         UserError: the file cannot be read, or has trials that are none of these.
     """
     numbers = {key: number for number, key in enumerate(trial_keys(study, trials))}
-    found: dict[int, Done] = {}
+    found: dict[int, TrialRun] = {}
     for line in _lines(file):
         if (number := numbers.get(line["key"])) is None:
             raise UserError(f"{file} holds trials of another study, or with other settings; choose another folder")
         if line["error"] is None:
-            measured = Measured(line["final"], line["cost"], line["rounds"])
-            found[number] = Done(trials[number], measured, resumed=True)
+            measured = TrialResult(line["final"], line["cost"], line["rounds"])
+            found[number] = TrialRun(trials[number], measured, resumed=True)
     return found
 
 
-def write_trials(file: Path, study: str, done: Sequence[Done]) -> None:
+def write_trials(file: Path, study: str, done: Sequence[TrialRun]) -> None:
     """Write these trials in place of what the file has, in one step.
 
     Raises:
@@ -134,8 +134,8 @@ def _lines(file: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _line(done: Done, study: str) -> str:
-    trial, measured = done.trial, done.measured or Measured({})
+def _line(done: TrialRun, study: str) -> str:
+    trial, measured = done.trial, done.measured or TrialResult({})
     about = {"key": trial.key(study), "cell": dict(trial.cell), "seed": trial.seed, "params": dict(trial.params)}
     came_to = {"final": measured.final, "cost": measured.cost, "rounds": measured.rounds, "error": done.error}
     return json.dumps({**about, **came_to}) + "\n"

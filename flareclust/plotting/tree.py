@@ -171,7 +171,7 @@ def _tree(left: Any, right: Any, force: Any, group: Any, sites: list[str], k: in
     if not (np.isnan(f) | (np.isfinite(f) & (f > 0))).all() or not w > 0:
         raise UserError(f"force: expected numbers > 0, or NaN where sets are not comparable, and w > 0; got w={w!r}.")
     if not np.isin(g, np.arange(-1, k)).all():
-        raise UserError(f"group: expected whole numbers from -1 to {k - 1} for k={k} clusters.")
+        raise UserError(f"group: expected integers from -1 to {k - 1} for k={k} clusters.")
     comparable = ~np.isnan(f)
     height = np.where(comparable, f, 1.0) ** (-1.0 / w)
     last = int((~comparable).sum())  # one behind the other, as dashes on dashes would make a line

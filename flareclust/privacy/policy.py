@@ -271,7 +271,7 @@ def _is_number(value: object) -> bool:
         return False
     try:
         return math.isfinite(float(value))
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # an integer beyond all floats
         return False
 
 

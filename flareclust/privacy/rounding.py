@@ -8,7 +8,7 @@ from flareclust.protocol.schema import Schema
 
 
 def rounded_reply(arrays: Message, schema: Schema, multiple: int, floor: int) -> Message:
-    """Return a reply with all its numbers of rows rounded; weights that are no whole numbers know no floor."""
+    """Return a reply with all its numbers of rows rounded; weights that are no integers know no floor."""
     if multiple == 1:
         return arrays
     fields = schema.fields

@@ -26,9 +26,9 @@ class Algorithm:
     Attributes:
         name: what a user types.
         title: one line for tables.
-        executor: import path of the `ClusteringExecutor`; None for a yardstick that is not federated.
+        executor: import path of the `ClusteringExecutor`; None for a baseline that is not federated.
         aggregator: import path of the `ClusteringAggregator`, or of the function (X, k, seed, **params) -> centroids
-            of a yardstick.
+            of a baseline.
         promises: names of the promises in `flareclust.testing` beyond those that hold for all.
         source: paper and algorithm numbers.
     """
@@ -61,7 +61,7 @@ class Algorithm:
         return _import(self.aggregator)  # type: ignore[no-any-return]
 
     def function(self) -> Callable[..., FloatArray]:
-        """Import and return the function of a yardstick."""
+        """Import and return the function of a baseline."""
         return _import(self.aggregator)  # type: ignore[no-any-return]
 
     def parameters(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ BUILT_IN = (
         "flareclust.executors.pooled.PooledExecutor",
         "flareclust.aggregators.pooled.PooledAggregator",
         frozenset({"one-shot", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
-        "the plain yardstick of one-shot methods",
+        "the plain baseline of one-shot methods",
     ),
     Algorithm(
         "mavg",
@@ -208,7 +208,7 @@ BUILT_IN = (
     ),
     Algorithm(
         "fkm-common",
-        "FKM on the columns that all sites have: a yardstick for masked and proxy",
+        "FKM on the columns that all sites have: a baseline for masked and proxy",
         "flareclust.executors.fkm_partial.FKMCommonExecutor",
         "flareclust.aggregators.fkm_partial.FKMCommonAggregator",
         frozenset({"iterative", "partial-features", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
@@ -216,7 +216,7 @@ BUILT_IN = (
     ),
     Algorithm(
         "fkm-imputed",
-        "FKM with means in place of the columns that a site lacks: a yardstick for masked and proxy",
+        "FKM with means in place of the columns that a site lacks: a baseline for masked and proxy",
         "flareclust.executors.fkm_partial.FKMImputedExecutor",
         "flareclust.aggregators.fkm_partial.FKMImputedAggregator",
         frozenset({"iterative", "partial-features", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
@@ -240,7 +240,7 @@ BUILT_IN = (
     ),
     Algorithm(
         "kpod",
-        "k-POD on the pooled rows with their gaps: the yardstick for different columns, not federated",
+        "k-POD on the pooled rows with their gaps: the baseline for different columns, not federated",
         None,
         "flareclust.core.kpod.kpod",
         frozenset({"partial-features"}),
@@ -248,7 +248,7 @@ BUILT_IN = (
     ),
     Algorithm(
         "central",
-        "k-means on the pooled rows: the yardstick, not federated",
+        "k-means on the pooled rows: the baseline, not federated",
         None,
         "flareclust.core.central.central_kmeans",
         source="scikit-learn KMeans",

@@ -23,7 +23,7 @@ from flareclust.sites.places import check_places
 from flareclust.sites.policy_file import policy_of
 from flareclust.sites.rows import SiteData
 
-#: With fewer rows than this, whole numbers that all differ are no sign of a row's number.
+#: With fewer rows than this, integers that all differ are no sign of a row's number.
 _ENOUGH = 20
 
 #: Bytes of rows among which repeated ones are looked for.
@@ -182,7 +182,7 @@ def _odd(table: Table, columns: Sequence[Column]) -> list[str]:
         hints.append(f"one value only in {_named(constant)}")
     if len(table) >= _ENOUGH and (ids := [column.name for column in columns if column.numbers_rows]):
         hints.append(
-            f"{_named(ids)}: whole numbers that all differ, as the number of a patient; leave such columns out, or name "
+            f"{_named(ids)}: integers that all differ, as the number of a patient; leave such columns out, or name "
             "one as `id`"
         )
     names, deviations = [column.name for column in columns], np.array([column.deviation for column in columns])

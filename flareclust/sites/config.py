@@ -135,7 +135,7 @@ def row_limits(config: Mapping[str, Any]) -> tuple[int, int | None]:
     minimum, maximum = config.get("min_rows"), config.get("max_rows")
     for key, value in (("min_rows", minimum), ("max_rows", maximum)):
         if value is not None and (type(value) is not int or not 1 <= value < _MOST):
-            raise odd(f"{key} is no whole number of at least 1")
+            raise odd(f"{key} is not an integer of at least 1")
     if maximum is not None and maximum < (minimum or 1):
         raise odd("max_rows is less than its min_rows")
     return minimum or 1, maximum

@@ -182,7 +182,7 @@ def _construct(watch: _Watch, known: Mapping[str, Parameter], odd: Sequence[Any]
 
 
 def _usual(known: Mapping[str, Parameter], text: str) -> list[dict[str, Any]]:
-    """Return arguments that a class may take: the defaults and whole numbers, and texts where there may be some."""
+    """Return arguments that a class may take: the defaults and integers, and texts where there may be some."""
     needed = {name for name, one in known.items() if one.default is Parameter.empty}
     told = {name for name, one in known.items() if isinstance(one.default, str) or "str" in str(one.annotation)}
     defaults = {name: 3 if name in needed else one.default for name, one in known.items()}

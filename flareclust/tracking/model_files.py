@@ -72,7 +72,7 @@ def save_model(
             # Not unnamed columns: for those MLflow drops surplus columns of the input without a word.
             inputs = Schema([TensorSpec(np.dtype(np.float64), (-1, centroids.shape[1]))])
         else:
-            # Not "double", which refuses whole numbers: a column of these is what read_csv makes of ages.
+            # Not "double", which refuses integers: a column of these is what read_csv makes of ages.
             inputs = Schema([ColSpec(AnyType(), name, required=gaps is None) for name in names])
         example = np.nan_to_num(centroids[:1])
         code = "model.py" if gaps is None else "model_partial.py"

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from flareclust._foundation.version import __version__
-from flareclust.experiment.trials import Done, Measured, Trial, by_cell, cell_of
+from flareclust.experiment.trials import Trial, TrialResult, TrialRun, by_cell, cell_of
 from flareclust.experiment.trials_file import study_key, trial_keys
 from flareclust.tracking.runs import _PARAM_LENGTH, _TAG_LENGTH, ERROR_TAG, RUN_KEY_TAG, Tracker, _finite
 from flareclust.tracking.store import sqlite_file
@@ -51,11 +51,11 @@ class SweepTracker(Tracker):
         self._children: dict[str, Any] = {}
         self._reused: dict[str, Any] = {}
 
-    def finished(self) -> dict[int, Done]:
+    def finished(self) -> dict[int, TrialRun]:
         """Find the child runs of earlier times; return the finished trials by their number, with what they came to."""
         self._children = self._find_children()
         return {
-            number: Done(trial, self._read(self._children[key]), resumed=True)
+            number: TrialRun(trial, self._read(self._children[key]), resumed=True)
             for number, (trial, key) in enumerate(zip(self._trials, self._keys, strict=True))
             if key in self._children and self._children[key].info.status == "FINISHED"
         }
@@ -78,7 +78,7 @@ class SweepTracker(Tracker):
             run = self._client.create_run(self._experiment_id, run_name=trial.name, tags=texts)
             return str(run.info.run_id)
 
-    def end(self, run_id: str, done: Done) -> None:
+    def end(self, run_id: str, done: TrialRun) -> None:
         """Log what a trial came to in one batch, and close its run as FINISHED or FAILED."""
         from mlflow.entities import Metric, Param, RunTag
 
@@ -102,7 +102,7 @@ class SweepTracker(Tracker):
             self._client.log_batch(run_id, **batch)
             self._client.set_terminated(run_id, "FAILED" if done.measured is None else "FINISHED")
 
-    def close(self, done: Sequence[Done], files: Sequence[Path]) -> None:
+    def close(self, done: Sequence[TrialRun], files: Sequence[Path]) -> None:
         """Log the means and the files to the parent, and close it: FAILED if a trial failed.
 
         Its metrics are `final/<name>`, the mean over all trials, so that MLflow's charts of parents show something;
@@ -141,14 +141,14 @@ class SweepTracker(Tracker):
             if not (token := page.token):
                 return found
 
-    def _read(self, run: Any) -> Measured:
+    def _read(self, run: Any) -> TrialResult:
         undefined: list[str] = json.loads(run.data.tags.get(UNDEFINED_TAG, "[]"))
         final: dict[str, float | None] = {**_under("final", run.data.metrics), **dict.fromkeys(undefined)}
         rounds: dict[int, dict[str, float]] = {}
         for name in _under("round", run.data.metrics):
             for metric in self._client.get_metric_history(run.info.run_id, f"round/{name}"):
                 rounds.setdefault(metric.step, {"round": float(metric.step)})[name] = metric.value
-        return Measured(final, _under("cost", run.data.metrics), [rounds[step] for step in sorted(rounds)])
+        return TrialResult(final, _under("cost", run.data.metrics), [rounds[step] for step in sorted(rounds)])
 
     def _missing(self, run_id: str, metrics: list[Any]) -> list[Any]:
         """Return the metrics that a run does not have: one that was cut off after its batch has them all."""
@@ -163,13 +163,13 @@ class SweepTracker(Tracker):
         ]
 
 
-def failure(done: Collection[Done]) -> str:
+def failure(done: Collection[TrialRun]) -> str:
     """Return how many trials failed: `3 of 240 trials failed`."""
     failed = sum(one.measured is None for one in done)
     return f"{failed} of {len(done)} trials failed"
 
 
-def _numbers(measured: Measured) -> list[tuple[str, float, int]]:
+def _numbers(measured: TrialResult) -> list[tuple[str, float, int]]:
     numbers = [(name, value, 0) for name, value in _finite("final", measured.final)]
     numbers += [(name, value, 0) for name, value in _finite("cost", measured.cost)]
     for row in measured.rounds:
@@ -179,7 +179,7 @@ def _numbers(measured: Measured) -> list[tuple[str, float, int]]:
     return numbers
 
 
-def _means(done: Sequence[Done]) -> dict[str, float]:
+def _means(done: Sequence[TrialRun]) -> dict[str, float]:
     means = {f"final/{_key(name)}": value for name, value in cell_of({}, done).mean.items()}
     for cell in by_cell(done):
         where = "/".join(["final", *(_key(value) or "-" for value in cell.cell.values())])

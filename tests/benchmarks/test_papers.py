@@ -23,7 +23,7 @@ from benchmarks.papers.running import run_papers, study_name
 from benchmarks.papers.samples import at_most
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.data.datasets import Dataset
-from flareclust.experiment.trials import Cell, Measured, Trial
+from flareclust.experiment.trials import Cell, Trial, TrialResult
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def toy_trial(seed, value=1.0, cell="a", fail=False, calls=None):
             calls.append((cell, seed))
         if fail:
             raise JobFailed("no site sent a reply that could be used")
-        return Measured({"l2": value + seed})
+        return TrialResult({"l2": value + seed})
 
     return Trial({"cell": cell}, seed, {"value": value}, measure)
 

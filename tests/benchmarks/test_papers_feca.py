@@ -17,7 +17,7 @@ from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation.metrics import l2_distance
 from flareclust.executors.feca import FeCAExecutor
-from flareclust.experiment.trials import Cell, Done, Measured
+from flareclust.experiment.trials import Cell, TrialResult, TrialRun
 from flareclust.protocol import registry
 from flareclust.protocol.task import CLUSTER, Task
 from flareclust.testing import iid_sites
@@ -101,7 +101,7 @@ def test_the_site_and_the_federation_may_have_different_k():
 
 
 def test_wrong_settings_of_the_ablated_site_are_refused():
-    with pytest.raises(UserError, match="k_local must be a whole number of at least 1"):
+    with pytest.raises(UserError, match="k_local must be an integer of at least 1"):
         AblatedExecutor(4, k_local=0)
     with pytest.raises(UserError, match="remove must be true or false"):
         AblatedExecutor(4, remove="no")
@@ -157,7 +157,7 @@ def canned(trials):
     centres = {f"centre_{c:02}": 0.3 for c in range(15)}
     final = {"l2": 20_000.0, "purity": 0.9, "nmi": 0.8, "centroids_found": 14.0, "sigma_max": 0.4, "within": 1.0}
     final |= {"objective": 2e12, "best": 1e12, "ratio": 2.0} | centres
-    return [Done(trial, Measured(final)) for trial in trials]
+    return [TrialRun(trial, TrialResult(final)) for trial in trials]
 
 
 @pytest.fixture

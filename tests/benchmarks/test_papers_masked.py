@@ -9,12 +9,12 @@ import pytest
 from benchmarks import papers
 from benchmarks.papers import (
     masked,
+    masked_baselines,
     masked_bounds,
     masked_damaged,
     masked_dims,
     masked_setups,
     masked_tables,
-    masked_yardsticks,
 )
 from benchmarks.papers import masked_values as printed
 from benchmarks.papers.base import Study, Value, run_entry
@@ -25,7 +25,7 @@ from benchmarks.papers.report import to_json
 from flareclust.data.datasets import Dataset
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.run import evaluate, submit
-from flareclust.experiment.trials import Cell, Done, attempt
+from flareclust.experiment.trials import Cell, TrialRun, attempt
 
 pytestmark = pytest.mark.slow
 
@@ -151,17 +151,17 @@ def test_table1_tests_the_split_that_the_algorithms_get(monkeypatch):
 
 
 def test_yardsticks_on_common_columns_need_such():
-    names = {a: [method.name for method in masked_yardsticks.methods(har(a))] for a in ("1", "2")}
+    names = {a: [method.name for method in masked_baselines.methods(har(a))] for a in ("1", "2")}
     assert names["2"] == ["masked", "proxy", "fkm-common", "fkm-imputed", "kpod", "central"]
     assert names["1"] == [name for name in names["2"] if name != "fkm-common"]
 
 
 def test_the_one_slow_yardstick_has_fewer_seeds():
     def seeds(set_up, method):
-        return masked_yardsticks.seeds_of(set_up, method, 10)
+        return masked_baselines.seeds_of(set_up, method, 10)
 
-    assert seeds(qmnist("1"), masked_yardsticks.KPOD) == 3
-    assert seeds(qmnist("2"), masked_yardsticks.KPOD) == seeds(qmnist("1"), masked_setups.CENTRAL) == 10
+    assert seeds(qmnist("1"), masked_baselines.KPOD) == 3
+    assert seeds(qmnist("2"), masked_baselines.KPOD) == seeds(qmnist("1"), masked_setups.CENTRAL) == 10
 
 
 def test_bounds_are_the_accuracy_of_the_true_centroids_and_of_each_site_alone():
@@ -255,7 +255,7 @@ def test_rates_that_are_not_those_of_the_step_size_are_noted():
 @pytest.mark.parametrize("name", [one.name for one in masked.ENTRIES])
 def test_an_entry_whose_runs_all_fail_still_has_a_report(name, stand_ins):
     def fail(trials):
-        return [Done(one, None, "no site sent a reply") for one in trials]
+        return [TrialRun(one, None, "no site sent a reply") for one in trials]
 
     found = run_entry(entry(name), Study(seeds=1, quick=True, runner=fail))
     assert found.failed > 0
@@ -264,7 +264,7 @@ def test_an_entry_whose_runs_all_fail_still_has_a_report(name, stand_ins):
     json.dumps(to_json(found), allow_nan=False)
 
 
-@pytest.mark.parametrize("name", [one.name for one in masked.ENTRIES if one.name != "masked-yardsticks"])
+@pytest.mark.parametrize("name", [one.name for one in masked.ENTRIES if one.name != "masked-baselines"])
 def test_an_entry_runs_in_its_quick_form_and_loads_its_data_once(name, stand_ins):
     found = run(name)
     assert found.lines
@@ -288,7 +288,7 @@ def test_a_table_has_five_measures_of_each_data_set_beside_the_papers(stand_ins)
 
 
 def test_imputation_fails_where_no_two_sites_have_the_same_columns_and_masked_does_not(stand_ins):
-    lines = {(one.cells["assumption"], one.cells["method"]): one for one in run("masked-yardsticks").lines}
+    lines = {(one.cells["assumption"], one.cells["method"]): one for one in run("masked-baselines").lines}
     right = {key: float(line.ours.partition(" ")[0]) for key, line in lines.items()}
     assert right["1", "masked"] == right["1", "proxy"] == right["1", "central"] == 100
     assert right["1", "fkm-imputed"] < 90

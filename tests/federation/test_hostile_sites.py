@@ -57,7 +57,7 @@ def mean_of(files: dict[str, Path], *sites: str) -> np.ndarray:
 
 
 def test_bad_replies_are_refused_by_name_and_harm_nobody(federation, files, faulty, record):
-    """Two liars of three sites in each of four jobs, which the server runs side by side."""
+    """Two lying sites of three sites in each of four jobs, which the server runs side by side."""
     names = list(LIES)
     pairs = [names[i : i + 2] for i in range(0, len(names), 2)]
     jobs = []

@@ -1,6 +1,6 @@
-"""Sums over rows of which one row can change only so much, as whole numbers, and what they are after the noise.
+"""Sums over rows of which one row can change only so much, as integers, and what they are after the noise.
 
-A row's contribution is a vector of length at most 1, which is turned into whole numbers of `UNIT` per 1, towards zero. So
+A row's contribution is a vector of length at most 1, which is turned into integers of `UNIT` per 1, towards zero. So
 no contribution is longer than UNIT, the sums are exact in any order, and the sensitivities below hold for what the
 computer adds up. Nothing here draws noise or reads bounds from rows.
 
@@ -20,7 +20,7 @@ from flareclust.core.chunks import pieces
 from flareclust.core.kernels import two_nearest
 from flareclust.core.lloyd import assign
 
-#: Whole numbers per 1: fine enough that rounding is far below any noise.
+#: Integers per 1: fine enough that rounding is far below any noise.
 UNIT = 2**20
 
 #: What a row counts in an update, in parts of the longest contribution to the sums. A smaller weight makes the counts
@@ -136,7 +136,7 @@ def moment_sensitivity() -> float:
 
 
 def cluster_sums(data: FloatArray, own: Box, centroids: FloatArray, radii: FloatArray, aborted: AbortCheck) -> IntArray:
-    """Return, for the rows (n, d) nearest to each of the centroids, what `ClusterSums` holds, in whole numbers (k, d + 2).
+    """Return, for the rows (n, d) nearest to each of the centroids, what `ClusterSums` holds, in integers (k, d + 2).
 
     A row changes the entries of one cluster only: the shifts by at most UNIT in L2 norm, the count by COUNT, the squares
     by at most SQUARE; together by at most `cluster_sensitivity`.
@@ -202,7 +202,7 @@ def quality_sensitivity() -> float:
 
 
 def _whole(vectors: FloatArray) -> IntArray:
-    """Return vectors (n, d) of length at most 1 (but for rounding) as whole numbers of length at most UNIT.
+    """Return vectors (n, d) of length at most 1 (but for rounding) as integers of length at most UNIT.
 
     A vector that is longer, or not of numbers, counts as 0: so no row adds more, and none makes a site say that it did.
     """

@@ -224,12 +224,10 @@ def _checked(centroids: ArrayLike, counts: ArrayLike, k: int, phi: str) -> tuple
 
 
 def _as_numbers(values: ArrayLike, name: str, c: int, minimum: int) -> IntArray:
-    """Return c whole numbers of at least `least` as int64 (c,), or raise UserError."""
+    """Return c integers of at least `least` as int64 (c,), or raise UserError."""
     given = np.asarray(values)
     if given.shape != (c,) or (c > 0 and given.dtype.kind not in "iuf"):
-        raise UserError(
-            f"{name} must be {c} whole numbers, one for each centroid, got shape {given.shape} of {given.dtype}"
-        )
+        raise UserError(f"{name} must be {c} integers, one for each centroid, got shape {given.shape} of {given.dtype}")
     if not (np.isfinite(given) & (given >= minimum) & (given == np.floor(given))).all():
-        raise UserError(f"{name} must be whole numbers of at least {minimum}, got {given.tolist()}")
+        raise UserError(f"{name} must be integers of at least {minimum}, got {given.tolist()}")
     return given.astype(np.int64)

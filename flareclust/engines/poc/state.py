@@ -36,7 +36,7 @@ class Poc:
     Attributes:
         folder: everything of it.
         data: the data set's name, or the file or folder of the rows.
-        partition: how the rows were dealt.
+        partition: how the rows were assigned.
         clients: how many sites.
         seed: of the partition.
         port: the server's.

@@ -82,7 +82,7 @@ class DPSession:
         return replace(self, rho=rho)
 
     def gaussian(self, values: IntArray, sensitivity: float, rho: float, what: str) -> IntArray:
-        """Return whole numbers with Gaussian noise that makes them rho-zCDP; what they cost is in the ledger before it is drawn.
+        """Return integers with Gaussian noise that makes them rho-zCDP; what they cost is in the ledger before it is drawn.
 
         Args:
             values: sums over rows, any shape, int64.

@@ -1,6 +1,6 @@
-"""Gaussian noise on whole numbers, from OpenDP.
+"""Gaussian noise on integers, from OpenDP.
 
-Everything that is to be noised is a sum over rows of contributions that were turned into whole numbers first
+Everything that is to be noised is a sum over rows of contributions that were turned into integers first
 (`flareclust.core.dp.sums`): such sums are exact, in whatever order they are taken, so that the sensitivity holds for
 what the computer adds up and not only for real numbers. The noise is the discrete Gaussian of Canonne, Kamath and
 Steinke (2020), drawn by OpenDP exactly and from the operating system's source of randomness. It follows no seed.
@@ -41,7 +41,7 @@ def gaussian(values: IntArray, sensitivity: float, rho: float) -> IntArray:
     """Return `values` (any shape) with noise that makes their release rho-zCDP, as OpenDP confirms.
 
     Args:
-        values: whole numbers below `LARGEST_SUM`.
+        values: integers below `LARGEST_SUM`.
         sensitivity: most that one row more or less changes all entries together, in L2 norm.
         rho: of zero-concentrated differential privacy.
 
@@ -50,7 +50,7 @@ def gaussian(values: IntArray, sensitivity: float, rho: float) -> IntArray:
         Refusal: OpenDP is missing.
     """
     if values.dtype != np.int64:
-        raise UserError(f"noise is for whole numbers (int64), got {values.dtype}")
+        raise UserError(f"noise is for integers (int64), got {values.dtype}")
     if values.size and max(int(values.max()), -int(values.min())) > LARGEST_SUM:
         raise UserError("sums are too large for noise in 64 bits")
     measurement = _measurement(_positive("sensitivity", sensitivity), _positive("rho", rho))

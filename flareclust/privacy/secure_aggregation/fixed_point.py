@@ -1,6 +1,6 @@
-"""Whole numbers of 256 bits in place of float64, so that sums are exact and do not depend on their order.
+"""Integers of 256 bits in place of float64, so that sums are exact and do not depend on their order.
 
-A number x stands as the whole number nearest to x * 2^128, modulo 2^256: the resolution is 2^-128 (3e-39), totals range
+A number x stands as the integer nearest to x * 2^128, modulo 2^256: the resolution is 2^-128 (3e-39), totals range
 up to 2^127 (1.7e38) either way. A float64 of 2^-76 (1.3e-23) or more loses nothing. Arrays of such numbers are
 uint64 (4, w): plane j holds bits 64 j to 64 j + 63 of each of the w numbers.
 """

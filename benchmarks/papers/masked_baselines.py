@@ -23,7 +23,7 @@ NAMES = ("masked", "proxy", COMMON.name, IMPUTED.name, KPOD.name, CENTRAL.name, 
 SLOW_SEEDS = 3
 
 
-def yardsticks(study: Study) -> Report:
+def baselines(study: Study) -> Report:
     """Run all methods on all set-ups."""
     chosen = [one for a in ("1", "2") for one in set_ups(a)[: 1 if study.quick else None]]
     seeds = 1 if study.quick else study.seeds
@@ -35,7 +35,7 @@ def yardsticks(study: Study) -> Report:
         runs += masked_bounds.trials(one, data[one.data], seeds)
     cells = study.cells(runs)
     return Report(
-        "masked-yardsticks",
+        "masked-baselines",
         "Masked: beside simpler ways, and beside pooled rows",
         [
             _line(cells, one, name)
