@@ -88,9 +88,9 @@ def _of(field: Field) -> str:
     if field.rows:
         return f"{each}weights of rows"
     if field.less_than:
-        return f"{each}numbers that say which of the {field.less_than} centroids"
+        return f"{each}indices of the {field.less_than} centroids"
     if field.dtype == "int64":
-        return f"{each}whole numbers" if field.axes else "whole number"
+        return f"{each}integers" if field.axes else "integer"
     return f"{each}values" if field.axes else "value"
 
 
@@ -143,16 +143,24 @@ def _told(record: Record | None) -> str:
 
 
 def verdict(records: Sequence[Record]) -> str:
-    """Return a line per setting: which of the attacks it stops, and which it does not."""
+    """Return a line per setting: which of the attacks it stops, which it does not, and which were not tried."""
+    everything = list(dict.fromkeys(str(record["attack"]) for record in records))
     lines = []
     for setting in list(dict.fromkeys(str(record["setting"]) for record in records)):
         own = [record for record in records if record["setting"] == setting]
         attacks = list(dict.fromkeys(str(record["attack"]) for record in own))
         open_ = [a for a in attacks if any(r["told"] for r in own if r["attack"] == a)]
         stopped = [a for a in attacks if a not in open_]
-        ends = f"stops {_listed(stopped)}" if stopped else "stops none of them"
-        rest = f"; does **not** stop {_listed(open_)}" if open_ else ""
-        lines.append(f"- {setting}: {ends}{rest}.")
+        if not open_:
+            ends = f"stops all {len(stopped)} attacks that were tried"
+        elif not stopped:
+            ends = f"stops **none** of the {len(open_)} attacks that were tried"
+        else:
+            ends = f"stops {_listed(stopped)}, but **not** the {len(open_)} others that were tried"
+        missing = [a for a in everything if a not in attacks]
+        if missing:
+            ends += f"; not tried: {_listed(missing) if len(missing) <= 3 else f'the other {len(missing)}'}"
+        lines.append(f"- {setting}: {ends}.")
     return "\n".join(lines)
 
 

@@ -3,7 +3,7 @@
 RELIABILITY_RECORDS=records.json python -m pytest -m slow tests/federation
 python docs/reliability.py records.json
 
-The section on lying sites (reliability_lying.py) is made of docs/lying_sites.json, which benchmarks/lying_sites.py writes.
+The section on malicious sites (reliability_lying.py) is made of docs/lying_sites.json, which benchmarks/lying_sites.py writes.
 """
 
 import json
@@ -33,7 +33,7 @@ SECTIONS = {
         "below the quorum",
     ),
     "A site is set up wrongly": ("wrong version", "not allowed", "clock a day ahead", "clock a day behind"),
-    "A site sends what it should not": (
+    "A site sends bad replies": (
         "too many centroids",
         "absurd count",
         "huge coordinates",
@@ -46,50 +46,54 @@ SECTIONS = {
         "escapes",
     ),
     "The server fails": ("server crash", "server crash under a flow", "killed while writing"),
-    "Somebody may not": ("user not authorised", "foreign kit", "class not listed", "altered job"),
+    "Missing permissions": ("user not authorised", "foreign kit", "class not listed", "altered job"),
 }
 
 #: What is said below a section's table.
 REMARKS = {
-    "A site sends what it should not": """
-What the server takes from a site, whatever the algorithm; each refusal names the site and leaves the others alone:
+    "A site sends bad replies": """
+The server accepts from a site, with any algorithm:
 
 - at most k centroids (or what the algorithm's `limits` say), a million columns, counts that add up to 2^46, finite values within 1e140;
 - one message of at most 64 MiB. `streaming_max_blob_size` in `local/comm_config.json` of the server's kit (bytes) allows more or less; it then holds for all messages that the server receives;
-- a reply to the step and round that were asked. What comes after a round has ended is not used;
-- 400 characters of a reason, without those that a terminal obeys. No text about a bad reply holds its values.
+- a reply to the requested step and round. Replies after the end of a round are not used;
+- 400 characters of a reason, without control characters of a terminal. No text about a bad reply holds its values.
 
-How, what NVFlare alone does, and what remains: [ADR 0012](adr/0012-intake.md).
+Each refusal names the site and does not affect the others. [ADR 0012](adr/0012-intake.md) describes the implementation, the behaviour of NVFlare alone, and what remains.
 """
 }
 
-INTRODUCTION = """# What happens when something fails
+INTRODUCTION = """# Reliability
 
-Each line below is a test that was run with real processes: {setting}. Server and sites were provisioned with `flareclust.provision.SiteDefaults` and its defaults, but for `policy` (the sites have none) and `byoc`, as the sites' misbehaviour travels with its jobs, and started by the scripts in their kits. A fault was made while a job ran, and the seconds are those from the fault, or from the submission where the fault was there before, until the user could read the text in the third column. They were measured once, on two cores.
+A site that refuses, fails, sends a bad reply, is too slow or vanishes does not stop a job, as long as enough sites are left (the quorum). The result names it, with the reason. A job that is lost because the server fails can be submitted again, and tracked runs do so once by themselves. [Sites that send false numbers](#malicious-sites) need the robust settings.
 
 ## The quorum
 
-- All sites that are connected when the job starts are asked in every round.
-- A round needs replies of `min_sites` sites; unless set, of more than half of those that the job began with.
-- Who refuses, fails, sends something else than was agreed or does not answer in time is left out of the rounds that follow, and is named with its reason in `result.json` (`refused`) and while the job runs.
+- The server asks all sites that are connected when the job starts, in every round.
+- A round needs replies of `min_sites` sites, by default of more than half of those that the job began with.
+- A site that refuses, fails, sends a bad reply or does not answer in time is left out of the following rounds. It is named with its reason while the job runs and in `result.json` (`refused`).
 - Below the quorum the job fails, with all reasons in one message.
-- The result of a job that lost sites is, bit for bit, that of a federation whose sites fell silent in the same rounds. The tests of lost sites compare the two.
+- The result of a job that lost sites equals, bit for bit, that of a federation whose sites fell silent in the same rounds. The tests of lost sites compare the two.
 - A job has a result if `result.json` is there. It is written last, and in one step.
 
-How long a lost site is waited for:
+How long the server waits for a lost site:
 
 | setting | default | what it bounds |
 |---|---|---|
-| `--task-timeout` | 600 s | how long a site may compute for one task, and the longest wait for one that is silent |
-| `heart_beat_timeout` of `SiteDefaults` | 60 s | a host that is gone, or its network |
-| none | about 20 s, up to 30 s in a job's first seconds | a job's process that was killed while its host goes on |
-| `outcome_wait` of `SiteDefaults` | 20 s | how long a finished job waits for sites that vanished |
+| `--task-timeout` | 600 s | the time of a site for one task, and the longest wait for a silent site |
+| `heart_beat_timeout` of `SiteDefaults` | 60 s | the wait for a host that is gone, or its network |
+| none | about 20 s, up to 30 s in a job's first seconds | the wait for a job's process that was killed while its host goes on |
+| `outcome_wait` of `SiteDefaults` | 20 s | the wait of a finished job for sites that vanished |
+
+## How the faults were tested
+
+Each line of the following tables is a test with real processes: {setting}. Server and sites were provisioned with `flareclust.provision.SiteDefaults` and its defaults, except for `policy` (the sites have none) and `byoc` (the faulty code travels with its jobs), and started by the scripts in their kits. The fault happened while a job ran, unless it was there before. The seconds run from the fault, or else from the submission, until the user could read the text in the third column. They were measured once, on two cores.
 """
 
 CLOSING = """
-## The record
+## How to repeat the tests
 
-`docs/reliability.json` is what the tests wrote, and `docs/reliability.py` makes this page of it. To make both anew (about ten minutes; network namespaces need root on Linux, without them the tests use loopback, cannot cut a link, and say so):
+The tests write `docs/reliability.json`, and `docs/reliability.py` makes this page from it. Both take about ten minutes. Network namespaces need root on Linux; without them the tests use loopback, cannot cut a link, and say so.
 
 ```console
 $ RELIABILITY_RECORDS=$PWD/records.json python -m pytest -m slow tests/federation
@@ -119,7 +123,7 @@ def page(records: list[dict[str, object]], lying: Mapping[str, Any]) -> str:
     parts = [INTRODUCTION.format(setting=SETTINGS[networks.pop()])]
     for section, faults in SECTIONS.items():
         parts.append(
-            f"\n## {section}\n\n| fault | what happened | what the user reads | seconds |\n|---|---|---|---|\n"
+            f"\n## {section}\n\n| fault | what happened | message to the user | seconds |\n|---|---|---|---|\n"
         )
         parts += [_line(by_fault[fault]) for fault in faults]
         parts.append(REMARKS.get(section, ""))

@@ -1,4 +1,4 @@
-"""The section on lying sites of docs/reliability.md, from what benchmarks/lying_sites.py measured."""
+"""The section on malicious sites of docs/reliability.md, from what benchmarks/lying_sites.py measured."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -6,15 +6,17 @@ from typing import Any
 Cell = Mapping[str, Any]
 
 SECTION = """
-## Lying sites
+## Malicious sites
 
-A site may send what it likes, as long as it has the form that was agreed. `mavg`, `pooled`, `portfolio`, `fkm` and `lloyd` have the settings `robust` (`none`, `trimmed` or `median`), `trim` and, but for `mavg`, `cap`; each algorithm's page says what they do there. Here {sites} sites with the rows of S1 (k = 15) or digits (k = 10) are split at random, in-process, and some of them lie in every exchange:
+A site can send false numbers of the right form. `mavg`, `pooled`, `portfolio`, `fkm` and `lloyd` have robust settings against them: `robust` (`none`, `trimmed` or `median`), `trim` and, except for `mavg`, `cap`. The page of each algorithm describes them. They need most sites to be honest, and they are no guarantee.
+
+For the figures below, the rows of S1 (k = 15) or digits (k = 10) are split at random over {sites} sites, in-process, and some sites lie in every exchange:
 
 - **random**: centroids drawn anew in every round, uniformly from the box that holds the data;
 - **shifted**: the site's true centroids, moved by twice the range of every column;
 - **colluding**: all liars send the same centroids, drawn once from that box.
 
-Each lie is told with true numbers of rows and with numbers {inflated} times as large. Where sites compare solutions, the liars say that the worst fits best. Figures are means over {seeds} seeds, over those of the same algorithm without liars and without settings: the distance to the true centroids (`l2`; for digits the means of the ten classes), and in brackets the inertia of the true rows of all sites. Of the lies, with and without larger numbers, the worst counts. `trimmed` and `median` stand for `robust` with everything else as it is by default.
+Each lie is sent with true numbers of rows and with numbers {inflated} times as large. Where sites compare solutions, the liars report that the worst fits best. Figures are means over {seeds} seeds, divided by those of the same algorithm without liars and with `robust=none`: the distance to the true centroids (`l2`; for digits the means of the ten classes), and in brackets the inertia of the true rows of all sites. Each figure is that of the worst lie, with or without larger numbers. `trimmed` and `median` are values of `robust`, with defaults for the rest.
 
 Every run found k centroids{found}. In `lloyd`, `rounds` was 30.
 
@@ -26,45 +28,45 @@ Dashed: no settings; lines: `trimmed`; dots: `median`. The grey line is at twice
 
 {two}
 
-With the settings, none of these three lies, told by two sites, takes the distance beyond {worst_two} times that of the clean run. That is no bound: liars that keep most of their centroids honest reach {worst_partly} times here, with [one](#a-single-false-centroid) or [nearly half](#half-of-the-centroids-false) of them false ({worst_partly_where}). The columns without liars say what the settings cost, or gain, where all are honest. They gain where the algorithm takes single starts of k-means at the sites, of which some go wrong.
+With the settings, none of these three lies by two sites takes the distance beyond {worst_two} times that of the clean run. This is no bound: liars that keep most of their centroids honest reach {worst_partly} times here, with [one](#a-single-false-centroid) or [nearly half](#half-of-the-centroids-false) of them false ({worst_partly_where}). The columns without liars show what the settings cost, or gain, if all sites are honest. They gain where the sites use single starts of k-means, some of which go wrong.
 
 ### Four of ten sites lie
 
 {four}
 
-At the worst of these lies the distance is {worst_four} times that of the clean run ({worst_four_where}). The settings need most sites to be honest: with half of them lying in the same way, nobody could say which half is right.
+At the worst of these lies the distance is {worst_four} times that of the clean run ({worst_four_where}). If half of the sites lie in the same way, no setting can tell which half is right.
 
 ### A single false centroid
 
-Two of ten sites send honest centroids but for one, which is random.
+Two of ten sites send honest centroids except for one, which is random.
 
 {single}
 
-Such a site is not left out, as most of what it says is right. `mavg` compares cluster by cluster, and so do the updates of `lloyd`. In the others, and in the start of `lloyd`, a false centroid that lies in the box of the data may take a place among the k that an honest cluster should have; one far outside is left out.
+Such a site is not left out, since most of its reply is right. `mavg` compares cluster by cluster, and so do the updates of `lloyd`. In the others, and in the start of `lloyd`, a false centroid in the box of the data may take the place of an honest cluster among the k; one far outside is left out.
 
 ### Half of the centroids false
 
-Liars that know the settings keep most of their centroids honest. Two of ten sites send false ones for fewer than half of k, both the same, drawn once from the box of the data. Of their rows they say that nearly all are there, or just under half. Only the distance.
+Liars that know the settings keep most of their centroids honest. Two of ten sites send false ones for fewer than half of k, both the same, drawn once from the box of the data. They claim that nearly all of their rows are there, or just under half. The table has the distance only.
 
 {half}
 
-With the settings the distance reaches {worst_half} times that of the clean run ({worst_half_where}). A site with most of its rows on false centroids is judged by these rows, and left out where rows count. In the start of `lloyd` they do not, and its updates do not undo what a false start has done. With just under half of the rows on false centroids, most of what a site says is right by either count, and like a site with a single false centroid it stays. Other liars may find more: the settings make lies cost less, and are no guarantee.
+With the settings the distance reaches {worst_half} times that of the clean run ({worst_half_where}). Where centroids are weighted by rows, a site with most of its rows on false centroids is left out. In the start of `lloyd` they are not weighted, and its updates do not undo a false start. With just under half of the rows on false centroids, most of a reply is right by either count, and the site stays, like a site with a single false centroid. Other lies may be worse: the settings reduce the damage and are no guarantee.
 
 ### Where sites differ
 
-The same with the rows split by `dirichlet:0.3`, so that no two sites have the same mix of clusters, and two of ten sites lying. Only the distance, and `shifted` apart from the lies that stay in the box of the data.
+The same with the rows split by `dirichlet:0.3`, so that no two sites have the same mix of clusters, and two of ten sites lying. The table has the distance only, with `shifted` separate from the lies in the box of the data.
 
 {differ}
 
-Where honest sites have as little in common as here on S1, a lie in the box of the data looks like one more site with clusters of its own. It is often not left out, and then the settings help against inflated numbers and far lies only, but for `lloyd`, whose updates compare cluster by cluster. The columns without liars show that honest sites lose little; but a cluster that few sites have can be lost.
+If honest sites have as little in common as here on S1, a lie in the box of the data looks like one more site with clusters of its own, and is often not left out. The settings then help only against inflated numbers and far lies, except with `lloyd`, whose updates compare cluster by cluster. The columns without liars show that honest sites lose little, but a cluster that few sites have can be lost.
 
-### What the settings do not do
+### Limits of the robust settings
 
-- They protect the centroids. The metrics of the assessment are sums over what all sites answer: a liar can spoil them, not the result.
-- They do not find a lie that stays close to the truth. Its effect is bounded by how far honest sites differ.
-- They cannot be had with secure sums, with which nobody sees what a single site says.
+- They protect the centroids, but not the metrics of the assessment, which are sums over the replies of all sites.
+- They do not find a lie close to the truth. Its effect is bounded by how far honest sites differ.
+- They do not work with secure sums, which hide the replies of single sites.
 
-`docs/lying_sites.json` has all figures. To measure again (with five seeds about a quarter of an hour on two cores), and to make this page of it:
+`docs/lying_sites.json` has all figures. To measure again, about a quarter of an hour with five seeds on two cores, and to make this page from it:
 
 ```console
 $ python benchmarks/lying_sites.py

@@ -9,6 +9,7 @@ import sys
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,17 +51,20 @@ def generator() -> ModuleType:
 # Tables
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/concepts.md"])
+GENERATED = ["README.md", "docs/algorithms.md", "docs/messages.md", "docs/concepts.md"]
+
+
+@pytest.mark.parametrize("page", GENERATED)
 def test_generated_tables_are_those_of_the_code(page: str) -> None:
     """If this fails, run `python docs/generate.py`."""
     generate = generator()
-    assert set(generate.BLOCKS) == {"README.md", "docs/concepts.md"}
+    assert set(generate.BLOCKS) == set(GENERATED)
     assert generate.rendered(page) == text_of(page)
 
 
 @pytest.mark.parametrize("algorithm", [a for a in BUILT_IN if a.federated], ids=lambda a: a.name)
-def test_the_readme_tells_what_leaves_a_site_in_every_step(algorithm: Algorithm) -> None:
-    _, _, rest = text_of("README.md").partition("<!-- leaves -->")
+def test_the_page_on_messages_lists_what_leaves_a_site_in_every_step(algorithm: Algorithm) -> None:
+    _, _, rest = text_of("docs/messages.md").partition("<!-- leaves -->")
     lines = rest.partition("<!-- /leaves -->")[0].splitlines()
     executor = algorithm.executor_class()
     for step in (*executor.first_steps, CLUSTER, *executor.steps):
@@ -72,7 +76,7 @@ def test_the_readme_tells_what_leaves_a_site_in_every_step(algorithm: Algorithm)
 def test_the_generator_notices_a_missing_marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generate = generator()
     monkeypatch.setattr(generate, "ROOT", tmp_path)
-    (tmp_path / "README.md").write_text("<!-- algorithms -->\n<!-- leaves -->\n<!-- /leaves -->\n")
+    (tmp_path / "README.md").write_text("<!-- algorithms -->\n")
     with pytest.raises(ValueError, match="<!-- /algorithms --> once"):
         generate.rendered("README.md")
 
@@ -134,7 +138,9 @@ def test_every_relative_link_resolves(page: str) -> None:
 
 
 def test_links_are_found_at_all() -> None:
-    assert {"LICENSE", "docs/deploy.md", "#limits", "docs/images/kfed_grid16.png"} <= set(links("README.md"))
+    assert {"LICENSE", "docs/deploy.md", "docs/limits.md#privacy", "docs/images/kfed_grid16.png"} <= set(
+        links("README.md")
+    )
 
 
 # Commands
@@ -163,10 +169,21 @@ def test_every_printed_command_exists(page: str) -> None:
         parse(line)
 
 
-def test_every_command_is_in_the_readme() -> None:
-    text = text_of("README.md")
-    for command in ("run", "list", "data list", "data get", "jobs export", "sweep", "papers", "assign", "ui"):
-        assert f"`flareclust {command}" in text
+def command_names(group: Any, prefix: str = "flareclust") -> list[str]:
+    """Return all commands of a group, those of its groups included."""
+    names = []
+    for name, inner in group.commands.items():
+        below = f"{prefix} {name}"
+        names += command_names(inner, below) if hasattr(inner, "commands") else [below]
+    return names
+
+
+def test_every_command_is_on_the_page_of_commands() -> None:
+    names = command_names(typer.main.get_command(app))
+    assert len(names) >= 16
+    lines = [line for line in text_of("docs/commands.md").splitlines() if line.startswith("| `flareclust ")]
+    for name in names:
+        assert any(f"`{name}" in line for line in lines), name
 
 
 @pytest.mark.parametrize("line", ["flareclust runn feca", "flareclust run feca --client 3", "flareclust data get"])
@@ -181,12 +198,13 @@ def test_printed_python_compiles(page: str) -> None:
         compile(block, page, "exec")
 
 
-def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_the_readme_and_of_its_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but what starts NVFlare or MLflow; one after the other, as a reader would."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    ran = [block for block in blocks("README.md", "python") if "nvflare" not in block and "mlflow" not in block]
-    assert len(ran) == 3
+    pages = ("README.md", "docs/python.md")
+    ran = [block for page in pages for block in blocks(page, "python") if "nvflare" not in block]
+    assert len(ran) == 4
     for block in ran:
         exec(block, names)
     result = names["result"]
@@ -200,6 +218,15 @@ def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "result.npz",
         "rounds.jsonl",
     }
+
+
+def test_the_readmes_first_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(blocks("README.md", "python")[0], {})
+    assert capsys.readouterr().out == blocks("README.md", "text")[0]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(text_of("README.md").splitlines()) <= 220
 
 
 # Versions
