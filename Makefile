@@ -41,7 +41,7 @@ lint: install
 
 # The long runs: fuzzing (docs/fuzzing.md; with atheris where it is installed), the papers, all algorithms in the simulator.
 nightly: install
-	$(TESTS) -m nightly -n 2
+	FLARECLUST_EXAMPLES=all $(TESTS) -m "nightly or hypothesis" -n 2
 
 # The papers' tables and figures in their quick form; without --quick it takes hours.
 papers: install

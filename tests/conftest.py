@@ -11,6 +11,7 @@ import pytest
 
 from flareclust._foundation.typing import FloatArray
 from flareclust.testing import iid_sites
+from tests import examples  # noqa: F401 - it loads the profile of hypothesis
 
 # Nothing that a test starts may look for a server elsewhere or phone home.
 os.environ.setdefault("DO_NOT_TRACK", "true")

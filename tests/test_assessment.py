@@ -10,6 +10,7 @@ from sklearn.metrics import davies_bouldin_score
 from flareclust._foundation.errors import BadMessage, UserError
 from flareclust.core.assessment import assessment_sums, label_free_metrics
 from flareclust.core.lloyd import kmeans
+from tests.examples import examples
 
 
 def mixture(n, d, seed=0):
@@ -62,7 +63,7 @@ def test_the_simplified_silhouette_equals_its_literal_form():
     assert metrics(X, centroids)["simplified_silhouette"] == pytest.approx(np.mean(values), rel=1e-12)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 5))
 def test_adding_up_sites_gives_the_pooled_measures(seed, k, sites):
     rng = np.random.default_rng(seed)

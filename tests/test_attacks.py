@@ -19,9 +19,17 @@ QUICK = [case for case in command.CASES if case.form == IN_PROCESS]
 #: Attacks that have no counterpart without a policy: what they used is gone, and the page says what it gave.
 CLOSED = {"sums-beyond", "ledger", "sparse"}
 
+#: Attacks that take more than a few seconds.
+LONG = {"borders", "every-step", "sums"}
+
+
+def _case(case: Case) -> object:
+    """Return an attack as a case; `make test` has the short ones."""
+    return pytest.param(case, marks=[pytest.mark.slow] if case.name in LONG else [], id=case.name)
+
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [_case(case) for case in QUICK])
 def test_an_attack_gets_nothing_and_would_without_a_policy(case: Case) -> None:
     records = case.records(quick=True)
     if case.remains:

@@ -13,6 +13,7 @@ from flareclust.core.lloyd import kmeans
 from flareclust.core.separability import separability
 from flareclust.core.spectral import project, spectral_kmeans
 from tests import twins
+from tests.examples import examples
 
 
 def line(*numbers):
@@ -47,7 +48,7 @@ PROBLEM = {"seed": st.integers(0, 10**6), "sizes": SIZES, "d": st.sampled_from([
 
 
 @pytest.mark.parametrize("clusterer", CLUSTERERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(**PROBLEM)
 def test_alpha_separable_sets_are_recovered_exactly(clusterer, seed, sizes, d):
     """With alpha = 4 n, the order that Armacki and Kar's Remark 3 gives for convex clustering; k-means does, too."""
@@ -57,14 +58,14 @@ def test_alpha_separable_sets_are_recovered_exactly(clusterer, seed, sizes, d):
     assert found.diagnostics.get("joined", 0) == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(**PROBLEM)
 def test_spectral_needs_only_the_root_of_n(seed, sizes, d):
     points, labels = planted(seed, sizes, d, alpha=4 * sum(sizes) ** 0.5)
     assert partition_of(spectral_kmeans(points, len(sizes), np.random.default_rng(seed)).labels) == partition_of(labels)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10**6), k=st.integers(2, 6), size=st.integers(2, 12), d=st.sampled_from([1, 2, 3, 8]))
 def test_convex_needs_less_where_groups_are_of_equal_size(seed, k, size, d):
     """Then alpha = 4 (k - 1) leaves room for lam, however many points there are."""
@@ -74,7 +75,7 @@ def test_convex_needs_less_where_groups_are_of_equal_size(seed, k, size, d):
     assert found.joined == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(**PROBLEM, where=st.floats(0.001, 0.999))
 def test_every_lam_of_the_recovery_interval_recovers(seed, sizes, d, where):
     points, labels = planted(seed, sizes, d, alpha=4 * sum(sizes))
@@ -167,7 +168,7 @@ def test_the_recovery_interval_by_hand():
     assert recovery_interval(X, np.zeros(5, dtype=int)) == (12 / 5, float("inf"))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 30), d=st.integers(1, 4), k=st.integers(1, 8))
 def test_convex_groups_whatever_the_points(seed, n, d, k):
     rng = np.random.default_rng(seed)
@@ -226,7 +227,7 @@ def test_bad_input_to_convex_clustering(call, words):
 # ---- spectral k-means ----
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(8, 40), d=st.sampled_from([1, 2, 3, 5, 60]), k=st.integers(1, 6))
 def test_spectral_runs_the_printed_steps_from_the_best_of_ten(seed, n, d, k):
     rng = np.random.default_rng(seed)

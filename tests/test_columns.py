@@ -10,6 +10,7 @@ from flareclust.data.tables import Table
 from flareclust.features.alignment import DESCRIPTION, codes_of, describe, own_view, places
 from flareclust.features.columns import Columns, by_site, common, gather, in_common, restored, sharing
 from flareclust.protocol.schema import Schema
+from tests.examples import examples
 
 
 def table(names: str, n: int = 5, seed: int = 0, **more) -> Table:
@@ -42,7 +43,7 @@ def test_only_names_and_the_number_of_rows_leave_a_site_unless_sums_are_asked_fo
     assert set(sent) == set(DESCRIPTION.fields)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_mean_and_deviation_are_those_of_the_pooled_rows_of_the_sites_that_have_the_column(data):
     names = ["a", "b", "c", "d"]
@@ -232,7 +233,7 @@ def test_a_malformed_description_is_refused_before_anything_is_made_of_it(change
         DESCRIPTION.check(good | change)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=12).filter(str.isprintable), min_size=1, max_size=8, unique=True))
 def test_any_printable_names_travel(names):
     rows = Table(np.zeros((3, len(names))), tuple(names))

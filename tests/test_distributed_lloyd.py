@@ -21,6 +21,7 @@ from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
+from tests.examples import examples
 
 
 def run(sites: Mapping[str, FloatArray], k: int, seed: int = 0, **params: object) -> Outcome:
@@ -57,7 +58,7 @@ def _told(record: Mapping[str, object], name: str) -> float:
 # Equal to central Lloyd
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 5), st.integers(1, 4), st.floats(0, 1e6))
 def test_every_round_is_that_of_lloyd_on_the_pooled_rows(seed: int, k: int, m: int, d: int, offset: float) -> None:
     rng = np.random.default_rng(seed)

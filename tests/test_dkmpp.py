@@ -21,6 +21,7 @@ from flareclust.executors.dkmpp import DKMPPExecutor
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
 from flareclust.testing import iid_sites
+from tests.examples import examples
 
 TASK = Task(CLUSTER, 0, {}, "site-1")
 LETTER = {"seeds": "rows", "greedy": False}
@@ -82,7 +83,7 @@ def algorithm_2(sites, K, Xi, seed):
     return [np.sum([y for y, own in zip(centers, C, strict=True) if own == k], axis=0) / C.count(k) for k in set(C)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10**6), d=st.integers(1, 4), k=st.integers(1, 6))
 def test_seeds_are_those_of_algorithm_1(seed, d, k):
     rng = np.random.default_rng(seed)
@@ -167,7 +168,7 @@ def test_separability_by_hand():
     assert separability(points, np.zeros(5, dtype=int)) == float("inf")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(seed=st.integers(0, 10**6), k=st.integers(2, 5), d=st.integers(1, 4))
 def test_separability_is_definition_1(seed, k, d):
     rng = np.random.default_rng(seed)

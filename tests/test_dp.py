@@ -34,6 +34,7 @@ from flareclust.protocol.registry import get
 from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, Task
 from flareclust.testing import ContractViolation
 from flareclust.testing import differential_privacy as checks_private
+from tests.examples import examples
 
 ROOT = Path(flareclust.__file__).resolve().parent.parent
 PRIVATE = ["dp-lloyd", "dp-oneshot"]
@@ -494,7 +495,7 @@ def hostile_tasks(draw) -> tuple[Task, np.ndarray]:
     return Task(step, 0, arrays, "site-1"), np.array(rows, dtype=float)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(asked=hostile_tasks())
 def test_whatever_a_server_asks_a_row_changes_sums_by_the_sensitivity_only_and_never_what_is_refused(asked):
     task, rows = asked

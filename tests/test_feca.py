@@ -31,6 +31,7 @@ from flareclust.executors.feca import (
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
 from tests import twins
+from tests.examples import examples
 
 MODES = ("drop", "merge")
 TASK = Task(CLUSTER, 0, {}, "site-1")
@@ -80,7 +81,7 @@ def partitions(draw, unit):
 
 # 720720 is divisible by all of 1 ... 16, so that every mean and every sum of squares is an integer: what the paper
 # compares is compared exactly, ties (G_i = G_j) included.
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(partitions(unit=720720.0), st.sampled_from(MODES))
 def test_removal_is_algorithm_2_to_the_last_tie(problem, mode):
     X, labels = problem
@@ -97,7 +98,7 @@ def test_removal_is_algorithm_2_to_the_last_tie(problem, mode):
     np.testing.assert_array_equal(kept.sse, np.array(exact, dtype=float))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     d=st.integers(2, 5),  # with one column the radii are coarser (deviation 8)
@@ -130,7 +131,7 @@ def test_a_site_sends_what_algorithms_2_to_4_give(seed, d, k, mode, radius, init
     np.testing.assert_allclose(reply["radii"], np.array(R), rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(partitions(unit=1.0))
 def test_radii_are_those_of_algorithms_3_and_4(problem):
     X, labels = problem
@@ -157,7 +158,7 @@ def messages(draw):
     return replies
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(messages(), st.integers(1, 8))
 def test_the_server_runs_algorithm_5(replies, k):
     centroids = np.concatenate([reply["centroids"] for reply in replies.values()])
@@ -433,7 +434,10 @@ def test_s1_iid_is_recovered_in_every_run(shared_data):
     assert l2.max() <= 2.0
 
 
-@pytest.mark.parametrize(("name", "maximum"), [("s1", 1.2), ("s2", 1.8), ("s3", 4.0), ("s4", 6.8)])
+@pytest.mark.parametrize(
+    ("name", "maximum"),
+    [("s1", 1.2), *(pytest.param(*one, marks=pytest.mark.slow) for one in (("s2", 1.8), ("s3", 4.0), ("s4", 6.8)))],
+)
 def test_ten_local_starts_recover_all_s_sets(shared_data, name, maximum):
     l2, found = l2_and_found(shared_data, name, "iid", n_init=10)
     assert found == {15}

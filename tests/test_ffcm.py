@@ -24,6 +24,7 @@ from flareclust.protocol.registry import get
 from flareclust.protocol.schema import BadMessage
 from flareclust.protocol.task import CLUSTER, Task
 from flareclust.testing.tools import exchanges, iid_sites
+from tests.examples import examples
 from tests.test_fuzzy import twin
 
 FFCM = get("ffcm")
@@ -71,7 +72,7 @@ def twin_describable(X, u, centroids, m, min_count):
     return allowed
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(8, 20),

@@ -23,6 +23,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.fkm import FKMExecutor, local_update
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
+from tests.examples import examples
 from tests.twins import first_min, mu, points, squared
 
 
@@ -95,7 +96,7 @@ def some_rows(seed, n, d, spread=4.0):
     return rng.normal(size=(n, d)) + spread * rng.normal(size=(3, d))[rng.integers(3, size=n)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(2, 30),
@@ -117,7 +118,7 @@ def test_a_site_updates_by_algorithm_1(seed, n, d, k, p, local_iter):
     np.testing.assert_allclose(found.centroids, means, rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(seed=st.integers(0, 10**6), c=st.integers(1, 30), d=st.integers(1, 3), k=st.integers(1, 8))
 def test_the_server_ends_where_weighted_kmeans_does(seed, c, d, k):
     rng = np.random.default_rng(seed)

@@ -17,6 +17,7 @@ from flareclust.core.agglomeration import Tree, _silhouette, agglomerate, choose
 from flareclust.core.forces import pair_forces, point_sums
 from flareclust.core.missing import distances as masked_distances
 from flareclust.core.missing.distances import extremes, scaled_distances
+from tests.examples import examples
 
 
 def phi_of(x, y, phi):
@@ -104,7 +105,7 @@ def problems(draw):
     return points[order], cluster[order]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(problems(), st.sampled_from([1.5, 2.0, 3.0]), st.sampled_from(["euclidean", "cosine"]))
 def test_forces_are_those_of_equation_10(problem, w, phi):
     points, cluster = problem
@@ -234,7 +235,7 @@ def attractions(draw):
     return force + force.T, pairs + pairs.T
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(attractions())
 def test_the_tree_is_that_of_the_algorithm_followed_word_by_word(attraction):
     tree = agglomerate(*attraction)
@@ -244,7 +245,7 @@ def test_the_tree_is_that_of_the_algorithm_followed_word_by_word(attraction):
         np.testing.assert_equal(found, merge)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(attractions())
 def test_attraction_never_grows_and_what_is_not_comparable_comes_last(attraction):
     force = agglomerate(*attraction).force
@@ -345,7 +346,7 @@ def test_on_complete_points_the_choice_is_that_of_scikit_learns_silhouette(rng):
     assert choose_k(tree, points, cluster, 99) == 2 + int(np.argmax(expected))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(problems(), st.data())
 def test_silhouettes_count_comparable_points_alone(problem, data):
     points, cluster = problem

@@ -13,6 +13,7 @@ from flareclust._foundation.errors import Aborted, UserError
 from flareclust.core import fuzzy
 from flareclust.core.fuzzy import fuzzy_cmeans, memberships
 from flareclust.core.lloyd import assign, lloyd
+from tests.examples import examples
 
 # ---- the twin: one number at a time, as the formulas are printed ----
 
@@ -80,7 +81,7 @@ def test_users_get_them_from_the_package():
     assert flareclust.memberships is memberships
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(on_a_lattice())
 def test_memberships_are_the_exact_ones(given_):
     X, centroids = given_
@@ -125,7 +126,7 @@ def test_no_distance_is_too_large_or_too_small(row, centroids, expected):
 ANY = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     X=arrays(np.float64, (3, 2), elements=ANY),
     centroids=arrays(np.float64, (3, 2), elements=ANY),
@@ -137,7 +138,7 @@ def test_every_row_adds_up_to_one_whatever_the_numbers(X, centroids, m):
     np.testing.assert_allclose(u.sum(axis=1), 1, rtol=1e-14)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(seed=st.integers(0, 10**6), m=st.sampled_from([1.1, 2.0, 5.0]), k=st.integers(1, 6))
 def test_the_nearest_centroid_has_the_largest_membership(seed, m, k):
     X, centroids = problem(seed, k=k)
@@ -145,7 +146,7 @@ def test_the_nearest_centroid_has_the_largest_membership(seed, m, k):
     np.testing.assert_array_equal(u.argmax(axis=1), assign(X, centroids)[0])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(seed=st.integers(0, 10**6), m=st.sampled_from([1.3, 2.0, 4.0]))
 def test_memberships_have_no_unit_no_origin_and_no_order(seed, m):
     X, centroids = problem(seed)
@@ -174,7 +175,7 @@ def test_one_iteration_by_hand():
     assert found.n_iter == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(12, 20),
@@ -197,7 +198,7 @@ def test_it_is_the_literal_algorithm(seed, n, d, k, m, max_iter, tol):
     np.testing.assert_allclose(found.sum_um, (u**m).sum(axis=0), rtol=1e-8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10**6), m=st.sampled_from([1.2, 2.0, 4.0]))
 def test_no_iteration_makes_the_objective_larger(seed, m):
     X, centroids = problem(seed, n=60, k=4)
@@ -207,7 +208,7 @@ def test_no_iteration_makes_the_objective_larger(seed, m):
         centroids = moved
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10**6), m=st.sampled_from([1.3, 2.0]))
 def test_centroids_move_with_the_rows_and_do_not_depend_on_their_order(seed, m):
     X, start = problem(seed)

@@ -30,6 +30,7 @@ from flareclust.protocol.schema import LONGEST_TEXT, MOST_ROWS, Schema, counts, 
 from flareclust.protocol.task import CLUSTER, REFUSED, ROUND, STEP, Task
 from flareclust.testing import iid_sites
 from flareclust.testing.tools import exchanges
+from tests.examples import examples
 from tests.memory import peak_of
 
 FEDERATED = [algorithm for algorithm in algorithms().values() if algorithm.federated]
@@ -94,7 +95,7 @@ VALUES = ARRAYS | st.text(max_size=5) | st.none() | st.integers() | st.lists(st.
 NAMES = st.sampled_from(["centroids", "counts", "seconds", "rows"]) | st.text(max_size=500) | st.integers()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
 def test_whatever_comes_only_its_sender_is_refused(arrays):
     used, problem = verdict(arrays)
@@ -106,7 +107,7 @@ def test_whatever_comes_only_its_sender_is_refused(arrays):
         SCHEMA.check({name: value for name, value in arrays.items() if name != "seconds"}, limits=LIMITS)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(hnp.arrays("float64", (2, 3)), hnp.arrays("int64", 2))
 def test_arrays_of_the_right_form_are_used_just_when_their_values_can_be(centroids, numbers):
     _, problem = verdict({"centroids": centroids, "counts": numbers})

@@ -33,6 +33,7 @@ from flareclust.flare.receiver import MOST_BYTES, Intake
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.task import CLUSTER, ROUND, STEP
+from tests.examples import examples
 from tests.memory import peak_of
 
 SCHEMA = Schema(centroids="k d", counts=counts("k"))
@@ -146,7 +147,7 @@ LONG = st.sampled_from([0, 31, 32, 255, 256, 2**16]).map(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(PACKABLE | LONG, st.integers(1, 10**6))
 def test_messages_are_measured_without_being_decoded(value, cut):
     packed = msgpack.packb(value)

@@ -24,6 +24,7 @@ from flareclust.protocol import outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import ASSESS, CLUSTER, Task
 from tests import twins
+from tests.examples import examples
 
 TASK = Task(CLUSTER, 0, {}, "site-1")
 
@@ -61,7 +62,7 @@ def mixture(seed, n, d):
     return rng.normal(size=(n, d)) + 8 * rng.normal(size=(4, d))[rng.integers(4, size=n)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(8, 40), d=st.sampled_from([1, 2, 3, 4, 5, 60]), k=st.integers(1, 8))
 def test_projection_keeps_the_distances_that_the_singular_vectors_give(seed, n, d, k):
     X = mixture(seed, n, d)
@@ -86,7 +87,7 @@ def rows_and_seeds(draw):
     return rows, np.array(seeds)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(rows_and_seeds())
 def test_trusted_rows_are_those_of_step_3(problem):
     rows, seeds = problem
@@ -94,7 +95,7 @@ def test_trusted_rows_are_those_of_step_3(problem):
     assert [np.flatnonzero(members).tolist() for members in trusted_rows(rows, seeds)] == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(8, 40), d=st.integers(1, 5), k=st.integers(1, 8))
 def test_a_device_clusters_by_algorithm_1(seed, n, d, k):
     X = mixture(seed, n, d)
@@ -121,7 +122,7 @@ def devices_centers(draw):
     return Theta, draw(st.integers(len(Theta[z]), min(8, different))), z
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(devices_centers())
 def test_the_server_runs_algorithm_2(problem):
     Theta, k, z = problem

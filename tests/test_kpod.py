@@ -12,6 +12,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.central import central_kmeans
 from flareclust.core.kpod import Fit, Observed, improve, kpod, majorise, move
+from tests.examples import examples
 
 NAN = np.nan
 
@@ -89,7 +90,7 @@ def twin_majorise(X: FloatArray, B: FloatArray, a: IntArray) -> tuple[FloatArray
         B = np.array([filled[labels == c].mean(axis=0) for c in range(len(B))])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_a_step_of_majorisation_equals_its_literal_twin(seed: int) -> None:
     X, B, a = random_problem(seed)
@@ -103,7 +104,7 @@ def test_a_step_of_majorisation_equals_its_literal_twin(seed: int) -> None:
     assert got.objective == pytest.approx(twin_objective(X, got.centroids, labels))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_rows_move_to_the_centroid_nearest_in_the_entries_they_have(seed: int) -> None:
     X, B, a = random_problem(seed)
@@ -116,7 +117,7 @@ def test_rows_move_to_the_centroid_nearest_in_the_entries_they_have(seed: int) -
     assert got.objective == pytest.approx(twin_objective(X, got.centroids, got.labels))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_the_objective_never_rises_and_the_end_rests_in_both_steps(seed: int) -> None:
     X, B, a = random_problem(seed)

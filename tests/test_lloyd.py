@@ -14,6 +14,7 @@ from flareclust.core import kernels
 from flareclust.core import lloyd as module
 from flareclust.core.lloyd import assign, cluster_statistics, kmeans, lloyd, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
+from tests.examples import examples
 
 SEEDS = st.integers(0, 10**6)
 
@@ -187,7 +188,7 @@ def test_a_clustering_agrees_with_itself(X, k, max_iter, seed):
     assert found.n_iter <= max_iter
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(SEEDS)
 def test_the_order_of_rows_columns_and_clusters_does_not_matter(seed):
     rng = np.random.default_rng(seed)
@@ -205,7 +206,7 @@ def test_the_order_of_rows_columns_and_clusters_does_not_matter(seed):
     np.testing.assert_allclose(b.centroids, a.centroids[order][:, columns], rtol=1e-9, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(SEEDS, st.sampled_from([1.0, -1e3, 1e6]))
 def test_moving_all_rows_moves_the_centroids(seed, offset):
     X = mixture(60, 2, seed)
@@ -215,7 +216,7 @@ def test_moving_all_rows_moves_the_centroids(seed, offset):
     assert b.inertia == pytest.approx(a.inertia, rel=1e-8)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(SEEDS)
 def test_a_weight_counts_as_that_many_equal_rows(seed):
     rng = np.random.default_rng(seed)

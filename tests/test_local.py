@@ -11,6 +11,7 @@ from sklearn.cluster import kmeans_plusplus as sklearn_plusplus
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.core.local import Sendable, lloyd_update, local_clusters, seed_cells, without_remainder
+from tests.examples import examples
 
 KEEP_ALL = {"min_count": 2, "aborted": never_abort}
 
@@ -240,7 +241,7 @@ def test_an_update_with_nothing_to_send_is_empty():
 COARSE = st.integers(-3, 3).map(float)  # so that ties, repeated rows and means that are rows are frequent
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     X=arrays(np.float64, st.tuples(st.integers(2, 14), st.integers(1, 2)), elements=COARSE),
     k=st.integers(1, 5),

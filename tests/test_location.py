@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 
 from flareclust.core.location import FAR, center, geometric_median, trimmed_mean, weighted_median
 from flareclust.protocol.schema import MOST_ROWS
+from tests.examples import examples
 
 
 def column(*values):
@@ -125,7 +126,7 @@ some_points = st.integers(3, 9).flatmap(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(some_points, st.sampled_from([0.0, 0.2]))
 def test_the_middle_follows_translations_and_does_not_know_the_order(drawn, trim):
     points, weights, order = np.array(drawn[0]), np.array(drawn[1], float), list(drawn[2])
@@ -134,7 +135,7 @@ def test_the_middle_follows_translations_and_does_not_know_the_order(drawn, trim
     np.testing.assert_allclose(trimmed_mean(points + 1000.0, weights, trim), found + 1000.0, atol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(some_points)
 def test_no_other_point_has_a_smaller_sum_of_distances(drawn):
     points, weights, order = np.array(drawn[0]), np.array(drawn[1], float), list(drawn[2])

@@ -25,6 +25,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.masked import UPDATE, MaskedExecutor, aligned, compatible
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
+from tests.examples import examples
 
 NAN = float("nan")
 
@@ -160,7 +161,7 @@ def twin_server(G_c, sent, alpha):
     return new
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.integers(0, 10**6), st.integers(2, 4), st.sampled_from([1, 2, 4]), st.sampled_from([1.0, 0.8, 0.3]),
     st.integers(1, 4), st.floats(0, 0.5),
@@ -459,7 +460,7 @@ def test_alignment_adds_up_to_the_least_cost():
     assert aligned(np.array([[5.0], [3.0]]), centroids, "euclidean").tolist() == [1, 0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.floats(-50, 50), min_size=3, max_size=3, unique=True))
 def test_alignment_keeps_the_order_in_a_single_column(numbers):
     """Sums of distances are equal where all of one side lie beyond all of the other: 5 + 2 and 1 + 6."""

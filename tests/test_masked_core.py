@@ -22,6 +22,7 @@ from flareclust.core.missing.grouping import (
     objective,
     scaled_distances,
 )
+from tests.examples import examples
 
 NAN = float("nan")
 
@@ -224,7 +225,7 @@ def assert_merged(found, centroids, counts, k):
     assert found.group.dtype == found.counts.dtype == np.int64
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems())
 def test_method_a_equals_its_twin(problem):
     centroids, counts, site, k, phi = problem
@@ -235,7 +236,7 @@ def test_method_a_equals_its_twin(problem):
     assert_merged(found, centroids, counts, k)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems())
 def test_method_b_equals_its_twin(problem):
     centroids, counts, site, k, phi = problem
@@ -247,7 +248,7 @@ def test_method_b_equals_its_twin(problem):
     assert_merged(found, centroids, counts, k)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems())
 def test_a_group_of_method_a_never_holds_two_centroids_of_a_site(problem):
     centroids, counts, site, k, phi = problem
@@ -273,7 +274,7 @@ def test_groups_do_not_depend_on_the_unit_the_origin_or_the_order_of_columns(pro
         assert method(other, counts, site, k).group.tolist() == method(centroids, counts, site, k).group.tolist()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data(), st.sampled_from(PHIS))
 def test_scaled_distances_equal_their_twin(data, phi):
     A = data.draw(tables())
@@ -285,7 +286,7 @@ def test_scaled_distances_equal_their_twin(data, phi):
     np.testing.assert_array_equal(over, as_floats(twin_over))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(PHIS), st.sampled_from([1e-9, 1e-5, 1e-2, 1e3]))
 def test_distances_keep_their_digits_however_close_the_points(seed, phi, noise):
     rng = np.random.default_rng(seed)
@@ -298,7 +299,7 @@ def test_distances_keep_their_digits_however_close_the_points(seed, phi, noise):
     np.testing.assert_allclose(scaled_distances(A, B, extremes(S), phi), as_floats(want), rtol=1e-6, atol=1e-14)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data(), st.sampled_from(PHIS))
 def test_nearest_equals_its_twin(data, phi):
     X = data.draw(tables(rows=8))
@@ -313,7 +314,7 @@ def test_nearest_equals_its_twin(data, phi):
         assert label in allowed
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_merge_equals_its_twin(data):
     points = data.draw(tables())
@@ -321,7 +322,7 @@ def test_merge_equals_its_twin(data):
     np.testing.assert_allclose(merge(points, counts), as_floats([twin_merge(lists(points), counts)])[0], atol=SUMS)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(problems(), st.integers(0, 2**32 - 1))
 def test_the_objective_equals_its_twin(problem, seed):
     centroids, counts, _, k, phi = problem

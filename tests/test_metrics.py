@@ -18,6 +18,7 @@ from sklearn.metrics import adjusted_rand_score, davies_bouldin_score, normalize
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.evaluation import metrics
+from tests.examples import examples
 
 # --- matched centroids ---
 
@@ -85,7 +86,7 @@ def test_accuracy_counts_classes_without_a_cluster_as_errors():
     assert metrics.accuracy([0, 0, 0, 0], [1, 1, 2, 3]) == 0.5
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(partitions)
 def test_label_measures_equal_their_oracles(pair: tuple[list[int], list[int]]):
     labels, y = pair
@@ -101,7 +102,7 @@ def test_label_measures_equal_their_oracles(pair: tuple[list[int], list[int]]):
     assert metrics.nmi(labels, y) == pytest.approx(normalized_mutual_info_score(y, labels))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(partitions, st.permutations(range(6)))
 def test_label_measures_ignore_the_names_of_clusters_and_classes(pair: tuple[list[int], list[int]], names: list[int]):
     labels, y = pair
@@ -154,7 +155,7 @@ def test_sigma_with_zero_radius_is_infinite_off_the_centre_and_zero_on_it():
     assert metrics.sigma([[0.0], [0.5]], [0.0, 0.0], [[0.0]]).tolist() == [0.0, math.inf]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.permutations(range(6)), st.integers(-1000, 1000))
 def test_sigma_moves_with_its_centroids_and_ignores_translation(order: list[int], shift: int):
     centroids = np.array([[0.0, 1.0], [2.0, 0.0], [9.0, 0.0], [11.0, 1.0], [0.0, 12.0], [1.0, 11.0]])
@@ -224,7 +225,7 @@ def test_davies_bouldin_is_undefined_where_the_distance_of_two_centroids_with_ro
     assert result["davies_bouldin"] is None
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.integers(0, 10_000), st.integers(2, 6), st.integers(-50, 50))
 def test_pooled_values_ignore_order_and_translation(seed: int, k: int, shift: int):
     rng = np.random.default_rng(seed)
@@ -236,7 +237,7 @@ def test_pooled_values_ignore_order_and_translation(seed: int, k: int, shift: in
         assert changed[name] == (None if value is None else pytest.approx(value, rel=1e-9)), name
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.integers(0, 10_000), st.integers(1, 6), st.integers(-50, 50))
 def test_l2_ignores_order_and_translation(seed: int, k: int, shift: int):
     rng = np.random.default_rng(seed)

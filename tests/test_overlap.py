@@ -8,6 +8,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from flareclust._foundation.errors import UserError
 from flareclust.core.overlap import components, judge_overlap
+from tests.examples import examples
 
 MASKS = arrays(np.bool_, array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=6), elements=st.booleans())
 
@@ -29,7 +30,7 @@ def twin_components(masks):
     return parts
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(MASKS)
 def test_components_and_verdict_equal_their_twins(masks):
     m = len(masks)

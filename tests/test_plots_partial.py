@@ -252,7 +252,9 @@ def test_a_local_cluster_of_no_final_cluster_does_not_take_the_colour_from_its_s
     assert to_hex(leaves.get_facecolors()[2]) not in PALETTE
 
 
-@pytest.mark.parametrize("c", [1, NAMED, NAMED + 1, 400])
+@pytest.mark.parametrize(
+    "c", [1, pytest.param(NAMED, marks=pytest.mark.slow), NAMED + 1, pytest.param(400, marks=pytest.mark.slow)]
+)
 def test_trees_of_any_size_can_be_written(tmp_path: Path, c: int) -> None:
     left, right = [0, *range(c, 2 * c - 2)][: c - 1], list(range(1, c))  # a chain, as deep as a tree can be
     force = 1.0 / np.arange(1, c) ** 2

@@ -112,7 +112,7 @@ def test_with_the_default_policy_scores_do_not_change_with_a_row_that_stands_alo
     assert np.linalg.norm(by_scores(rows, Policy()) - LONELY) > 5
 
 
-@pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.parametrize("dimensions", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_sums_of_distances_from_many_places_do_not_give_the_rows_of_a_group(rng, dimensions):
     """A group of twelve rows, measured from 300 places: without a policy least squares finds every row of it."""
     group = rng.normal(scale=0.5, size=(12, dimensions))

@@ -26,6 +26,7 @@ from flareclust.executors.portfolio import UPDATE, PortfolioExecutor
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, SCORE, Task
 from tests import twins
+from tests.examples import examples
 
 TASK = Task(CLUSTER, 0, {}, "site-1")
 
@@ -310,7 +311,7 @@ def test_a_site_with_nothing_to_say_in_an_update_stays():
     assert not found.refused
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     sizes=st.lists(st.integers(60, 90), min_size=1, max_size=4),  # enough for all to score

@@ -124,6 +124,7 @@ def test_every_kit_lists_the_classes_of_our_jobs_one_by_one_and_no_others(kits, 
     assert resources(kits / name)["class_list_enforcement_mode"] == "enforce"
 
 
+@pytest.mark.slow
 def test_the_project_file_can_add_the_classes_of_nvflare(tmp_path):
     file = changed(
         tmp_path, lambda p: next(b for b in p["builders"] if b["path"] == OURS).update(args={"nvflare_classes": True})
@@ -156,7 +157,16 @@ def test_sites_have_the_recommended_policy_and_the_server_none(kits):
     assert not (kits / "localhost" / "local" / "privacy.json").exists()
 
 
-@pytest.mark.parametrize(("said", "policy"), [(False, None), ({"min_count": 5}, Policy(min_count=5)), (True, Policy())])
+@pytest.mark.parametrize(
+    ("said", "policy"),
+    [
+        (False, None),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (({"min_count": 5}, Policy(min_count=5)), (True, Policy()))
+        ),
+    ],
+)
 def test_the_project_file_can_say_another_policy_or_none(tmp_path, said, policy):
     file = changed(
         tmp_path, lambda p: next(b for b in p["builders"] if b["path"] == OURS).update(args={"policy": said})
@@ -294,6 +304,7 @@ MODULES = {
 }
 
 
+@pytest.mark.slow
 def test_signed_kits_verify_and_no_longer_do_when_they_are_altered(tmp_path, monkeypatch):
     order = ("WorkspaceBuilder", "StaticFileBuilder", OURS, "encrypting.Encrypting", "CertBuilder", "SignatureBuilder")
     kits, text = signed(tmp_path, monkeypatch, order)
@@ -327,7 +338,7 @@ def test_the_builder_in_the_wrong_place_says_where_it_belongs(tmp_path, monkeypa
     assert not kits.exists()
 
 
-@pytest.mark.parametrize("runtime", ["docker", "k8s"])
+@pytest.mark.parametrize("runtime", ["docker", pytest.param("k8s", marks=pytest.mark.slow)])
 def test_kits_prepared_for_containers_keep_what_the_builder_made(kits, tmp_path, monkeypatch, runtime):
     (tmp_path / "runtime.yaml").write_text(f"runtime: {runtime}\nparent: {{docker_image: flareclust}}\n")
     for name in ("localhost", "clinic-a"):

@@ -19,6 +19,7 @@ from flareclust.core.proxies import (
     sample_dirichlet,
     sample_gaussian,
 )
+from tests.examples import examples
 
 rows_of_few_columns = arrays(
     np.float64, st.tuples(st.integers(3, 8), st.integers(1, 4)), elements=st.integers(-40, 40).map(lambda v: v / 8)
@@ -40,7 +41,7 @@ def test_the_factor_of_a_covariance_is_that_of_numpy(rng, shape):
     assert len(factor) == min(shape[0] - 1, shape[1])  # the rank: never more rows than the covariance has directions
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(rows_of_few_columns)
 def test_the_factor_has_the_rank_of_the_rows_whatever_they_are(rows):
     factor = gaussian_factor(rows)
@@ -114,7 +115,7 @@ def test_a_dirichlet_fit_is_the_maximum_that_a_general_optimiser_finds(rng, n, a
     np.testing.assert_allclose(fitted, np.exp(found.x), rtol=1e-3)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(arrays(np.int64, st.tuples(st.integers(1, 12), st.integers(2, 6)), elements=st.integers(0, 50)))
 def test_a_dirichlet_fit_is_positive_and_can_be_drawn_from_whatever_the_shares(counts):
     counts[:, 0] += 1
@@ -142,7 +143,7 @@ def test_a_dirichlet_fit_of_rows_off_the_simplex_is_refused():
         dirichlet_fit([[1.0], [1.0]])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(rows_of_few_columns)
 def test_a_box_holds_all_rows_and_no_corner_is_a_value_of_a_row(rows):
     low, high = box(rows)

@@ -24,6 +24,7 @@ from flareclust.executors.proxy import ProxyExecutor, fit_pdf, several
 from flareclust.features.columns import Columns
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
+from tests.examples import examples
 
 #: Columns of three sites that overlap in a chain: the first and the last have none in common.
 CHAIN = {"a": (0, 1, 2), "b": (2, 3, 4), "c": (4, 5, 0)}
@@ -580,7 +581,7 @@ def test_boxes_hold_the_rows_and_no_corner_is_a_value():
 whole_rows = st.lists(st.lists(st.integers(-3, 3), min_size=2, max_size=2), min_size=1, max_size=25)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     rows=whole_rows,
     columns=st.integers(1, 2),

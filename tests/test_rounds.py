@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import UserError
 from flareclust.core.rounds import HISTORY, check_start, check_tol, match, movement, remember
+from tests.examples import examples
 
 
 def distances(A, B):
@@ -49,7 +50,7 @@ def test_more_or_fewer_centroids_are_infinitely_far():
     assert movement(np.zeros((2, 2)), np.zeros((3, 2))) == float("inf")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     order=st.permutations(range(4)),

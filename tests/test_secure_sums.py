@@ -48,6 +48,7 @@ from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, DESCRIBE, KEYS, MOMENTS, SCORE, Task
 from flareclust.testing import iid_sites
 from flareclust.testing.partial_features import overlapping_sites
+from tests.examples import examples
 
 OPTIONS = JobOptions(k=4, seed=2, secure_sums=True)
 PLAIN = JobOptions(k=4, seed=2)
@@ -450,7 +451,7 @@ def test_sums_that_do_not_fit_are_the_largest_that_do() -> None:
 # Totals
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 4), st.integers(1, 3), st.sampled_from([0.0, 1e4, 1e9])
 )

@@ -25,6 +25,7 @@ from flareclust.core.site_clusters import (
     site_clusters,
     warn_of_unknown_sites,
 )
+from tests.examples import examples
 from tests.twins import distance, first_min, mu, points
 
 
@@ -98,7 +99,7 @@ def twin_kmedoids(X, medoids, max_iter):
     return medoids, S
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 40), st.integers(1, 6), st.integers(1, 8))
 def test_kmedoids_is_its_literal_twin(seed, n, k, max_iter):
     rng = np.random.default_rng(seed)
@@ -206,7 +207,7 @@ def twin_refine(X, C, local_iter):
     return C, [len(group) for group in groups]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 12), st.sampled_from(["kmeans", "agglomerative"]))
 def test_refinement_is_its_literal_twin(seed, k, local_iter, clusterer):
     rng = np.random.default_rng(seed)

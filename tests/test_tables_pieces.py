@@ -206,7 +206,10 @@ def test_a_disk_that_is_full_at_the_last_rows_is_told_in_plain_words(tmp_path, m
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
-@pytest.mark.parametrize(("dtype", "order"), [("f8", "F"), ("i8", "C"), ("f4", "F")])
+@pytest.mark.parametrize(
+    ("dtype", "order"),
+    [("f8", "F"), *(pytest.param(*one, marks=pytest.mark.slow) for one in (("i8", "C"), ("f4", "F")))],
+)
 def test_rows_that_must_be_copied_keep_to_the_memory(tmp_path, suffix, dtype, order):
     """8 MB of rows as 64-bit floats, with 1 MiB and then 9 MiB of memory: one copy fits in these, two do not."""
     X = np.array(np.random.default_rng(0).integers(1000, size=(20_000, 50)), dtype, order=order)

@@ -28,6 +28,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.tracking import runs as tracking
 from flareclust.tracking.runs import ERROR_TAG, RUN_KEY_TAG, Tracker
 from flareclust.tracking.store import resolve_uri, settle_mlflow, ui_command
+from tests.examples import examples
 
 CENTROIDS = np.array([[0.0, 0.1], [10.0, 1 / 3]])
 ROUNDS = [{"round": r, "inertia": 100.0 / (r + 1), "moved": 10.0 - r} for r in range(10)]
@@ -393,7 +394,7 @@ def nearest(centroids):
 small_integers = st.integers(-2, 2).map(float)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(arrays(float, (6, 2), elements=small_integers), arrays(float, (4, 2), elements=small_integers))
 def test_label_is_the_first_of_the_nearest_centroids(X, centroids):
     expected = []
