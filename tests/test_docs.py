@@ -225,8 +225,10 @@ def test_the_readmes_first_example_prints_what_it_says(capsys: pytest.CaptureFix
     assert capsys.readouterr().out == blocks("README.md", "text")[0]
 
 
-def test_the_readme_is_short() -> None:
-    assert len(text_of("README.md").splitlines()) <= 220
+def test_the_readme_is_short_and_counts_the_algorithms() -> None:
+    text = text_of("README.md")
+    assert len(text.splitlines()) <= 220
+    assert f"{sum(algorithm.federated for algorithm in BUILT_IN)} federated algorithms" in text
 
 
 # Versions

@@ -52,7 +52,7 @@ def test_the_example_of_the_documentation_makes_the_trials_that_it_says(tmp_path
 
 
 def test_the_documentation_lists_all_keys_with_their_defaults():
-    rows = re.findall(r"^\| `(\w+)` \|(.*?)\| .* \|$", PAGE.split("## What comes out")[0], flags=re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|(.*?)\| .* \|$", PAGE.split("## Output")[0], flags=re.MULTILINE)
     assert [name for name, _ in sorted(rows)] == sorted(Sweep.model_fields)
     for name, default in rows:
         field = Sweep.model_fields[name]
