@@ -3,7 +3,7 @@
     FLARECLUST_DATA=<folder> python benchmarks/lying_sites.py [SEEDS]
 
 Ten sites, in-process; the lies are put in where replies leave the sites, and what comes out is measured on the true rows of
-all sites. Writes docs/lying_sites.json and docs/images/lying_sites.png; `python docs/reliability.py` makes the section of the
+all sites. Writes benchmarks/records/lying_sites.json and docs/images/lying_sites.png; `python -m benchmarks.pages.reliability` makes the section of the
 page from the former. Five seeds, the default, take about a quarter of an hour.
 """
 
@@ -207,7 +207,7 @@ def main() -> None:
     for cell in cells(seeds):
         print(json.dumps(cell), flush=True)
         measured.append(cell)
-    write(DOCS / "lying_sites.json", seeds, measured)
+    write(DOCS.parent / "benchmarks" / "records" / "lying_sites.json", seeds, measured)
     figure(measured).savefig(DOCS / "images" / "lying_sites.png", dpi=100, metadata={"Software": None})
 
 

@@ -3,7 +3,7 @@
     FLARECLUST_DATA=<folder> python benchmarks/policy_cost.py                  # all algorithms
     FLARECLUST_DATA=<folder> python benchmarks/policy_cost.py ALGORITHM ...    # these, the records of the others stay
 
-It writes docs/policy_cost.json, from which `python docs/privacy.py` makes a table of docs/privacy.md.
+It writes benchmarks/records/policy_cost.json, from which `python -m benchmarks.pages.privacy` makes a table of docs/privacy.md.
 """
 
 import json
@@ -19,7 +19,7 @@ from flareclust._foundation.errors import JobFailed
 from flareclust.core.lloyd import assign
 from flareclust.data.datasets import load
 
-RECORDS = Path(__file__).resolve().parent.parent / "docs" / "policy_cost.json"
+RECORDS = Path(__file__).resolve().parent / "records" / "policy_cost.json"
 
 CELLS, SEEDS = (("s1", "iid"), ("s1", "dirichlet:0.3"), ("digits", "iid"), ("digits", "dirichlet:0.3")), 10
 ALGORITHMS = ("portfolio", "feca", "kfed", "fkm", "lloyd", "dkmpp", "pooled", "mavg", "ffcm", "minibatch")

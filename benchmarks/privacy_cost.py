@@ -2,7 +2,7 @@
 
     FLARECLUST_DATA=<folder> python benchmarks/privacy_cost.py [SEEDS]
 
-Ten sites, iid, in-process; every site grants what the job asks for, at delta = 1e-5. Writes docs/privacy_cost.json (means
+Ten sites, iid, in-process; every site grants what the job asks for, at delta = 1e-5. Writes benchmarks/records/privacy_cost.json (means
 and standard deviations over the seeds, 10 by default), the table in docs/differential-privacy.md and
 docs/images/privacy_cost.png. Noise follows no seed, so figures
 differ from run to run by about their standard deviation divided by the root of the number of seeds.
@@ -35,7 +35,9 @@ def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     found = {data: measured(data, seeds) for data in SETS}
     said = {"seeds": seeds, "sites": 10, "delta": DELTA, "bounds": {data: bounds for data, (_, bounds) in SETS.items()}}
-    (DOCS / "privacy_cost.json").write_text(json.dumps(said | {"figures": found}, indent=1) + "\n")
+    (DOCS.parent / "benchmarks" / "records" / "privacy_cost.json").write_text(
+        json.dumps(said | {"figures": found}, indent=1) + "\n"
+    )
     draw(found)
     for data, lines in found.items():
         for name, line in lines.items():

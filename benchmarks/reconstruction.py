@@ -3,7 +3,7 @@
     FLARECLUST_DATA=<folder> python -m benchmarks.reconstruction               # all attacks
     FLARECLUST_DATA=<folder> python -m benchmarks.reconstruction ATTACK ...    # these, the records of the others stay
 
-It writes docs/privacy.json, from which `python docs/privacy.py --pictures` makes the tables of docs/privacy.md and
+It writes benchmarks/records/privacy.json, from which `python -m benchmarks.pages.privacy --pictures` makes the tables of docs/privacy.md and
 docs/images/reconstruction.png. Everything is random by stated seeds, so two runs write the same, but for differential
 privacy.
 """
@@ -246,7 +246,7 @@ def merged(old: Iterable[dict[str, Any]], new: Iterable[dict[str, Any]]) -> list
 
 
 if __name__ == "__main__":
-    chosen, records = sys.argv[1:], DOCS / "privacy.json"
+    chosen, records = sys.argv[1:], DOCS.parent / "benchmarks" / "records" / "privacy.json"
     found = measured(chosen or ATTACKS)
     for record in found:
         print(json.dumps(record))

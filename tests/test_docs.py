@@ -1,7 +1,6 @@
 """The documents say what the code does: generated tables, settings, commands, links, versions, the worked example."""
 
 import importlib
-import importlib.util
 import json
 import re
 import shlex
@@ -40,12 +39,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("benchmarks.pages.generate")
 
 
 # Tables
@@ -56,7 +50,7 @@ GENERATED = ["README.md", "docs/algorithms.md", "docs/messages.md", "docs/concep
 
 @pytest.mark.parametrize("page", GENERATED)
 def test_generated_tables_are_those_of_the_code(page: str) -> None:
-    """If this fails, run `python docs/generate.py`."""
+    """If this fails, run `python -m benchmarks.pages.generate`."""
     generate = generator()
     assert set(generate.BLOCKS) == set(GENERATED)
     assert generate.rendered(page) == text_of(page)

@@ -617,7 +617,7 @@ def test_s1_with_epsilon_one_per_job(shared_data, name, maximum):
 def test_the_page_shows_the_figures_that_were_measured():
     """If this fails, run benchmarks/privacy_cost.py."""
     page = (ROOT / "docs" / "differential-privacy.md").read_text(encoding="utf-8")
-    figures = json.loads((ROOT / "docs" / "privacy_cost.json").read_text())["figures"]
+    figures = json.loads((ROOT / "benchmarks" / "records" / "privacy_cost.json").read_text())["figures"]
     for data, name in (("s1", "dp-lloyd"), ("s1", "dp-oneshot"), ("digits", "dp-lloyd")):
         for epsilon in ("0.1", "1", "1000"):
             [line] = [line for line in page.splitlines() if line.startswith(f"| {epsilon} |")]

@@ -38,7 +38,7 @@ def module(path: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def docs() -> ModuleType:
-    return module("docs/privacy.py")
+    return module("benchmarks/pages/privacy.py")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def reconstruction(attacks: ModuleType) -> ModuleType:
 
 
 def test_the_generated_parts_are_those_of_the_code_and_the_records(docs: ModuleType) -> None:
-    """If this fails, run `python docs/privacy.py`."""
+    """If this fails, run `python -m benchmarks.pages.privacy`."""
     assert docs.rendered(PAGE) == PAGE
 
 
@@ -249,7 +249,7 @@ def test_a_close_guess_is_not_counted(attacks: ModuleType) -> None:
     ids=["quick ones", "others"],
 )
 def test_the_records_are_those_of_the_attacks(names: list[str], reconstruction: ModuleType, docs: ModuleType) -> None:
-    """If this fails, run `python -m benchmarks.reconstruction` and `python docs/privacy.py --pictures`."""
+    """If this fails, run `python -m benchmarks.reconstruction` and `python -m benchmarks.pages.privacy --pictures`."""
     stated = [record for record in docs.read("privacy") if record["data"] == "iris" and record["attack"] in names]
     exact = [record for record in stated if record["setting"] != "differential privacy"]
     found = reconstruction.measured(names, data=("iris",))

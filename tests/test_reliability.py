@@ -1,31 +1,27 @@
 """The page on faults is what its generator makes of the records of the fault tests."""
 
-import importlib.util
+import importlib
 import json
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS, RECORDS = (Path(__file__).parents[1] / name for name in ("docs", "benchmarks/records"))
 
 
 @pytest.fixture
-def generator(monkeypatch):
-    monkeypatch.syspath_prepend(str(DOCS))
-    spec = importlib.util.spec_from_file_location("reliability", DOCS / "reliability.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def generator():
+    return importlib.import_module("benchmarks.pages.reliability")
 
 
 @pytest.fixture
 def records():
-    return json.loads((DOCS / "reliability.json").read_text())
+    return json.loads((RECORDS / "reliability.json").read_text())
 
 
 @pytest.fixture
 def lying():
-    return json.loads((DOCS / "lying_sites.json").read_text())
+    return json.loads((RECORDS / "lying_sites.json").read_text())
 
 
 def test_the_page_is_what_the_records_say(generator, records, lying):

@@ -45,9 +45,11 @@ def _parser() -> argparse.ArgumentParser:
         "--quick", action="store_true", help="in this process only, with fewer questions; writes nothing"
     )
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these attacks; records of others stay")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the records there, not to docs/attacks.json")
     parser.add_argument(
-        "--page", action="store_true", help="make docs/attacks.md of docs/attacks.json, and nothing else"
+        "--json", type=Path, metavar="FILE", help="write the records there, not to benchmarks/records/attacks.json"
+    )
+    parser.add_argument(
+        "--page", action="store_true", help="make docs/attacks.md of benchmarks/records/attacks.json, and nothing else"
     )
     return parser
 

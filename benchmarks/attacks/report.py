@@ -1,4 +1,4 @@
-"""What attacks found: a table for the terminal, docs/attacks.json, and docs/attacks.md made of it."""
+"""What attacks found: a table for the terminal, benchmarks/records/attacks.json, and docs/attacks.md made of it."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.attacks.case import PROCESSES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-RECORDS, PAGE = DOCS / "attacks.json", DOCS / "attacks.md"
+RECORDS, PAGE = DOCS.parent / "benchmarks" / "records" / "attacks.json", DOCS / "attacks.md"
 
 Record = Mapping[str, Any]
 
@@ -63,7 +63,7 @@ $ python -m benchmarks.attacks --quick
 $ python -m benchmarks.attacks --only {own[0]["name"]} --json attacks.json
 ```
 
-The first takes about a quarter of an hour on two cores, writes `docs/attacks.json` and makes this page of it. The second needs no data and no processes, and takes less than a minute. The exit code is 1 if an attack gets something.
+The first takes about a quarter of an hour on two cores, writes `benchmarks/records/attacks.json` and makes this page of it. The second needs no data and no processes, and takes less than a minute. The exit code is 1 if an attack gets something.
 
 How to read the tables:
 

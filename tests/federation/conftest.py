@@ -89,7 +89,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def record(records: Path, running: Federation) -> Record:
-    """Write down a fault, as `docs/reliability.py` reads it; an older record of the same fault goes."""
+    """Write down a fault, as `benchmarks/pages/reliability.py` reads it; an older record of the same fault goes."""
 
     def write(fault: str, done: str, happened: str, told: str, seconds: float) -> None:
         kept = json.loads(records.read_text()) if records.exists() else []

@@ -1,9 +1,9 @@
-"""Write docs/reliability.md from the records of the fault tests, and keep these in docs/reliability.json.
+"""Write docs/reliability.md from the records of the fault tests, and keep these in benchmarks/records/reliability.json.
 
 RELIABILITY_RECORDS=records.json python -m pytest -m slow tests/federation
-python docs/reliability.py records.json
+python -m benchmarks.pages.reliability records.json
 
-The section on malicious sites (reliability_lying.py) is made of docs/lying_sites.json, which benchmarks/lying_sites.py writes.
+The section on malicious sites (reliability_lying.py) is made of benchmarks/records/lying_sites.json, which benchmarks/lying_sites.py writes.
 """
 
 import json
@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from reliability_lying import lying_sites
+from benchmarks.pages import DOCS, RECORDS
+from benchmarks.pages.reliability_lying import lying_sites
 
-PAGE = Path(__file__).resolve().parent / "reliability.md"
-RECORDS = PAGE.with_suffix(".json")
-LYING_SITES = PAGE.with_name("lying_sites.json")
+PAGE = DOCS / "reliability.md"
+FAULTS, LYING_SITES = RECORDS / "reliability.json", RECORDS / "lying_sites.json"
 
 #: The faults by section, in the order of the page: each must have a record, and no other may.
 SECTIONS = {
@@ -93,11 +93,11 @@ Each line of the following tables is a test with real processes: {setting}. Serv
 CLOSING = """
 ## How to repeat the tests
 
-The tests write `docs/reliability.json`, and `docs/reliability.py` makes this page from it. Both take about ten minutes. Network namespaces need root on Linux; without them the tests use loopback, cannot cut a link, and say so.
+The tests write `benchmarks/records/reliability.json`, and `benchmarks/pages/reliability.py` makes this page from it. Both take about ten minutes. Network namespaces need root on Linux; without them the tests use loopback, cannot cut a link, and say so.
 
 ```console
 $ RELIABILITY_RECORDS=$PWD/records.json python -m pytest -m slow tests/federation
-$ python docs/reliability.py records.json
+$ python -m benchmarks.pages.reliability records.json
 ```
 """
 
@@ -116,7 +116,9 @@ def page(records: list[dict[str, object]], lying: Mapping[str, Any]) -> str:
     by_fault = {str(record["fault"]): record for record in records}
     known = {fault for faults in SECTIONS.values() for fault in faults}
     if odd := sorted(known ^ set(by_fault)):
-        raise ValueError(f"faults without a record, or records of faults that docs/reliability.py does not know: {odd}")
+        raise ValueError(
+            f"faults without a record, or records of faults that benchmarks/pages/reliability.py does not know: {odd}"
+        )
     networks = {str(record["network"]) for record in records}
     if len(networks) != 1:
         raise ValueError(f"records of runs with different networks: {sorted(networks)}")
@@ -138,12 +140,12 @@ def _line(record: dict[str, object]) -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        sys.exit("usage: python docs/reliability.py [RECORDS]")
-    found = json.loads(Path(sys.argv[1] if len(sys.argv) == 2 else RECORDS).read_text())
+        sys.exit("usage: python -m benchmarks.pages.reliability [RECORDS]")
+    found = json.loads(Path(sys.argv[1] if len(sys.argv) == 2 else FAULTS).read_text())
     try:
         text = page(found, json.loads(LYING_SITES.read_text()))
     except ValueError as error:
         sys.exit(f"error: {error}")
-    RECORDS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    FAULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     PAGE.write_text(text)
     print(PAGE)

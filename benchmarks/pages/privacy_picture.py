@@ -1,6 +1,5 @@
 """The picture of docs/privacy.md: rows that a server computed from two rounds, and what each setting makes of every attack."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,6 @@ def _digits(figure: Figure) -> None:
 
 def _computed() -> tuple[list[FloatArray], list[list[FloatArray | None]]]:
     """Return some rows, and for three settings what a server computes of each: that row, or None."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     from benchmarks.attacks.differencing import differences, distinct, rounds_of, told
     from benchmarks.attacks.settings import DATA, SETTINGS, listen, sites_of
 

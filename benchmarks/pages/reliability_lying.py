@@ -14,9 +14,9 @@ For the figures below, the rows of S1 (k = 15) or digits (k = 10) are split at r
 
 - **random**: centroids drawn anew in every round, uniformly from the box that holds the data;
 - **shifted**: the site's true centroids, moved by twice the range of every column;
-- **colluding**: all liars send the same centroids, drawn once from that box.
+- **colluding**: all lying sites send the same centroids, drawn once from that box.
 
-Each lie is sent with true numbers of rows and with numbers {inflated} times as large. Where sites compare solutions, the liars report that the worst fits best. Figures are means over {seeds} seeds, divided by those of the same algorithm without liars and with `robust=none`: the distance to the true centroids (`l2`; for digits the means of the ten classes), and in brackets the inertia of the true rows of all sites. Each figure is that of the worst lie, with or without larger numbers. `trimmed` and `median` are values of `robust`, with defaults for the rest.
+Each lie is sent with true numbers of rows and with numbers {inflated} times as large. Where sites compare solutions, the lying sites report that the worst fits best. Figures are means over {seeds} seeds, divided by those of the same algorithm without lying sites and with `robust=none`: the distance to the true centroids (`l2`; for digits the means of the ten classes), and in brackets the inertia of the true rows of all sites. Each figure is that of the worst lie, with or without larger numbers. `trimmed` and `median` are values of `robust`, with defaults for the rest.
 
 Every run found k centroids{found}. In `lloyd`, `rounds` was 30.
 
@@ -28,7 +28,7 @@ Dashed: no settings; lines: `trimmed`; dots: `median`. The grey line is at twice
 
 {two}
 
-With the settings, none of these three lies by two sites takes the distance beyond {worst_two} times that of the clean run. This is no bound: liars that keep most of their centroids honest reach {worst_partly} times here, with [one](#a-single-false-centroid) or [nearly half](#half-of-the-centroids-false) of them false ({worst_partly_where}). The columns without liars show what the settings cost, or gain, if all sites are honest. They gain where the sites use single starts of k-means, some of which go wrong.
+With the settings, none of these three lies by two sites takes the distance beyond {worst_two} times that of the clean run. This is no bound: lying sites that keep most of their centroids honest reach {worst_partly} times here, with [one](#a-single-false-centroid) or [nearly half](#half-of-the-centroids-false) of them false ({worst_partly_where}). The columns without lying sites show what the settings cost, or gain, if all sites are honest. They gain where the sites use single starts of k-means, some of which go wrong.
 
 ### Four of ten sites lie
 
@@ -46,7 +46,7 @@ Such a site is not left out, since most of its reply is right. `mavg` compares c
 
 ### Half of the centroids false
 
-Liars that know the settings keep most of their centroids honest. Two of ten sites send false ones for fewer than half of k, both the same, drawn once from the box of the data. They claim that nearly all of their rows are there, or just under half. The table has the distance only.
+Lying sites that know the settings keep most of their centroids honest. Two of ten sites send false ones for fewer than half of k, both the same, drawn once from the box of the data. They claim that nearly all of their rows are there, or just under half. The table has the distance only.
 
 {half}
 
@@ -58,7 +58,7 @@ The same with the rows split by `dirichlet:0.3`, so that no two sites have the s
 
 {differ}
 
-If honest sites have as little in common as here on S1, a lie in the box of the data looks like one more site with clusters of its own, and is often not left out. The settings then help only against inflated numbers and far lies, except with `lloyd`, whose updates compare cluster by cluster. The columns without liars show that honest sites lose little, but a cluster that few sites have can be lost.
+If honest sites have as little in common as here on S1, a lie in the box of the data looks like one more site with clusters of its own, and is often not left out. The settings then help only against inflated numbers and far lies, except with `lloyd`, whose updates compare cluster by cluster. The columns without lying sites show that honest sites lose little, but a cluster that few sites have can be lost.
 
 ### Limits of the robust settings
 
@@ -66,15 +66,15 @@ If honest sites have as little in common as here on S1, a lie in the box of the 
 - They do not find a lie close to the truth. Its effect is bounded by how far honest sites differ.
 - They do not work with secure sums, which hide the replies of single sites.
 
-`docs/lying_sites.json` has all figures. To measure again, about a quarter of an hour with five seeds on two cores, and to make this page from it:
+`benchmarks/records/lying_sites.json` has all figures. To measure again, about a quarter of an hour with five seeds on two cores, and to make this page from it:
 
 ```console
 $ python benchmarks/lying_sites.py
-$ python docs/reliability.py
+$ python -m benchmarks.pages.reliability
 ```
 """
 
-#: Where liars with half of their centroids false say that their rows are, by what the records call it.
+#: Where lying sites with half of their centroids false say that their rows are, by what the records call it.
 TOLD = {"half": "nearly all rows", "even": "just under half of the rows"}
 
 #: Above this ratio the second digit after the point says nothing.
@@ -85,7 +85,7 @@ def lying_sites(measured: Mapping[str, Any]) -> str:
     """Return the section."""
     cells = measured["cells"]
     whole, single = [c for c in cells if c["lie"] != "single"], [c for c in cells if c["lie"] == "single"]
-    (two, _), (four, where) = (_worst_of_all(cells, [c for c in whole if c["liars"] == n]) for n in (2, 4))
+    (two, _), (four, where) = (_worst_of_all(cells, [c for c in whole if c["lying sites"] == n]) for n in (2, 4))
     partly, partly_where = _worst_of_all(cells, [*single, *measured["half"]])
     half, half_where = _worst_of_all(cells, measured["half"])
     return SECTION.format(
@@ -109,12 +109,15 @@ def lying_sites(measured: Mapping[str, Any]) -> str:
 
 
 def _groups(cells: Sequence[Cell], spec: str) -> list[tuple[Cell, list[Cell]]]:
-    """Return the cell without liars of every data set and algorithm, with those with liars."""
+    """Return the cell without lying sites of every data set and algorithm, with those with lying sites."""
     own = [cell for cell in cells if cell["partition"] == spec]
     return [
-        (clean, [c for c in own if c["liars"] and (c["data"], c["algorithm"]) == (clean["data"], clean["algorithm"])])
+        (
+            clean,
+            [c for c in own if c["lying sites"] and (c["data"], c["algorithm"]) == (clean["data"], clean["algorithm"])],
+        )
         for clean in own
-        if not clean["liars"]
+        if not clean["lying sites"]
     ]
 
 
@@ -140,11 +143,11 @@ def _rows(heading: str, lines: Iterable[Sequence[str]]) -> str:
 def _table(cells: Sequence[Cell], untrusted: int) -> str:
     lines = []
     for clean, lying in _groups(cells, "iid"):
-        told = [cell for cell in lying if cell["liars"] == untrusted and cell["lie"] != "single"]
+        told = [cell for cell in lying if cell["lying sites"] == untrusted and cell["lie"] != "single"]
         honest = [_both(clean, [clean], option) for option in ("trimmed", "median")]
         spoilt = [_both(clean, told, option) for option in ("none", "trimmed", "median")]
         lines.append([clean["data"], f"`{clean['algorithm']}`", *honest, *spoilt])
-    return _rows("data | algorithm | no liars, trimmed | no liars, median | none | trimmed | median", lines)
+    return _rows("data | algorithm | no lying sites, trimmed | no lying sites, median | none | trimmed | median", lines)
 
 
 def _worst_of_all(cells: Sequence[Cell], told: Sequence[Cell]) -> tuple[str, str]:
@@ -167,7 +170,7 @@ def _called(cell: Cell) -> str:
 
 
 def _of(clean: Cell, told: Sequence[Cell]) -> list[Cell]:
-    """Return the cells of the same partition, data set and algorithm as the one without liars."""
+    """Return the cells of the same partition, data set and algorithm as the one without lying sites."""
     return [cell for cell in told if all(cell[name] == clean[name] for name in ("partition", "data", "algorithm"))]
 
 
@@ -198,7 +201,7 @@ def _differ(cells: Sequence[Cell]) -> str:
         line = [_number(_ratio(clean, [clean], option, "l2")) for option in ("trimmed", "median")]
         line += [_number(_ratio(clean, t, o, "l2")) for t in (far, near) for o in ("none", "trimmed", "median")]
         lines.append([clean["data"], f"`{clean['algorithm']}`", *line])
-    heading = "data | algorithm | no liars, trimmed | no liars, median | shifted, none | trimmed | median"
+    heading = "data | algorithm | no lying sites, trimmed | no lying sites, median | shifted, none | trimmed | median"
     return _rows(f"{heading} | in the box, none | trimmed | median", lines)
 
 
@@ -206,7 +209,7 @@ def _fewer(cells: Sequence[Cell]) -> str:
     """Return what to add where a run found fewer than k centroids: there the distance is of fewer pairs."""
     k = {"s1": 15, "digits": 10}
     few = {
-        f"`{cell['algorithm']}` on {cell['data']} (`{option}`, {cell['partition']}, {cell['liars']} liars)"
+        f"`{cell['algorithm']}` on {cell['data']} (`{option}`, {cell['partition']}, {cell['lying sites']} lying sites)"
         for cell in cells
         for option in ("none", "trimmed", "median")
         if cell[option]["found"] < k[cell["data"]]

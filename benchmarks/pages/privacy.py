@@ -1,25 +1,24 @@
 """Write the generated parts of docs/privacy.md: what leaves a site, what can be computed from it, what it costs to hold back.
 
-    python docs/privacy.py               # the tables between markers, from the registry and the records
-    python docs/privacy.py --pictures    # docs/images/reconstruction.png as well
+    python -m benchmarks.pages.privacy               # the tables between markers, from the registry and the records
+    python -m benchmarks.pages.privacy --pictures    # docs/images/reconstruction.png as well
 
-The records are docs/privacy.json of `benchmarks/reconstruction.py`, docs/policy_cost.json of `benchmarks/policy_cost.py` and
-docs/privacy_cost.json of `benchmarks/privacy_cost.py`. `tests/test_privacy_docs.py` fails while a table differs from them.
+The records are benchmarks/records/privacy.json of `benchmarks/reconstruction.py`, benchmarks/records/policy_cost.json of `benchmarks/policy_cost.py` and
+benchmarks/records/privacy_cost.json of `benchmarks/privacy_cost.py`. `tests/test_privacy_docs.py` fails while a table differs from them.
 """
 
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import DOCS, RECORDS
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.reply_specs import ReplySpec, replies_of
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Field, Schema
 from flareclust.protocol.task import ASSESS, DESCRIBE, KEYS, PLACE
 
-DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "privacy.md"
 
 Record = Mapping[str, Any]
@@ -213,7 +212,7 @@ def _mean(pair: Sequence[float] | None, unit: float) -> str:
 
 def read(name: str) -> Any:
     """Return what is in docs/NAME.json."""
-    return json.loads((DOCS / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
 
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
@@ -243,7 +242,6 @@ def rendered(text: str) -> str:
 if __name__ == "__main__":
     PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     if "--pictures" in sys.argv[1:]:
-        sys.path.insert(0, str(DOCS))
-        from privacy_picture import draw
+        from benchmarks.pages.privacy_picture import draw
 
         draw(read("privacy"), DOCS / "images" / "reconstruction.png")

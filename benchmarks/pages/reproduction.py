@@ -1,20 +1,21 @@
 """Write docs/reproduction.md and its figures from a folder of reports.
 
 python -m benchmarks.papers all --out FOLDER
-python docs/reproduction.py FOLDER
+python -m benchmarks.pages.reproduction FOLDER
 """
 
 import sys
 from pathlib import Path
 
+from benchmarks.pages import DOCS
 from benchmarks.papers.report import write_page
 from flareclust._foundation.errors import UserError
 
-PAGE = Path(__file__).resolve().parent / "reproduction.md"
+PAGE = DOCS / "reproduction.md"
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python docs/reproduction.py FOLDER")
+        sys.exit("usage: python -m benchmarks.pages.reproduction FOLDER")
     try:
         print(write_page(Path(sys.argv[1]), PAGE))
     except UserError as error:

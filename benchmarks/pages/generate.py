@@ -1,23 +1,21 @@
 """Write the generated parts of the documentation anew.
 
-    python docs/generate.py               # the tables between markers, from the registry
-    python docs/generate.py --pictures    # docs/images, from generated data sets
+    python -m benchmarks.pages.generate               # the tables between markers, from the registry
+    python -m benchmarks.pages.generate --pictures    # docs/images, from generated data sets
 
 `tests/test_docs.py` fails while a table differs from the registry.
 """
 
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
+from benchmarks.pages import ROOT
 from flareclust.data.partition import SPECS
 from flareclust.experiment.report import as_setting
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Schema, real
 from flareclust.protocol.task import ASSESSMENT, CLUSTER, PLACED
 from flareclust.testing import ALWAYS, PROMISES
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def table(headings: list[str], rows: list[list[str]]) -> str:

@@ -1,6 +1,6 @@
 """Draw the pictures of docs/partial-features.md: the scheme of the method, and those of the page's own example.
 
-    python docs/partial_features.py
+    python -m benchmarks.pages.partial_features
 
 The scheme shows invented sites. The example has the data that come with scikit-learn.
 """
@@ -18,12 +18,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, Ellipse, Rectangle
 
 import flareclust
+from benchmarks.pages import DOCS
 from flareclust.plotting.federation import PALETTE
 from flareclust.plotting.federation import save as save_figure
 from flareclust.plotting.tree import merge_picture
 
-HERE = Path(__file__).resolve().parent
-PAGE, IMAGES = HERE / "partial-features.md", HERE / "images"
+PAGE, IMAGES = DOCS / "partial-features.md", DOCS / "images"
 
 INK, SOFT, UNKNOWN = "#2b2b2b", "#6b6b6b", "#c8c8c8"
 COLUMNS = ("age", "crp", "iron", "lactate", "sodium", "urea")
