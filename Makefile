@@ -7,7 +7,7 @@ UV := $(shell command -v uv 2>/dev/null)
 INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt,$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt)
 TESTS := $(BIN)/python -m tests.run --no-loadscope-reorder
 
-.PHONY: demo test test-all install lint nightly papers jobs clean
+.PHONY: demo test test-all install lint nightly coverage papers jobs clean
 
 install: $(VENV)/.installed
 
@@ -42,6 +42,10 @@ lint: install
 # The long runs: fuzzing (docs/fuzzing.md; with atheris where it is installed), the papers, all algorithms in the simulator.
 nightly: install
 	FLARECLUST_EXAMPLES=all $(TESTS) -m "nightly or hypothesis" -n 2
+
+# Which lines the tests of `test-all` reach and those of `test` do not.
+coverage: install
+	$(BIN)/python -m tests.coverage_guard
 
 # The papers' tables and figures in their quick form; without --quick it takes hours.
 papers: install

@@ -112,6 +112,6 @@ def exchanges(
 
 
 def ensure(condition: bool, algorithm: Algorithm, text: str) -> None:
-    """Raise PromiseBroken unless the condition holds."""
+    """Raise ContractViolation unless the condition holds."""
     if not condition:
         raise ContractViolation(f"{algorithm.name}: {text}")
