@@ -31,7 +31,7 @@ def test_everything_is_installed_where_tests_run(extra):
 def test_the_message_names_the_package_and_the_command(without):
     without("matplotlib")
     assert not installed("plots")
-    with pytest.raises(flareclust.UserError, match=r"^a picture needs matplotlib.*pip install 'flareclust\[plots\]'"):
+    with pytest.raises(flareclust.UserError, match=r"^a picture needs matplotlib; .*pip install 'flareclust\[plots\]'"):
         require("plots", "a picture")
 
 

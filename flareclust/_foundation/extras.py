@@ -22,7 +22,7 @@ def require(extra: str, what: str) -> None:
     """
     if missing := _missing(extra):
         names = " and ".join(missing)
-        raise UserError(f"{what} needs {names}, which is not installed: python -m pip install 'flareclust[{extra}]'")
+        raise UserError(f"{what} needs {names}; install the extra: python -m pip install 'flareclust[{extra}]'")
 
 
 def _missing(extra: str) -> list[str]:

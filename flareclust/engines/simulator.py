@@ -13,12 +13,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import Reading
@@ -26,6 +25,7 @@ from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions
+from flareclust.engines.process_tree import end_all, naming
 from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.federation import OnRound, quorum
 from flareclust.privacy.policy import Policy
@@ -51,6 +51,8 @@ LOST_SITE = re.compile(
 FATAL = re.compile(r"FATAL_SYSTEM_ERROR received: (?P<reason>.*)")
 
 POLL_SECONDS = 0.1
+#: Seconds in which killed processes must be gone.
+LONGEST_END = 30.0
 LONGEST_TMPDIR = 50
 #: A site lost twice in a row was seen with ten sites on two busy cores; the last attempt waits for it until its task times out.
 ATTEMPTS = 4
@@ -252,14 +254,6 @@ def _kill_tree(process: subprocess.Popen[bytes], scratch: Path) -> None:
     Sites sit in sessions of their own and outlive a simulator that died first, so they are known by their command
     lines, which all name the scratch folder.
     """
-    mark = str(scratch)
     process.kill()
-    for _ in range(3):  # a process that was just being started when the first look was taken is seen by the next one
-        family = [p for p in psutil.process_iter(["cmdline"]) if mark in " ".join(p.info["cmdline"] or ())]
-        for member in family:
-            with suppress(psutil.NoSuchProcess):
-                member.kill()
-        if not family:
-            break
-        psutil.wait_procs(family, timeout=10)
+    end_all(lambda: naming(str(scratch)), LONGEST_END)
     process.wait()

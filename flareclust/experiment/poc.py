@@ -20,6 +20,7 @@ from flareclust.engines.poc import processes as poc_processes
 from flareclust.engines.poc import state as poc_state
 from flareclust.engines.poc.ports import answers, free_port
 from flareclust.engines.poc.state import SERVER, Poc, record_of
+from flareclust.engines.process_tree import ended
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import Prepared, prepare
 from flareclust.flare.session import connected_sites, open_session
@@ -174,4 +175,4 @@ def _wait(poc: Poc, daemons: Mapping[str, psutil.Process], seconds: float) -> No
 
 def _dead(daemons: Mapping[str, psutil.Process]) -> set[str]:
     """Return whose script has ended, which it does after a handful of attempts."""
-    return {name for name, daemon in daemons.items() if poc_processes.ended(daemon)}
+    return {name for name, daemon in daemons.items() if ended(daemon)}

@@ -8,14 +8,13 @@ started by hand from the same kits are known by their command lines.
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-from flareclust._foundation.errors import JobFailed
+from flareclust.engines.process_tree import end_all, ended
 
 #: In the environment of every process of a POC: its folder.
 MARK = "FLARECLUST_POC"
@@ -28,7 +27,6 @@ _MISLEADING = ("NVFL_WORKSPACE", "NVFL_JOB_STORE_ROOT")
 _PID_FILES = ("daemon_pid.fl", "pid.fl", "shutdown.fl", "restart.fl")
 #: How the script's own lines begin.
 _ATTEMPTS = ("start fl ", "new pid ", "System is in trouble")
-_POLL_SECONDS = 0.1
 _LONGEST_END = 20.0
 
 
@@ -104,14 +102,6 @@ def running(processes: Iterable[psutil.Process], kit: Path) -> bool:
     return False
 
 
-def ended(process: psutil.Process) -> bool:
-    """Return whether a process is gone, or only waits to be forgotten."""
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return True
-
-
 def end(folder: Path, recorded: Mapping[str, Mapping[str, float]]) -> int:
     """End every process of the POC and return how many there were.
 
@@ -122,17 +112,11 @@ def end(folder: Path, recorded: Mapping[str, Mapping[str, float]]) -> int:
     Raises:
         JobFailed: some could not be ended.
     """
-    deadline = time.monotonic() + _LONGEST_END
-    seen: set[psutil.Process] = set()
-    while alive := _unique([*family(folder), *_recorded(recorded)]):
-        seen.update(alive)
-        if time.monotonic() > deadline:
-            raise JobFailed(f"processes {', '.join(str(one.pid) for one in alive)} could not be ended")
-        for process in sorted(alive, key=lambda one: not _is_daemon(one)):  # or it would start another one
-            with suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(alive, timeout=_POLL_SECONDS)
-    return len(seen)
+    return end_all(
+        lambda: [*family(folder), *_recorded(recorded)],
+        _LONGEST_END,
+        order=lambda process: not _is_daemon(process),  # or it would start another one
+    )
 
 
 def _recorded(recorded: Mapping[str, Mapping[str, float]]) -> list[psutil.Process]:
@@ -143,10 +127,6 @@ def _recorded(recorded: Mapping[str, Mapping[str, float]]) -> list[psutil.Proces
             if process.create_time() == record["created"] and not ended(process):
                 found += [process, *process.children(recursive=True)]
     return found
-
-
-def _unique(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    return list(dict.fromkeys(processes))
 
 
 def _is_daemon(process: psutil.Process) -> bool:
