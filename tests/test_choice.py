@@ -226,7 +226,9 @@ def test_a_range_whose_scores_would_tell_the_rows_fails_with_advice():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["s1", "s2", "s3", "s4"])
+@pytest.mark.parametrize(
+    "name", ["s1", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("s2", "s3", "s4"))]
+)
 def test_fifteen_clusters_are_found_in_the_s_sets(name, shared_data):
     """Ten seeds in the documents (39 of 40); three here."""
     picked = [flareclust.run("pooled", data=name, k="5..25", seed=seed).k for seed in range(3)]

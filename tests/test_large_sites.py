@@ -27,7 +27,8 @@ N, D = 150_000, 64
 EXTRA = 40_000_000
 MEMORY = "16MB"
 
-PATHS = ("rows.npy", "rows.npz", "rows.parquet", "rows.arrow", "rows.csv", "part-*.parquet")
+#: What nightly runs read, too: all other formats, and another algorithm.
+OTHERS = (*((path, "lloyd") for path in ("rows.npz", "rows.parquet", "rows.arrow", "rows.csv")), ("rows.npy", "feca"))
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,14 @@ def run(folder: Path, work: Path, path: str, memory: str, algorithm: str) -> sub
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("path", "algorithm"), [*((path, "lloyd") for path in PATHS), ("rows.npy", "feca")])
+@pytest.mark.parametrize(
+    ("path", "algorithm"),
+    [
+        ("rows.npy", "lloyd"),
+        ("part-*.parquet", "lloyd"),
+        *(pytest.param(*one, marks=pytest.mark.nightly) for one in OTHERS),
+    ],
+)
 def test_rows_beyond_the_memory_give_the_same_centroids_labels_and_metrics(folder, expected, tmp_path, path, algorithm):
     done = run(folder, tmp_path, path, MEMORY, algorithm)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -97,7 +105,13 @@ def test_rows_beyond_the_memory_give_the_same_centroids_labels_and_metrics(folde
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("path", ["rows.npy", "rows.parquet", "rows.csv", "part-*.parquet"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "rows.npy",
+        *(pytest.param(path, marks=pytest.mark.nightly) for path in ("rows.parquet", "rows.csv", "part-*.parquet")),
+    ],
+)
 def test_without_a_limit_for_the_rows_the_same_process_has_too_little_memory(folder, tmp_path, path):
     done = run(folder, tmp_path, path, "1TB", "lloyd")
     assert done.returncode != 0

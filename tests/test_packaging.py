@@ -233,7 +233,7 @@ def test_the_installed_wheel_runs_the_simulator_without_the_checkout(wheel, tmp_
     assert [path.name for path in empty.iterdir()] == ["flareclust-runs"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_path):
     target, empty = installed(wheel, tmp_path), tmp_path.resolve() / "empty"

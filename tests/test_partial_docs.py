@@ -81,7 +81,7 @@ def test_the_printed_accuracies_are_those_of_the_labels(
     assert capsys.readouterr().out.strip() == printed("masked       all")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_table_of_twenty_splits_is_that_of_its_script(capsys: pytest.CaptureFixture[str]) -> None:
     """15 s."""
     exec(blocks("python")[2], {})

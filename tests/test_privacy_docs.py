@@ -243,7 +243,7 @@ def test_a_close_guess_is_not_counted(attacks: ModuleType) -> None:
                 "chosen solutions",
                 "own clusters again",
             ],
-            marks=[pytest.mark.slow, pytest.mark.timeout(120)],
+            marks=[pytest.mark.nightly, pytest.mark.timeout(300)],
         ),
     ],
     ids=["quick ones", "others"],

@@ -766,7 +766,7 @@ def test_the_start_from_totals_ends_near_the_optimum(shared_data: object, name: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("name", ["lloyd", "masked"])
+@pytest.mark.parametrize("name", ["lloyd", pytest.param("masked", marks=pytest.mark.nightly)])
 def test_the_simulator_gives_the_same_bits(name: str, tmp_path: object) -> None:
     sites, params = (iid_sites(m=3)[0], {}) if name == "lloyd" else (overlapping_sites()[0], {"standardize": True})
     there = run_simulator(get(name), params, sites, OPTIONS, tmp_path)  # type: ignore[arg-type]

@@ -89,7 +89,11 @@ def test_simulator_equals_inprocess_bit_for_bit(algorithm, tmp_path):
 
 @pytest.mark.slow
 @LIMIT
-@pytest.mark.parametrize("algorithm", PRIVATE, ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "algorithm",
+    [PRIVATE[0], *(pytest.param(one, marks=pytest.mark.nightly) for one in PRIVATE[1:])],
+    ids=lambda a: a.name,
+)
 def test_private_algorithms_find_the_same_clusters_in_both_engines(algorithm, tmp_path):
     sites, centers = iid_sites(m=3, k=5)
     policy = Policy(dp=DifferentialPrivacy(bounds=(-20.0, 20.0), epsilon=20.0, delta=1e-4, budget=20.0))
