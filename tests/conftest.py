@@ -41,14 +41,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
+#: The files of tests/federation that have the second federation; both halves take about as long.
+ATTACKED = {"test_clocks.py", "test_lost_sites.py", "test_only_classes.py", "test_peers.py", "test_server.py"}
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give the tests of a file to one worker, as --dist loadfile does; likewise all tests of the one federation."""
+    """Give the tests of a file to one worker, as --dist loadfile does; two federations do for all tests that need one."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByResource(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "federation" if nodeid.startswith("tests/federation/") else nodeid.split("::", 1)[0]
+            file = nodeid.split("::", 1)[0]
+            if not file.startswith("tests/federation/"):
+                return file
+            return "attacked federation" if file.removeprefix("tests/federation/") in ATTACKED else "federation"
 
     return ByResource(config, log)
 
