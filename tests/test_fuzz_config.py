@@ -21,13 +21,12 @@ from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.sweep import make_sweep, read_sweep
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.rows import SiteData
-from tests.examples import examples
 from tests.fuzz.files import MEMORY, check_config, check_table
 from tests.fuzz.specs import check_spec
 from tests.fuzz.watch import limited, peak_of, traced
 
 BYTES = st.binary(min_size=256, max_size=256)
-FEW = settings(max_examples=examples(200), derandomize=True, deadline=None, database=None)
+FEW = settings(max_examples=200, derandomize=True, deadline=None, database=None)
 
 
 # --- configurations ---

@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from nvflare.fuel.utils.fobs.lobs import HEADER_STRUCT, MARKER_MAIN
 
 from flareclust.protocol import registry
-from tests.examples import examples
 from tests.fuzz.attack import ENDED, MERGED, REFUSED_HERE, UNDECODABLE, Attack
 from tests.fuzz.messages import decoded, exchanges, handle, honest_bytes, reply_of
 from tests.fuzz.watch import traced
 
 BYTES = 128
-FEW = settings(max_examples=examples(200), derandomize=True, deadline=None, database=None)
+FEW = settings(max_examples=200, derandomize=True, deadline=None, database=None)
 
 
 @pytest.fixture(autouse=True)

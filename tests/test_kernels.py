@@ -170,7 +170,9 @@ def test_as_labels_says_what_is_wrong(labels, message):
         kernels.as_labels(labels, 3, 2)
 
 
-@pytest.mark.parametrize(("value", "message"), [(0, "between 1 and.*4"), (5, "got 5"), (2.5, "whole"), ("3", "whole")])
+@pytest.mark.parametrize(
+    ("value", "message"), [(0, "between 1 and.*4"), (5, "got 5"), (2.5, "integer"), ("3", "integer")]
+)
 def test_as_count_says_what_is_wrong(value, message):
     with pytest.raises(UserError, match=message):
         kernels.as_count(value, "k", 4)

@@ -179,7 +179,7 @@ def test_the_wheel_puts_one_name_into_site_packages(wheel):
     assert {top for top in tops if not top.endswith(".dist-info")} == {"flareclust"}
     (entries,) = [name for name in files if name.endswith("/entry_points.txt")]
     with zipfile.ZipFile(wheel) as archive:
-        assert "flareclust = flareclust.cli:main" in archive.read(entries).decode()
+        assert "flareclust = flareclust.cli.main:main" in archive.read(entries).decode()
 
 
 @pytest.mark.slow
@@ -197,7 +197,7 @@ def test_the_sdist_holds_the_real_folders_once_and_no_links(sdist):
     assert not [member.name for member in members if member.issym() or member.islnk()]
     names = [member.name.partition("/")[2] for member in members if member.isfile()]
     assert len(set(names)) == len(names)
-    for folder, file in (("executors", "base.py"), ("aggregators", "controller.py"), ("flows", "config.py")):
+    for folder, file in (("executors", "base.py"), ("aggregators", "controller.py"), ("flows", "experiment.py")):
         assert f"{folder}/{file}" in names
     assert "nvflare_jobs/feca/meta.json" in names
     assert not [name for name in names if name.startswith(tuple(f"flareclust/{folder}/" for folder in MAPPED))]

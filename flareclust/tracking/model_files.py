@@ -75,7 +75,7 @@ def save_model(
             # Not "double", which refuses integers: a column of these is what read_csv makes of ages.
             inputs = Schema([ColSpec(AnyType(), name, required=gaps is None) for name in names])
         example = np.nan_to_num(centroids[:1])
-        code = "model.py" if gaps is None else "model_partial.py"
+        code = "model.py" if gaps is None else "model_missing.py"
         pyfunc.save_model(
             folder,
             python_model=str(Path(__file__).with_name(code)),

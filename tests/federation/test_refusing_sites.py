@@ -106,7 +106,7 @@ def another_version(folder: Path, version: str) -> Path:
     source = Path(flareclust.__file__).parent
     copy = folder / "other" / "flareclust"
     shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    file = copy / "version.py"
+    file = copy / "_foundation" / "version.py"
     assert f'"{__version__}"' in file.read_text()
     file.write_text(file.read_text().replace(f'"{__version__}"', f'"{version}"'))
     return copy.parent
