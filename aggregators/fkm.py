@@ -93,7 +93,7 @@ class FKMAggregator(ClusteringAggregator):
         else:
             centroids, cluster = weighted_kmeans(filtered.points, filtered.weights, self.k, self.n_init, rng)
         centroids = filtered.centers(centroids, cluster)
-        numbers, scored_k = filtered.told(replies)
+        numbers, outliers = filtered.summary(replies)
 
         shift = float("inf") if starting else movement(round_.task["centroids"], centroids)
         diagnostics = {
@@ -110,7 +110,7 @@ class FKMAggregator(ClusteringAggregator):
             "received_centroids": means,
             "received_counts": sizes,
             "received_site": site,
-            **scored_k,
+            **outliers,
         }
         done = round_.index >= self.rounds or shift < self.tol
         return Round({"centroids": centroids}, done, diagnostics, record)

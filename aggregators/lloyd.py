@@ -106,8 +106,8 @@ class LloydAggregator(ClusteringAggregator):
         seeds = sent["centroids"]
         filtered = filter_outliers(seeds, np.ones(len(seeds)), site, self.k, self._rule)
         centroids = filtered.centers(*cluster_means(filtered.points, self.k, self.start, rng))
-        numbers, scored_k = filtered.told(replies)
-        record = remember(round_.record, centroids, self.k) | scored_k
+        numbers, outliers = filtered.summary(replies)
+        record = remember(round_.record, centroids, self.k) | outliers
         return Round({"centroids": centroids}, False, {"received": float(len(seeds)), **numbers}, record, UPDATE)
 
     def _split(self, round_: Round, total: Message) -> Round:

@@ -56,9 +56,9 @@ class MAvgAggregator(ClusteringAggregator):
         if self._rule.active:
             filtered = filter_outliers(sent["centroids"], np.ones(len(site)), site, self.k, self._rule)
             centroids, record["matched"] = match_robustly(sets, filtered.left_out, self._rule)
-            numbers, scored_k = filtered.told(replies)
+            numbers, outliers = filtered.summary(replies)
             diagnostics |= numbers
-            record["left_out"] = scored_k["left_out"]
+            record["left_out"] = outliers["left_out"]
         else:
             centroids, record["matched"] = match_average(sets)
         return Round({"centroids": centroids}, True, diagnostics, record)

@@ -75,8 +75,8 @@ class PooledAggregator(ClusteringAggregator):
         sent, site = gathered(replies.values())
         centers, rows = sent["centroids"], sent["counts"]
         filtered = filter_outliers(centers, rows if self.weighted else np.ones(len(rows)), site, self.k, self._rule)
-        numbers, scored_k = filtered.told(replies)
-        record = {"received_centroids": centers, "received_counts": rows, "received_site": site, **scored_k}
+        numbers, outliers = filtered.summary(replies)
+        record = {"received_centroids": centers, "received_counts": rows, "received_site": site, **outliers}
         diagnostics = {"received": float(len(centers)), **numbers}
 
         def solution(k: int) -> tuple[FloatArray, IntArray]:
@@ -105,14 +105,14 @@ class PooledAggregator(ClusteringAggregator):
                 f"every site has too few rows to compare k={self.k_min}..{self.k} without telling them: {needed} values "
                 "(rows times columns) at a site would do; give a smaller range of k, or fewer and larger sites"
             )
-        scored_k = score_candidates(round_.task, total)
-        best = choose(scored_k, self.choose_by)
+        selection = score_candidates(round_.task, total)
+        best = choose(selection, self.choose_by)
         centroids = unstack(round_.task)[best]
         diagnostics = {"chosen_k": float(len(centroids))}
-        record = {**round_.record, **_told(scored_k), "chosen_k": np.array(len(centroids))}
+        record = {**round_.record, **_told(selection), "chosen_k": np.array(len(centroids))}
         return Round({"centroids": centroids}, True, diagnostics, record)
 
 
-def _told(scored_k: KSelection) -> Message:
+def _told(selection: KSelection) -> Message:
     """Return the judgement as arrays for result.npz."""
-    return {f"choice_{name}": value for name, value in scored_k._asdict().items()}
+    return {f"choice_{name}": value for name, value in selection._asdict().items()}

@@ -101,9 +101,9 @@ class PortfolioAggregator(ClusteringAggregator):
         uploads = trusted(list(replies.values()), sent, filtered)
         solutions = [MEMBERS[member](uploads, self.k, self.restarts, rng) for member in self.members]
         solutions = [_centered(s, filtered, member) for s, member in zip(solutions, self.members, strict=True)]
-        numbers, scored_k = filtered.told(replies)
+        numbers, outliers = filtered.summary(replies)
         diagnostics = {"received": float(len(site)), **numbers}
-        record = {**{f"received_{name}": value for name, value in sent.items()}, "received_site": site, **scored_k}
+        record = {**{f"received_{name}": value for name, value in sent.items()}, "received_site": site, **outliers}
         return Round(stack(solutions), False, diagnostics, record, SCORE)
 
     def _chosen(self, round_: Round, replies: Sequence[Message]) -> Round:

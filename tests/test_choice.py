@@ -20,7 +20,7 @@ from flareclust.plotting.selection import choice_picture
 NAN = float("nan")
 
 
-def scored_k(**columns):
+def selection_with(**columns):
     """A judgement of k = 2, 3, 4, 5 in which everything is the same unless stated."""
     arrays = {name: np.ones(4) for name in ("inertia", "silhouette", "davies_bouldin", "separated")}
     arrays |= {name: np.array(values, dtype=float) for name, values in columns.items()}
@@ -49,7 +49,7 @@ def scored_k(**columns):
     ],
 )
 def test_rules_on_judgements_made_by_hand(rule, columns, k):
-    found = scored_k(**columns)
+    found = selection_with(**columns)
     assert found.k[choose(found, rule)] == k
 
 
@@ -305,7 +305,7 @@ def of(axes, gid):
 
 
 def test_the_picture_marks_what_every_rule_picks():
-    known = scored_k(
+    known = selection_with(
         inertia=[100, 40, 30, 20],
         silhouette=[0.1, 0.2, 0.9, 0.3],
         davies_bouldin=[0.9, 0.8, 0.7, 0.1],
@@ -330,11 +330,11 @@ def test_the_picture_marks_what_every_rule_picks():
 
 def test_pictures_of_odd_judgements_can_be_drawn(tmp_path):
     one = KSelection(*(np.array([value]) for value in (2, 1.0, NAN, NAN, 0.0, 0.3, 2)))
-    unsure = scored_k(silhouette=[NAN] * 4, davies_bouldin=[NAN, 1, NAN, 2])
+    unsure = selection_with(silhouette=[NAN] * 4, davies_bouldin=[NAN, 1, NAN, 2])
     for known in (one, unsure):
         assert plots.save(choice_picture(known), tmp_path / "choice.png").stat().st_size > 1000
 
 
 def test_the_same_judgement_gives_the_same_bytes(tmp_path):
-    first, second = (plots.save(choice_picture(scored_k()), tmp_path / f"{i}.png").read_bytes() for i in range(2))
+    first, second = (plots.save(choice_picture(selection_with()), tmp_path / f"{i}.png").read_bytes() for i in range(2))
     assert first == second

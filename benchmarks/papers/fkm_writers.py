@@ -70,11 +70,11 @@ def _lines(cells: Sequence[Cell], name: str) -> list[Line]:
         said = ("below central", central, "below") if name == FKM else (NOTHING, None, None)
     lines = []
     for measure, scale in MEASURES.items():
-        scored_k = measure in SILHOUETTES
-        heading = measure.replace("_", " ") if scored_k else "inertia / 100,000,000"
-        compared = compare(cell, said[1], measure, said[2]) if scored_k else ""
+        judged = measure in SILHOUETTES
+        heading = measure.replace("_", " ") if judged else "inertia / 100,000,000"
+        compared = compare(cell, said[1], measure, said[2]) if judged else ""
         ours = mean_std(cell, measure, 3, scale)
-        lines.append(Line({"method": name, "measure": heading}, said[0] if scored_k else NOTHING, ours, compared))
+        lines.append(Line({"method": name, "measure": heading}, said[0] if judged else NOTHING, ours, compared))
     return lines
 
 

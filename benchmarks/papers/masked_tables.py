@@ -165,13 +165,13 @@ def _table(study: Study, number: str, assumption: str, method_of: Callable[[SetU
     cells = study.cells(runs)
     algorithm = method_of(chosen[0]).name
     columns = _columns(algorithm)
-    scored_k = [(one, column, _word(cells, one, column)) for one in chosen for column in columns]
+    judged = [(one, column, _word(cells, one, column)) for one in chosen for column in columns]
     return Report(
         f"masked-table{number}",
         f"Masked, Table {number}: `{algorithm}` under Assumption {assumption}",
-        [_line(cells, *found) for found in scored_k],
+        [_line(cells, *found) for found in judged],
         _picture(cells, chosen, columns),
-        _notes(cells, scored_k),
+        _notes(cells, judged),
         f"{about} E1 and E4 are the share of local clusters that were grouped rightly, E2 and E5 the accuracy over all rows, E3 is "
         "about the final centroids beside those of the true classes. `k-means on whole rows` sees all rows and all columns, with "
         f"ten starts. At the sites of DIM128 the number of clusters is found by the silhouette. {_STAND_INS}",
@@ -197,8 +197,8 @@ def _line(cells: Sequence[Cell], set_up: SetUp, column: Column, word: str) -> Li
     return Line(cell, NOTHING if paper is None else str(paper), ours, word)
 
 
-def _notes(cells: Sequence[Cell], scored_k: Sequence[tuple[SetUp, Column, str]]) -> list[str]:
-    odd = [(one, column, word) for one, column, word in scored_k if word in ("lower", "higher")]
+def _notes(cells: Sequence[Cell], judged: Sequence[tuple[SetUp, Column, str]]) -> list[str]:
+    odd = [(one, column, word) for one, column, word in judged if word in ("lower", "higher")]
     told = [
         f"{one.name}, {column.heading}: {mean_std(_cell(cells, one, column), column.metric, column.digits)} "
         f"({word} than {column.printed(one)})"
@@ -224,7 +224,7 @@ def _notes(cells: Sequence[Cell], scored_k: Sequence[tuple[SetUp, Column, str]])
             "sites' own clustering and in the choice of 107 pixels for each; `masked-baselines` has the bounds."
         )
     if (printed.QMNIST, "2") in own:
-        qmnist = [column for one, column, _ in scored_k if one.name == printed.QMNIST and column.metric == ACCURACY]
+        qmnist = [column for one, column, _ in judged if one.name == printed.QMNIST and column.metric == ACCURACY]
         ours, theirs = (
             [mean_only(find_cell(cells, data=printed.QMNIST, method=column.method), ACCURACY) for column in qmnist],
             [str(column.paper[column.method, printed.QMNIST, "2"]) for column in qmnist],

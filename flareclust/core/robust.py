@@ -100,12 +100,12 @@ class FilteredCentroids(NamedTuple):
             return centroids
         return site_centers(centroids, self.points, self.weights, self.site, labels, self.rule)
 
-    def told(self, names: Iterable[str]) -> tuple[dict[str, float], Message]:
-        """Return what a round tells of it, in numbers and arrays, by the sites' names; nothing where no rule is active."""
+    def summary(self, names: Iterable[str]) -> tuple[dict[str, float], Message]:
+        """Return the number of sites left out and the arrays for the round record, by site name; nothing without an active rule."""
         if not self.rule.active:
             return {}, {}
-        scored_k = np.array(list(names)[: len(self.left_out)], dtype=str)  # the last ones may have sent nothing
-        record = {"left_out": scored_k[self.left_out], "kept": self.kept}
+        answered = np.array(list(names)[: len(self.left_out)], dtype=str)  # the last ones may have sent nothing
+        record = {"left_out": answered[self.left_out], "kept": self.kept}
         return {"left_out": float(self.left_out.sum())}, record
 
 

@@ -70,13 +70,13 @@ def score_candidates(task: Message, total: Message) -> KSelection:
     )
 
 
-def choose(scored_k: KSelection, rule: str) -> int:
+def choose(selection: KSelection, rule: str) -> int:
     """Return which solution a rule of `RULES` prefers."""
     goodness = {
-        "silhouette": scored_k.silhouette,
-        "davies-bouldin": -scored_k.davies_bouldin,
-        "elbow": elbow_depths(scored_k.k, scored_k.inertia),
-        "separation": scored_k.separated,
+        "silhouette": selection.silhouette,
+        "davies-bouldin": -selection.davies_bouldin,
+        "elbow": elbow_depths(selection.k, selection.inertia),
+        "separation": selection.separated,
     }[rule]
     return int(np.argmax(np.where(np.isnan(goodness), -np.inf, goodness)))
 

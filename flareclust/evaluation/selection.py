@@ -73,7 +73,7 @@ def joined(choosing: Outcome, run: Outcome) -> Outcome:
     )
 
 
-def scored_k(arrays: Mapping[str, Array]) -> KSelection | None:
+def selection_of(arrays: Mapping[str, Array]) -> KSelection | None:
     """Return what is known of every k that was tried, from a result's arrays; None where there was no choice."""
     if f"{_PREFIX}k" not in arrays:
         return None
@@ -82,7 +82,7 @@ def scored_k(arrays: Mapping[str, Array]) -> KSelection | None:
 
 def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:
     """Return the choice as plain values: the k tried, their scores, and the k of every rule."""
-    if (known := scored_k(arrays)) is None:
+    if (known := selection_of(arrays)) is None:
         return None
     scores = {
         "inertia": known.inertia,

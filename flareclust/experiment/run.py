@@ -299,7 +299,7 @@ def _draw(result: Result, folder: Path) -> None:
         plots.save(result.plot(), folder / PICTURE)
     if "tree_left" in result.arrays:
         plots.save(merge_picture(result.arrays, result.centroids_found, result.params["w"]), folder / TREE_PICTURE)
-    if (known := choice.scored_k(result.arrays)) is not None:
+    if (known := choice.selection_of(result.arrays)) is not None:
         plots.save(choice_picture(known), folder / CHOICE_PICTURE)
 
 

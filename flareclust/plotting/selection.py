@@ -22,7 +22,7 @@ _PANELS = {
 _COLOURS = (PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[4])
 
 
-def choice_picture(scored_k: KSelection) -> "Figure":
+def choice_picture(selection: KSelection) -> "Figure":
     """Draw the measures over k with the k of every rule, and the distribution of c_rs for every k.
 
     The right side has the form of Figure 5 of Dennis et al. (2021): a box per k over all pairs of its clusters, from
@@ -39,19 +39,19 @@ def choice_picture(scored_k: KSelection) -> "Figure":
     panels: list[Axes] = []
     for row, (rule, (field, label)) in enumerate(_PANELS.items()):
         axes = figure.add_subplot(grid[row, 0], sharex=panels[0] if panels else None)
-        _draw_measure(axes, scored_k.k, getattr(scored_k, field), choose(scored_k, rule), rule, _COLOURS[row])
+        _draw_measure(axes, selection.k, getattr(selection, field), choose(selection, rule), rule, _COLOURS[row])
         axes.set_ylabel(label, fontsize=9, color=_INK)
         axes.tick_params(labelbottom=row == len(_PANELS) - 1)
         panels.append(axes)
     panels[0].set_title("what the rules look at", fontsize=12, color=_INK, loc="left")
     pairs = figure.add_subplot(grid[:, 1])
-    _draw_ratios(pairs, scored_k)
+    _draw_ratios(pairs, selection)
     for axes in (*panels, pairs):
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
         axes.tick_params(labelsize=8, colors=_SOFT)
         axes.yaxis.get_offset_text().set_fontsize(8)
-        axes.set_xlim(scored_k.k.min() - 0.5, scored_k.k.max() + 0.5)
+        axes.set_xlim(selection.k.min() - 0.5, selection.k.max() + 0.5)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     for axes in (panels[-1], pairs):
         axes.set_xlabel("number of clusters k", fontsize=9, color=_INK)
@@ -68,11 +68,11 @@ def _draw_measure(axes: "Axes", k: IntArray, values: FloatArray, best: int, rule
     axes.margins(y=0.15)
 
 
-def _draw_ratios(axes: "Axes", scored_k: KSelection) -> None:
+def _draw_ratios(axes: "Axes", selection: KSelection) -> None:
     """Draw a box per k over the ratios of its pairs of clusters, and the line that the separation rule compares with."""
     axes.boxplot(
-        [scored_k.ratios[scored_k.ratios_of == k] for k in np.unique(scored_k.ratios_of)],
-        positions=np.unique(scored_k.ratios_of),
+        [selection.ratios[selection.ratios_of == k] for k in np.unique(selection.ratios_of)],
+        positions=np.unique(selection.ratios_of),
         whis=(5, 95),
         showfliers=False,
         manage_ticks=False,

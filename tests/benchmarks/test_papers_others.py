@@ -148,14 +148,14 @@ def test_separation_ratios_of_a_data_set_by_hand():
 
 
 def test_the_rule_takes_the_largest_share_and_of_equals_the_smallest_k():
-    def scored_k(**shares):
+    def judged(**shares):
         return [
             cell(share, 0, metric="above_c0", data="d", k=k.removeprefix("k"), method="oracle")
             for k, share in shares.items()
         ]
 
-    assert kfed_oracle.chosen(scored_k(k4=0.1, k9=0.3, k16=0.3), "d", (4, 9, 16)) == 9
-    assert kfed_oracle.chosen(scored_k(k4=0.0, k9=0.0, k16=0.0), "d", (4, 9, 16)) == 4
+    assert kfed_oracle.chosen(judged(k4=0.1, k9=0.3, k16=0.3), "d", (4, 9, 16)) == 9
+    assert kfed_oracle.chosen(judged(k4=0.0, k9=0.0, k16=0.0), "d", (4, 9, 16)) == 4
 
 
 # ---- claims ----
@@ -293,11 +293,11 @@ def test_fkm_survives_sites_with_few_clusters():
 
 def test_dkmpp_stays_within_its_bounds():
     found = run("dkmpp-coverage")
-    scored_k = [one for one in found.lines if one.paper != "-"]
+    judged = [one for one in found.lines if one.paper != "-"]
     assert (
-        len(scored_k) == 9
+        len(judged) == 9
     )  # Lemma 1 in both layouts, Theorem 1 in the one that it is about, for three numbers of users
-    assert {word(one) for one in scored_k} == {"agrees"}
+    assert {word(one) for one in judged} == {"agrees"}
 
 
 def test_alpha_of_seeds_that_are_rows_by_hand():
