@@ -20,20 +20,13 @@ from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from flareclust.data.labels import read_labels
 from flareclust.data.tables import Table
-from flareclust.engines.inprocess import run_inprocess
-from flareclust.engines.options import JobOptions
 from flareclust.flare.controller import ClusteringController
 from flareclust.protocol import outcome as outcome_files
-from flareclust.protocol.registry import Algorithm, algorithms
+from flareclust.protocol.registry import Algorithm
 from flareclust.sites.config import write_config
-from flareclust.testing import iid_sites
-from flareclust.testing.partial_features import overlapping_sites
+from tests.same_outcome import OPTIONS, REPEATABLE, case_of, check_same
 
 JOB = "job"
-FEDERATED = [algorithm for algorithm in algorithms().values() if algorithm.federated]
-REPEATABLE = [algorithm for algorithm in FEDERATED if not algorithm.executor_class().private]
-#: Settings with which an algorithm goes through steps that it has only then.
-MORE_STEPS = {"portfolio": {"polish": 2}, "pooled": {"k_min": 2}}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,14 +66,17 @@ def run_adapter(
     algorithm: Algorithm, params: dict[str, Any], rows: dict[str, Any], folder: Path, monkeypatch: Any
 ) -> Any:
     """Run a federation through NVFlare's objects; return what the controller wrote, with the labels of the sites."""
-    sites = {name: Site(name, algorithm.build(5, 3, params)[0], table, folder / name) for name, table in rows.items()}
+    sites = {
+        name: Site(name, algorithm.build(OPTIONS.k, OPTIONS.seed, params)[0], table, folder / name)
+        for name, table in rows.items()
+    }
     controller = ClusteringController(algorithm.name, params or None)
     server = folder / "server"
     for part in ("startup", "local", JOB):
         (server / part).mkdir(parents=True)
     engine = MagicMock()
     engine.get_workspace.return_value = Workspace(str(server), site_name="server")
-    engine.get_component.return_value = algorithm.build(5, 3, params)[1]
+    engine.get_component.return_value = algorithm.build(OPTIONS.k, OPTIONS.seed, params)[1]
     engine.get_clients.return_value = [SimpleNamespace(name=name) for name in sites]
     context = FLContext()
     context.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
@@ -103,16 +99,5 @@ def run_adapter(
 
 @pytest.mark.parametrize("algorithm", REPEATABLE, ids=lambda a: a.name)
 def test_nvflares_objects_give_the_bits_of_the_in_process_engine(algorithm, tmp_path, monkeypatch):
-    rows, _ = overlapping_sites() if algorithm.partial else iid_sites(m=3, k=5)
-    params = {"standardize": True} if algorithm.partial else MORE_STEPS.get(algorithm.name, {})
-    there = run_adapter(algorithm, params, dict(rows), tmp_path, monkeypatch)
-    here = run_inprocess(algorithm, params, rows, JobOptions(k=5, seed=3))
-    assert set(there.arrays) == set(here.arrays)
-    for name, value in here.arrays.items():
-        np.testing.assert_array_equal(there.arrays[name], value, err_msg=name)
-        assert there.arrays[name].dtype == value.dtype
-    for site in rows:
-        np.testing.assert_array_equal(there.labels[site], here.labels[site])
-    assert there.metrics == here.metrics
-    assert (there.bytes_up, there.bytes_down) == (here.bytes_up, here.bytes_down)
-    assert [record["step"] for record in there.rounds] == [record["step"] for record in here.rounds]
+    sites, params = case_of(algorithm)
+    check_same(algorithm, run_adapter(algorithm, params, dict(sites), tmp_path, monkeypatch))

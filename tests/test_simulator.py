@@ -22,19 +22,12 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.simulator import LOST_SITE, run_simulator
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
-from flareclust.protocol.registry import Algorithm, algorithms, get
+from flareclust.protocol.registry import Algorithm, get
 from flareclust.testing import iid_sites
-from flareclust.testing.partial_features import overlapping_sites
 from tests.living import short_folder
+from tests.same_outcome import OPTIONS, PRIVATE, REPEATABLE, case_of, check_same
 
-FEDERATED = [algorithm for algorithm in algorithms().values() if algorithm.federated]
-#: Their noise follows from no seed, so no two runs are equal.
-PRIVATE = [algorithm for algorithm in FEDERATED if algorithm.executor_class().private]
-REPEATABLE = [algorithm for algorithm in FEDERATED if algorithm not in PRIVATE]
 LIMIT = pytest.mark.timeout(120)
-
-#: Settings with which an algorithm goes through steps that it has only then.
-MORE_STEPS = {"portfolio": {"polish": 2}, "pooled": {"k_min": 2}}
 
 
 @pytest.fixture
@@ -68,21 +61,11 @@ def _simulated(algorithm: Algorithm) -> object:
 @LIMIT
 @pytest.mark.parametrize("algorithm", [_simulated(algorithm) for algorithm in REPEATABLE])
 def test_simulator_equals_inprocess_bit_for_bit(algorithm, tmp_path):
-    sites, _ = overlapping_sites() if algorithm.partial else iid_sites(m=3, k=5)
+    sites, params = case_of(algorithm)
     seen = []
-    params = {"standardize": True} if algorithm.partial else MORE_STEPS.get(algorithm.name, {})
-    there = run_simulator(algorithm, params, sites, JobOptions(k=5, seed=3), tmp_path, seen.append)
-    here = run_inprocess(algorithm, params, sites, JobOptions(k=5, seed=3))
-
-    assert set(there.arrays) == set(here.arrays)
-    for name, value in here.arrays.items():
-        np.testing.assert_array_equal(there.arrays[name], value, err_msg=name)
-        assert there.arrays[name].dtype == value.dtype
-    for site in sites:
-        np.testing.assert_array_equal(there.labels[site], here.labels[site])
-    assert there.metrics == here.metrics
-    assert (there.bytes_up, there.bytes_down) == (here.bytes_up, here.bytes_down)
-    assert [r["step"] for r in seen] == [r["step"] for r in here.rounds]
+    there = run_simulator(algorithm, params, sites, OPTIONS, tmp_path, seen.append)
+    check_same(algorithm, there)
+    assert [r["step"] for r in seen] == [r["step"] for r in there.rounds]
     assert list(tmp_path.iterdir()) == [], "the simulator left files"
     assert not processes_of(str(tmp_path)), "the simulator left processes"
 
