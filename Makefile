@@ -51,7 +51,7 @@ coverage: install
 papers: install
 	$(BIN)/python -m benchmarks.papers all --quick
 
-# Writes nvflare_jobs/ anew; tests/test_jobs.py fails while it differs from the registry.
+# Writes nvflare_jobs/ anew; tests/unit/engines/test_jobs.py fails while it differs from the registry.
 jobs: install
 	$(BIN)/python -m flareclust.nvflare_jobs
 

@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
-#: The files of tests/federation that have the second federation; both halves take about as long.
+#: The files of tests/integration/federation that have the second federation; both halves take about as long.
 ATTACKED = {"test_clocks.py", "test_lost_sites.py", "test_only_classes.py", "test_peers.py", "test_server.py"}
 
 
@@ -53,9 +53,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByResource(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::", 1)[0]
-            if not file.startswith("tests/federation/"):
+            if not file.startswith("tests/integration/federation/"):
                 return file
-            return "attacked federation" if file.removeprefix("tests/federation/") in ATTACKED else "federation"
+            return (
+                "attacked federation"
+                if file.removeprefix("tests/integration/federation/") in ATTACKED
+                else "federation"
+            )
 
     return ByResource(config, log)
 

@@ -78,7 +78,7 @@ def _of_run(mark: str) -> list[psutil.Process]:
 
 def _remove_networks() -> None:
     """Remove the network namespaces of a run that was stopped, as the next run would do."""
-    sys.path.insert(0, str(Path(__file__).parent / "federation"))
+    sys.path.insert(0, str(Path(__file__).parent / "integration" / "federation"))
     import network
 
     with contextlib.suppress(OSError, RuntimeError, subprocess.SubprocessError):

@@ -1,6 +1,6 @@
 """Provisioned sites with real processes, an honest or a malicious server, and a lead; what they have is looked at after each attack.
 
-The federation is that of tests/federation: kits of our Builder, started by their own scripts.
+The federation is that of tests/integration/federation: kits of our Builder, started by their own scripts.
 """
 
 import json
@@ -22,7 +22,7 @@ from flareclust.protocol.registry import get
 from flareclust.sites.policy_file import remove_policy, write_policy
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = ROOT / "tests" / "federation"
+TESTS = ROOT / "tests" / "integration" / "federation"
 
 #: Longest that a job may take.
 PATIENCE = 300.0

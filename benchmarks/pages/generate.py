@@ -3,7 +3,7 @@
     python -m benchmarks.pages.generate               # the tables between markers, from the registry
     python -m benchmarks.pages.generate --pictures    # docs/images, from generated data sets
 
-`tests/test_docs.py` fails while a table differs from the registry.
+`tests/docs/test_docs.py` fails while a table differs from the registry.
 """
 
 import sys

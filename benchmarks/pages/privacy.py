@@ -4,7 +4,7 @@
     python -m benchmarks.pages.privacy --pictures    # docs/images/reconstruction.png as well
 
 The records are benchmarks/records/privacy.json of `benchmarks/reconstruction.py`, benchmarks/records/policy_cost.json of `benchmarks/policy_cost.py` and
-benchmarks/records/privacy_cost.json of `benchmarks/privacy_cost.py`. `tests/test_privacy_docs.py` fails while a table differs from them.
+benchmarks/records/privacy_cost.json of `benchmarks/privacy_cost.py`. `tests/docs/test_privacy_docs.py` fails while a table differs from them.
 """
 
 import json

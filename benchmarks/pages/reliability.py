@@ -1,6 +1,6 @@
 """Write docs/reliability.md from the records of the fault tests, and keep these in benchmarks/records/reliability.json.
 
-RELIABILITY_RECORDS=records.json python -m pytest -m slow tests/federation
+RELIABILITY_RECORDS=records.json python -m pytest -m slow tests/integration/federation
 python -m benchmarks.pages.reliability records.json
 
 The section on malicious sites (reliability_lying.py) is made of benchmarks/records/lying_sites.json, which benchmarks/lying_sites.py writes.
@@ -96,7 +96,7 @@ CLOSING = """
 The tests write `benchmarks/records/reliability.json`, and `benchmarks/pages/reliability.py` makes this page from it. Both take about ten minutes. Network namespaces need root on Linux; without them the tests use loopback, cannot cut a link, and say so.
 
 ```console
-$ RELIABILITY_RECORDS=$PWD/records.json python -m pytest -m slow tests/federation
+$ RELIABILITY_RECORDS=$PWD/records.json python -m pytest -m slow tests/integration/federation
 $ python -m benchmarks.pages.reliability records.json
 ```
 """

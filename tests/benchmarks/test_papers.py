@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -24,10 +23,9 @@ from benchmarks.papers.samples import at_most
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.data.datasets import Dataset
 from flareclust.experiment.trials import Cell, Trial, TrialResult
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def toy_trial(seed, value=1.0, cell="a", fail=False, calls=None):

@@ -5,11 +5,11 @@ import signal
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.paths import ROOT
+
 RUNS, SECONDS = 100_000, 300
 
 

@@ -6,7 +6,6 @@ import math
 import re
 import signal
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,8 +21,8 @@ from flareclust.experiment.sweep_figure import sweep_figure
 from flareclust.experiment.trials import Cell, Trial, TrialResult, TrialRun, attempt_any, by_cell
 from flareclust.experiment.trials_file import FileRunner
 from flareclust.plotting.federation import PALETTE, save
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
 EXAMPLE = re.search(r"^```toml\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL).group(1)
 IRIS = {"name": "try", "data": "iris", "algorithms": ["kfed"], "seeds": 2, "clients": 3}

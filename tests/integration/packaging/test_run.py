@@ -9,11 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.paths import ROOT
 
 LEAVES_A_DAEMON = """
 import subprocess, sys, tempfile, pathlib, time
-
 def test_it():
     daemon = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     made = pathlib.Path(tempfile.mkdtemp())

@@ -25,6 +25,7 @@ from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol.registry import Algorithm, get
 from flareclust.testing import iid_sites
 from tests.living import short_folder
+from tests.paths import TESTS
 from tests.same_outcome import OPTIONS, PRIVATE, REPEATABLE, case_of, check_same
 
 LIMIT = pytest.mark.timeout(120)
@@ -33,7 +34,7 @@ LIMIT = pytest.mark.timeout(120)
 @pytest.fixture
 def faulty(monkeypatch) -> Algorithm:
     """The algorithm of tests/faulty.py, importable here and in the sites' processes."""
-    folder = Path(__file__).parent
+    folder = TESTS
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     assert importlib.util.find_spec("faulty")
@@ -53,7 +54,7 @@ def processes_of(mark: str) -> list[str]:
 
 
 def _simulated(algorithm: Algorithm) -> object:
-    """Return the case of an algorithm; tests/test_adapter.py has those of all, without processes."""
+    """Return the case of an algorithm; tests/unit/engines/test_adapter.py has those of all, without processes."""
     marks = {"feca": [pytest.mark.smoke, pytest.mark.slow], "lloyd": [pytest.mark.slow], "proxy": [pytest.mark.slow]}
     return pytest.param(algorithm, marks=marks.get(algorithm.name, [pytest.mark.nightly]), id=algorithm.name)
 

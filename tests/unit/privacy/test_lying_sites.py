@@ -2,7 +2,6 @@
 
 import importlib.util
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,12 +17,13 @@ from flareclust.protocol import registry
 from flareclust.protocol.task import SCORE
 from flareclust.testing import ALWAYS, PROMISES
 from flareclust.testing.tools import iid_sites
+from tests.paths import ROOT
 
 ALGORITHMS = ("mavg", "pooled", "portfolio", "fkm", "lloyd")
 
 
 def _benchmark():
-    path = Path(__file__).parents[1] / "benchmarks" / "lying_sites.py"
+    path = ROOT / "benchmarks" / "lying_sites.py"
     spec = importlib.util.spec_from_file_location("lying_sites", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["lying_sites"] = module  # which its named tuple asks for

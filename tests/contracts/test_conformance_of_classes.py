@@ -2,7 +2,6 @@
 
 import re
 from copy import copy
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from flareclust.testing import ContractViolation
 from flareclust.testing.constructors import check_constructors_do_nothing, effects_of
 from flareclust.testing.groups import check_answers_follow_the_groups
 from flareclust.testing.platform import check_nvflare_calls_ours
+from tests.paths import TESTS
 
 #: What an executor has seen in an earlier task.
 KEPT: list[float] = []
@@ -38,7 +38,7 @@ HONEST = ("faulty.FaultyExecutor", "faulty.FaultyAggregator")
     ],
 )
 def test_the_check_of_constructors_notices_one_that_does_more(monkeypatch, executor, aggregator, words):
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+    monkeypatch.syspath_prepend(TESTS)
     with pytest.raises(ContractViolation, match=words):
         check_constructors_do_nothing(Algorithm("faulty", "misbehaves", executor, aggregator))
 
@@ -58,7 +58,7 @@ DOES_MORE = {
 
 def test_the_check_of_constructors_notices_what_only_some_arguments_do(monkeypatch):
     """Files that are opened where two arguments are set, at the end, under any name; looks that are no events."""
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+    monkeypatch.syspath_prepend(TESTS)
     found = effects_of([*HONEST, *(f"faulty.{name}" for name in DOES_MORE)])
     for name, words in DOES_MORE.items():
         own = [line for line in found if line.startswith(f"faulty.{name} ")]

@@ -21,8 +21,8 @@ from flareclust.protocol.registry import BUILT_IN, Algorithm, get
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.task import ASSESS
 from flareclust.testing.tools import exchanges, iid_sites
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
 FEDERATED = [algorithm for algorithm in BUILT_IN if algorithm.federated]
 

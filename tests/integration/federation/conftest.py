@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.paths import TESTS
+
 # The helpers, by their plain names, those here first; pytest's import mode adds no folder.
-sys.path[:0] = [str(folder) for folder in Path(__file__).parents[:2]]
+sys.path[:0] = [str(folder) for folder in (Path(__file__).parent, TESTS)]
 
 from harness import SERVER, Federation, wait_until
 

@@ -1,6 +1,6 @@
 """Nothing that a user computes changes by accident: results and messages of every algorithm, bit for bit as recorded.
 
-`python -m tests.test_recorded` writes tests/recorded.json anew, where a change is meant; say in the commit what changed.
+`python -m tests.contracts.test_recorded` writes tests/contracts/recorded.json anew, where a change is meant; say in the commit what changed.
 Other processors add floating-point numbers in another order. There, steps, shapes and types are compared, and no bits.
 """
 

@@ -1,4 +1,4 @@
-"""The engine for provisioned federations against a server that misbehaves on demand; real ones are in tests/federation."""
+"""The engine for provisioned federations against a server that misbehaves on demand; real ones are in tests/integration/federation."""
 
 import json
 import signal

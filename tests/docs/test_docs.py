@@ -21,8 +21,8 @@ from flareclust.protocol import registry
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.task import CLUSTER
 from flareclust.testing import check_algorithm
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "poc_workspace").glob("*.md"))

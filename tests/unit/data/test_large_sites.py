@@ -15,6 +15,7 @@ import pytest
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.protocol.registry import get
 from tests.large_site import OPTIONS
+from tests.paths import TESTS
 
 pytestmark = [
     pytest.mark.slow,
@@ -68,7 +69,7 @@ def run(folder: Path, work: Path, path: str, memory: str, algorithm: str) -> sub
     (local / "flareclust.yaml").write_text(f"path: {folder}/{path}\nmemory: {memory}\n")
     command = [
         sys.executable,
-        str(Path(__file__).with_name("large_site.py")),
+        str(TESTS / "large_site.py"),
         local,
         str(EXTRA),
         work / "out" / "o.npz",

@@ -2,11 +2,12 @@
 
 import importlib
 import json
-from pathlib import Path
 
 import pytest
 
-DOCS, RECORDS = (Path(__file__).parents[1] / name for name in ("docs", "benchmarks/records"))
+from tests.paths import ROOT
+
+DOCS, RECORDS = (ROOT / name for name in ("docs", "benchmarks/records"))
 
 
 @pytest.fixture

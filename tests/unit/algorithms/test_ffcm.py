@@ -25,7 +25,7 @@ from flareclust.protocol.schema import BadMessage
 from flareclust.protocol.task import CLUSTER, Task
 from flareclust.testing.tools import exchanges, iid_sites
 from tests.examples import examples
-from tests.test_fuzzy import twin
+from tests.unit.core.test_fuzzy import twin
 
 FFCM = get("ffcm")
 

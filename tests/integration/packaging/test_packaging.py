@@ -17,13 +17,13 @@ import psutil
 import pytest
 
 from tests.living import naming
+from tests.paths import ROOT
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # pytest brings it along
 
-ROOT = Path(__file__).resolve().parent.parent
 SETUPTOOLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
 MAPPED = {name.removeprefix("flareclust."): folder for name, folder in SETUPTOOLS["package-dir"].items() if "." in name}
 LINKS_WORK = os.name == "posix"

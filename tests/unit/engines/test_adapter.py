@@ -1,7 +1,7 @@
 """NVFlare's executor and controller, carried in one process: every algorithm gives the bits of the in-process engine.
 
 What the simulator does, without its processes: sites read their files and their own configuration, tasks and replies go
-through NVFlare's encoding, the controller writes the result's files. tests/test_simulator.py runs the real simulator.
+through NVFlare's encoding, the controller writes the result's files. tests/integration/simulator/test_simulator.py runs the real simulator.
 """
 
 from pathlib import Path

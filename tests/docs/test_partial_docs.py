@@ -18,8 +18,8 @@ from flareclust.features.result import sentences
 from flareclust.protocol.registry import get
 from flareclust.sites.rows import SiteData
 from flareclust.testing.tools import run
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "partial-features.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ flareclust (run .*--data sites .*)$", PAGE, flags=re.MULTILINE)
 

@@ -26,8 +26,8 @@ from flareclust.sites.class_list import of_server, of_sites
 from flareclust.sites.kit import Settings, prepare_site
 from flareclust.sites.policy_file import policy_of
 from flareclust.sites.rights import code_from, with_code, without_code
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 PROJECT = ROOT / "poc_workspace" / "project.yml"
 OURS = "flareclust.provision.SiteDefaults"
 SITES = ("clinic-a", "clinic-b", "clinic-c")

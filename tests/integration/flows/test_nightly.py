@@ -17,11 +17,11 @@ import yaml
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.tracking.store import NoAnswer
+from tests.paths import ROOT
 from tests.scheduler import STOPS, Scheduler, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-ROOT = Path(__file__).resolve().parent.parent
 NIGHTLY, POOL = "flareclust-nightly", "flareclust"
 TINY = {"algorithm": "feca", "data": "iris", "clients": 3, "engine": "inprocess"}
 #: Goes on for hours unless it is stopped.
@@ -36,6 +36,7 @@ from datetime import timedelta
 from prefect.schedules import Interval
 
 from flareclust.flows.nightly import nightly_flow
+from tests.paths import ROOT
 
 if __name__ == "__main__":
     parameters = {"experiment": %r}
