@@ -107,7 +107,7 @@ def test_an_attack_proves_no_more_than_is_claimed(what, monkeypatch):
     assert proven(what, 1500, monkeypatch) < EPSILON
 
 
-@pytest.mark.nightly  # thousands of runs; tests/unit/algorithms/test_dp.py has the checks of sensitivities
+@pytest.mark.nightly  # thousands of runs; tests/unit/algorithms/test_dp_check.py has the checks of sensitivities
 @pytest.mark.parametrize("what", RELEASES)
 def test_the_attack_would_notice_half_the_noise(what, monkeypatch):
     draw = mechanism.gaussian

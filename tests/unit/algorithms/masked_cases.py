@@ -1,0 +1,70 @@
+"""Sites and exchanges of Algorithm 1 of Maritan and Schenato that several test files use."""
+
+import numpy as np
+
+from flareclust._foundation.typing import never_abort
+from flareclust.data.tables import Table
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import CLUSTER, Task
+
+NAN = float("nan")
+
+
+def run(sites, k, seed=0, **params):
+    return run_inprocess(get("masked"), params, sites, JobOptions(k=k, seed=seed))
+
+
+def window_sites(k=3, m=4, d=9, width=5, n=40, seed=0, spread=1.0, scale=10.0):
+    """Separated clusters at m sites; each sees a window of the columns c0 ... that overlaps the next site's.
+
+    Returns the tables, the true cluster of each row, and the true centers (k, d).
+    """
+    rng = np.random.default_rng(seed)
+    centers = scale * rng.normal(size=(k, d))
+    tables, true = {}, {}
+    for i, first in enumerate(np.linspace(0, d - width, m).round().astype(int)):
+        own = range(first, first + width)
+        y = rng.permutation(np.arange(n) % k)
+        X = centers[y] + spread * rng.normal(size=(n, d))
+        tables[f"site-{i}"] = Table(np.ascontiguousarray(X[:, own]), tuple(f"c{j}" for j in own))
+        true[f"site-{i}"] = y
+    return tables, true, centers
+
+
+def by_name(found):
+    """The final centroids as a list of dicts by column; what is unknown is left out."""
+    names = found.arrays["column_names"].tolist()
+    return [{n: v for n, v in zip(names, row, strict=True) if not np.isnan(v)} for row in found.centroids.tolist()]
+
+
+def exchange(executor, aggregator, round_, sites):
+    """Ask all sites and merge; return the next round and what was sent."""
+    replies = {}
+    for site, rows in sites.items():
+        task = Task(round_.step, round_.index, {name: a.copy() for name, a in round_.task.items()}, site)
+        replies[site] = dict(executor.answer(task, rows, never_abort).arrays)
+        replies[site].pop("seconds")
+    return aggregator.advance(round_, replies), replies
+
+
+def started(sites, k, seed=0, **params):
+    """Return both sides and the round after the start."""
+    executor, aggregator = get("masked").build(k, seed, params)
+    round_ = aggregator.begin()
+    for _ in ("describe", CLUSTER):
+        round_, _ = exchange(executor, aggregator, round_, sites)
+    return executor, aggregator, round_
+
+
+def truth(round_, sites, true):
+    """Return the best centroids (k, D), equation 1: of each entry the mean of the cluster's rows that observe it."""
+    names = round_.record["column_names"].tolist()
+    k = 1 + max(y.max() for y in true.values())
+    best = np.full((k, len(names)), np.nan)
+    for a in range(k):
+        for j, name in enumerate(names):
+            seen = [t.X[true[s] == a, t.columns.index(name)] for s, t in sites.items() if name in t.columns]
+            best[a, j] = np.concatenate(seen).mean()
+    return best

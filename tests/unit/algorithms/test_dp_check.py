@@ -1,0 +1,74 @@
+"""The check of the promise differentially-private notices what is wrong."""
+
+import math
+
+import numpy as np
+import pytest
+
+from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.sums import COUNT, UNIT, Box
+from flareclust.executors import dp_base
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.dp_base import PrivateExecutor
+from flareclust.privacy.dp import mechanism
+from flareclust.protocol.registry import get
+from flareclust.testing import ContractViolation
+from flareclust.testing import differential_privacy as checks_private
+from tests.unit.algorithms.dp_cases import PRIVATE
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize(
+    ("place", "wrong"),
+    [
+        ("moment_sensitivity", lambda: UNIT),
+        ("cluster_sensitivity", lambda: math.hypot(UNIT, COUNT) * 0.99),
+        ("quality_sensitivity", lambda: UNIT * 0.9),
+    ],
+)
+def test_the_check_notices_a_sensitivity_that_is_too_small(name, place, wrong, monkeypatch):
+    monkeypatch.setattr(dp_sums, place, wrong)
+    with pytest.raises(ContractViolation, match="a row changed sums"):
+        checks_private.check_differentially_private(get(name))
+
+
+def test_the_check_notices_rows_that_are_not_clipped(monkeypatch):
+    monkeypatch.setattr(dp_sums, "_whole", lambda vectors: (vectors * 1.01 * UNIT).astype(np.int64))
+    with pytest.raises(ContractViolation, match="a row changed sums"):
+        checks_private.check_differentially_private(get("dp-lloyd"))
+
+
+def test_the_check_notices_noise_from_the_seed(monkeypatch):
+    rng = np.random.default_rng
+
+    def seeded(values, sensitivity, rho):
+        return values + np.rint(rng(0).normal(0, 1e5, values.shape)).astype(np.int64)
+
+    monkeypatch.setattr(mechanism, "gaussian", seeded)
+    with pytest.raises(ContractViolation, match="the same noise came twice"):
+        checks_private.check_differentially_private(get("dp-oneshot"))
+
+
+def test_the_check_notices_a_box_that_is_too_small_to_compute_with(monkeypatch):
+    """As it was once: every row gave NaN, which turned into the least integer, and sums told whether n is odd."""
+    old = property(
+        lambda box: bool((box.low < box.high).all() and np.isfinite(box.low).all() and np.isfinite(box.half))
+    )
+    monkeypatch.setattr(Box, "usable", old)
+    monkeypatch.setattr(dp_sums, "_whole", lambda vectors: (vectors * UNIT).astype(np.int64))
+    with pytest.raises(ContractViolation, match=r"not finite|a row changed sums"):
+        checks_private.check_differentially_private(get("dp-lloyd"))
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_the_check_notices_a_refusal_for_values_beyond_the_bounds(name, monkeypatch):
+    monkeypatch.setattr(PrivateExecutor, "_check_rows", ClusteringExecutor._check_rows)
+    with pytest.raises(ContractViolation, match="a row changes whether a site answers"):
+        checks_private.check_differentially_private(get(name))
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_the_check_notices_a_reach_without_limits(name, monkeypatch):
+    monkeypatch.setattr(dp_base, "LARGEST_RADIUS", 1e300)
+    with pytest.raises(ContractViolation, match="not finite"):
+        checks_private.check_differentially_private(get(name))

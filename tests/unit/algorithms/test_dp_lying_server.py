@@ -1,0 +1,134 @@
+"""Whatever a lying server asks of a differentially private site is refused or changes sums by the sensitivity only."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.typing import never_abort
+from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor
+from flareclust.privacy.context import SiteContext
+from flareclust.privacy.dp.accounting import rho_of
+from flareclust.privacy.dp.ledger import Ledger
+from flareclust.privacy.policy import Policy
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, Task
+from flareclust.testing import differential_privacy as checks_private
+from tests.examples import examples
+from tests.unit.algorithms.dp_cases import policy
+
+
+@pytest.mark.parametrize(
+    ("step", "arrays"),
+    [
+        (CLUSTER, {}),
+        (CLUSTER, {"low": np.zeros(3), "high": np.ones(3)}),
+        (CLUSTER, {"low": np.zeros(3), "high": np.zeros(3), "shape": np.ones(3, int)}),
+        (CLUSTER, {"low": np.zeros(3), "high": np.ones(3), "shape": np.full(3, 1000)}),
+        (CLUSTER, {"low": np.zeros(3), "high": np.ones(3), "shape": np.zeros(3, int)}),
+        (CLUSTER, {"low": np.zeros(2), "high": np.ones(2), "shape": np.ones(2, int)}),
+        (CLUSTER, {"low": np.zeros(3), "high": np.ones(3), "shape": np.full(3, 2**62)}),
+        (CLUSTER, {"low": np.zeros(3), "high": np.full(3, 1e-200), "shape": np.ones(3, int)}),
+        (OUTLINE, {"low": np.zeros(3), "high": np.full(3, np.nan)}),
+        (OUTLINE, {"low": np.zeros(3), "high": np.full(3, 1e-200)}),
+        (OUTLINE, {"low": np.zeros(3), "high": np.full(3, 5e-324)}),
+        (OUTLINE, {"low": np.full(3, -1.7e308), "high": np.full(3, 1.7e308)}),
+        (OUTLINE, {"low": np.full(3, 1.1e140), "high": np.full(3, 1.2e140)}),
+        (UPDATE, {"centroids": np.zeros((2, 3))}),
+        (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.zeros(2)}),
+        (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.full(2, np.nan)}),
+        (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.ones(3)}),
+        (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.array([1.0, 1e-200])}),
+        (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.array([1.0, 1e200])}),
+        (UPDATE, {"centroids": np.full((2, 3), 1e141), "radii": np.ones(2)}),
+        (UPDATE, {"radii": np.ones(2)}),
+        (ASSESS, {"centroids": np.zeros((2, 3))}),
+        (ASSESS, {"centroids": np.zeros((2, 3)), "reach": np.array(0.0)}),
+        (ASSESS, {"centroids": np.zeros((2, 3)), "reach": np.array(1e200)}),
+        (ASSESS, {"centroids": np.zeros((2, 3)), "reach": np.array(1e-200)}),
+        (ASSESS, {"reach": np.array(1.0)}),
+    ],
+)
+def test_what_a_lying_server_sends_is_refused_and_costs_nothing(step, arrays, sites):
+    ledger = Ledger.in_memory()
+    words = "was sent|^centroids: "
+    with pytest.raises((BadMessage, Refusal), match=words), np.errstate(divide="raise", over="raise", invalid="raise"):
+        DPLloydExecutor(4).answer(
+            Task(step, 0, arrays, "site-1"), sites["site-1"], never_abort, SiteContext(Policy.of(policy()), "a", ledger)
+        )
+    assert ledger.spent().total == 0
+
+
+#: Numbers of every size, many of them where a square is 0 or infinite, or where a limit is.
+ANY = st.one_of(
+    st.floats(),
+    st.floats(-10, 10),
+    st.sampled_from([0.0, 1e-200, -1e-200, 1e-100, 1.1e-100, 2e-90, 1e-9, 999.0, 1e139, -1e139, 1e140, 9.9e144, 1e150]),
+)
+
+FINITE = ANY.filter(np.isfinite)
+
+
+@st.composite
+def hostile_tasks(draw) -> tuple[Task, np.ndarray]:
+    """Return what a server could ask a site of two columns, and its rows."""
+    two, radii = st.tuples(ANY, ANY).map(np.array), st.lists(ANY, min_size=2, max_size=2).map(np.array)
+    centroids = draw(st.tuples(two, two).map(np.array))
+    step = draw(st.sampled_from([CLUSTER, OUTLINE, UPDATE, ASSESS]))
+    arrays = {
+        CLUSTER: lambda: {
+            "low": draw(two),
+            "high": draw(two),
+            "shape": np.array(draw(st.tuples(*[st.integers(0, 9)] * 2))),
+        },
+        OUTLINE: lambda: {"low": draw(two), "high": draw(two)},
+        UPDATE: lambda: {"centroids": centroids, "radii": draw(radii)},
+        ASSESS: lambda: {"centroids": centroids, "reach": np.array(draw(ANY))},
+    }[step]()
+    if "low" in arrays and draw(st.booleans()):  # most pairs that come as they are would be refused
+        arrays |= dict(zip(("low", "high"), np.sort([arrays["low"], arrays["high"]], axis=0), strict=True))
+    rows = draw(st.lists(st.tuples(FINITE, FINITE), min_size=2, max_size=8))
+    return Task(step, 0, arrays, "site-1"), np.array(rows, dtype=float)
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(asked=hostile_tasks())
+def test_whatever_a_server_asks_a_row_changes_sums_by_the_sensitivity_only_and_never_what_is_refused(asked):
+    task, rows = asked
+    algorithm = get("dp-lloyd")
+    checks_private.ensure_alike(algorithm, checks_private.build(algorithm, 3), task, rows, rows[1:])
+
+
+def test_values_of_any_size_are_taken_and_others_than_numbers_are_not(sites):
+    held = SiteContext(Policy.of(policy(budget=50.0)), "a", Ledger.in_memory())
+    centroids, rows = sites["site-1"][:3], sites["site-1"].copy()
+    tasks = (
+        Task(BOUNDS, 0, {}, "site-1"),
+        Task(UPDATE, 1, {"centroids": centroids, "radii": np.ones(3)}, "site-1"),
+        Task(ASSESS, 2, {"centroids": centroids, "reach": np.array(1.0)}, "site-1"),
+        Task(PLACE, 2, {"centroids": centroids}, "site-1"),
+    )
+    rows[0] = 1.7e308
+    for task in tasks:
+        DPLloydExecutor(4).answer(task, rows, never_abort, held)
+    for value in (np.nan, np.inf, -np.inf):
+        rows[1] = value
+        for task in tasks:
+            with pytest.raises(Refusal, match="NaN or infinite"):
+                DPLloydExecutor(4).answer(task, rows, never_abort, held)
+
+
+def test_a_site_that_is_asked_again_and_again_stops_at_the_jobs_budget(sites):
+    ledger = Ledger.in_memory()
+    held = SiteContext(Policy.of(policy(epsilon=5.0, budget=50.0)), "a", ledger)
+    arrays = {"centroids": np.zeros((1, 3)), "radii": np.ones(1)}
+
+    def ask(round_: int) -> None:
+        DPLloydExecutor(4, rounds=3).answer(Task(UPDATE, round_, arrays, "site-1"), sites["site-1"], never_abort, held)
+
+    for round_ in range(6):  # of 0.15 each
+        ask(round_)
+    with pytest.raises(Refusal, match="on this job"):
+        ask(6)
+    assert ledger.spent().total <= rho_of(1.0, 1e-5)

@@ -1,0 +1,122 @@
+"""Results from masked totals are those from plain sums."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flareclust
+from flareclust._foundation.typing import never_abort
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.privacy.secure_aggregation import fixed_point
+from flareclust.privacy.secure_aggregation.fixed_point import WORDS
+from flareclust.privacy.secure_aggregation.totals import GROUPS, Layout
+from flareclust.protocol.registry import get
+from flareclust.protocol.task import DESCRIBE, KEYS, MOMENTS, Task
+from flareclust.testing import iid_sites
+from flareclust.testing.partial_features import overlapping_sites
+from tests.examples import examples
+from tests.unit.privacy.secure_cases import OPTIONS, PLAIN
+
+# Totals
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 4), st.integers(1, 3), st.sampled_from([0.0, 1e4, 1e9])
+)
+def test_the_total_is_the_exact_one_rounded_once(seed: int, m: int, k: int, d: int, offset: float) -> None:
+    rng = np.random.default_rng(seed)
+    layout = Layout(GROUPS, {"K": k, "d": d})
+    replies, summed = [], np.zeros((WORDS, layout.width), np.uint64)
+    for _ in range(m):
+        groups = np.flatnonzero(rng.random(k) < 0.7)
+        reply = {
+            "cluster": groups,
+            "counts": rng.integers(1, 2**40, len(groups)),
+            "centroids": rng.normal(size=(len(groups), d)) * 10.0 ** rng.integers(-3, 4) + offset,
+            "m2": rng.exponential(size=(len(groups), d)),
+        }
+        replies.append(reply)
+        fixed_point.add(summed, layout.words(reply))
+    found = layout.reply(fixed_point.decode(summed))
+    told = {r for reply in replies for r in reply["cluster"].tolist()}
+    assert found["cluster"].tolist() == sorted(told)
+    for at, r in enumerate(sorted(told)):
+        own = [(reply, reply["cluster"].tolist().index(r)) for reply in replies if r in reply["cluster"]]
+        n = sum(int(reply["counts"][i]) for reply, i in own)
+        assert found["counts"][at] == n
+        for j in range(d):
+            mean = sum(int(reply["counts"][i]) * Fraction(float(reply["centroids"][i, j])) for reply, i in own) / n
+            assert found["centroids"][at, j] == float(mean)
+            around = sum(
+                Fraction(float(reply["m2"][i, j]))
+                + int(reply["counts"][i]) * (Fraction(float(reply["centroids"][i, j])) - mean) ** 2
+                for reply, i in own
+            )
+            assert found["m2"][at, j] == pytest.approx(float(around), rel=1e-15)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000), st.integers(3, 6), st.integers(1, 5), st.sampled_from([0.0, 1e6]))
+def test_lloyd_from_the_same_start_is_the_plain_one_to_rounding(seed: int, m: int, k: int, offset: float) -> None:
+    rng = np.random.default_rng(seed)
+    sites = {f"site-{i}": rng.normal(size=(int(rng.integers(2, 60)), 2)) + offset for i in range(m)}
+    params = {"start": (rng.normal(size=(k, 2)) + offset).tolist(), "rounds": 4, "tol": 0.0}
+    plain = run_inprocess(get("lloyd"), params, sites, JobOptions(k=k, seed=seed))
+    secure = run_inprocess(get("lloyd"), params, sites, JobOptions(k=k, seed=seed, secure_sums=True))
+    for name, value in plain.arrays.items():
+        rounding = 4 * np.spacing(1.0 + offset) if name in ("centroids", "history") else 0
+        shared = secure.arrays[name][: len(value)]  # where nothing moves, one may see it a round later
+        np.testing.assert_allclose(shared, value[: len(shared)], rtol=0, atol=rounding, err_msg=name)
+    for site in sites:
+        np.testing.assert_array_equal(secure.labels[site], plain.labels[site])
+    for name, metric in plain.metrics.items():
+        assert secure.metrics[name] == (None if metric is None else pytest.approx(metric, rel=1e-8))
+    assert secure.refused == plain.refused
+
+
+@pytest.mark.parametrize("name", ["masked", "proxy", "fkm-imputed"])
+def test_standardisation_from_totals_is_the_plain_one(name: str) -> None:
+    tables, _ = overlapping_sites()
+    params = {} if name == "fkm-imputed" else {"standardize": True}
+    plain = run_inprocess(get(name), params, tables, PLAIN)
+    secure = run_inprocess(get(name), params, tables, OPTIONS)
+    for array in ("mean", "deviation"):
+        np.testing.assert_allclose(secure.arrays[array], plain.arrays[array], rtol=1e-14)
+    np.testing.assert_array_equal(secure.arrays["column_masks"], plain.arrays["column_masks"])
+    np.testing.assert_allclose(secure.centroids, plain.centroids, rtol=1e-9, atol=1e-12)
+    assert [record["step"] for record in secure.rounds[:3]] == [KEYS, DESCRIBE, MOMENTS]
+    assert secure.n_rounds == plain.n_rounds
+
+
+def test_with_secure_sums_a_description_tells_no_sums() -> None:
+    tables, _ = overlapping_sites()
+    site, own = next(iter(tables.items()))
+    executor = get("masked").build(4, 0, {"standardize": True})[0]
+    assert len(executor.answer(Task(DESCRIBE, 0, {}, site), own, never_abort).arrays["mean"])
+    executor.answer(Task(KEYS, 0, {}, site), own, never_abort)
+    told = executor.answer(Task(DESCRIBE, 0, {}, site), own, never_abort).arrays
+    assert len(told["mean"]) == len(told["m2"]) == 0
+
+
+def test_the_portfolio_scores_and_polishes_with_totals() -> None:
+    sites, _ = iid_sites()
+    plain = run_inprocess(get("portfolio"), {"polish": 2}, sites, PLAIN)
+    secure = run_inprocess(get("portfolio"), {"polish": 2}, sites, OPTIONS)
+    np.testing.assert_allclose(secure.centroids, plain.centroids, rtol=1e-14)
+    np.testing.assert_allclose(secure.arrays["candidate_inertia"], plain.arrays["candidate_inertia"], rtol=1e-14)
+    assert ["in the steps cluster does not" in warning for warning in secure.warnings] == [True]
+
+
+# The start
+
+
+@pytest.mark.parametrize("name", ["s3", "s4"])
+def test_the_start_from_totals_ends_near_the_optimum(shared_data: object, name: str) -> None:
+    result = flareclust.run("lloyd", data=name, clients=10, secure_sums=True)
+    optimum = {"s3": 1.68893e13, "s4": 1.57031e13}[name]
+    assert result.metrics["inertia"] == pytest.approx(optimum, rel=2e-3)
