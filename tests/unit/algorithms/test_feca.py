@@ -1,50 +1,20 @@
-"""FeCA against slow literal twins, by hand, against its theory, and against its figures on the S-sets."""
+"""FeCA by hand: which centroids go, their radii, and how the server groups them."""
 
 import math
-from fractions import Fraction
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import never_abort
-from flareclust.aggregators.base import Round
-from flareclust.aggregators.feca import FeCAAggregator, group_by_radius
-from flareclust.core.lloyd import cluster_statistics, kmeans, lloyd
-from flareclust.data.partition import partition
-from flareclust.engines.inprocess import run_inprocess
-from flareclust.engines.options import JobOptions
-from flareclust.evaluation.metrics import l2_distance, mse_matched, sigma
+from flareclust.aggregators.feca import group_by_radius
 from flareclust.executors.feca import (
     FeCAExecutor,
-    LocalClusters,
     empirical_radii,
     remove_one_fit_many,
     theoretical_radii,
 )
-from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, Task
-from tests import twins
-from tests.examples import examples
-
-MODES = ("drop", "merge")
-TASK = Task(CLUSTER, 0, {}, "site-1")
-
-
-def clusters_of(X, labels):
-    """Rows by cluster, for the twins."""
-    return [twins.points(X[labels == c]) for c in range(labels.max() + 1)]
-
-
-def local_clusters(X, labels, centroids):
-    statistics = cluster_statistics(X, labels, centroids)
-    return LocalClusters(np.asarray(centroids, dtype=float), statistics.counts, statistics.sse)
+from tests.unit.algorithms.feca_cases import MODES, TASK, aggregate, local_clusters
 
 
 def by_hand(*clusters):
@@ -60,116 +30,6 @@ def received(**sites):
         site: {"centroids": np.array([[float(c)] for c, _ in pairs]), "radii": np.array([float(r) for _, r in pairs])}
         for site, pairs in sites.items()
     }
-
-
-def aggregate(k, replies):
-    merged = FeCAAggregator(k).merge(Round(), replies, np.random.default_rng(0))
-    return merged.task["centroids"], merged.record
-
-
-# ---- the printed algorithms ----
-
-
-@st.composite
-def partitions(draw, unit):
-    """At most 16 rows of a lattice in at most 8 clusters, none empty; any partition, not only a local minimum."""
-    k, d = draw(st.integers(1, 8)), draw(st.integers(1, 5))
-    labels = np.array([*range(k), *draw(st.lists(st.integers(0, k - 1), max_size=16 - k))])
-    X = unit * draw(arrays(np.float64, (len(labels), d), elements=st.integers(-2, 2).map(float)))
-    return X, labels
-
-
-# 720720 is divisible by all of 1 ... 16, so that every mean and every sum of squares is an integer: what the paper
-# compares is compared exactly, ties (G_i = G_j) included.
-@settings(max_examples=examples(300), deadline=None)
-@given(partitions(unit=720720.0), st.sampled_from(MODES))
-def test_removal_is_algorithm_2_to_the_last_tie(problem, mode):
-    X, labels = problem
-    D = [[tuple(map(Fraction, x)) for x in cluster] for cluster in clusters_of(X, labels)]
-    C, D, origin = twins.client_update([twins.mu(cluster) for cluster in D], D, mode)
-    means = np.array([X[labels == c].mean(axis=0) for c in range(labels.max() + 1)])
-
-    kept, made_of = remove_one_fit_many(local_clusters(X, labels, means), mode)
-
-    assert made_of == origin
-    np.testing.assert_array_equal(kept.counts, [len(cluster) for cluster in D])
-    np.testing.assert_array_equal(kept.centroids, np.array(C, dtype=float))
-    exact = [twins.objective(cluster, c) for c, cluster in zip(C, D, strict=True)]
-    np.testing.assert_array_equal(kept.sse, np.array(exact, dtype=float))
-
-
-@settings(max_examples=examples(150), deadline=None)
-@given(
-    seed=st.integers(0, 10**6),
-    d=st.integers(2, 5),  # with one column the radii are coarser (deviation 8)
-    k=st.integers(1, 8),
-    mode=st.sampled_from(MODES),
-    radius=st.sampled_from(["empirical", "theoretical"]),
-    init=st.sampled_from(["k-means++", "random"]),
-    n_init=st.sampled_from([1, 3]),
-)
-def test_a_site_sends_what_algorithms_2_to_4_give(seed, d, k, mode, radius, init, n_init):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(5 * k, d)) + 6 * rng.normal(size=(4, d))[rng.integers(4, size=5 * k)]
-    found = kmeans(X, k, stream(seed, 0, "site-1"), n_init=n_init, init=init)
-    D = clusters_of(X, found.labels)
-    means = [twins.mu(cluster) for cluster in D]
-    C, D, origin = twins.client_update(means, D, mode)
-    assign = {"empirical": twins.radius_assign_empirical, "theoretical": twins.radius_assign_theoretical}[radius]
-    disclosable_clusters = [
-        len(set(cluster)) >= 2 for cluster in D
-    ]  # what is not sent is nobody's neighbour (deviation 7)
-    assume(any(disclosable_clusters))
-    C, D = ([x for x, leaves in zip(xs, disclosable_clusters, strict=True) if leaves] for xs in (C, D))
-    R = assign(C, D)
-
-    executor = FeCAExecutor(k, seed, n_init=n_init, init=init, after_removal=mode, radius=radius)
-    reply = executor.answer(TASK, X, never_abort).arrays
-
-    assert len(origin) == len(disclosable_clusters)
-    np.testing.assert_allclose(reply["centroids"], np.array(C), rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(reply["radii"], np.array(R), rtol=1e-9, atol=1e-9)
-
-
-@settings(max_examples=examples(300), deadline=None)
-@given(partitions(unit=1.0))
-def test_radii_are_those_of_algorithms_3_and_4(problem):
-    X, labels = problem
-    D = clusters_of(X, labels)
-    centroids = X[np.unique(labels, return_index=True)[1]]  # a row of each: distances are roots of integers
-    C = twins.points(centroids)
-    reach = cluster_statistics(X, labels, centroids).max_distance
-
-    np.testing.assert_array_equal(reach, twins.r_prime(C, D))
-    np.testing.assert_array_equal(empirical_radii(centroids, reach), twins.radius_assign_empirical(C, D))
-    np.testing.assert_array_equal(theoretical_radii(centroids, reach), twins.radius_assign_theoretical(C, D))
-
-
-@st.composite
-def messages(draw):
-    """Up to four sites' centroids on a lattice, with radii whose squares are exact."""
-    d, replies = draw(st.integers(1, 5)), {}
-    for site in "abcd"[: draw(st.integers(1, 4))]:
-        c = draw(st.integers(1, 8))
-        replies[site] = {
-            "centroids": draw(arrays(np.float64, (c, d), elements=st.integers(-2, 2).map(float))),
-            "radii": draw(arrays(np.float64, c, elements=st.integers(0, 6).map(lambda halves: halves / 2))),
-        }
-    return replies
-
-
-@settings(max_examples=examples(300), deadline=None)
-@given(messages(), st.integers(1, 8))
-def test_the_server_runs_algorithm_5(replies, k):
-    centroids = np.concatenate([reply["centroids"] for reply in replies.values()])
-    radii = np.concatenate([reply["radii"] for reply in replies.values()])
-    C, S, picked = twins.server_aggregation(k, twins.points(centroids), radii.tolist())
-
-    found, record = aggregate(k, replies)
-
-    np.testing.assert_array_equal(found, np.array(C))
-    np.testing.assert_array_equal(record["votes"], [len(S_n) for S_n in S])
-    np.testing.assert_array_equal(record["radii"], radii[picked])
 
 
 # ---- worked by hand ----
@@ -330,157 +190,7 @@ def test_a_centroid_is_never_a_row_though_its_cluster_grew_in_the_last_step():
     assert 60.0 not in reply["centroids"]
 
 
-# ---- theory: the Stochastic Ball Model ----
-
-ETA, LAMBDA = 5, 3  # the smallest constants that Theorem 4.1 allows
-
-
-def separated_centers(k):
-    """k centers, all equally far apart, at the smallest distance that Theorem 4.1 allows for balls of radius 1."""
-    apart = max(4 * LAMBDA**2 * k**4, (10 * ETA * LAMBDA * k**2) ** 2)  # its two conditions with D_min = D_max
-    return np.eye(k) * apart / math.sqrt(2)
-
-
-def uniform_balls(centers, per_ball, rng):
-    k, d = centers.shape
-    labels = rng.permutation(np.repeat(np.arange(k), per_ball))
-    direction = rng.normal(size=(len(labels), d))
-    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
-    return centers[labels] + direction * rng.random((len(labels), 1)) ** (1 / d), labels
-
-
-@pytest.mark.parametrize("radius", ["theoretical", "empirical"])
-@pytest.mark.parametrize("init", ["k-means++", "random"])
-@pytest.mark.parametrize("mode", MODES)
-def test_every_ball_is_found(radius, init, mode):
-    # Theorem 4.1. It allows an error of 4 / (5 eta) of the distance between centers (about 2e6); centroids that stand
-    # for one ball lie in it, so the error is at most 1. Random starts lead many sites into local minima.
-    k = 5
-    centers = separated_centers(k)
-    for seed in range(5):
-        rng = np.random.default_rng(seed)
-        sites = {f"site-{i}": uniform_balls(centers, 40, rng)[0] for i in range(10)}
-        options = JobOptions(k=k, seed=seed, assess=False)
-
-        outcome = run_inprocess(get("feca"), {"radius": radius, "init": init, "after_removal": mode}, sites, options)
-
-        gaps = np.linalg.norm(centers[:, None] - outcome.centroids[None], axis=2)
-        assert gaps.shape == (k, k)
-        assert gaps.min(axis=1).max() <= 1.0
-        assert gaps.min(axis=0).max() <= 1.0
-
-
-@pytest.mark.parametrize(
-    "stand_in",
-    [
-        [(0, 1), (2,), (2,), (3,), (4,), (5,)],
-        [(0, 1, 2), (3,), (3,), (3,), (4,), (5,)],
-        [(0, 1), (2, 3), (4,), (4,), (5,), (5,)],
-        [(0, 1), (2, 3), (4,), (4,), (4,), (5,)],
-    ],
-    ids=["two balls", "three balls", "twice two balls", "twice two balls, one split in three"],
-)
-@pytest.mark.parametrize("mode", MODES)
-def test_all_one_fit_many_centroids_are_removed_from_a_local_minimum(stand_in, mode):
-    # Lemma A.1, from local minima in which centroid i stands for the balls stand_in[i].
-    for seed in range(5):
-        rng = np.random.default_rng(seed)
-        X, ball = uniform_balls(separated_centers(6), 60, rng)
-        start = []
-        for i, balls in enumerate(stand_in):
-            rows = X[np.isin(ball, balls)]
-            shared = stand_in.count(balls) > 1
-            start.append(rows[i] if shared else rows.mean(axis=0))
-        found = lloyd(X, np.array(start), tol=0.0)
-        balls_of = [set(ball[found.labels == i]) for i in range(6)]
-        assert balls_of == [set(balls) for balls in stand_in]  # Lloyd leaves it where it is
-
-        _, made_of = remove_one_fit_many(local_clusters(X, found.labels, found.centroids), mode)
-
-        assert made_of
-        for sources in made_of:
-            assert len(set.union(*(balls_of[i] for i in sources))) == 1
-
-
 # ---- figures on the S-sets: 10 sites, 30 seeds ----
-
-RUNS = 30
-
-
-@lru_cache
-def s_set(folder: Path, name: str):
-    with np.load(folder / name / f"{name}.npz", allow_pickle=False) as data:
-        return data["X"].astype(float), data["y"].astype(int), data["centroids"].astype(float)
-
-
-def federation(folder, name, spec, seed, **params):
-    X, y, _ = s_set(folder, name)
-    parts = partition(spec, X, y, 10, np.random.default_rng([seed, 1]))
-    sites = {site: X[rows] for site, rows in parts.items()}
-    return sites, run_inprocess(get("feca"), params, sites, JobOptions(k=15, seed=seed, assess=False))
-
-
-def l2_and_found(folder, name, spec, **params):
-    """l2-distance in units of 1e4 and number of centroids, of each run."""
-    outcomes = [federation(folder, name, spec, seed, **params)[1] for seed in range(RUNS)]
-    l2 = np.array([l2_distance(outcome.centroids, s_set(folder, name)[2]) for outcome in outcomes]) / 1e4
-    return l2, {len(outcome.centroids) for outcome in outcomes}
-
-
-def test_s1_iid_is_recovered_in_every_run(shared_data):
-    l2, found = l2_and_found(shared_data, "s1", "iid")
-    assert found == {15}
-    assert l2.mean() <= 1.4
-    assert l2.max() <= 2.0
-
-
-@pytest.mark.parametrize(
-    ("name", "maximum"),
-    [("s1", 1.2), *(pytest.param(*one, marks=pytest.mark.slow) for one in (("s2", 1.8), ("s3", 4.0), ("s4", 6.8)))],
-)
-def test_ten_local_starts_recover_all_s_sets(shared_data, name, maximum):
-    l2, found = l2_and_found(shared_data, name, "iid", n_init=10)
-    assert found == {15}
-    assert l2.mean() <= maximum
-
-
-@pytest.mark.parametrize(("spec", "mean", "std"), [("dirichlet:0.3", 9.6, 10.7), ("dirichlet:0.1", 40.5, 11.8)])
-def test_s1_under_label_skew_is_as_an_independent_implementation_found_it(shared_data, spec, mean, std):
-    # `mean` and `std` are those of 30 other runs, so both means carry an error; two standard errors of the difference.
-    l2, found = l2_and_found(shared_data, "s1", spec)
-    assert found == {15}
-    assert abs(l2.mean() - mean) <= 2 * math.sqrt((l2.std() ** 2 + std**2) / RUNS)
-
-
-def test_without_removal_the_error_is_ten_times_as_large(shared_data):
-    # Appendix C.3: every local centroid is sent, with the radius that Algorithm 4 gives it.
-    true = s_set(shared_data, "s1")[2]
-    with_removal, without, found = [], [], set()
-    for seed in range(RUNS):
-        sites, outcome = federation(shared_data, "s1", "iid", seed)
-        with_removal.append(mse_matched(outcome.centroids, true))
-        replies = {}
-        for site, rows in sites.items():
-            local = kmeans(rows, 15, stream(seed, 0, site))
-            reach = cluster_statistics(rows, local.labels, local.centroids).max_distance
-            replies[site] = {"centroids": local.centroids, "radii": empirical_radii(local.centroids, reach)}
-        centroids, _ = aggregate(15, replies)
-        without.append(mse_matched(centroids, true))
-        found.add(len(centroids))
-    assert np.mean(without) >= 10 * np.mean(with_removal)
-    assert min(found) < 15  # "not enough output centroids"
-
-
-@pytest.mark.parametrize("params", [{"n_init": 10}, {"after_removal": "merge"}], ids=["ten starts", "merge"])
-def test_sent_centroids_lie_within_half_a_radius_of_their_true_center(shared_data, params):
-    # Appendix B, figure 5, IID. With one start and "drop" it does not hold: of many centroids for one center, which
-    # "drop" leaves apart, one or two a run are up to 1.5 radii off.
-    for seed in range(3):
-        _, outcome = federation(shared_data, "s1", "iid", seed, **params)
-        true = s_set(shared_data, "s1")[2]
-        values = sigma(outcome.arrays["received_centroids"], outcome.arrays["received_radii"], true)
-        assert len(values) > 100
-        assert values.max() < 0.5
 
 
 def test_with_one_column_centroid_and_radius_are_not_a_row():

@@ -1,4 +1,4 @@
-"""The clustering of a site's rows: three methods, the choice of K_i, going on from centroids, and what may be sent."""
+"""The clustering of a site's rows: three methods, refinement, what may be sent, and settings."""
 
 import logging
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, ward
 from sklearn.cluster import AgglomerativeClustering, KMeans
-from sklearn.metrics import adjusted_rand_score, silhouette_score
+from sklearn.metrics import adjusted_rand_score
 
 from flareclust._foundation.errors import Aborted, Refusal, UserError
 from flareclust._foundation.typing import never_abort
@@ -22,23 +22,11 @@ from flareclust.core.site_clusters import (
     of_site,
     refine,
     sendable,
-    site_clusters,
     warn_of_unknown_sites,
 )
 from tests.examples import examples
 from tests.twins import distance, first_min, mu, points
-
-
-def blobs(k, n_each, d=3, seed=0, spread=1.0):
-    rng = np.random.default_rng(seed)
-    centers = 12 * rng.permutation(np.eye(max(k, d)))[:k, :d] + 12 * np.arange(k)[:, None]
-    y = np.repeat(np.arange(k), n_each)
-    return centers[y] + spread * rng.normal(size=(len(y), d)), y
-
-
-def clusters(data, k, seed=0, **settings_):
-    settings_ = {"min_count": 2, "aborted": never_abort} | settings_
-    return site_clusters(data, k, np.random.default_rng(seed), **settings_)
+from tests.unit.core.site_clusters_cases import blobs, clusters
 
 
 def in_order(centroids):
@@ -133,64 +121,6 @@ def test_several_starts_of_kmedoids_are_no_worse_than_one():
     best = [module._best_kmedoids(data, 6, np.random.default_rng(s), 10, never_abort).inertia for s in range(8)]
     assert max(best) <= np.median(drawn)
     assert len(set(drawn)) > 1
-
-
-# ---- the number of clusters ----
-
-
-@pytest.mark.parametrize("clusterer", CLUSTERERS_AT_SITES)
-@pytest.mark.parametrize("true_k", [2, 3, 5])
-def test_the_silhouette_finds_the_number_of_separated_clusters(clusterer, true_k):
-    data, y = blobs(true_k, 20, d=5)
-    found = clusters(data, 8, clusterer=clusterer, k_local="silhouette")
-    assert adjusted_rand_score(y, found.labels) == 1
-
-
-def test_the_silhouette_is_that_of_scikit_learn_on_the_rows():
-    data = np.random.default_rng(4).normal(size=(90, 2)) + 1e4
-    scores = {}
-    for k in range(2, 8):
-        labels = AgglomerativeClustering(n_clusters=k).fit_predict(data)
-        scores[k] = silhouette_score(data, labels)
-    found = clusters(data, 7, clusterer="agglomerative", k_local="silhouette", min_count=1)
-    best = AgglomerativeClustering(n_clusters=max(scores, key=scores.get)).fit_predict(data)
-    sent = found.labels >= 0
-    assert adjusted_rand_score(best[sent], found.labels[sent]) == 1
-
-
-def test_the_silhouette_of_many_rows_looks_at_some_of_them(monkeypatch):
-    data, y = blobs(3, 100)
-    monkeypatch.setattr(module, "SILHOUETTE_ROWS", 50)
-    seen = []
-    monkeypatch.setattr(module, "silhouette_score", lambda D, labels, metric: seen.append(D.shape) or -len(set(labels)))
-    found = clusters(data, 4, k_local="silhouette")
-    assert seen == [(50, 50)] * 3
-    assert len(found.centroids) == 2  # by the stand-in, fewer clusters are better; all rows are in them
-    assert found.counts.sum() == len(y)
-
-
-@pytest.mark.parametrize("rows", [2, 3])
-def test_too_few_rows_to_compare_numbers_of_clusters_are_one_cluster(rows):
-    data = np.arange(rows, dtype=float)[:, None] ** 2
-    found = clusters(data, 5, k_local="silhouette")
-    assert found.counts.tolist() == [rows]
-
-
-def test_rows_that_are_all_alike_in_two_places_are_two_clusters_that_stay():
-    data = np.repeat([[0.0], [9.0]], 5, axis=0)
-    with pytest.raises(Refusal, match="nothing it may send"):
-        clusters(data, 4, k_local="silhouette")
-
-
-@pytest.mark.parametrize("clusterer", CLUSTERERS_AT_SITES)
-def test_a_number_counts_as_far_as_the_rows_go(clusterer):
-    data = np.random.default_rng(0).normal(size=(11, 2))
-    assert len(clusters(data, 8, clusterer=clusterer, k_local=3, min_count=1).labels) == 11
-    assert clusters(data, 8, clusterer=clusterer, k_local=1).counts.tolist() == [11]
-    for k_local in (None, 8, "silhouette"):
-        found = clusters(data, 8, clusterer=clusterer, k_local=k_local, min_count=5)
-        assert len(found.counts) <= 2
-        assert (found.counts >= 5).all()
 
 
 # ---- going on from centroids ----

@@ -1,9 +1,7 @@
 """The engine for provisioned federations against a server that misbehaves on demand; real ones are in tests/integration/federation."""
 
 import json
-import signal
 import socket
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,48 +9,10 @@ from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefini
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines import provisioned as production
-from flareclust.engines.inprocess import run_inprocess
-from flareclust.engines.options import JobOptions
-from flareclust.flare import job_monitor as watched
 from flareclust.flare import session
 from flareclust.flare.session import ADMIN_FILE, admin_of
-from flareclust.protocol.registry import get
 from tests.fake_server import FakeServer
-
-COMPLETED = "FINISHED:COMPLETED"
-
-
-@pytest.fixture
-def kit(tmp_path) -> Path:
-    """The kit of a lead, as far as it is read without a connection."""
-    (tmp_path / "kit" / "startup").mkdir(parents=True)
-    about = {"username": "lead@hub.org", "host": "server", "port": 8002, "project_name": "clinics"}
-    (tmp_path / "kit" / ADMIN_FILE).write_text(json.dumps({"admin": about}))
-    return tmp_path / "kit"
-
-
-@pytest.fixture
-def outcome(sites):
-    return run_inprocess(get("feca"), {}, sites, JobOptions(k=4))
-
-
-@pytest.fixture
-def serve(monkeypatch, kit):
-    """Let the engine meet a server; the returned function runs a FeCA job on it."""
-    monkeypatch.setattr(production, "POLL_SECONDS", 0.0)
-    monkeypatch.setattr(production, "CONNECT_SECONDS", 0.05)
-    monkeypatch.setattr(watched, "POLL_SECONDS", 0.0)
-    monkeypatch.setattr(watched, "ROUNDS_SECONDS", 0.0)
-    monkeypatch.setattr(watched, "DISPATCH_SECONDS", 0.2)
-
-    def run(server: FakeServer, *, token=None, on_round=lambda record: None, **options):
-        monkeypatch.setattr(watched, "open_session", server.session)
-        try:
-            return production.run_production(get("feca"), {}, JobOptions(k=4, **options), kit, on_round, token=token)
-        finally:
-            assert server.opened == server.closed, "an open session keeps the process from ending"
-
-    return run
+from tests.unit.engines.production_cases import COMPLETED
 
 
 def test_the_result_of_a_completed_job_is_fetched(serve, outcome):
@@ -116,63 +76,6 @@ def test_what_only_the_servers_log_knows_reaches_the_user(serve, log, words, tra
     assert failure.value.transient is transient
 
 
-def test_sites_lost_below_the_quorum_are_named(serve):
-    log = (
-        "Client site-3 is deemed disconnected!\nClient site-1 is deemed disconnected!\n"
-        "FATAL_SYSTEM_ERROR received: Aborting job due to deployment policy violation\n"
-    )
-    with pytest.raises(JobFailed, match="fewer sites are left than the job needs; lost: site-1, site-3"):
-        serve(FakeServer(["FINISHED:EXECUTION_EXCEPTION"], error_log=log))
-
-
-def test_a_server_that_was_started_again_has_lost_the_job(serve):
-    server = FakeServer(["RUNNING"])
-    server.restart_at(4)
-    with pytest.raises(JobFailed, match="started again and has lost the job") as failure:
-        serve(server)
-    assert failure.value.transient
-    assert server.aborted == [], "it cannot be aborted"
-
-
-def test_a_short_interruption_is_survived(serve, outcome):
-    server = FakeServer(["RUNNING", ConnectionError("gone"), RuntimeError("still gone"), "RUNNING", COMPLETED], outcome)
-    np.testing.assert_array_equal(serve(server).centroids, outcome.centroids)
-    assert server.opened > 1
-
-
-def test_a_server_that_stays_away_ends_the_wait(serve, monkeypatch):
-    monkeypatch.setattr(watched, "UNREACHABLE_SECONDS", 0.2)
-    server = FakeServer(["RUNNING", ConnectionError("gone")])
-
-    def vanish(number: int) -> None:
-        server.down = number > 2
-
-    server.on_look = vanish
-    with pytest.raises(JobFailed, match="did not answer") as failure:
-        serve(server)
-    assert failure.value.transient
-
-
-def test_a_job_beyond_its_deadline_is_aborted(serve):
-    server = FakeServer(["RUNNING"])
-    with pytest.raises(JobFailed, match="deadline of 1 s"):
-        serve(server, deadline=1)
-    assert server.aborted == ["job-1"]
-
-
-def test_an_interrupted_caller_aborts_its_job(serve):
-    server = FakeServer(["RUNNING"])
-
-    def interrupt(number: int) -> None:
-        if number == 3:
-            raise KeyboardInterrupt
-
-    server.on_look = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        serve(server)
-    assert server.aborted == ["job-1"]
-
-
 def test_too_few_connected_sites_submit_nothing(serve):
     server = FakeServer([COMPLETED])
     server.sites = ["site-2"]
@@ -197,27 +100,6 @@ def test_a_refused_submission_is_the_users_matter(serve, refusal, words):
     server.refuse = refusal
     with pytest.raises(UserError, match=words):
         serve(server)
-
-
-def test_with_its_token_a_running_job_is_taken_up_again(serve, outcome):
-    server = FakeServer([COMPLETED], outcome)
-    server.tokens, server.running = {"key-0": "earlier"}, {"earlier"}
-    server.known = {"earlier": "RUNNING"}
-    server.records = outcome.rounds
-
-    def finish(record) -> None:
-        server.known["earlier"] = COMPLETED
-
-    assert serve(server, token="key", on_round=finish).job == "earlier"
-    assert server.submitted == ["key-0"]
-
-
-def test_failed_lost_and_other_jobs_of_a_token_are_passed_over(serve, outcome):
-    server = FakeServer([COMPLETED], outcome)
-    server.tokens = {"key-0": "failed", "key-1": "lost", "key-2": "other"}
-    server.known = {"failed": "FINISHED:EXECUTION_EXCEPTION", "lost": "RUNNING"}
-    assert serve(server, token="key").job == "job-4"
-    assert server.submitted == ["key-0", "key-1", "key-2", "key-3"]
 
 
 def test_a_folder_that_is_no_admins_kit_is_named(tmp_path):
@@ -291,61 +173,6 @@ def test_without_statistics_a_job_is_followed_all_the_same(serve, outcome):
 def test_a_job_that_may_not_be_followed_is_the_users_matter(serve):
     with pytest.raises(UserError, match="does not permit this kit to follow"):
         serve(FakeServer([AuthorizationError("no right to view")]))
-
-
-def test_a_job_caught_by_a_crash_before_it_ran_is_lost(serve):
-    """NVFlare never takes up a dispatched job again."""
-    server = FakeServer(["DISPATCHED"])
-    server.restart_at(3)
-    with pytest.raises(JobFailed, match="has lost the job") as failure:
-        serve(server)
-    assert failure.value.transient
-
-
-def test_a_job_that_waits_in_the_queue_survives_a_crash(serve, outcome):
-    server = FakeServer(["SUBMITTED", "SUBMITTED", "RUNNING", "RUNNING", COMPLETED], outcome)
-    server.restart_at(2, takes_up={"job-1"})
-    np.testing.assert_array_equal(serve(server).centroids, outcome.centroids)
-
-
-def test_a_dispatched_job_that_nobody_runs_is_not_taken_up_again(serve, outcome):
-    server = FakeServer([COMPLETED], outcome)
-    server.tokens, server.known = {"key-0": "dead"}, {"dead": "DISPATCHED"}
-    assert serve(server, token="key").job == "job-2"
-
-
-def test_a_result_that_cannot_be_fetched_at_once_is_fetched_later(serve, outcome):
-    server = FakeServer([COMPLETED], outcome)
-    server.fetch_errors = [ConnectionError("gone"), ConnectionError("gone")]
-    np.testing.assert_array_equal(serve(server).centroids, outcome.centroids)
-
-
-def test_a_job_is_aborted_if_the_server_vanishes_right_after_taking_it(serve, monkeypatch):
-    monkeypatch.setattr(watched, "UNREACHABLE_SECONDS", 0.2)
-    server = FakeServer([ConnectionError("gone")])
-    with pytest.raises(JobFailed, match="did not answer") as failure:
-        serve(server)
-    assert failure.value.transient
-    assert server.aborted == ["job-1"]
-
-
-def test_a_second_signal_waits_until_the_job_is_aborted(serve):
-    server = FakeServer(["RUNNING"])
-
-    def interrupt(number: int) -> None:
-        if number == 2:
-            raise KeyboardInterrupt
-
-    def abort(job: str) -> None:
-        for _ in range(3):
-            signal.raise_signal(signal.SIGINT)
-        server.aborted.append(job)
-
-    server.on_look, server.abort_job = interrupt, abort
-    with pytest.raises(KeyboardInterrupt):
-        serve(server)
-    assert server.aborted == ["job-1"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("odd")])

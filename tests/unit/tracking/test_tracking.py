@@ -1,4 +1,5 @@
-import ast
+"""Runs, rounds, results and models in an MLflow store."""
+
 import contextlib
 import csv
 import io
@@ -15,24 +16,19 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from flareclust._foundation.errors import UserError
-from flareclust.tracking import runs as tracking
 from flareclust.tracking.runs import ERROR_TAG, RUN_KEY_TAG, Tracker
-from flareclust.tracking.store import resolve_uri, settle_mlflow, ui_command
-from tests.examples import examples
+from tests.unit.tracking.tracking_cases import CENTROIDS
 
-CENTROIDS = np.array([[0.0, 0.1], [10.0, 1 / 3]])
 ROUNDS = [{"round": r, "inertia": 100.0 / (r + 1), "moved": 10.0 - r} for r in range(10)]
+
 STARTED = 1_700_000_000_000
+
 CLEAN_ENV = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "DO_NOT_TRACK"))}
 
 
@@ -94,21 +90,6 @@ def log_federation(tracker, run_key="key"):
 # --- the store ---
 
 
-def test_argument_beats_environment_beats_default(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking:5000")
-    assert resolve_uri("sqlite:///mine.db") == f"sqlite:///{tmp_path}/mine.db"
-    assert resolve_uri() == "http://tracking:5000"
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert resolve_uri() == f"sqlite:///{tmp_path}/mlflow.db"
-
-
-@pytest.mark.parametrize("uri", ["./mlruns", "file:///tmp/mlruns", "sqlite://", "sqlite:///:memory:"])
-def test_folders_and_memory_are_refused_with_advice(uri):
-    with pytest.raises(UserError, match="sqlite:///<file>"):
-        resolve_uri(uri)
-
-
 @pytest.mark.slow
 def test_fresh_process_is_silent_lazy_and_leaves_everything_beside_the_database(tmp_path):
     home, elsewhere = tmp_path / "my project #1", tmp_path / "elsewhere"
@@ -138,22 +119,6 @@ assert is_telemetry_disabled()
     assert np.array_equal(
         np.load(artifact(again, again.start("key", "name", {}), "centroids.npz"))["centroids"], np.eye(2)
     )
-
-
-def test_user_settings_of_mlflow_are_kept(monkeypatch):
-    monkeypatch.setenv("MLFLOW_LOGGING_LEVEL", "DEBUG")
-    settle_mlflow()
-    assert os.environ["MLFLOW_LOGGING_LEVEL"] == "DEBUG"
-    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
-
-
-def test_other_files_are_not_taken_for_a_store(tmp_path):
-    (tmp_path / "notes.db").write_text("these are my notes, not a database")
-    with pytest.raises(UserError, match="is not a SQLite database"):
-        Tracker(f"sqlite:///{tmp_path}/notes.db")
-    assert (tmp_path / "notes.db").read_text().startswith("these are my notes")
-    with pytest.raises(UserError, match="cannot be written"):
-        Tracker(f"sqlite:///{tmp_path}/notes.db/below.db")
 
 
 @pytest.mark.slow
@@ -196,18 +161,6 @@ def test_deleted_experiment_is_reported_with_the_way_back(store, tracker, client
     client.delete_experiment(tracker._experiment_id)
     with pytest.raises(UserError, match=f"experiments restore --experiment-id {tracker._experiment_id}"):
         Tracker(store, experiment="test_deleted_experiment_is_reported_with_the_way_back")
-
-
-def test_ui_command_shows_the_store_of_the_tracker(tmp_path):
-    command = ui_command(f"sqlite:///{tmp_path}/runs.db", port=5001)
-    expected = f"-m mlflow ui --backend-store-uri sqlite:///{tmp_path}/runs.db --port 5001 --workers 1"
-    assert command[0] == sys.executable
-    assert " ".join(command[1:]) == f"{expected} --artifacts-destination file://{tmp_path}/mlruns"
-    assert "--artifacts-destination" not in ui_command("postgresql://me@host/runs")
-    with pytest.raises(UserError, match="in a browser"):
-        ui_command("http://tracking:5000")
-    with pytest.raises(UserError, match="from 1 to 65535"):
-        ui_command(port=0)
 
 
 # --- runs ---
@@ -378,55 +331,6 @@ def test_result_that_cannot_be_kept_is_refused_before_anything_is_logged(tracker
 
 
 # --- the model ---
-
-
-def nearest(centroids):
-    from flareclust.tracking.model import NearestCentroid
-
-    buffer = io.BytesIO()
-    np.save(buffer, centroids, allow_pickle=False)
-    buffer.seek(0)
-    model = NearestCentroid()
-    model.load_context(SimpleNamespace(artifacts={"centroids": buffer}))
-    return model
-
-
-small_integers = st.integers(-2, 2).map(float)
-
-
-@settings(max_examples=examples(50), deadline=None)
-@given(arrays(float, (6, 2), elements=small_integers), arrays(float, (4, 2), elements=small_integers))
-def test_label_is_the_first_of_the_nearest_centroids(X, centroids):
-    expected = []
-    for row in X:
-        distances = [sum((x - c) ** 2 for x, c in zip(row, centroid, strict=True)) for centroid in centroids]
-        expected.append(distances.index(min(distances)))
-    labels = nearest(centroids).predict(None, X)
-    assert labels.dtype == np.int64
-    assert labels.tolist() == expected
-    assert nearest(centroids).predict(None, pd.DataFrame(X)).tolist() == expected
-
-
-def test_far_from_the_origin_the_nearest_centroid_is_still_found():
-    centroids = np.array([[1e9, 0.0], [1e9 + 1, 0.0]])
-    assert nearest(centroids).predict(None, np.array([[1e9 + 0.25, 0.0], [1e9 + 0.75, 0.0]])).tolist() == [0, 1]
-
-
-def test_model_refuses_rows_it_cannot_place():
-    model = nearest(CENTROIDS)
-    with pytest.raises(ValueError, match=r"expected rows of 2 columns.*\(4, 3\)"):
-        model.predict(None, np.zeros((4, 3)))
-    with pytest.raises(ValueError, match=r"expected rows of 2 columns.*\(2,\)"):
-        model.predict(None, np.zeros(2))
-    with pytest.raises(ValueError, match="missing or infinite"):
-        model.predict(None, pd.DataFrame({"a": [1.0, None], "b": [1.0, 1.0]}))
-
-
-def test_model_file_imports_only_what_the_model_requires():
-    tree = ast.parse(Path(tracking.__file__).with_name("model.py").read_text())
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name.partition(".")[0] for name in names} == {"mlflow", "numpy", "pandas", "typing"}
 
 
 def is_pickle(file):

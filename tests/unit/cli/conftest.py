@@ -1,0 +1,26 @@
+"""The command line, called as the console script would."""
+
+import signal
+
+import pytest
+
+from flareclust.cli.main import main
+from tests.unit.cli.cli_cases import TrialRun
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Call the command in an empty folder, as the console script would."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("PREFECT_LOGGING_LEVEL", "PREFECT_LOGGING_SERVER_LEVEL"):
+        monkeypatch.setenv(name, "CRITICAL")  # the command sets these; monkeypatch takes them back
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def call(*args):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(list(args))
+        return TrialRun(ended.value.code or 0, *capsys.readouterr())
+
+    yield call
+    signal.signal(signal.SIGTERM, handler)

@@ -1,0 +1,19 @@
+"""A data folder without network."""
+
+from pathlib import Path
+
+import pooch
+import pytest
+from requests.exceptions import ConnectionError as NoNetwork
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data folder, and nobody to fetch from."""
+
+    def refuse(*args: object, **kwargs: object) -> str:
+        raise NoNetwork("nobody there")
+
+    monkeypatch.setenv("FLARECLUST_DATA", str(tmp_path))
+    monkeypatch.setattr(pooch, "retrieve", refuse)
+    return tmp_path

@@ -1,0 +1,47 @@
+"""A server that misbehaves on demand, and a lead's kit for it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flareclust.engines import provisioned as production
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.flare import job_monitor as watched
+from flareclust.flare.session import ADMIN_FILE
+from flareclust.protocol.registry import get
+from tests.fake_server import FakeServer
+
+
+@pytest.fixture
+def kit(tmp_path) -> Path:
+    """The kit of a lead, as far as it is read without a connection."""
+    (tmp_path / "kit" / "startup").mkdir(parents=True)
+    about = {"username": "lead@hub.org", "host": "server", "port": 8002, "project_name": "clinics"}
+    (tmp_path / "kit" / ADMIN_FILE).write_text(json.dumps({"admin": about}))
+    return tmp_path / "kit"
+
+
+@pytest.fixture
+def outcome(sites):
+    return run_inprocess(get("feca"), {}, sites, JobOptions(k=4))
+
+
+@pytest.fixture
+def serve(monkeypatch, kit):
+    """Let the engine meet a server; the returned function runs a FeCA job on it."""
+    monkeypatch.setattr(production, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(production, "CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(watched, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(watched, "ROUNDS_SECONDS", 0.0)
+    monkeypatch.setattr(watched, "DISPATCH_SECONDS", 0.2)
+
+    def run(server: FakeServer, *, token=None, on_round=lambda record: None, **options):
+        monkeypatch.setattr(watched, "open_session", server.session)
+        try:
+            return production.run_production(get("feca"), {}, JobOptions(k=4, **options), kit, on_round, token=token)
+        finally:
+            assert server.opened == server.closed, "an open session keeps the process from ending"
+
+    return run

@@ -1,0 +1,3 @@
+"""Words of NVFlare that the tests of the engine share."""
+
+COMPLETED = "FINISHED:COMPLETED"

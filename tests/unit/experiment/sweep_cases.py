@@ -1,0 +1,21 @@
+"""Sweeps and trials that several test files use."""
+
+import re
+
+from flareclust.experiment.sweep import make_sweep
+from flareclust.experiment.trials import Trial, TrialResult
+from tests.paths import ROOT
+
+PAGE = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
+
+EXAMPLE = re.search(r"^```toml\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL).group(1)
+
+IRIS = {"name": "try", "data": "iris", "algorithms": ["kfed"], "seeds": 2, "clients": 3}
+
+
+def sweep(**settings):
+    return make_sweep({**IRIS, **settings})
+
+
+def trial(name="a", seed=0, partition="iid", measure=lambda: TrialResult({"l2": 1.0}), **params):
+    return Trial({"algorithm": name, "partition": partition}, seed, params, measure)
