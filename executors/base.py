@@ -1,4 +1,4 @@
-"""The site's side of the seam: what every executor does with a task, in every engine."""
+"""The base class of all executors: how a site answers a task, in every engine."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -38,27 +38,27 @@ class ClusteringExecutor(ExecutorShell):
     """An NVFlare executor around one pure function, `local`.
 
     Args:
-        k: number of clusters wanted in the whole federation.
+        k: number of clusters in the whole federation.
         seed: of the job; a site's generators follow from it, the round and the site's name.
         min_count: clusters with fewer rows never leave a site.
     """
 
-    #: Exactly what `local` returns for the step `CLUSTER`, and so what leaves the site.
+    #: Schema of the reply of `local` to the step `CLUSTER`: exactly these arrays leave the site.
     reply: ClassVar[Schema]
 
-    #: What sites are asked before the rounds.
+    #: The steps that sites answer before the rounds.
     first_steps: ClassVar[tuple[str, ...]] = ()
 
-    #: The same for every further step of the algorithm's rounds. Of `SCORE` the base class computes what the schema asks for.
+    #: The schema of every further step of the algorithm's rounds. The base class computes the arrays of `SCORE`.
     steps: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
 
     #: The steps whose replies are sums over rows (`flareclust.privacy.secure_aggregation.totals`), which can leave the site masked.
     summed: ClassVar[frozenset[str]] = frozenset({ASSESS})
 
-    #: What the site sends in further sums, which never leave it otherwise.
+    #: The schemas of further sums, which leave the site masked only.
     masked_only: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
 
-    #: The steps that jobs with secure sums do without, for totals take their place: such a job gets no answer to them.
+    #: The steps that a job with secure sums replaces by totals. The site refuses them in such a job.
     plain_only: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, k: int, seed: int = 0, min_count: int = 2) -> None:
@@ -96,11 +96,11 @@ class ClusteringExecutor(ExecutorShell):
     ) -> Answer:
         """Answer `task` from the rows (n, d): the one entry that all engines use.
 
-        The names of columns, where there are any, count for algorithms for sites with different columns only. `site` is
-        what the site holds the job to, whatever its settings; None where it has no policy.
+        Names of columns matter to algorithms for sites with different columns only. `site` holds the site's policy, which
+        overrides the job's settings; None where the site has no policy.
 
         Raises:
-            Refusal: the site cannot take part, in words that hold no data.
+            Refusal: the site cannot take part; the message holds no data.
             BadMessage: `local` returned something else than `reply` promises.
             Aborted: `aborted()` became true.
         """
@@ -108,40 +108,40 @@ class ClusteringExecutor(ExecutorShell):
         schema = {ASSESS: ASSESSMENT, PLACE: PLACED, KEYS: KEY}.get(task.step) or self.schema(task.step)
         table = data if isinstance(data, Table) else Table(data)
         table.check_unchanged()
-        held = self if site is None else self.under(site.policy)
-        held._check_rows(table.X)
+        executor = self if site is None else self.under(site.policy)
+        executor._check_rows(table.X)
         if aborted():
             raise Aborted(f"stopped before the step {task.step}")
         if site is not None and site.policy.dp is not None:
             task = replace(task, terms=_terms(site, table, task.site))
-        task, keys = held._without_keys(task)
-        seen = table if site is None or held.private else site.microaggregated(table)
-        if task.step in (ASSESS, KEYS) and not held.private and len(seen.X) < held.min_count:
-            raise Refusal(f"has fewer rows than min_count={held.min_count}, so sums over them would tell the rows")
-        found = held.compute(task, seen, aborted)
+        task, keys = executor._without_keys(task)
+        visible = table if site is None or executor.private else site.microaggregated(table)
+        if task.step in (ASSESS, KEYS) and not executor.private and len(visible.X) < executor.min_count:
+            raise Refusal(f"has fewer rows than min_count={executor.min_count}, so sums over them would tell the rows")
+        result = executor.compute(task, visible, aborted)
         table.check_unchanged()
-        if extra := set(found.arrays) - set(schema.fields):  # a faulty algorithm could have named them by a value
+        if extra := set(result.arrays) - set(schema.fields):  # a faulty algorithm could have named them by a value
             raise BadMessage(f"made {len(extra)} arrays more than those that its schema has: {sorted(schema.fields)}")
-        arrays = schema.pack(found.arrays)
-        if site is not None and not held.private:
-            arrays = rounded_reply(arrays, schema, site.policy.round_counts, held.min_count)
+        arrays = schema.pack(result.arrays)
+        if site is not None and not executor.private:
+            arrays = rounded_reply(arrays, schema, site.policy.round_counts, executor.min_count)
         if keys is not None:
             arrays = self._sums.hidden(task.site, (task.step, task.round, task.arrays), keys, schema, arrays)
-        # How long it took follows from the rows; under differential privacy that is not told either.
+        # The computing time depends on the rows, so it is not sent under differential privacy.
         seconds = 0.0 if self.private else perf_counter() - started
         answer = Answer({**arrays, SECONDS: np.array(seconds)})
         if task.step not in (ASSESS, PLACE):
             return answer
         try:
-            return replace(answer, labels=held._placed(task, table, seen, aborted))
+            return replace(answer, labels=executor._placed(task, table, visible, aborted))
         except Exception as error:
             if site is None or isinstance(error, Aborted):
                 raise
-            # A refusal would tell the server about rows, since labels are made of these and not of groups.
+            # Labels depend on the rows and not on groups of them, so a refusal would give information about rows.
             return replace(answer, unplaced=error)
 
     def under(self, policy: Policy) -> "ClusteringExecutor":
-        """Return this executor as a site with a policy lets it answer: clusters below the policy's floor stay.
+        """Return a copy of this executor that keeps to the site's policy: clusters below its minimum are not sent.
 
         Raises:
             Refusal: the job asks for rows as seeds, or the policy for differential privacy, which the algorithm does not
@@ -154,14 +154,14 @@ class ClusteringExecutor(ExecutorShell):
             )
         if getattr(self, "seeds", None) == "rows":
             raise Refusal('lets out no rows, as seeds="rows" would; take seeds="means" (its policy)')
-        held = copy(self)
-        held.min_count = max(self.min_count, policy.min_count)
-        held.policy = policy
-        held._rows = held._site = None  # what the shell has read: an algorithm gets rows as arguments only
-        return held
+        executor = copy(self)
+        executor.min_count = max(self.min_count, policy.min_count)
+        executor.policy = policy
+        executor._rows = executor._site = None  # rows that the shell has read: an algorithm gets rows as arguments only
+        return executor
 
     def _without_keys(self, task: Task) -> tuple[Task, KeyTable | None]:
-        """Return the task as algorithms see it, and the keys of the sites with whose sums its answer is added up."""
+        """Return the task without the keys, and the keys of the sites whose sums are added to this site's, None for none."""
         only = task.step in self.masked_only
         always = only or (self.policy is not None and self.policy.secure_sums)
         sums = only or task.step in {ASSESS, *self.summed}
@@ -171,18 +171,18 @@ class ClusteringExecutor(ExecutorShell):
         arrays, keys = self._sums.taken(task.site, task.step, task.arrays, sums=sums, always=always, policy=self.policy)
         return replace(task, arrays=arrays, secure=secure), keys
 
-    def _placed(self, task: Task, own: Table, seen: Table, aborted: AbortCheck) -> IntArray:
-        """Return the labels (n,) of the site's own rows; at a site with a policy `seen` is what replies are computed from."""
-        shown, table = self.viewed(task, own)
-        like = table if seen is own else self.viewed(task, seen)[1]
-        return self.labels(shown, table.X, stream(self.seed, 0, task.site), aborted, like.X)
+    def _placed(self, task: Task, site_table: Table, visible: Table, aborted: AbortCheck) -> IntArray:
+        """Return the labels (n,) of the site's own rows; replies are computed from `visible`, microaggregated by a policy."""
+        task_view, table_view = self.viewed(task, site_table)
+        visible_view = table_view if visible is site_table else self.viewed(task, visible)[1]
+        return self.labels(task_view, table_view.X, stream(self.seed, 0, task.site), aborted, visible_view.X)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return a task and a table as the algorithm sees them: as they are, unless overridden."""
         return task, table
 
     def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
-        """Do what a task asks for, but for the labels: the algorithm's own steps, scores, the assessment."""
+        """Answer a task without its labels: a step of the algorithm, scores, or the assessment."""
         data = table.X
         if task.step == KEYS:
             return Answer(self._sums.key(task.site, data, private=self.private))
@@ -193,8 +193,8 @@ class ClusteringExecutor(ExecutorShell):
             sums = self.assess(task, data)
             if self.policy is not None and not self.private:
                 sums = without_small(sums, self.min_count)
-                by = factor(sums["counts"], self.policy.round_counts, self.min_count)
-                sums |= {name: value * by for name, value in sums.items() if name != "counts"}
+                scale = factor(sums["counts"], self.policy.round_counts, self.min_count)
+                sums |= {name: value * scale for name, value in sums.items() if name != "counts"}
             return Answer(sums | {name: np.sum(sums[name]) for name in TOTALS})
         if task.step == SCORE:
             fields = self.schema(SCORE).fields
@@ -205,22 +205,22 @@ class ClusteringExecutor(ExecutorShell):
         return Answer(self.local(task, data, stream(self.seed, task.round, task.site), aborted))
 
     def assess(self, task: Task, data: FloatArray) -> Message:
-        """Return the sums over the rows (n, d) by final centroid that label-free metrics are made of."""
+        """Return the sums over the rows (n, d) by final centroid, from which label-free metrics are computed."""
         return assessment_sums(data, task.arrays["centroids"])[1]
 
     def placing(self, arrays: Message) -> Message:
-        """Return what a late site is sent, from the arrays of a finished result."""
+        """Return the arrays for a late site, from those of a finished result."""
         return arrays
 
     @classmethod
     def warm_up(cls) -> None:
-        """Compile what sites compute with, once, so that processes started later find it on disk."""
+        """Compile the kernels once, so that processes started later load them from disk."""
         kernels.warm_up()
         microaggregation.warm_up()
 
     @classmethod
     def schema(cls, step: str) -> Schema:
-        """Return what leaves the site in a step; raise BadMessage for one that the algorithm does not have."""
+        """Return the schema of a step's reply; raise BadMessage for a step that the algorithm does not have."""
         further = {**cls.steps, **cls.masked_only}
         if step != CLUSTER and step not in further:
             raise BadMessage(f"was asked for the step {step!r}, which {cls.__name__} does not have")
@@ -252,7 +252,7 @@ class ClusteringExecutor(ExecutorShell):
             self.check_centroids(task.arrays["centroids"], data, self.k)
 
     def check_centroids(self, centroids: object, data: FloatArray, maximum: int) -> None:
-        """Raise BadMessage or Refusal unless these are at most `most` centroids of the site's columns."""
+        """Raise BadMessage or Refusal unless these are at most `maximum` centroids of the site's columns."""
         sizes = _CENTROIDS.check({"centroids": centroids})  # type: ignore[dict-item]
         if sizes["k"] > maximum:
             raise Refusal(f"was sent {sizes['k']} centroids where the job has at most {maximum}")

@@ -1,8 +1,8 @@
 """The site's side of algorithms for sites that need not have the same columns.
 
 A job of such an algorithm begins with the step `describe`, in which each site names its columns. From then on the base
-class here shows an algorithm the site's own columns only: the rows, and of what the server sends the entries of these
-columns. An entry that nobody knows is NaN in what the server sends; no site ever sends one.
+class here gives an algorithm the site's own columns only, of the rows and of the arrays that the server sends. The server
+sends NaN for an entry that no site knows; a site never sends NaN.
 """
 
 from dataclasses import replace
@@ -29,8 +29,8 @@ from flareclust.protocol.task import DESCRIBE, MOMENTS, Answer, Task
 #: all), or all columns with the federation's mean in the places of those that it lacks.
 View = Literal["own", "common", "imputed"]
 
-#: By what rows may be scaled: whatever a row's finite values are, no quotient is infinite. Otherwise an error on the way
-#: would tell a server that chooses the scale how large the largest value is.
+#: The scaling of rows. The minimum keeps every quotient of finite values finite: an overflow error would tell a server
+#: that chooses the scale how large the largest value is.
 _SCALING = Schema(mean="D", deviation=real("D", minimum=1e-100))
 
 
@@ -59,13 +59,13 @@ class DescribedExecutor(ClusteringExecutor):
 
     @classmethod
     def schema(cls, step: str) -> Schema:
-        """Return what leaves the site in a step, `describe` among them."""
+        """Return the schema of a step's reply, `describe` among the steps."""
         return DESCRIPTION if step == DESCRIBE else super().schema(step)
 
     def labels(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
     ) -> IntArray:
-        """Return the final cluster (n,) of each row, by the scaled distance to what is known of the centroids; -1 for none."""
+        """Return the final cluster (n,) of each row, by the scaled distance on the known entries of the centroids; -1 for none."""
         return nearest(data, task.arrays["centroids"], self.phi)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
@@ -82,13 +82,13 @@ class DescribedExecutor(ClusteringExecutor):
     def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
         """Answer `describe` and `moments`; else show the algorithm its view."""
         if task.step == DESCRIBE:
-            told = describe(table, sums=self.tells_sums and not task.secure, min_count=self.min_count)
+            message = describe(table, sums=self.tells_sums and not task.secure, min_count=self.min_count)
             if self.policy is not None:  # so that mean squares stay what they are
-                told["m2"] = told["m2"] * factor(told["rows"], self.policy.round_counts, self.min_count)
-            return Answer(told)
+                message["m2"] = message["m2"] * factor(message["rows"], self.policy.round_counts, self.min_count)
+            return Answer(message)
         if task.step == MOMENTS:
-            told = moments(table, task.arrays["columns"], self.min_count)
-            return Answer(rounded_spread(told, self.policy, self.min_count))
+            message = moments(table, task.arrays["columns"], self.min_count)
+            return Answer(rounded_spread(message, self.policy, self.min_count))
         return super().compute(*self.viewed(task, table), aborted)
 
     def shown(self, table: Table, arrays: Message) -> tuple[FloatArray, IntArray]:
@@ -96,7 +96,7 @@ class DescribedExecutor(ClusteringExecutor):
 
         Args:
             table: the site's own rows.
-            arrays: what every task of a described federation carries, as `flareclust.features.columns.Columns.sent` returns it.
+            arrays: of a task in a described federation, as `flareclust.features.columns.Columns.sent` returns them.
 
         Raises:
             Refusal: the site has none of the columns, or lacks one that all must have.
@@ -108,20 +108,20 @@ class DescribedExecutor(ClusteringExecutor):
         return (self._imputed(arrays, X, has), np.arange(D)) if self.view == "imputed" else (X, has)
 
     def guarded(self, found: Sendable, data: FloatArray, *, may_be_empty: bool = False) -> Sendable:
-        """Return the clusters of the rows (n, d) that may be described, after what `describe` told about all rows.
+        """Return the clusters of the rows (n, d) that may be sent in addition to the sums over all rows in `describe`.
 
         Raises:
-            Refusal: there are none, unless that may be.
+            Refusal: there are none, unless `may_be_empty`.
         """
         if not self.tells_sums or self.policy is not None:  # a policy's rows are groups already
             return found
-        kept = without_remainder(data, found, self.min_count)
-        if not len(kept.counts) and not may_be_empty:
+        remaining = without_remainder(data, found, self.min_count)
+        if not len(remaining.counts) and not may_be_empty:
             raise Refusal(
                 "has told the sums of its columns, and what its clusters tell beside would give away the rows that are "
                 "kept back; set a smaller k_local, or standardize=false"
             )
-        return kept
+        return remaining
 
     @property
     def tells_sums(self) -> bool:
@@ -133,13 +133,13 @@ class DescribedExecutor(ClusteringExecutor):
         return masked_sums(data, task.arrays["centroids"], self.phi)
 
     def check_centroids(self, centroids: object, data: FloatArray, maximum: int) -> None:
-        """Check as for whole centroids, with NaN for what is unknown."""
+        """Check as for whole centroids, where unknown entries are NaN."""
         if not isinstance(centroids, np.ndarray) or centroids.dtype != np.float64:
             raise BadMessage("centroids: expected an array of float64")
         super().check_centroids(np.nan_to_num(centroids, posinf=np.inf, neginf=-np.inf), data, maximum)
 
     def placing(self, arrays: Message) -> Message:
-        """Return what a late site is sent: the result in the units that the sites work in."""
+        """Return the arrays for a late site: the result in the units of the sites' computation."""
         if not self.standardize or "mean" not in arrays:
             return arrays
         return arrays | {"centroids": (arrays["centroids"] - arrays["mean"]) / arrays["deviation"]}
@@ -158,6 +158,6 @@ class DescribedExecutor(ClusteringExecutor):
 
 def _check_scaling(arrays: Message) -> None:
     """Raise BadMessage unless the columns' means and deviations, where they were sent, can be computed with."""
-    sent = {name: arrays[name] for name in _SCALING.fields if name in arrays}
-    if sent:
-        _SCALING.check(sent, {"D": len(arrays["columns"])})
+    scaling = {name: arrays[name] for name in _SCALING.fields if name in arrays}
+    if scaling:
+        _SCALING.check(scaling, {"D": len(arrays["columns"])})

@@ -45,7 +45,7 @@ class DKMPPExecutor(ClusteringExecutor):
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
         n_candidates = None if self.greedy else 1
-        found = seed_cells(
+        cells = seed_cells(
             data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted, n_candidates=n_candidates
         )
-        return {"centroids": found.centroids, "counts": found.counts}
+        return {"centroids": cells.centroids, "counts": cells.counts}

@@ -1,7 +1,7 @@
 """What executors under differential privacy share: the job's claim to a site's budget, and an assessment within it.
 
-Everything that leaves a site goes through `Task.terms` or holds nothing of the rows. Noise is not drawn from the job's
-seed: who knows the seed could take it away again.
+Every array that leaves a site goes through `Task.terms` or does not depend on the rows. Noise is not drawn from the job's
+seed: anyone with the seed could subtract it again.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from flareclust.protocol.task import ASSESS, PLACE, Answer, Task
 #: Shares of the job's rho: for the assessment, and for a start from a grid or from moments. The updates get the rest.
 ASSESSMENT_SHARE, GRID_START, MOMENTS_START = 0.05, 0.5, 0.2
 
-#: The key of the distance beyond which rows do not count more in the sum of squares, in the arrays of a result.
+#: The key, in the arrays of a result, of the distance at which a row's part of the sum of squares is cut off.
 REACH = "reach"
 
 
@@ -57,18 +57,18 @@ class PrivateExecutor(ClusteringExecutor):
         self.delta = check_delta("delta", delta)
 
     def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
-        """Do what a task asks for; of rows that were placed the number stays here, too."""
-        found = super().compute(task, table, aborted)
-        return Answer({"rows": np.array(0)}) if task.step == PLACE else found
+        """Answer a task; the number of placed rows is private too, and 0 is sent for it."""
+        answer = super().compute(task, table, aborted)
+        return Answer({"rows": np.array(0)}) if task.step == PLACE else answer
 
     def labels(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
     ) -> IntArray:
         """Return the nearest centroid of each row (n,); values whose squares overflow count as the largest that do not."""
-        found = np.empty(len(data), np.int64)
+        labels = np.empty(len(data), np.int64)
         for part in pieces(*data.shape):
-            found[part] = assign(np.clip(data[part], -LARGEST, LARGEST), task.arrays["centroids"])[0]
-        return found
+            labels[part] = assign(np.clip(data[part], -LARGEST, LARGEST), task.arrays["centroids"])[0]
+        return labels
 
     def assess(self, task: Task, data: FloatArray) -> Message:
         """Return noisy sums of squared distances and silhouettes; numbers by cluster stay here, and 0 is sent for them."""
@@ -76,10 +76,10 @@ class PrivateExecutor(ClusteringExecutor):
         reach = _positive(task.arrays.get(REACH), REACH, ())
         sums = dp_sums.quality_sums(data, own_box(terms), centroids, float(reach), never_abort)
         noisy = self.noisy(terms, sums, dp_sums.quality_sensitivity(), ASSESSMENT_SHARE, "assessment")
-        none = np.zeros(len(centroids))
+        zeros = np.zeros(len(centroids))
         return {
-            "counts": none.astype(np.int64),
-            "scatter": none,
+            "counts": zeros.astype(np.int64),
+            "scatter": zeros,
             "sse": np.array(min(max(0.0, float(noisy[0] / UNIT * reach**2)), LARGEST)),
             "silhouette": np.array(noisy[1] / SILHOUETTE),
         }
@@ -95,20 +95,20 @@ class PrivateExecutor(ClusteringExecutor):
         return terms.gaussian(sums, sensitivity, share * WHOLE * terms.rho, what)
 
     def _check_rows(self, data: FloatArray) -> None:
-        """Refuse rows that are not numbers. How many and how large they are is no reason to: the refusal would tell it."""
+        """Refuse rows that are not numbers. The number and size of the rows are private, so they never cause a refusal."""
         if len(data) and np.isfinite(data.min()) and np.isfinite(data.max()):
             data = np.broadcast_to(0.0, data.shape)  # values are clipped before anything is computed from them
         super()._check_rows(data)
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
-        """Refuse a task without the centroids that it is about, beside those of others."""
+        """Refuse a task that needs centroids and has none."""
         if task.step in (ASSESS, PLACE):
             self.check_centroids(task.arrays.get("centroids"), data, self.k)
         super()._check_task(task, data)
 
 
 def start_share(k: int, d: int, cells: int | None) -> float:
-    """Return what share of a job's rho its start costs: more of a grid, which decides what clusters are found."""
+    """Return what share of a job's rho its start costs: a larger share with a grid, which decides which clusters are found."""
     return GRID_START if has_grid(k, d, cells) else MOMENTS_START
 
 

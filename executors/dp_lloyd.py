@@ -45,7 +45,7 @@ OUTLINE = "outline"
 #: Noisy sums for each centroid.
 UPDATE = "update"
 
-#: More cells than anybody needs; a server that asks for more is refused.
+#: The largest number of cells; a server that asks for more is refused.
 MOST_CELLS = 10**6
 
 
@@ -84,7 +84,7 @@ class DPLloydExecutor(PrivateExecutor):
         self.cells = None if cells is None else check_int("cells", cells, minimum=self.k)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
-        """Tell bounds, or noisy sums of the step that is asked for."""
+        """Return bounds, or the noisy sums of the task's step."""
         if aborted():
             raise Aborted("stopped before sums over the rows were taken")
         terms = self.granted(task)

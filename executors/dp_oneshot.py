@@ -72,25 +72,25 @@ class DPOneShotExecutor(PrivateExecutor):
             raise Aborted("stopped before sums over the rows were taken")
         terms = self.granted(task)
         box, d = own_box(terms), data.shape[1]
-        none: Message = {"centroids": np.empty((0, d)), "rows": np.empty(0), "radii": np.empty(0)}
+        no_centroids: Message = {"centroids": np.empty((0, d)), "rows": np.empty(0), "radii": np.empty(0)}
         if has_grid(self.k, d, self.cells):
             shape = grid_shape(box, self.cells or CELLS_PER_CLUSTER * self.k)
             counted = dp_sums.cell_counts(data, box, box, shape, aborted)
             noisy = self.noisy(terms, counted, 1.0, GRID_SHARE, "cells of a grid").astype(np.float64)
-            return {**box._asdict(), "cells": noisy, **none}
+            return {**box._asdict(), "cells": noisy, **no_centroids}
         return {**box._asdict(), "cells": np.empty(0), **self._clusters(data, terms, rng, aborted)}
 
     def _clusters(self, data: FloatArray, terms: DPSession, rng: np.random.Generator, aborted: AbortCheck) -> Message:
-        """Run DP Lloyd as server and site in one: whatever it looks at has its noise already."""
+        """Run DP Lloyd with the site as its own server: every sum has its noise before it is used."""
         box, shape = own_box(terms), (self.k, data.shape[1], self.cells)
         sums = dp_sums.moment_sums(data, box, box, aborted)
         noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), start_share(*shape), "moments")
-        found = moments(noisy / UNIT, box)
-        centroids, radii = spread_start(found, box, self.k, rng)
+        outline = moments(noisy / UNIT, box)
+        centroids, radii = spread_start(outline, box, self.k, rng)
         share, sensitivity = update_share(*shape, self.rounds), dp_sums.cluster_sensitivity()
         noise = sigma(sensitivity, share * WHOLE * terms.rho) / UNIT
-        for done in range(self.rounds):
+        for update in range(self.rounds):
             exact = dp_sums.cluster_sums(data, box, centroids, radii, aborted)
-            told = dp_sums.in_units(self.noisy(terms, exact, sensitivity, share, f"update {done} at the site"))
-            centroids, rows = next_centroids(centroids, radii, told, noise, done, box, found.mean)
-        return {"centroids": centroids, "rows": rows, "radii": rms_radii(radii, told)}
+            noisy_sums = dp_sums.in_units(self.noisy(terms, exact, sensitivity, share, f"update {update} at the site"))
+            centroids, rows = next_centroids(centroids, radii, noisy_sums, noise, update, box, outline.mean)
+        return {"centroids": centroids, "rows": rows, "radii": rms_radii(radii, noisy_sums)}

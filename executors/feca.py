@@ -85,16 +85,16 @@ class FeCAExecutor(ClusteringExecutor):
         """Run Algorithm 2 and the chosen RadiusAssign."""
         if len(data) < self.k:
             raise Refusal(f"has fewer rows than k={self.k}")
-        found = recompute_centroids(
+        clustering = recompute_centroids(
             data, kmeans(data, self.k, rng, n_init=self.n_init, init=self.init, aborted=aborted)
         )
-        statistics = cluster_statistics(data, found.labels, found.centroids)
-        kept, origin = remove_one_fit_many(
-            LocalClusters(found.centroids, found.counts, statistics.sse), self.after_removal
+        statistics = cluster_statistics(data, clustering.labels, clustering.centroids)
+        clusters, origin = remove_one_fit_many(
+            LocalClusters(clustering.centroids, clustering.counts, statistics.sse), self.after_removal
         )
-        labels = relabel(found.labels, origin)
-        sendable = disclosable_clusters(data, labels, kept.centroids, self.min_count)
-        centroids, labels = kept.centroids[sendable], relabel(labels, [(int(r),) for r in np.flatnonzero(sendable)])
+        labels = relabel(clustering.labels, origin)
+        sendable = disclosable_clusters(data, labels, clusters.centroids, self.min_count)
+        centroids, labels = clusters.centroids[sendable], relabel(labels, [(int(r),) for r in np.flatnonzero(sendable)])
 
         reach = member_statistics(data, labels, centroids).max_distance
         tell_tale = varies_in_one_feature(data, labels, len(centroids))
@@ -108,7 +108,7 @@ def remove_one_fit_many(
     """Remove the centroids that stand between several true clusters (Algorithm 2, lines 3-13).
 
     Returns:
-        The clusters kept, and for each the indices in the input that it is made of.
+        The remaining clusters, and for each the indices in the input that it is made of.
     """
     origin: list[tuple[int, ...]] = [(i,) for i in range(len(clusters.counts))]
     while len(origin) >= 2:
@@ -117,7 +117,7 @@ def remove_one_fit_many(
         merged = merge_clusters(clusters, p, q)
         if clusters.sse[i] < merged.sse[0]:
             break
-        gone = [i]
+        removed = [i]
         if after_removal == "merge" and i not in (p, q):
             clusters = LocalClusters(
                 np.concatenate([clusters.centroids, merged.centroids]),
@@ -125,11 +125,13 @@ def remove_one_fit_many(
                 np.concatenate([clusters.sse, merged.sse]),
             )
             origin = [*origin, origin[p] + origin[q]]
-            gone = [i, p, q]
+            removed = [i, p, q]
         clusters = LocalClusters(
-            np.delete(clusters.centroids, gone, axis=0), np.delete(clusters.counts, gone), np.delete(clusters.sse, gone)
+            np.delete(clusters.centroids, removed, axis=0),
+            np.delete(clusters.counts, removed),
+            np.delete(clusters.sse, removed),
         )
-        origin = [sources for index, sources in enumerate(origin) if index not in gone]
+        origin = [sources for index, sources in enumerate(origin) if index not in removed]
     return clusters, origin
 
 
@@ -144,8 +146,8 @@ def merge_clusters(clusters: LocalClusters, p: int, q: int) -> LocalClusters:
     """Return the one cluster that p and q make together (line 6), its sum of squares from theirs (eq. 4)."""
     n_p, n_q = clusters.counts[p], clusters.counts[q]
     centroid = (n_p * clusters.centroids[p] + n_q * clusters.centroids[q]) / (n_p + n_q)
-    apart = ((clusters.centroids[p] - clusters.centroids[q]) ** 2).sum()
-    sse = clusters.sse[p] + clusters.sse[q] + n_p * n_q / (n_p + n_q) * apart
+    squared_distance = ((clusters.centroids[p] - clusters.centroids[q]) ** 2).sum()
+    sse = clusters.sse[p] + clusters.sse[q] + n_p * n_q / (n_p + n_q) * squared_distance
     return LocalClusters(centroid[None], np.array([n_p + n_q]), np.array([sse]))
 
 
@@ -190,8 +192,8 @@ def theoretical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
             j = int(np.argmin(np.where(alone, distances[i], np.inf)))
             if reach[i] + reach[j] > distances[i, j]:
                 alone[[i, j]] = False
-    rest = distances[np.ix_(alone, alone)] if alone.sum() > 1 else distances
-    return np.full(k, rest.min() / 2)
+    distinct = distances[np.ix_(alone, alone)] if alone.sum() > 1 else distances
+    return np.full(k, distinct.min() / 2)
 
 
 def coarse(reach: FloatArray) -> FloatArray:

@@ -56,8 +56,7 @@ class FFCMExecutor(ClusteringExecutor):
         max_iter: most iterations of a local run.
         tol: a local run ends when no membership changed by more.
         support: the weight of a centroid in v1, "um" for the sum of u^m or "u" for the sum of u.
-        start: what cells are sent of, "random" rows or "k-means++" seeds; a site is not asked where the centroids
-            are given.
+        start: seeds of the cells, "random" rows or "k-means++"; given centroids are not asked of the sites.
     """
 
     reply = Schema(centroids="k d", counts=counts("k"))
@@ -95,12 +94,12 @@ class FFCMExecutor(ClusteringExecutor):
             cells = start_cells(data, self.k, str(self.start), self.min_count, rng, aborted)
             return {"centroids": cells.centroids, "counts": cells.counts}
         start = task.arrays["centroids"]
-        found = fuzzy_cmeans(data, start, self.fuzzifier, max_iter=self.max_iter, tol=self.tol, aborted=aborted)
-        sent = np.flatnonzero(describable_centroids(data, found, self.fuzzifier, self.min_count))
-        if not len(sent):
+        clustering = fuzzy_cmeans(data, start, self.fuzzifier, max_iter=self.max_iter, tol=self.tol, aborted=aborted)
+        sendable = np.flatnonzero(describable_centroids(data, clustering, self.fuzzifier, self.min_count))
+        if not len(sendable):
             raise Refusal(f"has no fuzzy centroid of at least min_count={self.min_count} rows, so nothing it may send")
-        support = found.sum_um if self.support == "um" else found.sum_u
-        return {"centroids": found.centroids[sent], "support": support[sent], "cluster": sent}
+        support = clustering.sum_um if self.support == "um" else clustering.sum_u
+        return {"centroids": clustering.centroids[sendable], "support": support[sendable], "cluster": sendable}
 
 
 def start_cells(
@@ -121,10 +120,10 @@ def start_cells(
 def describable_centroids(data: FloatArray, found: FuzzyClustering, fuzzifier: float, min_count: int) -> BoolArray:
     """Return which of the k fuzzy centroids may leave the site.
 
-    The rows (n, d) of largest membership must be a cluster that may be described (`flareclust.core.disclosure`). The
-    other rules see to it that the centroid does not describe fewer rows than that: it is no row of any cluster, no row has
-    more than a share of 1 / min_count of the weights u^m, and no more weight than all rows that differ from it together.
-    Of a hard cluster, where weights are 0 and 1, the last two say what the first does.
+    The rows (n, d) of largest membership must be a cluster that may be described (`flareclust.core.disclosure`). Three
+    more rules ensure that the centroid does not describe fewer rows than that: it equals no row of any cluster, no row has
+    more than a share of 1 / min_count of the weights u^m, and no row has more weight than all rows that differ from it
+    together. For a hard cluster, where weights are 0 and 1, the last two follow from the first.
     """
     mask = describable(data, found.memberships.argmax(axis=1), found.centroids, min_count) & (found.sum_um > 0)
     everything = np.zeros(len(data), dtype=np.int64)

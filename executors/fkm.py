@@ -50,8 +50,8 @@ class FKMExecutor(ClusteringExecutor):
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Draw seeds where the server sent no centroids yet, else update those that the site has rows of."""
-        found = self.clusters(task, data, rng, aborted)
-        return {"centroids": found.centroids, "counts": found.counts}
+        clusters = self.clusters(task, data, rng, aborted)
+        return {"centroids": clusters.centroids, "counts": clusters.counts}
 
     def clusters(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Sendable:
         """Return the clusters of this round that are sent."""

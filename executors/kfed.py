@@ -78,32 +78,32 @@ class KFedExecutor(ClusteringExecutor):
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
-        found = self._local_clusters(task.site, data, rng, aborted)
-        keep = disclosable_clusters(data, found.labels, found.centroids, self.min_count)
-        return {"centroids": found.centroids[keep], "counts": found.counts[keep]}
+        clustering = self._local_clusters(task.site, data, rng, aborted)
+        keep = disclosable_clusters(data, clustering.labels, clustering.centroids, self.min_count)
+        return {"centroids": clustering.centroids[keep], "counts": clustering.counts[keep]}
 
     def labels(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
     ) -> IntArray:
         """Return the induced clustering of the rows (n,), or that of the nearest centroids.
 
-        The local clustering is repeated with the generator of round 0. The server sends with the result where each
-        device's centers went: `tau` (c,), and whose they are, `tau_site` (c,) by `site_number`. A late device is placed
-        with the server's `anchors` (k, d), the points that the others' centers were assigned to.
+        The local clustering is repeated with the generator of round 0. The result has the cluster of each device's
+        center, `tau` (c,), and the `site_number` of its device, `tau_site` (c,). A late device is placed with the
+        server's `anchors` (k, d), the points that the others' centers were assigned to.
         """
         if self.labels_by == "nearest":
             return super().labels(task, data, rng, aborted, seen)
-        found = self._local_clusters(task.site, seen, rng, aborted)
-        tau, _ = assign(found.centroids, task.arrays.get("anchors", task.arrays["centroids"]))
-        sent = describable(seen, found.labels, found.centroids, self.min_count)
-        own = task.arrays["tau"][task.arrays["tau_site"] == site_number(task.site)]
-        if len(own) == sent.sum():  # a late device has none
-            tau[sent] = own
-        elif len(own):
+        clustering = self._local_clusters(task.site, seen, rng, aborted)
+        tau, _ = assign(clustering.centroids, task.arrays.get("anchors", task.arrays["centroids"]))
+        mask = describable(seen, clustering.labels, clustering.centroids, self.min_count)
+        assigned = task.arrays["tau"][task.arrays["tau_site"] == site_number(task.site)]
+        if len(assigned) == mask.sum():  # a late device has none
+            tau[mask] = assigned
+        elif len(assigned):
             log.warning(
-                "%d centers were merged where %d were sent; labels go by the nearest mean", len(own), sent.sum()
+                "%d centers were merged where %d were sent; labels go by the nearest mean", len(assigned), mask.sum()
             )
-        return induced_labels(found.labels if seen is data else assign(data, found.centroids)[0], tau)
+        return induced_labels(clustering.labels if seen is data else assign(data, clustering.centroids)[0], tau)
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Warn where `k_local` names a site that is not there: a late one, or a misspelt one."""
@@ -114,8 +114,8 @@ class KFedExecutor(ClusteringExecutor):
     def _local_clusters(self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Clustering:
         if len(data) < self.min_count:
             raise Refusal(f"has fewer rows than min_count={self.min_count}")
-        wanted = self.k_local.get(site, "auto") if isinstance(self.k_local, dict) else self.k_local
-        k_local = ceil(sqrt(self.k)) if wanted == "auto" else int(wanted)
+        setting = self.k_local.get(site, "auto") if isinstance(self.k_local, dict) else self.k_local
+        k_local = ceil(sqrt(self.k)) if setting == "auto" else int(setting)
         return local_kmeans(data, min(k_local, len(data) // self.min_count), rng, aborted)
 
 
@@ -130,10 +130,10 @@ def check_k_local(k_local: object, k: int) -> int | str | dict[str, int]:
     return _check_one("k_local", k_local, k)
 
 
-def _check_one(what: str, value: object, k: int) -> int:
-    number = check_int(what, value, minimum=1)
+def _check_one(name: str, value: object, k: int) -> int:
+    number = check_int(name, value, minimum=1)
     if number > k:
-        raise UserError(f"{what} is {number}, more than k={k}: a device cannot have more clusters than the federation")
+        raise UserError(f"{name} is {number}, more than k={k}: a device cannot have more clusters than the federation")
     return number
 
 
@@ -143,5 +143,5 @@ def induced_labels(local: IntArray, tau: IntArray) -> IntArray:
 
 
 def site_number(site: str) -> int:
-    """Return a number for a site's name that is the same everywhere, so that messages can say whose an entry is."""
+    """Return a number for a site's name, the same in every process, so that messages can name the site of an entry."""
     return int.from_bytes(blake2b(site.encode(), digest_size=8).digest(), "big", signed=True)

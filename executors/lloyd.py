@@ -48,7 +48,7 @@ class LloydExecutor(ClusteringExecutor):
         k: number of clusters.
         seed: of the job.
         min_count: groups with fewer rows never leave the site.
-        seeds: what stands for a seed: "means" of the cells, or "rows", which sends k rows of the data.
+        seeds: "means" of the seeds' cells, or "rows", which sends k rows of the data.
     """
 
     reply = Schema(centroids="k d")
@@ -77,37 +77,42 @@ class LloydExecutor(ClusteringExecutor):
             multiple = self.policy.round_counts if self.policy is not None else 1
             return update(data, task.arrays["centroids"], self.min_count, multiple)
         if task.step == SPREAD:
-            told = spread(data, task.arrays.get("centroids", data[:1]), max(self.min_count, LEAST_ROWS))
-            return rounded_spread(told, self.policy, self.min_count)
-        drawn = seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
-        return {"centroids": drawn.centroids}
+            message = spread(data, task.arrays.get("centroids", data[:1]), max(self.min_count, LEAST_ROWS))
+            return rounded_spread(message, self.policy, self.min_count)
+        cells = seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
+        return {"centroids": cells.centroids}
 
 
 def update(data: FloatArray, centroids: FloatArray, min_count: int, multiple: int = 1) -> Message:
     """Return a site's part of one update of centroids (k, d): `centroids`, `counts`, `cluster`, `inertia`.
 
-    Raises Refusal where the site has fewer than `min_count` rows (n, d). Where numbers of rows leave as multiples, the
-    inertia is that of so many rows, or it would tell how many there are.
+    Raises Refusal where the site has fewer than `min_count` rows (n, d). Where counts are rounded to multiples, the
+    inertia is scaled to the rounded counts, because the exact one would give the counts away.
     """
-    moved = lloyd_update(data, centroids, min_count)
-    sent = np.append(moved.source, -1)[moved.labels]
-    sse = member_statistics(data, sent, centroids).sse
-    sse[moved.source] *= factor(moved.counts, multiple, min_count)
-    return {"centroids": moved.centroids, "counts": moved.counts, "cluster": moved.source, "inertia": sse.sum()}
+    clusters = lloyd_update(data, centroids, min_count)
+    labels = np.append(clusters.source, -1)[clusters.labels]
+    sse = member_statistics(data, labels, centroids).sse
+    sse[clusters.source] *= factor(clusters.counts, multiple, min_count)
+    return {
+        "centroids": clusters.centroids,
+        "counts": clusters.counts,
+        "cluster": clusters.source,
+        "inertia": sse.sum(),
+    }
 
 
 def spread(data: FloatArray, centroids: FloatArray, min_count: int) -> Message:
     """Return the means of the rows (n, d) nearest to each of centroids (k, d), and the squared deviations from them.
 
-    Of fewer than `min_count` rows nothing is told.
+    With fewer than `min_count` rows the arrays are empty.
     """
     if len(data) < min_count:
         data = data[:0]
         return {"cluster": np.arange(0), "counts": np.arange(0), "centroids": data, "m2": data}
-    found = lloyd_update(data, centroids, min_count)
-    member = found.labels >= 0
-    own, c = found.labels[member], len(found.counts)
-    m2 = np.empty_like(found.centroids)
+    clusters = lloyd_update(data, centroids, min_count)
+    mask = clusters.labels >= 0
+    labels, c = clusters.labels[mask], len(clusters.counts)
+    m2 = np.empty_like(clusters.centroids)
     for j in range(data.shape[1]):
-        m2[:, j] = sums_by_label(own, (data[member, j] - found.centroids[own, j]) ** 2, c)
-    return {"cluster": found.source, "counts": found.counts, "centroids": found.centroids, "m2": m2}
+        m2[:, j] = sums_by_label(labels, (data[mask, j] - clusters.centroids[labels, j]) ** 2, c)
+    return {"cluster": clusters.source, "counts": clusters.counts, "centroids": clusters.centroids, "m2": m2}

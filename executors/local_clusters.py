@@ -17,15 +17,15 @@ _ANY = 2**31
 
 
 class LocalClustersExecutor(DescribedExecutor):
-    """What participants of both algorithms do first.
+    """A site that clusters its own rows first, in both algorithms.
 
     Args:
         k: number of clusters in the federation.
         seed: of the job.
         min_count: clusters with fewer rows never leave the site.
         standardize: whether columns are brought to mean 0 and variance 1 over the sites that have them.
-        clusterer: how a site clusters its rows, or such by site name.
-        k_local: K_i, or such by site name.
+        clusterer: the local clustering method, or methods by site name.
+        k_local: K_i, or values by site name.
         n_init: runs of the local clustering; the best one counts.
         phi: the distance by which rows find a centroid.
     """
@@ -53,10 +53,10 @@ class LocalClustersExecutor(DescribedExecutor):
     def local_clustering(self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Sendable:
         """Return the local clusters that are described to the server, with the rows (n, d) that belong to each.
 
-        They can be repeated with the generator that `local` got in round 0.
+        The generator of `local` in round 0 gives the same clusters again.
         """
         k_local = of_site(self.k_local, site, None)
-        found = site_clusters(
+        clusters = site_clusters(
             data,
             max(self.k, k_local) if isinstance(k_local, int) else self.k,
             rng,
@@ -66,7 +66,7 @@ class LocalClustersExecutor(DescribedExecutor):
             min_count=self.min_count,
             aborted=aborted,
         )
-        return self.guarded(found, data)
+        return self.guarded(clusters, data)
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Warn where `k_local` or `clusterer` names a site that is not there: a late one, or a misspelt one."""

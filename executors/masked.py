@@ -40,12 +40,12 @@ from flareclust.protocol.task import Task
 #: The step of the federated phase.
 UPDATE = "update"
 
-# What squared distances count in a matching: enough to tell apart equal sums of distances, and too little for others.
+# Weight of squared distances in a matching: enough to break ties of sums of distances, too little to change others.
 _TIE = 1e-6
 
 
 class MaskedExecutor(LocalClustersExecutor):
-    """A participant of Algorithm 1: sends its local clusters once, and then those of the global ones that it has.
+    """A participant of Algorithm 1: sends its local clusters once, then in each round the global clusters that it has.
 
     Args:
         k: number of clusters in the federation.
@@ -86,11 +86,11 @@ class MaskedExecutor(LocalClustersExecutor):
         self.local_iter = check_int("local_iter", local_iter, minimum=1)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
-        """Cluster the site's rows (n, d) in the first round, else refine the global centroids that it has rows of."""
+        """Cluster the site's rows (n, d) in the first round, else refine the global centroids that have rows here."""
         if task.step == UPDATE:
             return self._update(task, data, aborted)
-        found = self.local_clustering(task.site, data, rng, aborted)
-        return {"centroids": found.centroids, "counts": found.counts}
+        clusters = self.local_clustering(task.site, data, rng, aborted)
+        return {"centroids": clusters.centroids, "counts": clusters.counts}
 
     def _update(self, task: Task, data: FloatArray, aborted: AbortCheck) -> Message:
         """Run lines 14-20 on the global centroids (k, d), cut to the site's columns."""
@@ -101,26 +101,26 @@ class MaskedExecutor(LocalClustersExecutor):
         if not len(start):
             return {"centroids": start, "counts": np.empty(0, np.int64), "cluster": np.empty(0, np.int64)}
         clusterer = of_site(self.clusterer, task.site, "kmeans")
-        found = refine(data, start, clusterer=clusterer, local_iter=self.local_iter, aborted=aborted)
-        found = means_of_groups(data, found.labels, found.centroids)[0]
-        cluster = aligned(found.centroids, centroids, self.phi)
-        may_go = describable(data, found.labels, found.centroids, self.min_count) & (cluster >= 0)
-        sent = self.guarded(sendable(found, may_go), data, may_be_empty=True)
-        return {"centroids": sent.centroids, "counts": sent.counts, "cluster": cluster[sent.source]}
+        refined = refine(data, start, clusterer=clusterer, local_iter=self.local_iter, aborted=aborted)
+        refined = means_of_groups(data, refined.labels, refined.centroids)[0]
+        cluster = aligned(refined.centroids, centroids, self.phi)
+        mask = describable(data, refined.labels, refined.centroids, self.min_count) & (cluster >= 0)
+        clusters = self.guarded(sendable(refined, mask), data, may_be_empty=True)
+        return {"centroids": clusters.centroids, "counts": clusters.counts, "cluster": cluster[clusters.source]}
 
 
 def compatible(data: FloatArray, centroids: FloatArray, minimum: int, phi: str) -> FloatArray:
-    """Return the centroids (k, d) to which at least `least` of the rows (n, d) are nearest: line 14.
+    """Return the centroids (k, d) to which at least `minimum` of the rows (n, d) are nearest: line 14.
 
     Their unknown entries are filled with the mean of these rows.
     """
     labels = nearest(data, centroids, phi)
     rows = np.bincount(labels[labels >= 0], minlength=len(centroids))
-    kept = np.flatnonzero(rows >= minimum)
-    start = centroids[kept]
-    for own, r in zip(start, kept, strict=True):
-        unknown = np.isnan(own)
-        own[unknown] = data[labels == r][:, unknown].mean(axis=0)
+    ids = np.flatnonzero(rows >= minimum)
+    start = centroids[ids]
+    for centroid, r in zip(start, ids, strict=True):
+        unknown = np.isnan(centroid)
+        centroid[unknown] = data[labels == r][:, unknown].mean(axis=0)
     return start
 
 
@@ -131,7 +131,7 @@ def aligned(found: FloatArray, centroids: FloatArray, phi: str) -> IntArray:
     comparable = ~np.isnan(cost)
     # A pair that cannot be compared costs more than any way to match without it.
     worst = (1.0 + cost[comparable].max(initial=0.0)) * (1 + len(found))
-    own, of = linear_sum_assignment(np.where(comparable, cost, worst))
+    local_ids, global_ids = linear_sum_assignment(np.where(comparable, cost, worst))
     match = np.full(len(found), -1, dtype=np.int64)
-    match[own] = np.where(comparable[own, of], of, -1)
+    match[local_ids] = np.where(comparable[local_ids, global_ids], global_ids, -1)
     return match

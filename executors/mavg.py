@@ -42,5 +42,5 @@ class MAvgExecutor(ClusteringExecutor):
         """Cluster the rows and keep what may be sent."""
         if len(data) < self.k:
             raise Refusal(f"has fewer rows than k={self.k}")
-        found = local_clusters(data, self.k, rng, n_init=self.n_init, min_count=self.min_count, aborted=aborted)
-        return {"centroids": found.centroids}
+        clusters = local_clusters(data, self.k, rng, n_init=self.n_init, min_count=self.min_count, aborted=aborted)
+        return {"centroids": clusters.centroids}

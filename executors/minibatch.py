@@ -40,7 +40,7 @@ class MiniBatchExecutor(ClusteringExecutor):
         k: number of clusters.
         seed: of the job.
         min_count: groups with fewer rows never leave the site.
-        seeds: what stands for a seed: "means" of the cells, or "rows", which sends k rows of the data.
+        seeds: "means" of the seeds' cells, or "rows", which sends k rows of the data.
     """
 
     reply = Schema(centroids="k d")
@@ -63,8 +63,8 @@ class MiniBatchExecutor(ClusteringExecutor):
         if task.step == SAMPLE:
             times = np.bincount(rng.integers(len(data), size=len(data)), minlength=len(data))
             return sample_means(data, times, task.arrays["centroids"], self.min_count)
-        drawn = seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
-        return {"centroids": drawn.centroids}
+        cells = seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
+        return {"centroids": cells.centroids}
 
 
 def sample_means(data: FloatArray, times: IntArray, centroids: FloatArray, min_count: int) -> Message:
@@ -79,12 +79,14 @@ def sample_means(data: FloatArray, times: IntArray, centroids: FloatArray, min_c
     labels, _ = assign(data, centroids)
     size = np.bincount(labels, weights=times, minlength=len(centroids))
     present = np.flatnonzero(size)
-    # About the centroid, so that nothing is lost where the data lie far from zero.
-    moves = (x - own[labels] for x, own in zip(data.T, centroids.T, strict=True))
-    sums = np.column_stack([sums_by_label(labels, times * x, len(centroids)) for x in moves])
+    # Offsets from the centroid keep the precision where the data lie far from zero.
+    offsets = (x - column[labels] for x, column in zip(data.T, centroids.T, strict=True))
+    sums = np.column_stack([sums_by_label(labels, times * x, len(centroids)) for x in offsets])
     means = centroids.copy()
     means[present] += sums[present] / size[present, None]
-    drawn = np.where(times > 0, labels, -1)
-    # Asked twice: the rows that the mean is of must be enough, and it may be none of the others either.
-    keep = np.flatnonzero(describable(data, drawn, means, min_count) & describable(data, labels, means, min_count))
+    sample_labels = np.where(times > 0, labels, -1)
+    # Two checks: the mean must be of enough drawn rows, and must not equal a row that was not drawn.
+    keep = np.flatnonzero(
+        describable(data, sample_labels, means, min_count) & describable(data, labels, means, min_count)
+    )
     return {"centroids": means[keep], "counts": size[keep].astype(np.int64), "cluster": keep}

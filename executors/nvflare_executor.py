@@ -1,4 +1,4 @@
-"""What stands between NVFlare and an executor: a task comes in, the site's rows are read, and a reply or a refusal goes out."""
+"""The NVFlare side of executors: turns a task into a call of `answer` on the site's rows, and the answer into a reply."""
 
 import logging
 import os
@@ -33,14 +33,14 @@ from flareclust.sites.rows import SiteData
 
 log = logging.getLogger(__name__)
 
-#: Where a site keeps what went wrong in its own words, in the job's folder.
+#: The file in the job's folder with the tracebacks, which stay at the site.
 TRACEBACK_FILE = "flareclust_error.txt"
 
 
 class ExecutorShell(Executor, ABC):
-    """An NVFlare executor that has `answer` compute every reply."""
+    """An NVFlare executor whose replies are computed by `answer`."""
 
-    #: Whether everything that leaves the site goes through `Task.terms`, and so is differentially private.
+    #: Whether every array that leaves the site goes through `Task.terms`, and so is differentially private.
     private: ClassVar[bool] = False
 
     def __init__(self) -> None:
@@ -53,23 +53,23 @@ class ExecutorShell(Executor, ABC):
     def answer(
         self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteContext | None = None
     ) -> Answer:
-        """Answer `task` from the rows (n, d); `site` is what the site holds the job to."""
+        """Answer `task` from the rows (n, d); `site` holds the site's policy, None where it has none."""
 
     def hold_to(self, job: SecureSums | None) -> None:
-        """Send sums in this job as it says of itself, whatever the server asks for; None for a job without secure sums."""
+        """Mask sums as the job's definition states, whatever the server asks for; None for a job without secure sums."""
         self._sums.hold_to(job)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Have NVFlare put the arrays of a reply into the reply itself, and not references that the server must follow."""
+        """Make NVFlare put arrays into the reply itself, instead of references that the server has to fetch."""
         if event_type == EventType.START_RUN and isinstance(cell := fl_ctx.get_engine().get_cell(), Cell):
             cell.update_fobs_context({"native": True})
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Answer an NVFlare task. Expected trouble travels as a refusal; tracebacks stay in the site's own file."""
+        """Answer an NVFlare task. Expected errors are sent as a refusal; tracebacks stay in the site's own file."""
         site = fl_ctx.get_identity_name()
         try:
             dxo = from_shareable(shareable)
-            if REFUSED in dxo.meta:  # by the site's own filter, whose words these are
+            if REFUSED in dxo.meta:  # refused by the site's own filter, which wrote the reason
                 return shareable
             local = Path(fl_ctx.get_workspace().get_site_config_dir())
             if self._rows is None:
@@ -81,15 +81,15 @@ class ExecutorShell(Executor, ABC):
             _check_version(dxo.meta.get(NEEDS))
             task = Task(task_name, int(dxo.meta[ROUND]), dict(dxo.data), site)
             if self._rows is None:
-                said = SiteData.of(local, site)
-                self._rows = said, said.table(scratch=_run_dir(fl_ctx))
-            said, table = self._rows
+                site_data = SiteData.of(local, site)
+                self._rows = site_data, site_data.table(scratch=_run_dir(fl_ctx))
+            site_data, table = self._rows
             if task_name == KEYS:
                 startup = Path(fl_ctx.get_workspace().get_startup_kit_dir())
                 self._sums.is_at(startup, str(fl_ctx.get_job_id()), _run_dir(fl_ctx))
             answer = self.answer(task, table, lambda: bool(abort_signal.triggered), self._site)
             if answer.labels is not None:
-                keep_labels(_run_dir(fl_ctx), said.labels, answer.labels, table.ids, said.id)
+                keep_labels(_run_dir(fl_ctx), site_data.labels, answer.labels, table.ids, site_data.id)
             if answer.unplaced is not None:
                 _keep_traceback(fl_ctx, answer.unplaced)
                 log.warning("rows got no labels: %s; traceback in %s", type(answer.unplaced).__name__, TRACEBACK_FILE)
@@ -104,26 +104,26 @@ class ExecutorShell(Executor, ABC):
             return self._stated(
                 _refuse(f"raised {type(error).__name__}; the traceback is at the site, in {TRACEBACK_FILE}")
             )
-        answered = {STEP: task.step, ROUND: task.round}
-        return self._stated(DXO(DataKind.WEIGHTS, data=answer.arrays, meta=answered).to_shareable())
+        meta = {STEP: task.step, ROUND: task.round}
+        return self._stated(DXO(DataKind.WEIGHTS, data=answer.arrays, meta=meta).to_shareable())
 
     def _stated(self, reply: Shareable) -> Shareable:
-        """Return the reply with a header for the site's own filter, which takes it off: what policy it was made under."""
+        """Add a header for the site's own filter, which removes it: the policy that the reply was computed under."""
         if self._site is not None:
             reply.set_header(MADE_UNDER, self._site.statement(private=self.private))
         return reply
 
 
 def _secure_sums(fl_ctx: FLContext) -> SecureSums | None:
-    """Return what the job says of secure sums to its sites; None where it has none."""
-    found = fl_ctx.get_engine().get_component(SECURE_SUMS)
-    if isinstance(found, FLComponent) and not isinstance(found, SecureSums):
+    """Return the job's settings of secure sums; None where it has none."""
+    component = fl_ctx.get_engine().get_component(SECURE_SUMS)
+    if isinstance(component, FLComponent) and not isinstance(component, SecureSums):
         raise Refusal(f"was sent a job whose component {SECURE_SUMS!r} is none of flareclust's")
-    return found if isinstance(found, SecureSums) else None
+    return component if isinstance(component, SecureSums) else None
 
 
 def _check_classes(local: Path) -> None:
-    """Raise Refusal where the site's list of classes would let any job call any function."""
+    """Raise Refusal where the site's list of allowed classes permits a job to call any function."""
     if problem := classes_problem(local):
         raise Refusal(problem)
 

@@ -1,7 +1,7 @@
 """Pooled centroids, the site's side: k-means on the site's rows; its centroids and how many rows each has.
 
-The plain baseline of one-shot methods: no paper, only what everybody would try first. It is also what chooses the
-number of clusters of a federation, from one upload (`flareclust.evaluation.selection`).
+The plain baseline of one-shot methods; it has no paper. It also serves to choose the number of clusters of a federation,
+from one upload (`flareclust.evaluation.selection`).
 
 1. A site with fewer than `min_count` rows for each of k clusters looks for fewer.
 2. Clusters that may not be described to others are not sent.
@@ -39,5 +39,5 @@ class PooledExecutor(ClusteringExecutor):
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Cluster the rows and keep what may be sent."""
-        found = local_clusters(data, self.k, rng, n_init=self.n_init, min_count=self.min_count, aborted=aborted)
-        return {"centroids": found.centroids, "counts": found.counts}
+        clusters = local_clusters(data, self.k, rng, n_init=self.n_init, min_count=self.min_count, aborted=aborted)
+        return {"centroids": clusters.centroids, "counts": clusters.counts}

@@ -29,7 +29,7 @@ from flareclust.protocol.task import ASSESS, SCORE, Task
 
 
 class PortfolioExecutor(ClusteringExecutor):
-    """A site that describes the clusters of its own k-means, and then says how well each proposed solution fits.
+    """A site that describes the clusters of its own k-means, and then scores each proposed solution.
 
     Args:
         k: number of clusters, locally as well as in the federation.
@@ -56,14 +56,14 @@ class PortfolioExecutor(ClusteringExecutor):
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Describe the local clusters, or answer a round of Lloyd's algorithm."""
         if task.step == UPDATE:
-            moved = lloyd_update(data, task.arrays["centroids"], self.min_count)
-            return {"centroids": moved.centroids, "counts": moved.counts, "cluster": moved.source}
-        found = local_clusters(data, self.k, rng, n_init=self.n_init, min_count=self.min_count, aborted=aborted)
-        statistics = member_statistics(data, found.labels, found.centroids)
-        tell_tale = varies_in_one_feature(data, found.labels, len(found.counts))
+            updated = lloyd_update(data, task.arrays["centroids"], self.min_count)
+            return {"centroids": updated.centroids, "counts": updated.counts, "cluster": updated.source}
+        clusters = local_clusters(data, self.k, rng, n_init=self.n_init, min_count=self.min_count, aborted=aborted)
+        statistics = member_statistics(data, clusters.labels, clusters.centroids)
+        tell_tale = varies_in_one_feature(data, clusters.labels, len(clusters.counts))
         return {
-            "centroids": found.centroids,
-            "counts": found.counts,
+            "centroids": clusters.centroids,
+            "counts": clusters.counts,
             "radii": np.where(tell_tale, coarse(statistics.max_distance), statistics.max_distance),
             "sse": np.where(tell_tale, coarse(statistics.sse), statistics.sse),
         }

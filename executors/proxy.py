@@ -50,7 +50,7 @@ _ROUNDING = 1e-6
 
 
 class PDF(NamedTuple):
-    """What describes one cluster to the server.
+    """The description of one cluster for the server.
 
     Attributes:
         mean: of the distribution (d,).
@@ -149,64 +149,64 @@ class ProxyExecutor(LocalClustersExecutor):
         """Cluster the site's rows (n, d) and fit a distribution to each cluster that may be described."""
         if self.distribution == "dirichlet":
             _check_shares(data)
-        found = self.local_clustering(task.site, data, rng, aborted)
+        clusters = self.local_clustering(task.site, data, rng, aborted)
         fitted = []
-        for r, mean in enumerate(found.centroids):
+        for r, mean in enumerate(clusters.centroids):
             if aborted():
-                raise Aborted(f"stopped after the distributions of {r} of {len(found.counts)} clusters")
-            rows = data[found.labels == r]
+                raise Aborted(f"stopped after the distributions of {r} of {len(clusters.counts)} clusters")
+            rows = data[clusters.labels == r]
             pdf = mean_alone(mean)
             if several(rows, self.min_shape):
                 minimum = max(LEAST_ROWS, self.min_count)
                 pdf = fit_pdf(rows, mean, self.distribution, self.covariance, boxes=self.boxes, minimum=minimum)
             fitted.append(mean_alone(mean) if _holds_a_row(pdf, data) else pdf)
         if self.tells_sums:
-            fitted = self._without_remainder(data, found, fitted)
-        d, told = data.shape[1], len(fitted) if self.boxes else 0
+            fitted = self._without_remainder(data, clusters, fitted)
+        d, n_boxes = data.shape[1], len(fitted) if self.boxes else 0
         shares = self.distribution == "dirichlet"
         return {
             "centroids": np.stack([pdf.mean for pdf in fitted]),
-            "counts": found.counts,
+            "counts": clusters.counts,
             "factors": np.concatenate([pdf.factor for pdf in fitted]),
             "ranks": np.array([len(pdf.factor) for pdf in fitted]),
             "concentration": np.array([pdf.concentration for pdf in fitted if shares], dtype=np.float64),
-            "low": np.reshape([pdf.low for pdf in fitted[:told]], (told, d)),
-            "high": np.reshape([pdf.high for pdf in fitted[:told]], (told, d)),
+            "low": np.reshape([pdf.low for pdf in fitted[:n_boxes]], (n_boxes, d)),
+            "high": np.reshape([pdf.high for pdf in fitted[:n_boxes]], (n_boxes, d)),
         }
 
-    def _without_remainder(self, data: FloatArray, found: Sendable, fitted: list[PDF]) -> list[PDF]:
-        """Return the descriptions without covariances that, taken from the sums of all rows, leave those of a few."""
+    def _without_remainder(self, data: FloatArray, clusters: Sendable, fitted: list[PDF]) -> list[PDF]:
+        """Remove covariances whose difference from the sums over all rows would describe only a few rows."""
         fitted = list(fitted)
-        shaped = [r for r in found.counts.argsort(kind="stable") if len(fitted[r].factor)]
+        shaped = [r for r in clusters.counts.argsort(kind="stable") if len(fitted[r].factor)]
         for r in shaped:
-            rest = data[~np.isin(found.labels, [other for other in shaped if len(fitted[other].factor)])]
+            rest = data[~np.isin(clusters.labels, [other for other in shaped if len(fitted[other].factor)])]
             if not len(rest) or several(rest, self.min_shape):
                 break
-            fitted[r] = mean_alone(found.centroids[r])
+            fitted[r] = mean_alone(clusters.centroids[r])
         return fitted
 
     def labels(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
     ) -> IntArray:
-        """Return where the local cluster of each row (n,) went, or the nearest final centroid.
+        """Return the final cluster (n,) of each row's local cluster, or the nearest final centroid.
 
-        The server sends with the result the set that each cluster went to, `group` (c,), and whose it is, `group_site`
-        (c,) by `site_number`. The local clustering is repeated with the generator of the first round.
+        The result has the final cluster of each local one, `group` (c,), and the `site_number` of its site, `group_site`
+        (c,). The local clustering is repeated with the generator of the first round.
         """
         labels = nearest(data, task.arrays["centroids"], self.phi)
-        own = task.arrays["group"][task.arrays["group_site"] == site_number(task.site)]
-        if not len(own):  # a late site
+        groups = task.arrays["group"][task.arrays["group_site"] == site_number(task.site)]
+        if not len(groups):  # a late site
             return labels
-        found = self.local_clustering(task.site, seen, rng, aborted)
-        if len(own) != len(found.counts):
+        clusters = self.local_clustering(task.site, seen, rng, aborted)
+        if len(groups) != len(clusters.counts):
             log.warning(
                 "%d clusters were merged where %d were sent; rows go by the nearest centroid",
-                len(own),
-                len(found.counts),
+                len(groups),
+                len(clusters.counts),
             )
             return labels
-        local = found.labels if seen is data else nearest(data, found.centroids, self.phi)
-        return np.where(local >= 0, own[local], labels)
+        local = clusters.labels if seen is data else nearest(data, clusters.centroids, self.phi)
+        return np.where(local >= 0, groups[local], labels)
 
 
 def fit_pdf(
@@ -226,7 +226,7 @@ def fit_pdf(
         distribution: one of `DISTRIBUTIONS`.
         covariance: one of `COVARIANCES`.
         boxes: whether to find the bounds of the rows.
-        least: a column in which fewer rows differ from all others counts as constant in a covariance.
+        minimum: a column in which fewer rows differ from all others counts as constant in a covariance.
     """
     if not several(rows, LEAST_ROWS):
         return mean_alone(mean)
@@ -247,7 +247,7 @@ def mean_alone(mean: FloatArray) -> PDF:
 
 
 def several(rows: FloatArray, minimum: int) -> bool:
-    """Return whether at least `least` of the rows (n, d) are different."""
+    """Return whether at least `minimum` of the rows (n, d) are different."""
     for _ in range(minimum - 1):
         if not len(rows):
             return False
@@ -259,10 +259,12 @@ def _holds_a_row(pdf: PDF, data: FloatArray) -> bool:
     """Return whether a vector of the description is one of the site's rows (n, d), but for rounding."""
     vectors = np.concatenate([pdf.mean[None], pdf.factor, pdf.low[None], pdf.high[None]])
     rounding = 1e-12 * np.abs(data).max()
-    sums, own = np.sort(data.sum(axis=1)), vectors.sum(axis=1)
+    sums, vector_sums = np.sort(data.sum(axis=1)), vectors.sum(axis=1)
     near = rounding * data.shape[1]
     # Few vectors have the sum of a row; only those are compared with all rows.
-    suspects = vectors[np.searchsorted(sums, own - near) < np.searchsorted(sums, own + near, side="right")]
+    suspects = vectors[
+        np.searchsorted(sums, vector_sums - near) < np.searchsorted(sums, vector_sums + near, side="right")
+    ]
     return any(bool((np.abs(data - vector) <= rounding).all(axis=1).any()) for vector in suspects)
 
 

@@ -10,6 +10,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
 from flareclust.data.datasets import Dataset
+from flareclust.data.frames import is_frame, table_of
 from flareclust.data.tables import check_rows
 from flareclust.experiment.config import Experiment, folder_name, make_experiment
 from flareclust.experiment.prepare import Prepared, prepare, prepare_sites
@@ -53,8 +54,8 @@ def run(
 
     Args:
         algorithm: a name from `flareclust.algorithms()`, e.g. "feca".
-        data: a data set's name, a table file, an array (n, d), or a mapping from site names to arrays (n_i, d) or
-            files; a mapping is not partitioned. By default "digits", and what the sites have where there are real ones.
+        data: a data set's name, a table file, an array or data frame (n, d), or a mapping from site names to such tables
+            (n_i, d) or files; a mapping is not partitioned. By default "digits", and what the sites have where there are real ones.
         k: number of clusters, or a range such as "5..25" to choose from; may be left out for data sets whose number
             is known.
         partition: how the rows are assigned to sites: "iid", "dirichlet:0.3", ...; see `flareclust.data.partition`. By default "iid".
@@ -174,5 +175,6 @@ def _in_memory(experiment: Experiment, data: Any) -> Prepared | None:
         raise UserError(f"the sites of the engine {experiment.engine} have rows of their own; leave out data")
     if isinstance(data, Mapping):
         return prepare_sites(experiment, data)
-    X = check_rows(data, where="data")
-    return prepare(experiment, Dataset(name="own data", X=X))
+    table = table_of("data", data) if is_frame(data) else None
+    X = check_rows(data if table is None else table.X, where="data")
+    return prepare(experiment, Dataset(name="own data", X=X, columns=None if table is None else table.columns))

@@ -1,13 +1,12 @@
 """From an experiment to a federation that can run: data loaded, rows assigned to sites."""
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from flareclust._foundation.typing import Agreement, FloatArray, IntArray, Readi
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.datasets import Dataset, load
 from flareclust.data.feature_partition import split_features
+from flareclust.data.frames import is_frame, table_of
 from flareclust.data.partition import parse, partition
 from flareclust.data.tables import SUFFIXES, Rows, Table, read_table
 from flareclust.engines.poc.kits import file_of
@@ -24,12 +24,6 @@ from flareclust.engines.poc.state import Poc
 from flareclust.experiment.config import Experiment
 from flareclust.protocol import registry
 from flareclust.sites.rows import SiteData
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-#: What pandas calls columns of numbers; "empty" are those without any value.
-_NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "boolean", "integer-na", "empty"})
 
 #: What NVFlare takes in its command lines and folders.
 SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -333,9 +327,8 @@ def _site_name(name: object) -> str:
 def _as_rows(name: str, value: Any) -> Rows:
     if isinstance(value, str | Path):
         return Path(value)
-    pandas = sys.modules.get("pandas")  # not imported for it: who has a data frame has imported it
-    if pandas is not None and isinstance(value, pandas.DataFrame):
-        return _as_table(name, value)
+    if is_frame(value):
+        return table_of(name, value)
     try:
         if np.iscomplexobj(value):
             raise TypeError
@@ -350,26 +343,3 @@ def _as_rows(name: str, value: Any) -> Rows:
     if rows.ndim != 2:
         raise UserError(f"{name}: expected a table of shape (n, d), got shape {rows.shape}")
     return rows
-
-
-def _as_table(name: str, frame: "pd.DataFrame") -> Table:
-    """Return the rows of a data frame with the names of its columns; NaN is left to the site to refuse."""
-    from pandas.api.types import infer_dtype
-
-    names = tuple(str(label) for label in frame.columns)
-    if not names:
-        raise UserError(f"{name}: the data frame has no columns")
-    if repeated := sorted({label for label in names if names.count(label) > 1}):
-        raise UserError(f"{name}: the column {', '.join(repeated)} is there more than once; every name must differ")
-    if "" in names:
-        raise UserError(f"{name}: column {names.index('') + 1} has no name")
-    for label, (_, column) in zip(names, frame.items(), strict=True):
-        kind = infer_dtype(column, skipna=True)
-        if kind not in _NUMBERS:
-            raise UserError(
-                f"{name}: expected numbers in column {label!r}, got {kind}; encode it as numbers, or leave it out by "
-                "naming the columns to use"
-            )
-        if len(column) and column.isna().all():
-            raise UserError(f"{name}: column {label!r} has no value at all; leave it out by naming the columns to use")
-    return Table(np.ascontiguousarray(frame.to_numpy(dtype=np.float64, na_value=np.nan)), names)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.lloyd import assign
+from flareclust.data.frames import is_frame, table_of
 from flareclust.data.tables import check_rows
 from flareclust.evaluation import selection as choice
 from flareclust.features import result as partial
@@ -99,13 +99,8 @@ class Result:
         if partial.is_partial(self.arrays):
             rows = partial.with_gaps(X, partial.columns_of(self.arrays).names)
             return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
-        names = getattr(X, "columns", None)
-        if names is not None and self.columns is not None:
-            given = {str(name): name for name in names}
-            missing = [name for name in self.columns if name not in given]
-            if missing:
-                raise UserError(f"X has no column {missing[0]!r}; the centroids have {', '.join(self.columns)}")
-            X = X[[given[name] for name in self.columns]]  # type: ignore[index]
+        if is_frame(X) and self.columns is not None:
+            X = table_of("X", X, self.columns, may_be_empty=True).X
         return assign(check_rows(np.asarray(X), where="X"), self.centroids)[0]
 
     def plot(self) -> "Figure":

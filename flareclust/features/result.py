@@ -13,6 +13,8 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.core.missing.grouping import nearest
+from flareclust.data.frames import is_frame, table_of
+from flareclust.data.frames import names_of as frame_names
 from flareclust.features.columns import OUTWEIGHS, Columns, alike, by_site, in_common, outweighing, restored, sharing
 from flareclust.protocol import registry
 
@@ -84,16 +86,13 @@ def with_gaps(X: object, names: tuple[str, ...]) -> FloatArray:
     Raises:
         UserError: no column is known, or X is no table of numbers with as many columns as there are names.
     """
-    labels = getattr(X, "columns", None)
-    if labels is not None:
-        given = {str(label): label for label in labels}
-        if repeated := sorted({str(label) for label in labels if list(map(str, labels)).count(str(label)) > 1}):
-            raise UserError(f"X: the column {', '.join(repeated)} is there more than once; every name must differ")
-        present = [name for name in names if name in given]
+    if is_frame(X):
+        present = [name for name in names if name in frame_names(X)]
         if not present:
             raise UserError(f"X has none of the columns of the centroids: {', '.join(names[:12])}")
-        rows = np.full((len(X), len(names)), np.nan)  # type: ignore[arg-type]
-        rows[:, [names.index(name) for name in present]] = _numbers(X[[given[name] for name in present]])  # type: ignore[index]
+        table = table_of("X", X, present, may_be_empty=True)
+        rows = np.full((len(table), len(names)), np.nan)
+        rows[:, [names.index(name) for name in present]] = table.X
     else:
         rows = _numbers(X)
     if rows.ndim != 2 or rows.shape[1] != len(names):

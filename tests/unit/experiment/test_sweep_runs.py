@@ -4,10 +4,12 @@ import json
 import math
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.experiment import trials_file
 from flareclust.experiment.sweep import trials
 from flareclust.experiment.trials import TrialResult, attempt_any, by_cell
 from flareclust.experiment.trials_file import FileRunner
@@ -76,10 +78,22 @@ def ctrl_c_raises():
 
 
 @pytest.mark.usefixtures("ctrl_c_raises")
-def test_an_interrupt_lets_running_trials_end_and_starts_no_other(tmp_path):
+def test_an_interrupt_lets_running_trials_end_and_starts_no_other(tmp_path, monkeypatch):
+    cancelled = threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            cancelled.set()
+            super().shutdown(wait=wait)
+
+    monkeypatch.setattr(trials_file, "ThreadPoolExecutor", Pool)
+
     def interrupted() -> TrialResult:
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        threading.Event().wait(0.5)
+        ended = False
+        while not ended:  # a signal just before the main thread starts to wait is only seen with the next one
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            ended = cancelled.wait(5)
         return TrialResult({"l2": 2.0})
 
     last = Counting()

@@ -43,7 +43,7 @@ def test_predict_takes_rows_with_gaps_of_their_own_and_says_which_it_cannot_plac
     [
         (np.ones((2, 3)), r"expected rows of 6 columns, NaN where one is missing; got shape \(2, 3\)"),
         (pd.DataFrame({"other": [1.0]}), "none of the columns of the centroids: age"),
-        (pd.DataFrame({"age": ["old"]}), "expected a table of numbers"),
+        (pd.DataFrame({"age": ["old"]}), "expected numbers in column 'age', got string"),
         (pd.DataFrame(np.ones((2, 3)), columns=["age", "crp", "crp"]), "crp is there more than once"),
         (np.full((2, 6), np.inf), "infinite"),
     ],

@@ -1,0 +1,85 @@
+"""Data frames of pandas, polars and pyarrow as tables of numbers, with the names of their columns."""
+
+import sys
+from collections.abc import Sequence
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.validation import did_you_mean
+from flareclust.data.tables import Table
+
+#: Packages with data frames, and the class in each.
+_FRAMES = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "Table"}
+
+
+def is_frame(value: object) -> bool:
+    """Return whether a value is a data frame; no package is imported to find out."""
+    modules = ((sys.modules.get(package), kind) for package, kind in _FRAMES.items())
+    return any(module is not None and isinstance(value, getattr(module, kind)) for module, kind in modules)
+
+
+def names_of(frame: Any) -> tuple[str, ...]:
+    """Return the names of a data frame's columns."""
+    return tuple(map(str, _labels(frame)))
+
+
+def table_of(name: str, frame: Any, columns: Sequence[str] | None = None, *, may_be_empty: bool = False) -> Table:
+    """Return the rows of a data frame with the names of its columns; missing values become NaN.
+
+    Args:
+        name: of the site, or "data"; put in front of every message.
+        frame: a frame of pandas, polars or pyarrow.
+        columns: the names of the columns to read, in this order; None for all.
+        may_be_empty: whether a column may have no value at all.
+
+    Raises:
+        UserError: no columns, or one without a name, named twice, with other values than numbers, or without any value;
+            or one of `columns` is missing.
+    """
+    labels, names = _labels(frame), names_of(frame)
+    if not names:
+        raise UserError(f"{name}: the data frame has no columns")
+    if repeated := sorted({label for label in names if names.count(label) > 1}):
+        raise UserError(f"{name}: the column {', '.join(repeated)} is there more than once; every name must differ")
+    if "" in names:
+        raise UserError(f"{name}: column {names.index('') + 1} has no name")
+    if columns is not None:
+        if missing := [column for column in columns if column not in names]:
+            raise UserError(f"{name} has no column {missing[0]!r}{did_you_mean(missing[0], names)}")
+        labels, names = [labels[names.index(column)] for column in columns], tuple(columns)
+    series = [_series(frame[label]) for label in labels]
+    for label, column in zip(names, series, strict=True):
+        if not may_be_empty and len(column) and column.null_count() == len(column):
+            raise UserError(f"{name}: column {label!r} has no value at all; leave it out by naming the columns to use")
+    cells = [_numbers(name, label, column) for label, column in zip(names, series, strict=True)]
+    return Table(np.column_stack(cells), names)
+
+
+def _labels(frame: Any) -> list[Any]:
+    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+
+
+def _series(column: Any) -> Any:
+    import narwhals.stable.v2 as nw  # scikit-learn needs it, too
+
+    return nw.from_native(column, series_only=True)
+
+
+def _numbers(name: str, label: str, series: Any) -> FloatArray:
+    import narwhals.stable.v2 as nw
+
+    kind, native = series.dtype, str(getattr(series.to_native(), "dtype", ""))
+    mixed = kind == nw.Object and all(isinstance(value, Real | Decimal) for value in series.drop_nulls())
+    empty = series.null_count() == len(series)
+    if native.startswith("complex") or not (kind.is_numeric() or kind == nw.Boolean or mixed or empty):
+        kind_name = native if native.startswith("complex") else str(kind).lower()
+        raise UserError(
+            f"{name}: expected numbers in column {label!r}, got {kind_name}; encode it as numbers, or leave it out by "
+            "naming the columns to use"
+        )
+    return np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)

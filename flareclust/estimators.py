@@ -1,0 +1,238 @@
+"""Every federated algorithm as a scikit-learn estimator: `FeCA(n_clusters=15).fit(sites)`.
+
+There is one class per algorithm, named as its executor: `FeCA`, `KFed`, `FKM`, `Lloyd`, ...; `FederatedKMeans` is
+`Portfolio`, the first choice. Their settings and defaults are those of the algorithm (`flareclust list`).
+"""
+
+from collections.abc import Callable, Mapping
+from inspect import Parameter, Signature
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.validation import did_you_mean
+from flareclust.api import run
+from flareclust.experiment.result import Result
+from flareclust.protocol import registry
+
+#: The estimator of the first choice among the algorithms.
+DEFAULT, DEFAULT_ALGORITHM = "FederatedKMeans", "portfolio"
+
+#: Names of the same settings in `flareclust.run`, NVFlare and Flower.
+HINTS = {
+    "k": "n_clusters",
+    "seed": "random_state",
+    "clients": "n_sites",
+    "num_clients": "n_sites",
+    "n_clients": "n_sites",
+    "min_clients": "min_sites",
+    "min_fit_clients": "min_sites",
+    "num_rounds": "rounds",
+    "max_iter": "rounds",
+}
+
+#: What every estimator has beside its algorithm's settings, with the defaults of `flareclust.run`.
+GENERAL: Mapping[str, Any] = {
+    "n_clusters": 8,
+    "n_sites": 10,
+    "partition": "iid",
+    "engine": "inprocess",
+    "min_sites": None,
+    "secure_sums": False,
+    "policy": None,
+    "random_state": 0,
+}
+
+
+class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Cluster rows that are spread over sites.
+
+    Args:
+        n_clusters: number of clusters, or a range such as "5..25" to choose from.
+        n_sites: number of simulated sites that one table is split over.
+        partition: how its rows are assigned to them, as in `flareclust.run`.
+        engine: where the federation runs: "inprocess" or "simulator".
+        min_sites: quorum of a round; None for more than half of the sites.
+        secure_sums: whether sites mask their sums, so that the server learns their total only.
+        policy: what simulated sites let out, a file or a mapping; None for no policy.
+        random_state: seed of the partition and of the algorithm; None for a new one in each fit.
+
+    Attributes:
+        cluster_centers_: (k, d) recovered centroids; NaN for entries that no site could observe.
+        labels_: cluster of each row, in the form of the data: by site for a mapping, a list for a list, (n,) for one table.
+        inertia_: sum of squared distances to the nearest centroid over the rows of all sites that were assessed.
+        n_iter_: number of rounds.
+        n_features_in_: number of columns d.
+        feature_names_in_: names of the columns (d,), where they have any.
+        result_: the `flareclust.Result`.
+    """
+
+    #: The algorithm's name in the registry.
+    algorithm: ClassVar[str]
+
+    def __init__(self, **settings: Any) -> None:
+        known = self._get_param_names()
+        for name in settings:
+            if name not in known:
+                same = HINTS.get(name)
+                nearest = f" (here it is {same!r})" if same in known else did_you_mean(name, known)
+                raise TypeError(f"{type(self).__name__} has no parameter {name!r}{nearest}; it has {', '.join(known)}")
+        for name, parameter in _signature(self.algorithm).parameters.items():
+            setattr(self, name, settings.get(name, parameter.default))
+
+    def fit(self, X: Any, y: object = None) -> "FederatedClusterer":
+        """Run the federation.
+
+        Args:
+            X: the sites: a mapping of names to tables (n_i, d) or files, a list of tables; or one table (n, d), which is
+                split over `n_sites` simulated sites. Tables are arrays, or frames of pandas, polars or pyarrow.
+            y: not used.
+
+        Raises:
+            UserError: a setting or a table cannot be used.
+            JobFailed: too few sites took part; the text names them and their reasons.
+        """
+        sites = _sites_of(X)
+        general = {"partition": self.partition, "clients": self.n_sites} if sites is None else {}
+        data = self._one_table(X, reset=True) if sites is None else sites
+        settings = {name: value for name, value in self.get_params(deep=False).items() if name not in GENERAL}
+        result = run(
+            self.algorithm,
+            data,
+            self.n_clusters,
+            seed=_seed(self.random_state),
+            engine=self.engine,
+            min_sites=self.min_sites,
+            secure_sums=self.secure_sums,
+            policy=self.policy,
+            **general,
+            **settings,
+        )
+        self._keep(result, X, sites)
+        return self
+
+    def fit_predict(self, X: Any, y: object = None) -> Any:
+        """Run the federation and return `labels_`."""
+        return self.fit(X).labels_
+
+    def predict(self, X: Any) -> IntArray:
+        """Return the nearest centroid (n,) of each row of a table (n, d); ties go to the lower index."""
+        rows = self._rows(X)
+        return self.result_.predict(rows)
+
+    def transform(self, X: Any) -> FloatArray:
+        """Return the Euclidean distance (n, k) of each row of a table (n, d) to each centroid."""
+        rows = np.asarray(self._rows(X), dtype=np.float64)
+        return np.stack([np.sqrt(((rows - center) ** 2).sum(axis=1)) for center in self.cluster_centers_], axis=1)
+
+    def score(self, X: Any, y: object = None) -> float:
+        """Return the negative inertia of a table (n, d): the sum of squared distances to the nearest centroids."""
+        return -float((self.transform(X).min(axis=1) ** 2).sum())
+
+    def _rows(self, X: Any) -> Any:
+        check_is_fitted(self)
+        if self._partial and hasattr(X, "columns"):  # columns are matched by name, and may be missing
+            return X
+        return self._one_table(X, reset=False)
+
+    def _one_table(self, X: Any, *, reset: bool) -> FloatArray:
+        rows: FloatArray = validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=np.float64,
+            order="C",
+            ensure_min_samples=self.n_sites if reset else 1,
+            ensure_all_finite="allow-nan" if self._partial and not reset else True,
+        )
+        return rows
+
+    @property
+    def _partial(self) -> bool:
+        return registry.get(self.algorithm).partial
+
+    def _keep(self, result: Result, X: Any, sites: Mapping[str, Any] | None) -> None:
+        self.result_ = result
+        self.cluster_centers_ = result.centroids
+        self.inertia_ = result.metrics.get("inertia")
+        self.n_iter_ = result.rounds
+        self.n_features_in_ = result.centroids.shape[1]
+        self._n_features_out = len(result.centroids)
+        if sites is not None and result.columns is not None:
+            self.feature_names_in_ = np.array(result.columns, dtype=object)
+        if sites is None:
+            self.labels_: Any = result.labels
+        else:
+            labels = {site: result.site_labels[site] for site in sites if site in result.site_labels}
+            self.labels_ = labels if isinstance(X, Mapping) else list(labels.values())
+
+
+def _sites_of(X: Any) -> Mapping[str, Any] | None:
+    """Return the tables by site; None for one table."""
+    if isinstance(X, Mapping) and not hasattr(X, "shape"):  # a sparse array in scipy's DOK format is a mapping, too
+        return X
+    if isinstance(X, list | tuple) and X and all(len(getattr(table, "shape", ())) == 2 for table in X):
+        digits = len(str(len(X)))
+        return {f"site-{number:0{digits}d}": table for number, table in enumerate(X, 1)}
+    return None
+
+
+def _seed(random_state: Any) -> int:
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if random_state is None:
+        return int(np.random.default_rng().integers(2**31 - 1))
+    return cast(int, random_state)  # `run` checks it
+
+
+def _signature(algorithm: str) -> Signature:
+    settings = {**GENERAL, **registry.get(algorithm).parameters()}
+    return Signature([Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in settings.items()])
+
+
+def _initializer(algorithm: str) -> Callable[..., None]:
+    """Return a constructor whose signature scikit-learn, editors and `help` can read."""
+
+    def __init__(self: FederatedClusterer, **settings: Any) -> None:  # noqa: N807 - becomes the method of that name
+        FederatedClusterer.__init__(self, **settings)
+
+    self_parameter = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    own = _signature(algorithm).parameters.values()
+    __init__.__signature__ = Signature([self_parameter, *own])  # type: ignore[attr-defined]
+    return __init__
+
+
+def _algorithm_of(name: str) -> registry.Algorithm | None:
+    """Return the algorithm whose estimator has this name."""
+    if name == DEFAULT:
+        return registry.get(DEFAULT_ALGORITHM)
+    return next((line for line in registry.algorithms().values() if _class_name(line) == name), None)
+
+
+def _class_name(algorithm: registry.Algorithm) -> str | None:
+    """Return the name of an algorithm's estimator, that of its executor; None for a baseline that is not federated."""
+    return None if algorithm.executor is None else algorithm.executor.rpartition(".")[2].removesuffix("Executor")
+
+
+def __getattr__(name: str) -> Any:
+    """Make an estimator on first use, so that a program imports the algorithms that it uses."""
+    algorithm = None if name.startswith("_") else _algorithm_of(name)
+    if algorithm is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    body = {
+        "algorithm": algorithm.name,
+        "__module__": __name__,
+        "__doc__": f"{algorithm.title}.\n\n{algorithm.source}. Arguments and attributes: `FederatedClusterer`.\n",
+        "__init__": _initializer(algorithm.name),
+    }
+    globals()[name] = estimator = type(name, (FederatedClusterer,), body)
+    return estimator
+
+
+def __dir__() -> list[str]:
+    """List the estimators, whether made yet or not."""
+    names = (_class_name(line) for line in registry.algorithms().values())
+    return [DEFAULT, "FederatedClusterer", *(name for name in names if name is not None)]
