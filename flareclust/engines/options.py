@@ -1,52 +1,48 @@
-"""What a job is told beside its algorithm's own settings."""
+"""Settings of a run beside the algorithm's own: those of every run, and those of a job."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from pydantic import Field, model_validator
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.validation import check_bool, check_int
+from flareclust._foundation.settings import Settings
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 
 
-@dataclass(frozen=True)
-class JobOptions:
-    """Settings of one job that every algorithm and every engine has.
+class RunSettings(Settings):
+    """The settings that a run has in Python, on the command line, in a job and in a recipe."""
 
-    Attributes:
-        k: number of clusters.
-        seed: all random choices follow from it, the round and the site's name.
-        min_sites: quorum of a round; None for more than half of the sites.
-        task_timeout: seconds a site has for one task.
-        assess: whether to compute the label-free metrics and the labels at the end.
-        deadline: seconds after which an engine gives up on the whole job.
-        secure_sums: whether sites send sums masked, so that the server learns their total only.
-        secure_min_sites: these sums are of at least so many sites, which every site checks; None for `min_sites`.
-        secure_sites: the names of all sites that may be among them; None for any of the federation.
-    """
+    seed: int = Field(
+        default=0, ge=0, lt=2**32, description="Seed of the partition and of every random choice of the job."
+    )
+    min_sites: int | None = Field(
+        default=None, ge=1, description="Sites that a round needs; None for more than half of them."
+    )
+    task_timeout: int = Field(default=600, ge=1, description="Seconds that a site has for one task.")
+    secure_sums: bool = Field(
+        default=False, description="Secure aggregation: sites mask their sums, and the server learns their total only."
+    )
 
-    k: int
-    seed: int = 0
-    min_sites: int | None = None
-    task_timeout: int = 600
-    assess: bool = True
-    deadline: int = 3600
-    secure_sums: bool = False
-    secure_min_sites: int | None = None
-    secure_sites: tuple[str, ...] | None = None
 
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_int("k", self.k, minimum=1)
-        check_int("seed", self.seed, minimum=0)
-        if self.min_sites is not None:
-            check_int("min_sites", self.min_sites, minimum=1)
-        check_int("task_timeout", self.task_timeout, minimum=1)
-        check_bool("assess", self.assess)
-        check_int("deadline", self.deadline, minimum=1)
-        check_bool("secure_sums", self.secure_sums)
+class JobOptions(RunSettings):
+    """The settings of one job that every algorithm and every engine has."""
+
+    k: int = Field(ge=1, description="Number of clusters.")
+    assess: bool = Field(default=True, description="Whether to compute the label-free metrics and the labels.")
+    deadline: int = Field(default=3600, ge=1, description="Seconds after which an engine gives up on the whole job.")
+    secure_min_sites: int | None = Field(
+        default=None, ge=1, description="Masked sums are of at least so many sites; None for min_sites."
+    )
+    secure_sites: tuple[str, ...] | None = Field(
+        default=None, description="Names of the sites that may be among masked sums; None for any of the federation."
+    )
+
+    @model_validator(mode="after")
+    def _sums_that_are_on(self) -> "JobOptions":
         if not self.secure_sums and (self.secure_min_sites is not None or self.secure_sites is not None):
             raise UserError("secure_min_sites and secure_sites are settings of secure_sums, which is off")
+        return self
 
     def among(self, sites: Sequence[str]) -> "JobOptions":
         """Return these settings for a job of sites that are known: secure sums are of all of them, unless the settings ask
@@ -59,7 +55,8 @@ class JobOptions:
                 f"secure_sums needs at least {LEAST_SITES} sites, got {len(sites)}: of two, each would know the other's sums"
             )
         minimum = self.secure_min_sites or self.min_sites or len(sites)
-        return replace(self, secure_min_sites=max(minimum, LEAST_SITES), secure_sites=self.secure_sites or tuple(sites))
+        update = {"secure_min_sites": max(minimum, LEAST_SITES), "secure_sites": self.secure_sites or tuple(sites)}
+        return self.model_copy(update=update)
 
     def sums(self) -> SecureSums | None:
         """Return what the job holds its sites to; None without secure sums.

@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +103,7 @@ def run_simulator(
     aggregator.check_sites(list(sites))
     if any(character.isspace() for character in sys.executable):
         raise UserError(f"NVFlare's simulator cannot start {sys.executable}, whose path has a space; use another one")
-    options = replace(options.among(list(sites)), min_sites=quorum(len(sites), options.min_sites))
+    options = options.among(list(sites)).model_copy(update={"min_sites": quorum(len(sites), options.min_sites)})
     job = build_job(algorithm, params, options)
     algorithm.executor_class().warm_up()  # once here, or every site's process would compile the kernels for itself
     for attempt in range(1, ATTEMPTS + 1):

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import check_choice
 from flareclust.data.partition import parse
+from flareclust.engines.options import RunSettings
 from flareclust.evaluation.criteria import RULES
 from flareclust.evaluation.selection import parse_k
 from flareclust.privacy.policy import DP, Policy
@@ -24,56 +24,51 @@ Engine = Literal["inprocess", "simulator", "poc", "production"]
 OWN_ROWS = "sites"
 
 
-class Experiment(BaseModel):
-    """One federated clustering of one data set.
+class Experiment(RunSettings):
+    """One federated clustering of one data set."""
 
-    Attributes:
-        algorithm: a name of the registry.
-        data: a data set's name, a table file, or with partition "none" a folder with one file per site.
-        k: number of clusters; None for the number that is known of the data set.
-        k_range: the least and the most clusters to try, instead of k.
-        choose_by: the rule that chooses among them, see `flareclust.evaluation.criteria`.
-        partition: how the rows are assigned to sites, see `flareclust.data.partition`.
-        clients: number of sites.
-        seed: of the partition and of the job.
-        engine: "inprocess", "simulator", "poc" (the sites that `flareclust poc up` has started) or "production" (provisioned
-            sites with rows of their own, which `data`, `partition`, `clients` and `columns` say nothing about).
-        kit: for "production" the kit of the admin who submits; for "poc" its folder, None for the usual one.
-        columns: names of the columns to use, in this order, of data in files; None for all.
-        params: the algorithm's own settings.
-        min_sites: quorum of a round; None for more than half of the sites.
-        task_timeout: seconds a site has for one task.
-        secure_sums: whether sites send sums masked, so that the server learns their total only.
-        policy: what simulated sites let out, as in `flareclust.privacy.policy`; None for what the algorithm says. Real sites
-            have policies of their own.
-        retries: how often a job is started again that ended for no reason of its own.
-        tracking_uri: MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
-        mlflow_experiment: name of the MLflow experiment.
-        register_as: name under which the model is registered; None for not at all.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    algorithm: str
-    data: str = "digits"
-    k: int | None = Field(default=None, ge=1)
-    k_range: tuple[int, int] | None = None
-    choose_by: str = "silhouette"
-    partition: str = "iid"
-    clients: int = Field(default=10, ge=1)
-    seed: int = Field(default=0, ge=0, lt=2**32)
-    engine: Engine = "simulator"
-    kit: str | None = None
-    columns: tuple[str, ...] | None = Field(default=None, min_length=1)
-    params: dict[str, Any] = Field(default_factory=dict)
-    min_sites: int | None = Field(default=None, ge=1)
-    task_timeout: int = Field(default=600, ge=1)
-    secure_sums: bool = False
-    policy: dict[str, Any] | None = None
-    retries: int = Field(default=1, ge=0)
-    tracking_uri: str | None = None
-    mlflow_experiment: str = "flareclust"
-    register_as: str | None = None
+    algorithm: str = Field(description="A name of the registry.")
+    data: str = Field(
+        default="digits",
+        description='A data set\'s name, a table file, or with partition "none" a folder with one file per site.',
+    )
+    k: int | None = Field(default=None, ge=1, description="Number of clusters; None for the known one of a data set.")
+    k_range: tuple[int, int] | None = Field(
+        default=None, strict=False, description="The smallest and the largest k to try, in place of k."
+    )
+    choose_by: str = Field(
+        default="silhouette", description="Criterion that selects k: silhouette, davies-bouldin, elbow or separation."
+    )
+    partition: str = Field(default="iid", description="How rows are assigned to sites (`flareclust.data.partition`).")
+    clients: int = Field(default=10, ge=1, description="Number of sites.")
+    engine: Engine = Field(
+        default="simulator",
+        description="inprocess, simulator, poc (sites that `flareclust poc up` started) or production (provisioned sites "
+        "with their own rows, so that data, partition, clients and columns do not apply).",
+    )
+    kit: str | None = Field(
+        default=None, description="For production the kit of the admin who submits; for poc its folder."
+    )
+    columns: tuple[str, ...] | None = Field(
+        default=None,
+        min_length=1,
+        strict=False,
+        description="Names of the columns to use, in this order, of data in files; None for all.",
+    )
+    params: dict[str, Any] = Field(default_factory=dict, description="The algorithm's own parameters.")
+    policy: dict[str, Any] | None = Field(
+        default=None, description="Policy of simulated sites (`flareclust.privacy.policy`); real sites have their own."
+    )
+    retries: int = Field(
+        default=1, ge=0, description="How often a job starts again that ended for a reason outside of it."
+    )
+    tracking_uri: str | None = Field(
+        default=None, description="MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db."
+    )
+    mlflow_experiment: str = Field(default="flareclust", description="Name of the MLflow experiment.")
+    register_as: str | None = Field(
+        default=None, description="Name under which the model is registered; None for not at all."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -99,13 +94,6 @@ class Experiment(BaseModel):
             )
         return values | {"data": OWN_ROWS, "partition": "none"}
 
-    @field_validator("k", mode="before")
-    @classmethod
-    def _no_truth_value(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError(f"k: expected an integer, got {value!r}")  # noqa: TRY004 - pydantic passes ValueError on
-        return value
-
     @field_validator("k_range")
     @classmethod
     def _in_order(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
@@ -115,11 +103,6 @@ class Experiment(BaseModel):
     @classmethod
     def _known_rule(cls, value: str) -> str:
         return check_choice("choose_by", value, RULES)
-
-    @field_validator("params")
-    @classmethod
-    def _plain_values(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return {name: _plain(setting) for name, setting in value.items()}
 
     @field_validator("policy")
     @classmethod
@@ -192,13 +175,6 @@ class Experiment(BaseModel):
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _plain(value: Any) -> Any:
-    """Return NumPy's numbers as Python's, which JSON can hold."""
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def folder_name(experiment: Experiment, stamp: str) -> Path:
     """Return where a run's files go unless the user says so: `flareclust-runs/feca-iid-s0-<stamp>`."""
     partition = experiment.partition.replace(":", "-").replace(",", "-")
@@ -218,10 +194,7 @@ def make_experiment(**settings: Any) -> Experiment:
         settings |= _of_poc(settings)
     if isinstance(settings.get("k"), str | tuple | list | range):
         settings["k"], settings["k_range"] = parse_k(settings["k"])
-    try:
-        return Experiment(**settings)
-    except ValidationError as error:
-        raise UserError("; ".join(_plain_words(problem) for problem in error.errors())) from None
+    return Experiment(**settings)
 
 
 def _of_poc(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,11 +210,3 @@ def _of_poc(settings: Mapping[str, Any]) -> dict[str, Any]:
                 "(flareclust poc down, flareclust poc up)"
             )
     return own
-
-
-def _plain_words(problem: Mapping[str, Any]) -> str:
-    reason = problem.get("ctx", {}).get("error")
-    if isinstance(reason, FlareclustError | ValueError):
-        return str(reason)
-    where = ".".join(str(part) for part in problem["loc"]) or "experiment"
-    return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}"

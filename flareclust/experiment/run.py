@@ -17,7 +17,7 @@ from flareclust._foundation.version import __version__
 from flareclust.data.datasets import Dataset
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.engines.options import JobOptions
+from flareclust.engines.options import JobOptions, RunSettings
 from flareclust.engines.pooled import run_pooled
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.metrics import sigma, truth_metrics
@@ -98,15 +98,9 @@ def _chosen_and_run(experiment: Experiment, prepared: Prepared, on_round: OnRoun
 
 
 def _options(experiment: Experiment, k: int, *, assess: bool) -> JobOptions:
-    return JobOptions(
-        k=k,
-        assess=assess,
-        seed=experiment.seed,
-        min_sites=experiment.min_sites,
-        task_timeout=experiment.task_timeout,
-        secure_sums=experiment.secure_sums,
-        deadline=max(JobOptions.deadline, 3 * experiment.task_timeout),
-    )
+    shared = {name: getattr(experiment, name) for name in RunSettings.model_fields}
+    usual = JobOptions.model_fields["deadline"].default
+    return JobOptions(k=k, assess=assess, deadline=max(usual, 3 * experiment.task_timeout), **shared)
 
 
 def _run(

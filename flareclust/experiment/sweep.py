@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.validation import check_choice, check_int, did_you_mean
+from flareclust._foundation.settings import Settings
+from flareclust._foundation.validation import check_choice, check_int
 from flareclust.data import datasets
 from flareclust.data.partition import parse
 from flareclust.experiment.config import Engine, Experiment, make_experiment
@@ -34,7 +35,7 @@ MOST_WORKERS = 64
 SEEDS = 2**32
 
 
-class Sweep(BaseModel):
+class Sweep(Settings):
     """A sweep as its file has it. Values that are lists are tried one by one.
 
     Attributes:
@@ -50,8 +51,6 @@ class Sweep(BaseModel):
         mlflow_experiment: name of the MLflow experiment.
         workers: trials that run side by side.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     name: str
     data: str | list[str]
@@ -184,14 +183,7 @@ def make_sweep(settings: Mapping[str, Any]) -> Sweep:
     Raises:
         UserError: a key is unknown, missing or has a value that it cannot have.
     """
-    for key in settings:
-        if key not in Sweep.model_fields:
-            known = ", ".join(Sweep.model_fields)
-            raise UserError(f"unknown key {key!r}{did_you_mean(key, Sweep.model_fields)}; a sweep has {known}")
-    try:
-        return Sweep(**settings)
-    except ValidationError as error:
-        raise UserError("; ".join(_plain_words(problem) for problem in error.errors())) from None
+    return Sweep(**settings)
 
 
 def trials(sweep: Sweep) -> list[Trial]:
@@ -289,14 +281,3 @@ def _is_known(text: str) -> bool:
 
 def _beside(folder: Path, text: str) -> str:
     return str(folder / text) if not _is_known(text) and (folder / text).exists() else text
-
-
-def _plain_words(problem: Mapping[str, Any]) -> str:
-    reason = problem.get("ctx", {}).get("error")
-    key = str(problem["loc"][0]) if problem["loc"] else "sweep"
-    if isinstance(reason, ValueError):
-        text = str(reason)
-        return text if key == "sweep" or key in text else f"{key}: {text}"
-    if problem["type"] == "missing":
-        return f"the key {key!r} is missing"
-    return f"{key}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}"

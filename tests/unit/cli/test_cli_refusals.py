@@ -69,9 +69,13 @@ BAD = {
     "parameter": ((*IRIS, "--set", "n_initt=3"), 2, ["'n_initt'", "did you mean 'n_init'"]),
     "parameter of the job": ((*IRIS, "--set", "seed=3"), 2, ["no parameter 'seed'"]),
     "data": (("run", "feca", "--data", "irris"), 2, ["'irris'", "did you mean 'iris'"]),
-    "engine": ((*IRIS, "--engine", "inproces"), 2, ["'inprocess', 'simulator', 'poc' or 'production'", "'inproces'"]),
-    "k is 0": ((*IRIS, "--k", "0"), 2, ["k:", "greater than or equal to 1", "got 0"]),
-    "k is -1": ((*IRIS, "--k", "-1"), 2, ["k:", "got -1"]),
+    "engine": (
+        (*IRIS, "--engine", "inproces"),
+        2,
+        ["must be one of inprocess, simulator", "(did you mean 'inprocess'?)"],
+    ),
+    "k is 0": ((*IRIS, "--k", "0"), 2, ["k must be an integer of at least 1, or None, got 0"]),
+    "k is -1": ((*IRIS, "--k", "-1"), 2, ["k must be", "got -1"]),
     "k above all rows": ((*IRIS, "--k", "1000"), 1, [f"site-{i} has fewer rows than k=1000" for i in (1, 2, 3)]),
     "k above most sites": ((*IRIS, "--k", "10", "--partition", "power:4"), 1, ["1 of 3", "at least 2", "site-3 has"]),
     "k above all rows, lloyd": (

@@ -113,7 +113,7 @@ def test_sites_with_files_of_their_own_are_swept_too(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"seed": 3}, r"unknown key 'seed' \(did you mean 'seeds'\?\)"),
+        ({"seed": 3}, r"unknown setting 'seed' \(did you mean 'seeds'\?\)"),
         ({"name": ""}, "name must be a text"),
         ({"name": 3}, "name must be a text"),
         ({"data": []}, "data must be a text or a list of at least one"),
@@ -176,5 +176,5 @@ def test_files_that_are_no_sweeps_are_refused_by_name(tmp_path):
     with pytest.raises(UserError, match=r"s\.toml is not a TOML file"):
         read_sweep(tmp_path / "s.toml")
     (tmp_path / "s.toml").write_text('name = "x"')
-    with pytest.raises(UserError, match=r"s\.toml: the key 'data' is missing; the key 'algorithms' is missing"):
+    with pytest.raises(UserError, match=r"s\.toml: the setting 'data' is missing; the setting 'algorithms' is missing"):
         read_sweep(tmp_path / "s.toml")

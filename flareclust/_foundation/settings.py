@@ -1,0 +1,110 @@
+"""Settings as frozen pydantic models whose errors are plain `UserError`s."""
+
+from collections.abc import Mapping
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.validation import did_you_mean
+
+_KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", list: "a list", dict: "a table"}
+
+
+class Settings(BaseModel):
+    """Frozen settings. A wrong value, an unknown or a missing name raises UserError, in one line for all of them.
+
+    NumPy's scalars count as Python's; nothing else is converted: `"5"`, `5.0` and `True` are no integers.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise UserError(explain(error, type(self))) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _python_scalars(cls, values: Any) -> Any:
+        return {name: _plain(value) for name, value in values.items()} if isinstance(values, dict) else values
+
+
+def _plain(value: Any) -> Any:
+    """Return NumPy's numbers as Python's, which JSON can hold."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """Return what is wrong in one line: each setting with what it must be and what it is."""
+    texts = [_explain(problem, model) for problem in error.errors()]
+    return "; ".join(dict.fromkeys(texts))
+
+
+def _explain(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
+    reason = problem.get("ctx", {}).get("error")
+    name = str(problem["loc"][0]) if problem["loc"] else ""
+    if isinstance(reason, ValueError):  # raised by a validator of ours
+        text = str(reason)
+        return text if not name or name in text else f"{name}: {text}"
+    if problem["type"] == "extra_forbidden":
+        return (
+            f"unknown setting {name!r}{did_you_mean(name, model.model_fields)}; known: {', '.join(model.model_fields)}"
+        )
+    if problem["type"] == "missing":
+        return f"the setting {name!r} is missing"
+    if name in model.model_fields and (wanted := expected(model.model_fields[name])):
+        value = problem["input"]
+        choices = [choice for choice in _choices(model.model_fields[name].annotation) if isinstance(choice, str)]
+        hint = did_you_mean(value, choices) if isinstance(value, str) else ""
+        return f"{name} must be {wanted}, got {value!r}{hint}"
+    return f"{name or 'settings'}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}"
+
+
+def expected(field: FieldInfo) -> str:
+    """Return what values a field takes: `an integer of at least 1, or None`; empty where its type has no short name."""
+    return _expected(field.annotation, field.metadata)
+
+
+def _expected(annotation: Any, metadata: list[Any]) -> str:
+    if get_origin(annotation) in (Union, UnionType):
+        parts = [_expected(part, metadata) for part in get_args(annotation) if part is not type(None)]
+        if not all(parts):
+            return ""
+        return " or ".join(parts) + (", or None" if type(None) in get_args(annotation) else "")
+    if hasattr(annotation, "__metadata__"):
+        inner = [data for part in annotation.__metadata__ for data in getattr(part, "metadata", [part])]
+        return _expected(annotation.__origin__, [*metadata, *inner])
+    if get_origin(annotation) is Literal:
+        values = [str(value) for value in get_args(annotation)]
+        return f"one of {', '.join(values)}" if len(values) > 1 else values[0]
+    kind = _KINDS.get(get_origin(annotation) or annotation)
+    return "" if kind is None else f"{kind}{_range(metadata) if annotation in (int, float) else ''}"
+
+
+def _choices(annotation: Any) -> list[Any]:
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [choice for part in get_args(annotation) for choice in _choices(part)]
+
+
+def _range(metadata: list[Any]) -> str:
+    """Return the bounds in words: ` of at least 1 and less than 4294967296`."""
+    words = []
+    for bound in metadata:
+        if isinstance(bound, Ge):
+            words.append(f"of at least {bound.ge}")
+        elif isinstance(bound, Gt):
+            words.append(f"greater than {bound.gt}")
+        elif isinstance(bound, Le):
+            words.append(f"of at most {bound.le}")
+        elif isinstance(bound, Lt):
+            words.append(f"less than {bound.lt}")
+    return " " + " and ".join(words) if words else ""
