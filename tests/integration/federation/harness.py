@@ -31,7 +31,7 @@ LEAD, ADMIN, MEMBER = "lead@hub.org", "admin@hub.org", "member@hub.org"
 FOLDERS = "fcf-"
 
 #: Longest that starting, connecting and the like may take on a busy machine with two cores.
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 
 class Federation:
