@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -17,8 +17,8 @@ from nvflare.app_common.abstract.aggregator import Aggregator
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.seeding import SERVER, stream
 from flareclust._foundation.typing import Message
-from flareclust._foundation.validation import check_int
 from flareclust.core.assessment import label_free_metrics
+from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
 from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, SCORE, STEP
@@ -46,13 +46,14 @@ class Round:
     index: int = 0
 
 
-class ClusteringAggregator(Aggregator, ABC):
+class ClusteringAggregator(Parametrized, Aggregator, ABC):
     """An NVFlare aggregator around one pure function, `merge`.
 
-    Args:
-        k: number of clusters wanted.
-        seed: of the job.
+    A subclass declares its parameters, `params: ItsParams`, and with them gets its constructor (`flareclust.protocol.params`).
     """
+
+    side: Literal["server"] = "server"
+    params: Params
 
     #: What the executor of the same algorithm sends, and sends in further steps.
     reply: ClassVar[Schema]
@@ -62,11 +63,10 @@ class ClusteringAggregator(Aggregator, ABC):
     summed: ClassVar[frozenset[str]] = frozenset({ASSESS})
     masked_only: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
 
-    def __init__(self, k: int, seed: int = 0) -> None:
+    def __init__(self, k: int, seed: int = 0, **settings: Any) -> None:
         super().__init__()
-        self.k = check_int("k", k, minimum=1)
-        self.seed = check_int("seed", seed, minimum=0)
-        self._round = self.begin()
+        self.configure(k, seed, **settings)
+        self._latest: Round | None = None
         self._replies: dict[str, SiteReply] = {}
 
     def begin(self) -> Round:
@@ -112,9 +112,14 @@ class ClusteringAggregator(Aggregator, ABC):
             self.log_warning(fl_ctx, f"{site} {problem}")
         if not replies:
             raise JobFailed("no site sent a reply that could be used")
-        self._round = self.advance(self._round, replies)
-        meta = {ROUND: self._round.index}
-        return DXO(DataKind.WEIGHTS, data=dict(self._round.task), meta=meta).to_shareable()
+        self._latest = after = self.advance(self._round, replies)
+        return DXO(DataKind.WEIGHTS, data=dict(after.task), meta={ROUND: after.index}).to_shareable()
+
+    @property
+    def _round(self) -> Round:
+        if self._latest is None:
+            self._latest = self.begin()
+        return self._latest
 
     def _accept(self, answers: Mapping[str, SiteReply]) -> tuple[dict[str, Message], dict[str, str]]:
         now = self._round

@@ -13,11 +13,11 @@ from typing import ClassVar
 import numpy as np
 
 from flareclust._foundation.typing import Message
-from flareclust._foundation.validation import check_bool
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
 from flareclust.executors.described import DescribedExecutor, View
+from flareclust.executors.parameters import StandardizeParams
 from flareclust.features.alignment import DESCRIPTION
 from flareclust.features.columns import Columns, common, gather, restored, scaled
 from flareclust.protocol.schema import MOST_COLUMNS, Schema
@@ -29,12 +29,9 @@ class DescribedAggregator(ClusteringAggregator):
 
     Kept with every result: `columns` (D,) codes, `column_names` (D,), `column_sites` (m,) and `column_masks` (m, D), who
     has which column; `mask` (k, D), which entries of the centroids are known, the others being NaN.
-
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        standardize: whether columns are scaled by the federation's mean and standard deviation of each.
     """
+
+    params: StandardizeParams
 
     masked_only = DescribedExecutor.masked_only
 
@@ -43,10 +40,6 @@ class DescribedAggregator(ClusteringAggregator):
 
     #: As the executor's.
     view: ClassVar[View] = "own"
-
-    def __init__(self, k: int, seed: int = 0, standardize: bool = False) -> None:
-        super().__init__(k, seed)
-        self.standardize = check_bool("standardize", standardize)
 
     def secured(self) -> "DescribedAggregator":
         """Return this aggregator with means and variances from totals, asked for after the columns' names."""
@@ -61,7 +54,7 @@ class DescribedAggregator(ClusteringAggregator):
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Form the union of the columns, or merge a round of the algorithm."""
         if round_.step == DESCRIBE:
-            sums = self.standardize or self.view == "imputed"
+            sums = self.params.standardize or self.view == "imputed"
             columns = gather(replies, sums=sums and not self._totals)
             numbers = {
                 "columns": float(len(columns.codes)),
@@ -122,7 +115,7 @@ class DescribedAggregator(ClusteringAggregator):
     def result(self, round_: Round) -> Message:
         """Return the arrays of the result, the centroids in the data's units and with `mask`, which entries are known."""
         arrays = super().result(round_)
-        if self.standardize:
+        if self.params.standardize:
             for name in ("centroids", HISTORY):
                 if name in arrays:
                     arrays[name] = arrays[name] * arrays["deviation"] + arrays["mean"]

@@ -16,11 +16,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import Message
-from flareclust._foundation.validation import check_choice
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.core.clusterers import CLUSTERERS, group, group_means
+from flareclust.core.clusterers import group, group_means
 from flareclust.core.separability import separability
-from flareclust.executors.dkmpp import DKMPPExecutor
+from flareclust.executors.dkmpp import DKMPPExecutor, DKMPPParams
 from flareclust.protocol.replies import gathered
 
 
@@ -32,25 +31,18 @@ class DKMPPAggregator(ClusteringAggregator):
 
     Diagnostics: `alpha`, below which the groups found are alpha-separable (left out where it is infinite), and
     `separable`, 1 where it exceeds 1; those of the clusterer.
-
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        clusterer: name of what clusters the seeds: "kmeans", "spectral" or "convex".
     """
+
+    params: DKMPPParams
 
     reply = DKMPPExecutor.reply
     steps = DKMPPExecutor.steps
-
-    def __init__(self, k: int, seed: int = 0, clusterer: str = "kmeans") -> None:
-        super().__init__(k, seed)
-        self.clusterer = check_choice("clusterer", clusterer, CLUSTERERS)
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Run lines 5 and 6 on all users' seeds."""
         sent, site = gathered(replies.values())
         seeds, rows = sent["centroids"], sent["counts"]
-        groups, notes = group(seeds, self.k, self.clusterer, rng)
+        groups, notes = group(seeds, self.k, self.params.clusterer, rng)
         centroids = group_means(seeds, groups)
 
         alpha = separability(seeds, groups)

@@ -7,7 +7,8 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.dp.sums import Box
-from flareclust.privacy.dp.accounting import WHOLE, check_delta, check_epsilon, rho_of
+from flareclust.executors.parameters import PrivateParams
+from flareclust.privacy.dp.accounting import WHOLE, rho_of
 from flareclust.privacy.dp.mechanism import sigma
 
 #: In units of the median radius: how far away a row is that counts like one still farther in the sum of squares.
@@ -18,23 +19,13 @@ ALL_ROWS = "all_rows"
 
 
 class PrivateAggregator(ClusteringAggregator):
-    """The server of an algorithm under differential privacy.
+    """The server of an algorithm under differential privacy."""
 
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        epsilon: what the job may spend at each site, together with `delta`; tells the server how much noise there is.
-        delta: see there.
-    """
-
-    def __init__(self, k: int, seed: int = 0, epsilon: float = 1.0, delta: float = 1e-5) -> None:
-        super().__init__(k, seed)
-        self.epsilon = check_epsilon("epsilon", epsilon)
-        self.delta = check_delta("delta", delta)
+    params: PrivateParams
 
     def noise(self, sensitivity: float, share: float, sites: int) -> float:
         """Return the standard deviation of the noise of a total over sites that each spend a share of the job's rho."""
-        return sigma(sensitivity, share * WHOLE * rho_of(self.epsilon, self.delta)) * math.sqrt(sites)
+        return sigma(sensitivity, share * WHOLE * rho_of(self.params.epsilon, self.params.delta)) * math.sqrt(sites)
 
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
         """Return noisy inertia and silhouette; the Davies-Bouldin index needs numbers by cluster, which stay at the sites."""

@@ -21,7 +21,6 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust._foundation.validation import check_int
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of
 from flareclust.core.dp import sums as dp_sums
@@ -30,7 +29,7 @@ from flareclust.core.dp.lloyd import half_way, moments, next_centroids, spread_s
 from flareclust.core.dp.sums import UNIT, Box, ClusterSums
 from flareclust.core.rounds import remember
 from flareclust.executors.dp_base import GRID_START, REACH, update_share
-from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor
+from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor, DPLloydParams
 from flareclust.protocol.schema import MOST_COLUMNS
 from flareclust.protocol.task import CLUSTER
 
@@ -40,31 +39,12 @@ class DPLloydAggregator(PrivateAggregator):
 
     Kept on the server: `history` (rounds + 1, k, d), the centroids of the start and after every update; `counts` (k,), the
     noisy numbers of rows of the last one.
-
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        epsilon: what the job may spend at each site, together with `delta`.
-        delta: see there.
-        rounds: number of updates.
-        cells: of the grid that the start is found with; None for 25 for each cluster.
     """
+
+    params: DPLloydParams
 
     reply = DPLloydExecutor.reply
     steps = DPLloydExecutor.steps
-
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        rounds: int = 3,
-        cells: int | None = None,
-    ) -> None:
-        super().__init__(k, seed, epsilon, delta)
-        self.rounds = check_int("rounds", rounds, minimum=1)
-        self.cells = None if cells is None else check_int("cells", cells, minimum=self.k)
 
     def begin(self) -> Round:
         """Ask for the sites' bounds."""
@@ -91,8 +71,8 @@ class DPLloydAggregator(PrivateAggregator):
         if not box.usable:
             raise JobFailed("the sites' bounds span no box; every site must state low < high for every column")
         task = box._asdict()
-        if has_grid(self.k, len(box.low), self.cells):
-            shape = grid_shape(box, self.cells or CELLS_PER_CLUSTER * self.k)
+        if has_grid(self.k, len(box.low), self.params.cells):
+            shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
             return Round(task | {"shape": np.array(shape)}, record=task, step=CLUSTER)
         return Round(task, record=task, step=OUTLINE)
 
@@ -120,7 +100,7 @@ class DPLloydAggregator(PrivateAggregator):
     def _moved(self, round_: Round, sent: Sequence[Message]) -> Round:
         before, radii, box = round_.task["centroids"], round_.task["radii"], _box(round_)
         total = ClusterSums(*(np.sum([reply[name] for reply in sent], axis=0) for name in ClusterSums._fields))
-        share = update_share(self.k, before.shape[1], self.cells, self.rounds)
+        share = update_share(self.k, before.shape[1], self.params.cells, self.params.rounds)
         noise = self.noise(dp_sums.cluster_sensitivity(), share, len(sent)) / UNIT
         done = len(round_.record["history"]) - 1
         mean = round_.record.get("mean")
@@ -131,7 +111,7 @@ class DPLloydAggregator(PrivateAggregator):
             ALL_ROWS: np.array(max(float(rows.sum()), 0.0)),
         }
         diagnostics = {"noise": noise, "moved": float(np.sqrt(((centroids - before) ** 2).sum(axis=1)).max())}
-        if done + 1 >= self.rounds:
+        if done + 1 >= self.params.rounds:
             reach = reach_of(radii, box)
             return Round({"centroids": centroids, REACH: reach}, True, diagnostics, record)
         if mean is None:

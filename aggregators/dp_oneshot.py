@@ -17,7 +17,6 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust._foundation.validation import check_int
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of
 from flareclust.core.clusterers import weighted_kmeans
@@ -28,7 +27,7 @@ from flareclust.core.dp.sums import COUNT, Box
 from flareclust.core.lloyd import sums_by_label
 from flareclust.executors.dp_base import REACH, update_share
 from flareclust.executors.dp_lloyd import MOST_CELLS
-from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
+from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor, DPOneShotParams
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.schema import MOST_COLUMNS
 
@@ -38,33 +37,11 @@ class DPOneShotAggregator(PrivateAggregator):
 
     Kept on the server: `counts` (k,), the noisy numbers of rows behind each centroid; where sites sent centroids also
     `received_centroids` (c, d), `received_rows` (c,), `received_radii` (c,) and `received_site` (c,).
-
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        epsilon: what the job may spend at each site, together with `delta`.
-        delta: see there.
-        rounds: updates at the sites, where there are too many columns for a grid.
-        cells: of the grid; None for 25 for each cluster.
-        restarts: starts of the server's k-means.
     """
 
-    reply = DPOneShotExecutor.reply
+    params: DPOneShotParams
 
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        rounds: int = 3,
-        cells: int | None = None,
-        restarts: int = 10,
-    ) -> None:
-        super().__init__(k, seed, epsilon, delta)
-        self.rounds = check_int("rounds", rounds, minimum=1)
-        self.cells = None if cells is None else check_int("cells", cells, minimum=self.k)
-        self.restarts = check_int("restarts", restarts, minimum=1)
+    reply = DPOneShotExecutor.reply
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries of a reply."""
@@ -74,13 +51,13 @@ class DPOneShotAggregator(PrivateAggregator):
         """Add up grids, or gather centroids, and cluster them."""
         sent = list(replies.values())
         boxes = [Box(reply["low"], reply["high"]) for reply in sent]
-        if has_grid(self.k, len(boxes[0].low), self.cells):
+        if has_grid(self.k, len(boxes[0].low), self.params.cells):
             points, weights, kept = self._from_grids(boxes, sent)
         else:
             points, weights, kept = self._from_centroids(sent)
         if not len(points):
             raise JobFailed("no site sent what this job asks for; all must have the same settings")
-        centroids, labels = weighted_kmeans(points, weights, self.k, self.restarts, rng)
+        centroids, labels = weighted_kmeans(points, weights, self.k, self.params.restarts, rng)
         rows = sums_by_label(labels, weights, len(centroids))
         box = Box(np.min([box.low for box in boxes], axis=0), np.max([box.high for box in boxes], axis=0))
         reach = reach_of(kept.get("received_radii", half_way(centroids, box)), box)
@@ -95,7 +72,7 @@ class DPOneShotAggregator(PrivateAggregator):
         points, weights, total = [np.empty((0, len(boxes[0].low)))], [np.empty(0)], 0.0
         for sites in alike.values():
             box = boxes[sites[0]]
-            shape = grid_shape(box, self.cells or CELLS_PER_CLUSTER * self.k)
+            shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
             grids = [sent[i]["cells"] for i in sites if len(sent[i]["cells"]) == math.prod(shape)]
             if not grids:
                 continue
@@ -110,7 +87,7 @@ class DPOneShotAggregator(PrivateAggregator):
         """Return the sites' centroids that have more rows than noise (c, d), their rows (c,), and all for the record."""
         names = ("centroids", "rows", "radii")
         came, site = gathered([{name: reply[name] for name in names} for reply in sent])
-        share = update_share(self.k, came["centroids"].shape[1], self.cells, self.rounds)
+        share = update_share(self.k, came["centroids"].shape[1], self.params.cells, self.params.rounds)
         noise = self.noise(dp_sums.cluster_sensitivity(), share, 1) / COUNT
         sure = came["rows"] > noise
         if np.count_nonzero(sure) < self.k:

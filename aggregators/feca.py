@@ -14,12 +14,14 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.executors.feca import FeCAExecutor
+from flareclust.executors.feca import FeCAExecutor, FeCAParams
 from flareclust.protocol.replies import gathered
 
 
 class FeCAAggregator(ClusteringAggregator):
     """The server of FeCA. Result beside `centroids`: `radii` and `votes`, the radius and size of each group (k,)."""
+
+    params: FeCAParams
 
     reply = FeCAExecutor.reply
 

@@ -22,15 +22,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_bool, check_choice, check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import weighted_kmeans
-from flareclust.core.rounds import check_start, movement, remember
+from flareclust.core.rounds import movement, remember
 from flareclust.core.seeds import kmeans_plusplus
-from flareclust.executors.ffcm import FUZZY, STARTS, FFCMExecutor
+from flareclust.executors.ffcm import FUZZY, FFCMExecutor, FFCMParams
 from flareclust.protocol.replies import gathered
-
-VERSIONS = ("v1", "v2")
 
 
 class FFCMAggregator(ClusteringAggregator):
@@ -39,59 +36,35 @@ class FFCMAggregator(ClusteringAggregator):
     Kept on the server: `history`, the centroids of every round (rounds, k, d), first the start if it was drawn; `support`
     (k,) behind each final centroid; `received_centroids` (c, d), `received_support` (c,) and `received_site` (c,) of the
     last round.
-
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        version: "v1" averages, "v2" clusters.
-        rounds: exchanges of fuzzy centroids.
-        start: "random" or "k-means++", see the executor, or k lists of numbers, the centroids to start from.
-        n_init: runs of k-means in v2.
-        weighted: whether a centroid counts as much as its support in v2.
     """
+
+    params: FFCMParams
 
     reply = FFCMExecutor.reply
     steps = FFCMExecutor.steps
 
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        version: str = "v2",
-        rounds: int = 1,
-        start: str | list[list[float]] = "random",
-        n_init: int = 10,
-        weighted: bool = False,
-    ) -> None:
-        self.start = check_start(start, check_int("k", k, minimum=1), STARTS)  # first, as the base class asks `begin`
-        super().__init__(k, seed)
-        self.version = check_choice("version", version, VERSIONS)
-        self.rounds = check_int("rounds", rounds, minimum=1)
-        self.n_init = check_int("n_init", n_init, minimum=1)
-        self.weighted = check_bool("weighted", weighted)
-
     def begin(self) -> Round:
         """Ask for cells, or, where the start is given, for fuzzy centroids at once."""
-        if isinstance(self.start, str):
+        if isinstance(self.params.start, str):
             return Round()
-        return Round({"centroids": np.array(self.start, dtype=np.float64)}, step=FUZZY)
+        return Round({"centroids": np.array(self.params.start, dtype=np.float64)}, step=FUZZY)
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Draw the start, or merge the sites' fuzzy centroids."""
         sent, site = gathered(replies.values())
         centers = sent["centroids"]
         if round_.step != FUZZY:
-            start = draw_start(centers, sent["counts"], self.k, str(self.start), rng)
+            start = draw_start(centers, sent["counts"], self.k, str(self.params.start), rng)
             return Round({"centroids": start}, record=remember({}, start, self.k), step=FUZZY)
 
         before = round_.task["centroids"]
         support = sent["support"]
-        if self.version == "v1":
+        if self.params.version == "v1":
             labels = sent["cluster"]
             centroids = average(before, centers, support, labels)
         else:
-            weights = support if self.weighted and support.any() else np.ones(len(support))
-            centroids, labels = weighted_kmeans(centers, weights, self.k, self.n_init, rng)
+            weights = support if self.params.weighted and support.any() else np.ones(len(support))
+            centroids, labels = weighted_kmeans(centers, weights, self.k, self.params.n_init, rng)
 
         diagnostics = {"received": float(len(centers)), "centroids": float(len(centroids))}
         if len(before) == len(centroids):
@@ -103,8 +76,8 @@ class FFCMAggregator(ClusteringAggregator):
             "received_support": support,
             "received_site": site,
         }
-        drawn = isinstance(self.start, str)
-        done = round_.index + (0 if drawn else 1) >= self.rounds
+        drawn = isinstance(self.params.start, str)
+        done = round_.index + (0 if drawn else 1) >= self.params.rounds
         return Round({"centroids": centroids}, done, diagnostics, record, FUZZY)
 
 

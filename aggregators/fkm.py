@@ -24,17 +24,13 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_choice, check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.core.clusterers import CLUSTERERS, cluster_means, weighted_kmeans
+from flareclust.core.clusterers import cluster_means, weighted_kmeans
 from flareclust.core.lloyd import assign
-from flareclust.core.robust import check_rule, filter_outliers
-from flareclust.core.rounds import check_tol, movement, remember
-from flareclust.executors.fkm import FKMExecutor
+from flareclust.core.robust import filter_outliers
+from flareclust.core.rounds import movement, remember
+from flareclust.executors.fkm import WEIGHTED, FKMExecutor, FKMParams
 from flareclust.protocol.replies import gathered
-
-#: The start of the paper: the k-means of every other round. The other starts are those of distributed k-means++.
-WEIGHTED = "weighted"
 
 
 class FKMAggregator(ClusteringAggregator):
@@ -44,41 +40,12 @@ class FKMAggregator(ClusteringAggregator):
     the rows behind each final centroid; of the last round in which something came `received_centroids` (c, d),
     `received_counts` (c,) and `received_site` (c,); with `robust` also `kept` (c,), which of them were believed, and
     `left_out`, the names of the sites that were not.
-
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        rounds: exchanges after the start, at the most.
-        tol: a round that moves the centroids by less, in units of their spread, is the last; 0 for all rounds.
-        n_init: runs of k-means in each round; the best one counts.
-        start: "weighted" for the paper's k-means in round 0, or one of `CLUSTERERS`, which know no weights.
-        robust: "none", or how sites that may lie are joined: "trimmed" or "median".
-        trim: share of the sites that a trimmed mean leaves out at each end.
-        cap: most times the median site's total that one site's rows may count; None for no cap, and 1 with `robust`.
     """
+
+    params: FKMParams
 
     reply = FKMExecutor.reply
     steps = FKMExecutor.steps
-
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        rounds: int = 10,
-        tol: float = 1e-4,
-        n_init: int = 10,
-        start: str = WEIGHTED,
-        robust: str = "none",
-        trim: float = 0.2,
-        cap: float | None = None,
-    ) -> None:
-        super().__init__(k, seed)
-        self.rounds = check_int("rounds", rounds, minimum=1)
-        self.tol = check_tol(tol)
-        self.n_init = check_int("n_init", n_init, minimum=1)
-        self.start = check_choice("start", start, (WEIGHTED, *CLUSTERERS))
-        self._rule = check_rule(robust, trim, cap)
-        self.robust, self.trim, self.cap = self._rule.robust, self._rule.trim, cap
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the sites' means (lines 8-10)."""
@@ -87,11 +54,11 @@ class FKMAggregator(ClusteringAggregator):
         if not len(means):
             return self._all_sat_out(round_)
         starting = round_.index == 0
-        filtered = filter_outliers(means, sizes, site, self.k, self._rule)
-        if starting and self.start != WEIGHTED:
-            centroids, cluster = cluster_means(filtered.points, self.k, self.start, rng)
+        filtered = filter_outliers(means, sizes, site, self.k, self.params.rule)
+        if starting and self.params.start != WEIGHTED:
+            centroids, cluster = cluster_means(filtered.points, self.k, self.params.start, rng)
         else:
-            centroids, cluster = weighted_kmeans(filtered.points, filtered.weights, self.k, self.n_init, rng)
+            centroids, cluster = weighted_kmeans(filtered.points, filtered.weights, self.k, self.params.n_init, rng)
         centroids = filtered.centers(centroids, cluster)
         numbers, outliers = filtered.summary(replies)
 
@@ -112,7 +79,7 @@ class FKMAggregator(ClusteringAggregator):
             "received_site": site,
             **outliers,
         }
-        done = round_.index >= self.rounds or shift < self.tol
+        done = round_.index >= self.params.rounds or shift < self.params.tol
         return Round({"centroids": centroids}, done, diagnostics, record)
 
     def _all_sat_out(self, round_: Round) -> Round:

@@ -17,11 +17,11 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_bool, check_int, did_you_mean
+from flareclust._foundation.validation import did_you_mean
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.lloyd import assign
 from flareclust.core.seeds import farthest_first
-from flareclust.executors.kfed import KFedExecutor, site_number
+from flareclust.executors.kfed import KFedExecutor, KFedParams, site_number
 from flareclust.protocol.replies import gathered
 
 
@@ -30,42 +30,29 @@ class KFedAggregator(ClusteringAggregator):
 
     Sent with the result: `tau` (c,), the cluster of each received center, and `tau_site` (c,), whose it is. Kept on
     the server: `counts` (k,), the rows behind each cluster, and `anchors` (k, d), the points assigned to last.
-
-    Args:
-        k: number of clusters.
-        seed: of the job; this server draws nothing.
-        start: name of the device whose centers start M; None for the first by name.
-        lloyd_rounds: rounds of step 7.
-        weighted: whether a center counts as often as it has rows.
     """
+
+    params: KFedParams
 
     reply = KFedExecutor.reply
 
-    def __init__(
-        self, k: int, seed: int = 0, start: str | None = None, lloyd_rounds: int = 1, weighted: bool = False
-    ) -> None:
-        super().__init__(k, seed)
-        self.start = check_site(start)
-        self.lloyd_rounds = check_int("lloyd_rounds", lloyd_rounds, minimum=1)
-        self.weighted = check_bool("weighted", weighted)
-
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise UserError where `start` is none of the sites."""
-        if self.start is not None and self.start not in sites:
-            raise UserError(f"start={self.start!r}{did_you_mean(self.start, sites)} is none of the sites")
+        if self.params.start is not None and self.params.start not in sites:
+            raise UserError(f"start={self.params.start!r}{did_you_mean(self.params.start, sites)} is none of the sites")
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Run Algorithm 2 on all devices' centers."""
-        if self.start is not None and self.start not in replies:
-            raise JobFailed(f"start={self.start!r} sent no centers; sites that did: {', '.join(replies)}")
-        first = self.start or next(iter(replies))
+        if self.params.start is not None and self.params.start not in replies:
+            raise JobFailed(f"start={self.params.start!r} sent no centers; sites that did: {', '.join(replies)}")
+        first = self.params.start or next(iter(replies))
         sent, site = gathered(replies.values())
         centers, rows = sent["centroids"], sent["counts"]
         owners = np.array(list(replies))[site]
 
         chosen = farthest_first(centers, min(self.k, len(centers)), np.flatnonzero(owners == first)[: self.k])
-        weights = rows.astype(np.float64) if self.weighted else np.ones(len(rows))
-        anchors, means, tau = lloyd_on_centers(centers, centers[chosen], weights, self.lloyd_rounds)
+        weights = rows.astype(np.float64) if self.params.weighted else np.ones(len(rows))
+        anchors, means, tau = lloyd_on_centers(centers, centers[chosen], weights, self.params.lloyd_rounds)
 
         numbers = np.array([site_number(site) for site in owners], dtype=np.int64)
         record = {
@@ -77,13 +64,6 @@ class KFedAggregator(ClusteringAggregator):
         diagnostics = {"received": float(len(centers))}
         task = {"centroids": means, "tau": tau, "tau_site": numbers}
         return Round(task, done=True, diagnostics=diagnostics, record=record)
-
-
-def check_site(start: object) -> str | None:
-    """Return `start` if it can be a site's name or is None, else raise UserError."""
-    if start is not None and not isinstance(start, str):
-        raise UserError(f"start must be the name of a site, got {start!r}")
-    return start
 
 
 def lloyd_on_centers(

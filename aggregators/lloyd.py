@@ -24,14 +24,13 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.core.clusterers import CLUSTERERS, cluster_means
+from flareclust.core.clusterers import cluster_means
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.robust import PLAIN, Rule, capped, check_rule, filter_outliers, site_centers
-from flareclust.core.rounds import HISTORY, check_start, check_tol, movement, remember
+from flareclust.core.robust import PLAIN, Rule, capped, filter_outliers, site_centers
+from flareclust.core.rounds import HISTORY, movement, remember
 from flareclust.core.splitting import at_once, split
-from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
+from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor, LloydParams
 from flareclust.protocol.replies import gathered
 
 
@@ -41,58 +40,35 @@ class LloydAggregator(ClusteringAggregator):
     Kept on the server: `history` (rounds, k, d), the centroids after every exchange, the start among them where it came
     from the sites' seeds; `counts` (k,), the rows behind each centroid in the last update. With `robust` also, of the
     sites' seeds, `kept` (c,), which were believed, and `left_out`, the names of the sites that were not.
-
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        rounds: most updates; the exchange of the seeds is not counted.
-        tol: largest movement in a round after which to stop, without unit; 0 goes on until nothing moves.
-        start: name of what clusters the sites' seeds, or k centroids as k lists of d numbers.
-        robust: "none", or how sites that may lie are joined: "trimmed" or "median".
-        trim: share of the sites that a trimmed mean leaves out at each end.
-        cap: most times the median site's total that one site's rows may count; None for no cap, and 1 with `robust`.
     """
+
+    params: LloydParams
 
     reply = LloydExecutor.reply
     steps = LloydExecutor.steps
     summed = LloydExecutor.summed
     masked_only = LloydExecutor.masked_only
 
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        rounds: int = 100,
-        tol: float = 1e-4,
-        start: str | list[list[float]] = "kmeans",
-        robust: str = "none",
-        trim: float = 0.2,
-        cap: float | None = None,
-    ) -> None:
-        self._splits = False
-        self.start = check_start(start, check_int("k", k, minimum=1), CLUSTERERS)  # before the base class asks `begin`
-        super().__init__(k, seed)
-        self.rounds = check_int("rounds", rounds, minimum=1)
-        self.tol = check_tol(tol)
-        self._rule = check_rule(robust, trim, cap)
-        self.robust, self.trim, self.cap = self._rule.robust, self._rule.trim, cap
+    #: Whether the start comes from totals.
+    _splits = False
 
     def begin(self) -> Round:
         """Ask for seeds, or for the first update of the centroids given."""
         if self._splits:
             return Round(step=SPREAD)
-        return Round() if isinstance(self.start, str) else Round({"centroids": np.array(self.start)}, step=UPDATE)
+        start = self.params.start
+        return Round() if isinstance(start, str) else Round({"centroids": np.array(start)}, step=UPDATE)
 
     def secured(self) -> "LloydAggregator":
         """Return this aggregator with a start that is made from totals, unless the caller has one."""
-        check_judges_nobody(self._rule)
-        if isinstance(self.start, str) and self.start != "kmeans":
+        check_judges_nobody(self.params.rule)
+        if isinstance(self.params.start, str) and self.params.start != "kmeans":
             raise UserError(
-                f"start={self.start!r} clusters the sites' seeds, which are not sent with secure_sums; leave it out, or give k "
+                f"start={self.params.start!r} clusters the sites' seeds, which are not sent with secure_sums; leave it out, or give k "
                 "centroids"
             )
         secured = copy(self)
-        secured._splits = isinstance(self.start, str)
+        secured._splits = isinstance(self.params.start, str)
         return secured
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
@@ -101,11 +77,11 @@ class LloydAggregator(ClusteringAggregator):
             return self._updated(round_, list(replies.values()))
         if round_.step == SPREAD:
             return self._split(round_, *replies.values())
-        assert isinstance(self.start, str)
+        assert isinstance(self.params.start, str)
         sent, site = gathered(replies.values())
         seeds = sent["centroids"]
-        filtered = filter_outliers(seeds, np.ones(len(seeds)), site, self.k, self._rule)
-        centroids = filtered.centers(*cluster_means(filtered.points, self.k, self.start, rng))
+        filtered = filter_outliers(seeds, np.ones(len(seeds)), site, self.k, self.params.rule)
+        centroids = filtered.centers(*cluster_means(filtered.points, self.k, self.params.start, rng))
         numbers, outliers = filtered.summary(replies)
         record = remember(round_.record, centroids, self.k) | outliers
         return Round({"centroids": centroids}, False, {"received": float(len(seeds)), **numbers}, record, UPDATE)
@@ -126,12 +102,12 @@ class LloydAggregator(ClusteringAggregator):
 
     def _updated(self, round_: Round, replies: Sequence[Message]) -> Round:
         before = round_.task["centroids"]
-        centroids = lloyd_merge(before, replies, self._rule)
+        centroids = lloyd_merge(before, replies, self.params.rule)
         shift = movement(before, centroids)
         record = remember(round_.record, centroids, self.k) | {"counts": rows_behind(len(centroids), replies)}
-        updates = len(record[HISTORY]) - isinstance(self.start, str)
+        updates = len(record[HISTORY]) - isinstance(self.params.start, str)
         diagnostics = {"inertia": float(np.sum([reply["inertia"] for reply in replies])), "shift": shift}
-        done = updates >= self.rounds or shift <= self.tol
+        done = updates >= self.params.rounds or shift <= self.params.tol
         return Round({"centroids": centroids}, done, diagnostics, record, UPDATE)
 
 

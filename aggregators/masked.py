@@ -22,20 +22,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_choice, check_int
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
-from flareclust.core.missing.grouping import PHIS, Grouping, merge, method_a, method_b, objective
+from flareclust.core.missing.grouping import Grouping, merge, method_a, method_b, objective
 from flareclust.core.overlap import Verdict, judge_overlap
-from flareclust.core.rounds import check_tol, remember
-from flareclust.executors.masked import UPDATE, MaskedExecutor
+from flareclust.core.rounds import remember
+from flareclust.executors.masked import UPDATE, MaskedExecutor, MaskedParams
 from flareclust.features.columns import Columns
 
 log = logging.getLogger(__name__)
-
-METHODS = ("auto", "A", "B")
 
 
 class MaskedAggregator(DescribedAggregator):
@@ -44,38 +40,12 @@ class MaskedAggregator(DescribedAggregator):
     Kept on the server: `history` (rounds + 1, k, D), the centroids of the start and after every round; `counts` (k,),
     the rows behind each centroid when it was last reported; of the start `received_centroids` (c, D),
     `received_counts` (c,), `received_site` (c,) and `received_group` (c,), -1 for unassigned; `method` and `verdict`.
-
-    Args:
-        k: number of clusters.
-        seed: of the job; this server draws nothing.
-        standardize: whether columns are brought to mean 0 and variance 1 over the sites that have them.
-        method: "A", "B", or "auto" to choose by which sites share columns.
-        alpha: step size of the federated phase, above 0 and at most 1.
-        rounds: exchanges of the federated phase, at the most; 0 for none.
-        tol: a round that moves the centroids by less, in units of their spread, is the last; 0 for all rounds.
-        phi: the distance: "euclidean" or "cosine".
     """
+
+    params: MaskedParams
 
     reply = MaskedExecutor.reply
     steps = MaskedExecutor.steps
-
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        standardize: bool = False,
-        method: str = "auto",
-        alpha: float = 0.8,
-        rounds: int = 3,
-        tol: float = 1e-4,
-        phi: str = "euclidean",
-    ) -> None:
-        super().__init__(k, seed, standardize)
-        self.method = check_choice("method", method, METHODS)
-        self.alpha = check_alpha(alpha)
-        self.rounds = check_int("rounds", rounds, minimum=0)
-        self.tol = check_tol(tol)
-        self.phi = check_choice("phi", phi, PHIS)
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have: a site updates no more centroids than there are."""
@@ -93,9 +63,9 @@ class MaskedAggregator(DescribedAggregator):
         centers, rows, site = together(columns, replies)
         verdict = overlap_of(columns, replies)
         log.log(logging.INFO if verdict.connected else logging.WARNING, "%s", verdict.text)
-        method = verdict.method if self.method == "auto" else self.method
+        method = verdict.method if self.params.method == "auto" else self.params.method
         group_by = method_a if method == "A" else method_b
-        found = group_by(centers, rows, site, self.k, self.phi)
+        found = group_by(centers, rows, site, self.k, self.params.phi)
         report_unassigned(found, [columns.sites[i] for i in site])
 
         diagnostics = {
@@ -105,7 +75,7 @@ class MaskedAggregator(DescribedAggregator):
             "assumption_2": float(verdict.assumption_2),
             "unassigned": float((found.group < 0).sum()),
             "unknown": float(np.isnan(found.centroids).sum()),
-            "objective": objective(centers, rows, found.group, self.k, self.phi),
+            "objective": objective(centers, rows, found.group, self.k, self.params.phi),
         }
         record = {
             **remember(round_.record, found.centroids, self.k),
@@ -116,10 +86,10 @@ class MaskedAggregator(DescribedAggregator):
             "received_group": found.group,
             "method": np.array(method),
             "verdict": np.array(
-                verdict.text if self.method == "auto" else f"{verdict.text}; method {method} was asked for"
+                verdict.text if self.params.method == "auto" else f"{verdict.text}; method {method} was asked for"
             ),
         }
-        return Round({"centroids": found.centroids}, self.rounds == 0, diagnostics, record, UPDATE)
+        return Round({"centroids": found.centroids}, self.params.rounds == 0, diagnostics, record, UPDATE)
 
     def _update(self, round_: Round, columns: Columns, replies: Mapping[str, Message]) -> Round:
         centers, rows, _ = together(columns, replies)
@@ -129,7 +99,7 @@ class MaskedAggregator(DescribedAggregator):
         for r in np.unique(cluster):
             members = cluster == r
             reported[r] = merge(centers[members], rows[members])
-        centroids = step_towards(old, reported, self.alpha)
+        centroids = step_towards(old, reported, self.params.alpha)
 
         shift = movement_of_known(old, centroids)
         diagnostics = {"received": float(len(centers)), "unknown": float(np.isnan(centroids).sum())}
@@ -140,18 +110,8 @@ class MaskedAggregator(DescribedAggregator):
             **remember(round_.record, centroids, self.k),
             "counts": np.where(behind > 0, behind, round_.record["counts"]),
         }
-        done = round_.index >= self.rounds or shift < self.tol or not len(centers)
+        done = round_.index >= self.params.rounds or shift < self.params.tol or not len(centers)
         return Round({"centroids": centroids}, done, diagnostics, record, UPDATE)
-
-
-def check_alpha(alpha: object) -> float:
-    """Return `alpha` as a float, or raise UserError unless it is a number above 0 and at most 1."""
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha <= 1:
-        raise UserError(
-            f"alpha must be a number above 0 and at most 1, got {alpha!r}; it says how far each round of the federated "
-            "phase goes from the old centroids (0) to those reported (1), and the paper has 0.8"
-        )
-    return float(alpha)
 
 
 def together(columns: Columns, replies: Mapping[str, Message]) -> tuple[FloatArray, IntArray, IntArray]:

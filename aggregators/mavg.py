@@ -20,9 +20,9 @@ import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.core.robust import Rule, check_rule, filter_outliers, medoid, site_centers
+from flareclust.core.robust import Rule, filter_outliers, medoid, site_centers
 from flareclust.core.rounds import match
-from flareclust.executors.mavg import MAvgExecutor
+from flareclust.executors.mavg import MAvgExecutor, MAvgParams
 from flareclust.protocol.replies import gathered
 
 
@@ -32,20 +32,11 @@ class MAvgAggregator(ClusteringAggregator):
     Kept on the server: `received_centroids` (c, d), `received_site` (c,), the number of the site that sent each in the
     order of the names, and `matched` (c,), the centroid of the result that each went into, -1 for none; with `robust`
     also `left_out`, the names of the sites that were.
-
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        robust: "none", or how matched centroids are joined where sites may lie: "trimmed" or "median".
-        trim: share of the sites that a trimmed mean leaves out at each end.
     """
 
-    reply = MAvgExecutor.reply
+    params: MAvgParams
 
-    def __init__(self, k: int, seed: int = 0, robust: str = "none", trim: float = 0.2) -> None:
-        super().__init__(k, seed)
-        self._rule = check_rule(robust, trim, None)
-        self.robust, self.trim = self._rule.robust, self._rule.trim
+    reply = MAvgExecutor.reply
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Match and average."""
@@ -53,9 +44,9 @@ class MAvgAggregator(ClusteringAggregator):
         record = {"received_centroids": sent["centroids"], "received_site": site}
         diagnostics = {"received": float(len(site))}
         sets = [reply["centroids"] for reply in replies.values()]
-        if self._rule.active:
-            filtered = filter_outliers(sent["centroids"], np.ones(len(site)), site, self.k, self._rule)
-            centroids, record["matched"] = match_robustly(sets, filtered.left_out, self._rule)
+        if self.params.rule.active:
+            filtered = filter_outliers(sent["centroids"], np.ones(len(site)), site, self.k, self.params.rule)
+            centroids, record["matched"] = match_robustly(sets, filtered.left_out, self.params.rule)
             numbers, outliers = filtered.summary(replies)
             diagnostics |= numbers
             record["left_out"] = outliers["left_out"]

@@ -16,11 +16,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.lloyd import kmeans
 from flareclust.core.rounds import movement, remember
-from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor
+from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor, MiniBatchParams
 from flareclust.protocol.replies import gathered
 
 
@@ -29,19 +28,12 @@ class MiniBatchAggregator(ClusteringAggregator):
 
     Kept on the server: `history` (rounds + 1, k, d), the centroids of the start and after every round; `seen` (k,), how
     many rows each centroid is the mean of, rows that were drawn several times counted as often.
-
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        rounds: exchanges after the seeds.
     """
+
+    params: MiniBatchParams
 
     reply = MiniBatchExecutor.reply
     steps = MiniBatchExecutor.steps
-
-    def __init__(self, k: int, seed: int = 0, rounds: int = 4) -> None:
-        super().__init__(k, seed)
-        self.rounds = check_int("rounds", rounds, minimum=1)
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the seeds, or add the sites' means to the running ones."""
@@ -57,7 +49,7 @@ class MiniBatchAggregator(ClusteringAggregator):
             diagnostics = {"shift": movement(before, centroids)}
         diagnostics["received"] = float(len(received["centroids"]))
         record = remember(round_.record, centroids, self.k) | {"seen": seen}
-        return Round({"centroids": centroids}, round_.index >= self.rounds, diagnostics, record, SAMPLE)
+        return Round({"centroids": centroids}, round_.index >= self.params.rounds, diagnostics, record, SAMPLE)
 
 
 def running_means(

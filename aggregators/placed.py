@@ -22,18 +22,13 @@ ROWS = "rows"
 
 
 class PlacedAggregator(ClusteringAggregator):
-    """Sends what it has read, and counts the rows.
-
-    Args:
-        k: number of clusters of the finished federation.
-        seed: of its job.
-    """
+    """Sends the result that it has read, of a finished federation of k clusters, and counts the rows."""
 
     steps = MappingProxyType({PLACE: PLACED})
 
     def __init__(self, k: int, seed: int = 0) -> None:
-        self._arrays: Message = {}
         super().__init__(k, seed)
+        self._arrays: Message = {}
 
     def read(self, folder: Path) -> None:
         """Read the arrays that came with the job."""

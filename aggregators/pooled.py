@@ -12,15 +12,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_bool, check_choice, check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import weighted_kmeans
-from flareclust.core.robust import check_rule, filter_outliers, typical_totals
-from flareclust.evaluation.criteria import RULES, KSelection, choose, score_candidates
+from flareclust.core.robust import filter_outliers, typical_totals
+from flareclust.evaluation.criteria import KSelection, choose, score_candidates
 from flareclust.evaluation.scores import stack, unstack, values_needed
-from flareclust.executors.pooled import PooledExecutor
+from flareclust.executors.pooled import PooledExecutor, PooledParams
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.task import SCORE
 
@@ -30,43 +29,12 @@ class PooledAggregator(ClusteringAggregator):
 
     With `robust` also `kept` (c,), which of the centroids received were believed, and `left_out`, the names of the
     sites that were not.
-
-    Args:
-        k: number of clusters; with `k_min`, the largest number tried.
-        seed: of the job.
-        restarts: starts of the server's k-means.
-        weighted: whether a centroid counts as often as it has rows.
-        k_min: the smallest number of clusters tried; None for k only.
-        choose_by: the rule that chooses among them: "silhouette", "davies-bouldin", "elbow" or "separation".
-        robust: "none", or how sites that may lie are joined: "trimmed" or "median".
-        trim: share of the sites that a trimmed mean leaves out at each end.
-        cap: most times the median site's total that one site's rows may count; None for no cap, and 1 with `robust`.
     """
+
+    params: PooledParams
 
     reply = PooledExecutor.reply
     steps = PooledExecutor.steps
-
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        restarts: int = 20,
-        weighted: bool = True,
-        k_min: int | None = None,
-        choose_by: str = "silhouette",
-        robust: str = "none",
-        trim: float = 0.2,
-        cap: float | None = None,
-    ) -> None:
-        super().__init__(k, seed)
-        self.restarts = check_int("restarts", restarts, minimum=1)
-        self.weighted = check_bool("weighted", weighted)
-        self.k_min = None if k_min is None else check_int("k_min", k_min, minimum=2)
-        if self.k_min is not None and self.k_min > self.k:
-            raise UserError(f"k_min={self.k_min} is more than k={self.k}; give the smaller number of clusters first")
-        self.choose_by = check_choice("choose_by", choose_by, RULES)
-        self._rule = check_rule(robust, trim, cap)
-        self.robust, self.trim, self.cap = self._rule.robust, self._rule.trim, cap
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster what the sites sent; with `k_min`, for every k, and choose when the scores are in."""
@@ -74,17 +42,19 @@ class PooledAggregator(ClusteringAggregator):
             return self._choose(round_, replies)
         sent, site = gathered(replies.values())
         centers, rows = sent["centroids"], sent["counts"]
-        filtered = filter_outliers(centers, rows if self.weighted else np.ones(len(rows)), site, self.k, self._rule)
+        filtered = filter_outliers(
+            centers, rows if self.params.weighted else np.ones(len(rows)), site, self.k, self.params.rule
+        )
         numbers, outliers = filtered.summary(replies)
         record = {"received_centroids": centers, "received_counts": rows, "received_site": site, **outliers}
         diagnostics = {"received": float(len(centers)), **numbers}
 
         def solution(k: int) -> tuple[FloatArray, IntArray]:
             weights = filtered.weights.astype(np.float64)
-            centroids, labels = weighted_kmeans(filtered.points, weights, k, self.restarts, rng)
+            centroids, labels = weighted_kmeans(filtered.points, weights, k, self.params.restarts, rng)
             return filtered.centers(centroids, labels), labels
 
-        if self.k_min is None:
+        if self.params.k_min is None:
             centroids, labels = solution(self.k)
             behind = np.bincount(labels, weights=rows[filtered.kept], minlength=len(centroids))
             record["counts"] = behind.astype(np.int64)
@@ -94,19 +64,19 @@ class PooledAggregator(ClusteringAggregator):
                 f"the sites sent {len(centers)} centroids in all, too few to try k={self.k}; end the range of k at "
                 f"{len(centers)} or less"
             )
-        solutions = [solution(k)[0] for k in range(self.k_min, self.k + 1)]
+        solutions = [solution(k)[0] for k in range(self.params.k_min, self.k + 1)]
         return Round(stack(solutions), False, diagnostics, record, SCORE)
 
     def _choose(self, round_: Round, replies: Mapping[str, Message]) -> Round:
-        total = typical_totals(list(replies.values()), self.steps[SCORE].fields, self._rule)
+        total = typical_totals(list(replies.values()), self.steps[SCORE].fields, self.params.rule)
         if not total["rows"]:
             needed = values_needed(round_.task, self.steps[SCORE].fields, round_.task["candidates"].shape[1])
             raise JobFailed(
-                f"every site has too few rows to compare k={self.k_min}..{self.k} without telling them: {needed} values "
+                f"every site has too few rows to compare k={self.params.k_min}..{self.k} without telling them: {needed} values "
                 "(rows times columns) at a site would do; give a smaller range of k, or fewer and larger sites"
             )
         selection = score_candidates(round_.task, total)
-        best = choose(selection, self.choose_by)
+        best = choose(selection, self.params.choose_by)
         centroids = unstack(round_.task)[best]
         diagnostics = {"chosen_k": float(len(centroids))}
         record = {**round_.record, **_told(selection), "chosen_k": np.array(len(centroids))}

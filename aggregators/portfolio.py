@@ -17,21 +17,19 @@ from types import MappingProxyType
 
 import numpy as np
 
-from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust._foundation.validation import check_choice, check_int
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
 from flareclust.aggregators.lloyd import check_judges_nobody, lloyd_merge
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.lloyd import assign, lloyd
-from flareclust.core.robust import FilteredCentroids, check_rule, filter_outliers, typical_totals
+from flareclust.core.robust import FilteredCentroids, filter_outliers, typical_totals
 from flareclust.core.seeds import farthest_first
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.feca import LocalClusters, empirical_radii, remove_one_fit_many
 from flareclust.executors.lloyd import UPDATE
-from flareclust.executors.portfolio import PortfolioExecutor
+from flareclust.executors.portfolio import PortfolioExecutor, PortfolioParams
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.task import CLUSTER, SCORE
 
@@ -51,43 +49,17 @@ class PortfolioAggregator(ClusteringAggregator):
     Kept on the server: the `candidates` (t, d) with the member each belongs to, `candidate` (t,), and the
     `candidate_inertia` (c,) of each, in the order of `members`. With `robust` also `kept` (c,), which of the descriptions
     received were believed, and `left_out`, the names of the sites that were not, which have no say in the choice.
-
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        members: names of the merges that compete; None for all.
-        restarts: starts of the members that run k-means.
-        polish: rounds of Lloyd's algorithm after the choice.
-        robust: "none", or how sites that may lie are joined: "trimmed" or "median".
-        trim: share of the sites that a trimmed mean leaves out at each end.
-        cap: most times the median site's total that one site's rows may count; None for no cap, and 1 with `robust`.
     """
+
+    params: PortfolioParams
 
     reply = PortfolioExecutor.reply
     steps = PortfolioExecutor.steps
     summed = PortfolioExecutor.summed
 
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        members: Sequence[str] | None = None,
-        restarts: int = 20,
-        polish: int = 0,
-        robust: str = "none",
-        trim: float = 0.2,
-        cap: float | None = None,
-    ) -> None:
-        super().__init__(k, seed)
-        self.members = check_members(members)
-        self.restarts = check_int("restarts", restarts, minimum=1)
-        self.polish = check_int("polish", polish, minimum=0)
-        self._rule = check_rule(robust, trim, cap)
-        self.robust, self.trim, self.cap = self._rule.robust, self._rule.trim, cap
-
     def secured(self) -> "PortfolioAggregator":
         """Return this aggregator, for which totals do as well as single sites' sums, unless it is to judge sites."""
-        check_judges_nobody(self._rule)
+        check_judges_nobody(self.params.rule)
         return self
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
@@ -97,17 +69,18 @@ class PortfolioAggregator(ClusteringAggregator):
             told = [reply for site, reply in replies.items() if site not in out] or list(replies.values())
             return self._polished(round_, told) if round_.step == UPDATE else self._chosen(round_, told)
         sent, site = gathered(replies.values())
-        filtered = filter_outliers(sent["centroids"], sent["counts"], site, self.k, self._rule)
+        filtered = filter_outliers(sent["centroids"], sent["counts"], site, self.k, self.params.rule)
         uploads = trusted(list(replies.values()), sent, filtered)
-        solutions = [MEMBERS[member](uploads, self.k, self.restarts, rng) for member in self.members]
-        solutions = [_centered(s, filtered, member) for s, member in zip(solutions, self.members, strict=True)]
+        restarts = self.params.restarts
+        solutions = [MEMBERS[member](uploads, self.k, restarts, rng) for member in self.params.competing]
+        solutions = [_centered(s, filtered, member) for s, member in zip(solutions, self.params.competing, strict=True)]
         numbers, outliers = filtered.summary(replies)
         diagnostics = {"received": float(len(site)), **numbers}
         record = {**{f"received_{name}": value for name, value in sent.items()}, "received_site": site, **outliers}
         return Round(stack(solutions), False, diagnostics, record, SCORE)
 
     def _chosen(self, round_: Round, replies: Sequence[Message]) -> Round:
-        inertia = typical_totals(replies, ["sse"], self._rule)["sse"]
+        inertia = typical_totals(replies, ["sse"], self.params.rule)["sse"]
         rows = int(np.sum([reply["rows"] for reply in replies]))
         polished = round_.index > 1  # then the two are where polishing started and where it ended
         best = int(np.argmax(inertia <= inertia.min() * (1 + 1e-12)))  # the first of those equal to rounding
@@ -117,40 +90,23 @@ class PortfolioAggregator(ClusteringAggregator):
         if polished:
             return Round(task, True, {"inertia": float(inertia[best]), "scored_rows": float(rows)}, round_.record)
         record = {**round_.record, **round_.task, "candidate_inertia": inertia}
-        names = {f"inertia_{name}": float(value) for name, value in zip(self.members, inertia, strict=True)}
+        names = {f"inertia_{name}": float(value) for name, value in zip(self.params.competing, inertia, strict=True)}
         diagnostics = {**names, "chosen": float(best), "scored_rows": float(rows)}
-        return Round(task, not self.polish, diagnostics, record, UPDATE)
+        return Round(task, not self.params.polish, diagnostics, record, UPDATE)
 
     def _unseen(self) -> int:
         """Return the member to take where all sites have too few rows to compare them: `pooled`, or the first."""
-        return self.members.index("pooled") if "pooled" in self.members else 0
+        members = self.params.competing
+        return members.index("pooled") if "pooled" in members else 0
 
     def _polished(self, round_: Round, replies: Sequence[Message]) -> Round:
         before = round_.task["centroids"]
-        moved = lloyd_merge(before, replies, self._rule)
+        moved = lloyd_merge(before, replies, self.params.rule)
         start = round_.record.get("polish_start", before)
         record = {**round_.record, "polish_start": start}
-        if round_.index < 1 + self.polish:
+        if round_.index < 1 + self.params.polish:
             return Round({"centroids": moved}, record=record, step=UPDATE)
         return Round(stack([start, moved]), record=record, step=SCORE)
-
-
-def check_members(members: object) -> list[str]:
-    """Return the names of the members, from a list or a text with commas; all of them for None.
-
-    Raises:
-        UserError: they are not known, or not different.
-    """
-    if members is None:
-        return list(MEMBERS)
-    if isinstance(members, str):
-        members = [name.strip() for name in members.split(",")]
-    if not isinstance(members, list | tuple) or not members:
-        raise UserError(f"members must be a list of different names of {', '.join(MEMBERS)}; got {members!r}")
-    names = [check_choice("members", member, MEMBERS) for member in members]
-    if len(set(names)) < len(names):
-        raise UserError(f"members must be a list of different names, got {', '.join(names)}")
-    return names
 
 
 def trusted(uploads: Sequence[Message], sent: Message, filtered: FilteredCentroids) -> Sequence[Message]:

@@ -23,26 +23,23 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_bool, check_choice
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
 from flareclust.aggregators.masked import together
 from flareclust.core.agglomeration import Tree, agglomerate, choose_k, cut
 from flareclust.core.forces import pair_forces
-from flareclust.core.missing.grouping import PHIS
 from flareclust.core.missing.grouping import merge as merge_centroids
 from flareclust.core.proxies import proxy_size, sample_dirichlet, sample_gaussian
 from flareclust.executors.kfed import site_number
-from flareclust.executors.proxy import ProxyExecutor
+from flareclust.executors.proxy import ProxyExecutor, ProxyParams
 from flareclust.features.columns import Columns
 from flareclust.protocol.task import DESCRIBE
 
 log = logging.getLogger(__name__)
 
 #: Beyond it, the attraction of points that coincide adds up to no finite number.
-LARGEST_W = 20
 
 
 class ProxyAggregator(DescribedAggregator):
@@ -52,40 +49,17 @@ class ProxyAggregator(DescribedAggregator):
     it is. Kept on the server: `counts` (k,), the rows behind each cluster; `received_centroids` (c, D),
     `received_counts` (c,), `received_site` (c,) and `received_group` (c,); the tree of all merges, `tree_left`,
     `tree_right`, `tree_force` and `tree_size` (c - 1,).
-
-    Args:
-        k: number of clusters; with `choose_k` the largest number.
-        seed: of the job.
-        standardize: whether columns are brought to mean 0 and variance 1 over the sites that have them.
-        w: power of the distance in the force of attraction, above 1.
-        choose_k: whether the number of clusters is chosen by the silhouette of the proxy points.
-        phi: the distance: "euclidean" or "cosine".
-        k_local: as the sites', which may have more clusters than k: the most that one may send.
     """
 
-    reply = ProxyExecutor.reply
+    params: ProxyParams
 
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        standardize: bool = False,
-        w: float = 2.0,
-        choose_k: bool = False,
-        phi: str = "euclidean",
-        k_local: int | str | dict[str, int | str] | None = None,
-    ) -> None:
-        super().__init__(k, seed, standardize)
-        self.w = check_w(w)
-        self.choose_k = check_bool("choose_k", choose_k)
-        self.phi = check_choice("phi", phi, PHIS)
-        self.k_local = k_local
+    reply = ProxyExecutor.reply
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have."""
         if round_.step == DESCRIBE:
             return super().limits(round_)
-        said = self.k_local.values() if isinstance(self.k_local, dict) else [self.k_local]
+        said = self.params.k_local.values() if isinstance(self.params.k_local, dict) else [self.params.k_local]
         maximum = max([self.k, *(number for number in said if isinstance(number, int))])
         return {**super().limits(round_), "k": maximum, "a": maximum, "b": maximum}
 
@@ -96,10 +70,10 @@ class ProxyAggregator(DescribedAggregator):
         centers, rows, site = together(columns, replies)
         self._check_enough(replies)
         points, cluster = generate_proxy_clusters(columns, replies, rng)
-        tree = attract(points, cluster, self.w, self.phi)
+        tree = attract(points, cluster, self.params.w, self.params.phi)
         k_hat = self.k
-        if self.choose_k:
-            k_hat = choose_k(tree, points, cluster, min(self.k, len(centers)), self.phi)
+        if self.params.choose_k:
+            k_hat = choose_k(tree, points, cluster, min(self.k, len(centers)), self.params.phi)
         group = cut(tree, k_hat)
         numbers = forces_at(tree, k_hat)
         if numbers["incomparable"]:
@@ -121,7 +95,7 @@ class ProxyAggregator(DescribedAggregator):
 
     def _check_enough(self, replies: Mapping[str, Message]) -> None:
         received = sum(len(reply["counts"]) for reply in replies.values())
-        if received < self.k and not self.choose_k:
+        if received < self.k and not self.params.choose_k:
             raise JobFailed(
                 f"all sites together sent {received} clusters where k={self.k} are wanted; set a smaller k, a larger "
                 "k_local, a smaller min_count, or choose_k=true"
@@ -199,13 +173,3 @@ def forces_at(tree: Tree, k: int) -> dict[str, float]:
     if not np.isnan(left).all():
         numbers["force_left"] = float(np.nanmax(left))
     return numbers
-
-
-def check_w(w: object) -> float:
-    """Return `w` as a float, or raise UserError unless it is a number above 1 and at most `LARGEST_W`."""
-    if isinstance(w, bool) or not isinstance(w, int | float) or not 1 < w <= LARGEST_W:
-        raise UserError(
-            f"w must be a number above 1 and at most {LARGEST_W}, got {w!r}; it is the power of the distance by which "
-            "attraction falls, and the paper has 2"
-        )
-    return float(w)

@@ -6,14 +6,14 @@ from copy import copy
 from dataclasses import replace
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust._foundation.validation import LARGEST, check_int
+from flareclust._foundation.validation import LARGEST
 from flareclust.core import kernels, microaggregation
 from flareclust.core.assessment import TOTALS, assessment_sums, without_small
 from flareclust.core.lloyd import assign
@@ -25,6 +25,7 @@ from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.rounding import rounded_reply
 from flareclust.privacy.secure_aggregation.masking import KEY, KeyTable
+from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.schema import SECONDS, Schema
 from flareclust.protocol.task import ASSESS, ASSESSMENT, CLUSTER, KEYS, PLACE, PLACED, SCORE, Answer, Task
 
@@ -34,14 +35,17 @@ if TYPE_CHECKING:
 _CENTROIDS = Schema(centroids="k d")
 
 
-class ClusteringExecutor(ExecutorShell):
+class ClusteringExecutor(Parametrized, ExecutorShell):
     """An NVFlare executor around one pure function, `local`.
 
-    Args:
-        k: number of clusters in the whole federation.
-        seed: of the job; a site's generators follow from it, the round and the site's name.
-        min_count: clusters with fewer rows never leave a site.
+    A subclass declares its parameters, `params: ItsParams`, and with them gets its constructor (`flareclust.protocol.params`).
     """
+
+    side: Literal["site"] = "site"
+    params: Params
+
+    #: Clusters with fewer rows never leave the site: the parameter, or what the site's policy states if that is more.
+    min_count: int = 2
 
     #: Schema of the reply of `local` to the step `CLUSTER`: exactly these arrays leave the site.
     reply: ClassVar[Schema]
@@ -61,11 +65,9 @@ class ClusteringExecutor(ExecutorShell):
     #: The steps that a job with secure sums replaces by totals. The site refuses them in such a job.
     plain_only: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, k: int, seed: int = 0, min_count: int = 2) -> None:
+    def __init__(self, k: int, seed: int = 0, **settings: Any) -> None:
         super().__init__()
-        self.k = check_int("k", k, minimum=1)
-        self.seed = check_int("seed", seed, minimum=0)
-        self.min_count = check_int("min_count", min_count, minimum=1)
+        self.configure(k, seed, **settings)
         self.policy: Policy | None = None
 
     @abstractmethod
@@ -152,7 +154,7 @@ class ClusteringExecutor(ExecutorShell):
                 f"lets out differentially private numbers only, which {type(self).__name__} does not make; algorithms that "
                 "do have names that begin with dp-"
             )
-        if getattr(self, "seeds", None) == "rows":
+        if getattr(self.params, "seeds", None) == "rows":
             raise Refusal('lets out no rows, as seeds="rows" would; take seeds="means" (its policy)')
         executor = copy(self)
         executor.min_count = max(self.min_count, policy.min_count)

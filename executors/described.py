@@ -13,13 +13,13 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_bool
 from flareclust.core.local import Sendable, without_remainder
 from flareclust.core.missing.assessment import masked_sums
 from flareclust.core.missing.grouping import nearest
 from flareclust.core.rounding import factor
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import StandardizeParams
 from flareclust.features.alignment import DESCRIPTION, describe, moments, own_view
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, real
@@ -35,14 +35,9 @@ _SCALING = Schema(mean="D", deviation=real("D", minimum=1e-100))
 
 
 class DescribedExecutor(ClusteringExecutor):
-    """A site whose columns may differ from other sites'.
+    """A site whose columns may differ from other sites'."""
 
-    Args:
-        k: number of clusters in the federation.
-        seed: of the job.
-        min_count: clusters with fewer rows never leave the site.
-        standardize: whether columns are scaled by the federation's mean and standard deviation of each.
-    """
+    params: StandardizeParams
 
     first_steps = (DESCRIBE,)
     masked_only = MappingProxyType({MOMENTS: GROUPS})
@@ -52,10 +47,6 @@ class DescribedExecutor(ClusteringExecutor):
 
     #: As in `View`.
     view: ClassVar[View] = "own"
-
-    def __init__(self, k: int, seed: int = 0, min_count: int = 2, standardize: bool = False) -> None:
-        super().__init__(k, seed, min_count)
-        self.standardize = check_bool("standardize", standardize)
 
     @classmethod
     def schema(cls, step: str) -> Schema:
@@ -126,7 +117,7 @@ class DescribedExecutor(ClusteringExecutor):
     @property
     def tells_sums(self) -> bool:
         """Return whether `describe` tells the sums of the columns."""
-        return self.standardize or self.view == "imputed"
+        return self.params.standardize or self.view == "imputed"
 
     def assess(self, task: Task, data: FloatArray) -> Message:
         """Return the sums of the assessment over the entries that are known."""
@@ -140,17 +131,17 @@ class DescribedExecutor(ClusteringExecutor):
 
     def placing(self, arrays: Message) -> Message:
         """Return the arrays for a late site: the result in the units of the sites' computation."""
-        if not self.standardize or "mean" not in arrays:
+        if not self.params.standardize or "mean" not in arrays:
             return arrays
         return arrays | {"centroids": (arrays["centroids"] - arrays["mean"]) / arrays["deviation"]}
 
     def _scaling(self, arrays: Message) -> Message:
-        if self.standardize:
+        if self.params.standardize:
             return arrays
         return {name: value for name, value in arrays.items() if name not in ("mean", "deviation")}
 
     def _imputed(self, arrays: Message, X: FloatArray, has: IntArray) -> FloatArray:
-        mean = np.zeros_like(arrays["mean"]) if self.standardize else arrays["mean"]
+        mean = np.zeros_like(arrays["mean"]) if self.params.standardize else arrays["mean"]
         filled = np.tile(mean, (len(X), 1))
         filled[:, has] = X
         return filled

@@ -14,38 +14,45 @@ Readings where the paper is open, and deviations from it:
    `min_count` rows.
 """
 
+from typing import Annotated
+
 import numpy as np
 
+from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust._foundation.validation import check_bool
-from flareclust.core.local import Seeds, check_seeds, seed_cells
+from flareclust.core.clusterers import CLUSTERERS
+from flareclust.core.local import seed_cells
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import SeedsParams
+from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.task import Task
 
 
-class DKMPPExecutor(ClusteringExecutor):
-    """A user of distributed k-means++: sends k seeds, or the means of their cells, and how many rows each has.
+class DKMPPParams(SeedsParams):
+    """Parameters of distributed k-means++."""
 
-    Args:
-        k: number of clusters, and of seeds of each site.
-        seed: of the job.
-        min_count: clusters with fewer rows never leave the site.
-        seeds: "means" of the seeds' cells, or the seeds themselves, which are "rows".
-        greedy: whether a seed is the best of several draws (reading 2).
-    """
+    greedy: bool = site(True, "Whether a seed is the best of several draws (reading 2).")
+    clusterer: Annotated[str, OneOf(CLUSTERERS)] = server("kmeans", "What clusters the seeds.")
+
+
+class DKMPPExecutor(ClusteringExecutor):
+    """A user of distributed k-means++: sends k seeds, or the means of their cells, and how many rows each has."""
+
+    params: DKMPPParams
 
     reply = Schema(centroids="k d", counts=counts("k"))
 
-    def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means", greedy: bool = True) -> None:
-        super().__init__(k, seed, min_count)
-        self.seeds = check_seeds(seeds)
-        self.greedy = check_bool("greedy", greedy)
-
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
-        n_candidates = None if self.greedy else 1
+        n_candidates = None if self.params.greedy else 1
         cells = seed_cells(
-            data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted, n_candidates=n_candidates
+            data,
+            self.k,
+            rng,
+            seeds=self.params.seeds,
+            min_count=self.min_count,
+            aborted=aborted,
+            n_candidates=n_candidates,
         )
         return {"centroids": cells.centroids, "counts": cells.counts}

@@ -18,7 +18,8 @@ from flareclust.core.dp.sums import LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UN
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.privacy.dp.accounting import WHOLE, check_delta, check_epsilon
+from flareclust.executors.parameters import PrivateParams
+from flareclust.privacy.dp.accounting import WHOLE
 from flareclust.privacy.dp.budget import NO_TERMS, DPSession
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.task import ASSESS, PLACE, Answer, Task
@@ -40,21 +41,12 @@ class BoxSchema(Schema):
 
 
 class PrivateExecutor(ClusteringExecutor):
-    """A site whose every number is differentially private.
+    """A site whose every number is differentially private."""
 
-    Args:
-        k: number of clusters.
-        seed: of the job; it draws starting points, never noise.
-        epsilon: what the job may spend at each site, together with `delta`. Sites grant it or refuse.
-        delta: should be well below 1 / number of rows.
-    """
+    params: PrivateParams
 
     private = True
-
-    def __init__(self, k: int, seed: int = 0, epsilon: float = 1.0, delta: float = 1e-5) -> None:
-        super().__init__(k, seed, min_count=1)
-        self.epsilon = check_epsilon("epsilon", epsilon)
-        self.delta = check_delta("delta", delta)
+    min_count = 1
 
     def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
         """Answer a task; the number of placed rows is private too, and 0 is sent for it."""
@@ -88,7 +80,7 @@ class PrivateExecutor(ClusteringExecutor):
         """Return the site's terms for what the job asks for; raise Refusal where it has none or grants less."""
         if task.terms is None:
             raise Refusal(NO_TERMS)
-        return task.terms.granted(self.epsilon, self.delta)
+        return task.terms.granted(self.params.epsilon, self.params.delta)
 
     def noisy(self, terms: DPSession, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
         """Return sums with noise that costs a share of what the job may spend."""

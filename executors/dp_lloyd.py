@@ -17,6 +17,7 @@ Readings and deviations:
 from types import MappingProxyType
 
 import numpy as np
+from pydantic import model_validator
 
 from flareclust._foundation.errors import Aborted, BadMessage
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
@@ -32,7 +33,9 @@ from flareclust.executors.dp_base import (
     start_share,
     update_share,
 )
+from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.dp.budget import DPSession
+from flareclust.protocol.params import both
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.task import Task
 
@@ -49,17 +52,23 @@ UPDATE = "update"
 MOST_CELLS = 10**6
 
 
-class DPLloydExecutor(PrivateExecutor):
-    """A site of DP Lloyd.
+class DPLloydParams(PrivateParams):
+    """Parameters of DP Lloyd."""
 
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        epsilon: what the job may spend at each site, together with `delta`.
-        delta: see there.
-        rounds: number of updates.
-        cells: of the grid that the start is found with; None for 25 for each cluster.
-    """
+    rounds: int = both(3, "Number of updates.", ge=1)
+    cells: int | None = both(None, "Cells of the grid that the start is found with; None for 25 for each cluster.")
+
+    @model_validator(mode="after")
+    def _cells_for_all(self) -> "DPLloydParams":
+        if self.cells is not None:
+            check_int("cells", self.cells, minimum=self.k)
+        return self
+
+
+class DPLloydExecutor(PrivateExecutor):
+    """A site of DP Lloyd."""
+
+    params: DPLloydParams
 
     reply = Schema(cells="g")
     steps = MappingProxyType(
@@ -69,19 +78,6 @@ class DPLloydExecutor(PrivateExecutor):
             UPDATE: Schema(shifts="K d", rows="K", squares="K"),
         }
     )
-
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        rounds: int = 3,
-        cells: int | None = None,
-    ) -> None:
-        super().__init__(k, seed, epsilon, delta)
-        self.rounds = check_int("rounds", rounds, minimum=1)
-        self.cells = None if cells is None else check_int("cells", cells, minimum=self.k)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Return bounds, or the noisy sums of the task's step."""
@@ -112,13 +108,13 @@ class DPLloydExecutor(PrivateExecutor):
         centroids = task.arrays["centroids"]
         radii = sent_radii(task.arrays, len(centroids))
         sums = dp_sums.cluster_sums(data, own_box(terms), centroids, radii, aborted)
-        share = update_share(self.k, data.shape[1], self.cells, self.rounds)
+        share = update_share(self.k, data.shape[1], self.params.cells, self.params.rounds)
         return dp_sums.in_units(
             self.noisy(terms, sums, dp_sums.cluster_sensitivity(), share, f"update of round {task.round}")
         )._asdict()
 
     def _start(self, data: FloatArray) -> float:
-        return start_share(self.k, data.shape[1], self.cells)
+        return start_share(self.k, data.shape[1], self.params.cells)
 
 
 def _shape(arrays: Message, d: int) -> tuple[int, ...]:

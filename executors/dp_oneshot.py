@@ -11,6 +11,7 @@ Readings and deviations:
 """
 
 import numpy as np
+from pydantic import model_validator
 
 from flareclust._foundation.errors import Aborted
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
@@ -27,9 +28,11 @@ from flareclust.executors.dp_base import (
     start_share,
     update_share,
 )
+from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.dp.accounting import WHOLE
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.mechanism import sigma
+from flareclust.protocol.params import both, server
 from flareclust.protocol.schema import real
 from flareclust.protocol.task import Task
 
@@ -37,34 +40,28 @@ from flareclust.protocol.task import Task
 GRID_SHARE = 1 - ASSESSMENT_SHARE
 
 
-class DPOneShotExecutor(PrivateExecutor):
-    """A site of DP one-shot clustering.
+class DPOneShotParams(PrivateParams):
+    """Parameters of DP one-shot clustering."""
 
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        epsilon: what the job may spend at each site, together with `delta`.
-        delta: see there.
-        rounds: updates at the site, where there are too many columns for a grid.
-        cells: of the grid; None for 25 for each cluster.
-    """
+    rounds: int = both(3, "Updates at the sites, where there are too many columns for a grid.", ge=1)
+    cells: int | None = both(None, "Cells of the grid; None for 25 for each cluster.")
+    restarts: int = server(10, "Starts of the server's k-means.", ge=1)
+
+    @model_validator(mode="after")
+    def _cells_for_all(self) -> "DPOneShotParams":
+        if self.cells is not None:
+            check_int("cells", self.cells, minimum=self.k)
+        return self
+
+
+class DPOneShotExecutor(PrivateExecutor):
+    """A site of DP one-shot clustering."""
+
+    params: DPOneShotParams
 
     reply = BoxSchema(
         may_be_empty=True, low="d", high="d", cells="g", centroids="k d", rows="k", radii=real("k", minimum=0)
     )
-
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        rounds: int = 3,
-        cells: int | None = None,
-    ) -> None:
-        super().__init__(k, seed, epsilon, delta)
-        self.rounds = check_int("rounds", rounds, minimum=1)
-        self.cells = None if cells is None else check_int("cells", cells, minimum=self.k)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Count rows in cells, or run DP Lloyd on the site's own rows."""
@@ -73,8 +70,8 @@ class DPOneShotExecutor(PrivateExecutor):
         terms = self.granted(task)
         box, d = own_box(terms), data.shape[1]
         no_centroids: Message = {"centroids": np.empty((0, d)), "rows": np.empty(0), "radii": np.empty(0)}
-        if has_grid(self.k, d, self.cells):
-            shape = grid_shape(box, self.cells or CELLS_PER_CLUSTER * self.k)
+        if has_grid(self.k, d, self.params.cells):
+            shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
             counted = dp_sums.cell_counts(data, box, box, shape, aborted)
             noisy = self.noisy(terms, counted, 1.0, GRID_SHARE, "cells of a grid").astype(np.float64)
             return {**box._asdict(), "cells": noisy, **no_centroids}
@@ -82,14 +79,14 @@ class DPOneShotExecutor(PrivateExecutor):
 
     def _clusters(self, data: FloatArray, terms: DPSession, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run DP Lloyd with the site as its own server: every sum has its noise before it is used."""
-        box, shape = own_box(terms), (self.k, data.shape[1], self.cells)
+        box, shape = own_box(terms), (self.k, data.shape[1], self.params.cells)
         sums = dp_sums.moment_sums(data, box, box, aborted)
         noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), start_share(*shape), "moments")
         outline = moments(noisy / UNIT, box)
         centroids, radii = spread_start(outline, box, self.k, rng)
-        share, sensitivity = update_share(*shape, self.rounds), dp_sums.cluster_sensitivity()
+        share, sensitivity = update_share(*shape, self.params.rounds), dp_sums.cluster_sensitivity()
         noise = sigma(sensitivity, share * WHOLE * terms.rho) / UNIT
-        for update in range(self.rounds):
+        for update in range(self.params.rounds):
             exact = dp_sums.cluster_sums(data, box, centroids, radii, aborted)
             noisy_sums = dp_sums.in_units(self.noisy(terms, exact, sensitivity, share, f"update {update} at the site"))
             centroids, rows = next_centroids(centroids, radii, noisy_sums, noise, update, box, outline.mean)

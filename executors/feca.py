@@ -29,16 +29,13 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_choice, check_int
 from flareclust.core.disclosure import disclosable_clusters, varies_in_one_feature
 from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, recompute_centroids
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import ClusteringParams
+from flareclust.protocol.params import site
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.task import Task
-
-INITS = ("k-means++", "random")
-AFTER_REMOVAL = ("drop", "merge")
-RADII = ("empirical", "theoretical")
 
 
 class LocalClusters(NamedTuple):
@@ -49,48 +46,34 @@ class LocalClusters(NamedTuple):
     sse: FloatArray
 
 
-class FeCAExecutor(ClusteringExecutor):
-    """A site of FeCA: sends the centroids it trusts, each with a radius.
+class FeCAParams(ClusteringParams):
+    """Parameters of FeCA."""
 
-    Args:
-        k: number of clusters, locally as well as in the federation.
-        seed: of the job.
-        min_count: clusters with fewer rows never leave the site.
-        n_init: starts of the local k-means.
-        init: "k-means++" or "random".
-        after_removal: "drop" or "merge" (reading 3).
-        radius: "empirical" (Algorithm 4) or "theoretical" (Algorithm 3).
-    """
+    n_init: int = site(1, "Starts of the local k-means.", ge=1)
+    init: Literal["k-means++", "random"] = site("k-means++", "How these starts are drawn.")
+    after_removal: Literal["drop", "merge"] = site(
+        "drop", "What becomes of the pair of centroids that was merged for the test of line 5 (reading 3)."
+    )
+    radius: Literal["empirical", "theoretical"] = site("empirical", "How a radius is computed, by Algorithm 4 or 3.")
+
+
+class FeCAExecutor(ClusteringExecutor):
+    """A site of FeCA: sends the centroids it trusts, each with a radius."""
+
+    params: FeCAParams
 
     reply = Schema(centroids="k d", radii=real("k", minimum=0))
-
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        min_count: int = 2,
-        n_init: int = 1,
-        init: Literal["k-means++", "random"] = "k-means++",
-        after_removal: str = "drop",
-        radius: str = "empirical",
-    ) -> None:
-        super().__init__(k, seed, min_count)
-        self.n_init = check_int("n_init", n_init, minimum=1)
-        check_choice("init", init, INITS)
-        self.init = init
-        self.after_removal = check_choice("after_removal", after_removal, AFTER_REMOVAL)
-        self.radius = check_choice("radius", radius, RADII)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run Algorithm 2 and the chosen RadiusAssign."""
         if len(data) < self.k:
             raise Refusal(f"has fewer rows than k={self.k}")
         clustering = recompute_centroids(
-            data, kmeans(data, self.k, rng, n_init=self.n_init, init=self.init, aborted=aborted)
+            data, kmeans(data, self.k, rng, n_init=self.params.n_init, init=self.params.init, aborted=aborted)
         )
         statistics = cluster_statistics(data, clustering.labels, clustering.centroids)
         clusters, origin = remove_one_fit_many(
-            LocalClusters(clustering.centroids, clustering.counts, statistics.sse), self.after_removal
+            LocalClusters(clustering.centroids, clustering.counts, statistics.sse), self.params.after_removal
         )
         labels = relabel(clustering.labels, origin)
         sendable = disclosable_clusters(data, labels, clusters.centroids, self.min_count)
@@ -99,7 +82,7 @@ class FeCAExecutor(ClusteringExecutor):
         reach = member_statistics(data, labels, centroids).max_distance
         tell_tale = varies_in_one_feature(data, labels, len(centroids))
         reach = np.where(tell_tale, coarse(reach), reach)
-        return {"centroids": centroids, "radii": RADIUS_ASSIGN[self.radius](centroids, reach)}
+        return {"centroids": centroids, "radii": RADIUS_ASSIGN[self.params.radius](centroids, reach)}
 
 
 def remove_one_fit_many(

@@ -20,65 +20,62 @@ Readings where the papers are open, and deviations from them:
 """
 
 from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import ValidationInfo, field_validator
 
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
-from flareclust._foundation.validation import check_choice, check_int
 from flareclust.core import fuzzy
 from flareclust.core.disclosure import describable, nothing_to_send
-from flareclust.core.fuzzy import FuzzyClustering, check_fuzzifier, fuzzy_cmeans
+from flareclust.core.fuzzy import FuzzyClustering, fuzzy_cmeans
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
-from flareclust.core.rounds import check_start, check_tol
+from flareclust.core.rounds import check_start
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import ClusteringParams
+from flareclust.protocol.params import both, server, site
 from flareclust.protocol.schema import Schema, counts, index, weights
 from flareclust.protocol.task import Task
 
 #: The step that follows the start.
 FUZZY = "fuzzy"
 
-SUPPORTS = ("um", "u")
 STARTS = ("random", "k-means++")
 
 #: Slack for the rounding of sums of equal weights.
 _ALMOST = 1 - 1e-9
 
 
-class FFCMExecutor(ClusteringExecutor):
-    """A site of FFCM: sends means of cells to start with, then fuzzy centroids and how much weight each has.
+class FFCMParams(ClusteringParams):
+    """Parameters of FFCM."""
 
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        min_count: cells and clusters with fewer rows never leave the site.
-        fuzzifier: m > 1.
-        max_iter: most iterations of a local run.
-        tol: a local run ends when no membership changed by more.
-        support: the weight of a centroid in v1, "um" for the sum of u^m or "u" for the sum of u.
-        start: seeds of the cells, "random" rows or "k-means++"; given centroids are not asked of the sites.
-    """
+    fuzzifier: float = site(2.0, "m: how soft the memberships are; towards 1 they become those of k-means.", gt=1)
+    max_iter: int = site(30, "Iterations of a local run, at the most.", ge=1)
+    tol: float = site(1e-3, "A local run ends when no membership changed by more.", ge=0)
+    support: Literal["um", "u"] = site("um", "The weight of a centroid in v1: the sum of u^m, or of u.")
+    start: str | list[list[float]] = both(
+        "random",
+        "Seeds of the cells that start the federation (random, k-means++), or k centroids as k lists of d numbers.",
+    )
+    version: Literal["v1", "v2"] = server("v2", "Whether the server averages (v1) or clusters (v2).")
+    rounds: int = server(1, "Exchanges of fuzzy centroids.", ge=1)
+    n_init: int = server(10, "Runs of k-means in v2.", ge=1)
+    weighted: bool = server(False, "Whether a centroid counts as much as its support in v2.")
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _start(cls, value: Any, known: ValidationInfo) -> Any:
+        return check_start(value, known.data["k"], STARTS) if "k" in known.data else value
+
+
+class FFCMExecutor(ClusteringExecutor):
+    """A site of FFCM: sends means of cells to start with, then fuzzy centroids and how much weight each has."""
+
+    params: FFCMParams
 
     reply = Schema(centroids="k d", counts=counts("k"))
     steps = MappingProxyType({FUZZY: Schema(centroids="k d", support=weights("k"), cluster=index("k", less_than="K"))})
-
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        min_count: int = 2,
-        fuzzifier: float = 2.0,
-        max_iter: int = 30,
-        tol: float = 1e-3,
-        support: str = "um",
-        start: str | list[list[float]] = "random",
-    ) -> None:
-        super().__init__(k, seed, min_count)
-        self.fuzzifier = check_fuzzifier(fuzzifier)
-        self.max_iter = check_int("max_iter", max_iter, minimum=1)
-        self.tol = check_tol(tol)
-        self.support = check_choice("support", support, SUPPORTS)
-        self.start = check_start(start, self.k, STARTS)
 
     @classmethod
     def warm_up(cls) -> None:
@@ -91,14 +88,16 @@ class FFCMExecutor(ClusteringExecutor):
         if len(data) < self.min_count:
             raise Refusal(f"has fewer rows than min_count={self.min_count}")
         if task.step != FUZZY:
-            cells = start_cells(data, self.k, str(self.start), self.min_count, rng, aborted)
+            cells = start_cells(data, self.k, str(self.params.start), self.min_count, rng, aborted)
             return {"centroids": cells.centroids, "counts": cells.counts}
         start = task.arrays["centroids"]
-        clustering = fuzzy_cmeans(data, start, self.fuzzifier, max_iter=self.max_iter, tol=self.tol, aborted=aborted)
-        sendable = np.flatnonzero(describable_centroids(data, clustering, self.fuzzifier, self.min_count))
+        clustering = fuzzy_cmeans(
+            data, start, self.params.fuzzifier, max_iter=self.params.max_iter, tol=self.params.tol, aborted=aborted
+        )
+        sendable = np.flatnonzero(describable_centroids(data, clustering, self.params.fuzzifier, self.min_count))
         if not len(sendable):
             raise Refusal(f"has no fuzzy centroid of at least min_count={self.min_count} rows, so nothing it may send")
-        support = clustering.sum_um if self.support == "um" else clustering.sum_u
+        support = clustering.sum_um if self.params.support == "um" else clustering.sum_u
         return {"centroids": clustering.centroids[sendable], "support": support[sendable], "cluster": sendable}
 
 

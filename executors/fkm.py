@@ -18,35 +18,56 @@ Readings where the paper is open, and deviations from it:
 6. A row belongs to the nearest centroid of the last round.
 """
 
+from typing import Annotated
+
 import numpy as np
 
 from flareclust._foundation.errors import Refusal
+from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust._foundation.validation import check_int
+from flareclust.core.clusterers import CLUSTERERS
 from flareclust.core.lloyd import assign, lloyd
-from flareclust.core.local import Seeds, Sendable, check_seeds, lloyd_update, seed_cells
+from flareclust.core.local import Sendable, lloyd_update, seed_cells
+from flareclust.core.robust import PLAIN, Rule
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import CappedParams, SeedsParams
+from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.task import Task
 
+#: The start of the paper: the k-means of every other round. The other starts are those of distributed k-means++.
+WEIGHTED = "weighted"
+
+
+class FKMRounds(SeedsParams):
+    """Parameters of FKM that its forms for different columns share."""
+
+    local_iter: int = site(1, "Lloyd updates in each round.", ge=1)
+    rounds: int = server(10, "Exchanges after the start, at the most.", ge=1)
+    tol: float = server(
+        1e-4, "A round that moves the centroids by less, in units of their spread, is the last; 0 for all rounds.", ge=0
+    )
+    n_init: int = server(10, "Runs of k-means in each round; the best one counts.", ge=1)
+    start: Annotated[str, OneOf((WEIGHTED, *CLUSTERERS))] = server(
+        WEIGHTED, "The k-means of round 0: the paper's, which is weighted, or a clustering that knows no weights."
+    )
+
+    @property
+    def rule(self) -> Rule:
+        """Return how far sites are trusted: fully."""
+        return PLAIN
+
+
+class FKMParams(CappedParams, FKMRounds):
+    """Parameters of FKM."""
+
 
 class FKMExecutor(ClusteringExecutor):
-    """A site of FKM: sends the means of its clusters and how many rows each has, in every round.
+    """A site of FKM: sends the means of its clusters and how many rows each has, in every round."""
 
-    Args:
-        k: number of clusters in the federation.
-        seed: of the job.
-        min_count: clusters with fewer rows never leave the site; p in the paper.
-        seeds: what starts the federation: "means" of the seeds' cells, or the seeds themselves, which are "rows".
-        local_iter: Lloyd updates in each round.
-    """
+    params: FKMParams
 
     reply = Schema(may_be_empty=True, centroids="k d", counts=counts("k", minimum=1))
-
-    def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means", local_iter: int = 1) -> None:
-        super().__init__(k, seed, min_count)
-        self.seeds = check_seeds(seeds)
-        self.local_iter = check_int("local_iter", local_iter, minimum=1)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Draw seeds where the server sent no centroids yet, else update those that the site has rows of."""
@@ -58,8 +79,8 @@ class FKMExecutor(ClusteringExecutor):
         if len(data) < self.min_count:
             raise Refusal(f"has fewer rows than min_count={self.min_count}")
         if "centroids" not in task.arrays:
-            return seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
-        return local_update(data, task.arrays["centroids"], self.local_iter, self.min_count, aborted)
+            return seed_cells(data, self.k, rng, seeds=self.params.seeds, min_count=self.min_count, aborted=aborted)
+        return local_update(data, task.arrays["centroids"], self.params.local_iter, self.min_count, aborted)
 
 
 def local_update(

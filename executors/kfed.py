@@ -21,21 +21,24 @@ import logging
 from collections.abc import Sequence
 from hashlib import blake2b
 from math import ceil, sqrt
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import ValidationInfo, field_validator
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_choice, check_int, did_you_mean
+from flareclust._foundation.validation import check_int, did_you_mean
 from flareclust.core.disclosure import describable, disclosable_clusters
 from flareclust.core.lloyd import Clustering, assign
 from flareclust.core.spectral import local_kmeans, project, trusted_rows
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import ClusteringParams
+from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.task import Task
 
 __all__ = [
-    "LABELS",
     "KFedExecutor",
     "check_k_local",
     "induced_labels",
@@ -47,34 +50,35 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-LABELS = ("induced", "nearest")
+
+class KFedParams(ClusteringParams):
+    """Parameters of k-FED."""
+
+    k_local: int | str | dict[str, int] = site(
+        "auto",
+        'k(z): a number, "auto" for ceil(sqrt(k)), or numbers by site name, "auto" for sites that are not named.',
+    )
+    labels_by: Literal["induced", "nearest"] = site(
+        "induced", "Labels: the cluster of a row's local center (Definition 3.3), or the centroid nearest to the row."
+    )
+    start: str | None = server(
+        None, "Name of the device whose centers start M; None for the first by name.", min_length=1
+    )
+    lloyd_rounds: int = server(1, "Rounds of step 7.", ge=1)
+    weighted: bool = server(False, "Whether a center counts as often as it has rows.")
+
+    @field_validator("k_local", mode="before")
+    @classmethod
+    def _k_local(cls, value: Any, known: ValidationInfo) -> Any:
+        return check_k_local(value, known.data["k"]) if "k" in known.data else value
 
 
 class KFedExecutor(ClusteringExecutor):
-    """A device of k-FED: sends the centers of its k(z) local clusters and how many rows each has.
+    """A device of k-FED: sends the centers of its k(z) local clusters and how many rows each has."""
 
-    Args:
-        k: number of clusters in the federation.
-        seed: of the job.
-        min_count: clusters with fewer rows never leave the site.
-        k_local: k(z): a number, "auto" for ceil(sqrt(k)), or numbers by site name with "auto" for sites not named.
-        labels_by: "induced" (a row belongs where its local center went, Definition 3.3) or "nearest" (to the
-            centroid nearest to the row itself).
-    """
+    params: KFedParams
 
     reply = Schema(centroids="k d", counts=counts("k"))
-
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        min_count: int = 2,
-        k_local: int | str | dict[str, int] = "auto",
-        labels_by: str = "induced",
-    ) -> None:
-        super().__init__(k, seed, min_count)
-        self.k_local = check_k_local(k_local, self.k)
-        self.labels_by = check_choice("labels_by", labels_by, LABELS)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
@@ -91,7 +95,7 @@ class KFedExecutor(ClusteringExecutor):
         center, `tau` (c,), and the `site_number` of its device, `tau_site` (c,). A late device is placed with the
         server's `anchors` (k, d), the points that the others' centers were assigned to.
         """
-        if self.labels_by == "nearest":
+        if self.params.labels_by == "nearest":
             return super().labels(task, data, rng, aborted, seen)
         clustering = self._local_clusters(task.site, seen, rng, aborted)
         tau, _ = assign(clustering.centroids, task.arrays.get("anchors", task.arrays["centroids"]))
@@ -107,14 +111,16 @@ class KFedExecutor(ClusteringExecutor):
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Warn where `k_local` names a site that is not there: a late one, or a misspelt one."""
-        if isinstance(self.k_local, dict):
-            for site in sorted(set(self.k_local) - set(sites)):
+        if isinstance(self.params.k_local, dict):
+            for site in sorted(set(self.params.k_local) - set(sites)):
                 log.warning("k_local names %r%s, which is none of the sites", site, did_you_mean(site, sites))
 
     def _local_clusters(self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Clustering:
         if len(data) < self.min_count:
             raise Refusal(f"has fewer rows than min_count={self.min_count}")
-        setting = self.k_local.get(site, "auto") if isinstance(self.k_local, dict) else self.k_local
+        setting = (
+            self.params.k_local.get(site, "auto") if isinstance(self.params.k_local, dict) else self.params.k_local
+        )
         k_local = ceil(sqrt(self.k)) if setting == "auto" else int(setting)
         return local_kmeans(data, min(k_local, len(data) // self.min_count), rng, aborted)
 

@@ -19,16 +19,22 @@ Readings and deviations:
 """
 
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+from pydantic import ValidationInfo, field_validator
 
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust.core.clusterers import CLUSTERERS
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.lloyd import member_statistics, sums_by_label
-from flareclust.core.local import Seeds, check_seeds, lloyd_update, seed_cells
+from flareclust.core.local import lloyd_update, seed_cells
 from flareclust.core.rounding import factor
+from flareclust.core.rounds import check_start
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import CappedParams, SeedsParams
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
+from flareclust.protocol.params import server
 from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.task import ASSESS, CLUSTER, Task
 
@@ -41,15 +47,28 @@ UPDATE = "update"
 SPREAD = "spread"
 
 
-class LloydExecutor(ClusteringExecutor):
-    """A site of distributed Lloyd.
+class LloydParams(CappedParams, SeedsParams):
+    """Parameters of distributed Lloyd."""
 
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        min_count: groups with fewer rows never leave the site.
-        seeds: "means" of the seeds' cells, or "rows", which sends k rows of the data.
-    """
+    rounds: int = server(100, "Updates at the most; the exchange of the seeds is not counted.", ge=1)
+    tol: float = server(
+        1e-4, "Largest movement in a round after which to stop, without unit; 0 goes on until nothing moves.", ge=0
+    )
+    start: str | list[list[float]] = server(
+        "kmeans",
+        "How the sites' seeds are clustered (kmeans, spectral or convex), or k centroids as k lists of d numbers.",
+    )
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _start(cls, value: Any, known: ValidationInfo) -> Any:
+        return check_start(value, known.data["k"], CLUSTERERS) if "k" in known.data else value
+
+
+class LloydExecutor(ClusteringExecutor):
+    """A site of distributed Lloyd."""
+
+    params: LloydParams
 
     reply = Schema(centroids="k d")
     steps = MappingProxyType(
@@ -67,10 +86,6 @@ class LloydExecutor(ClusteringExecutor):
     masked_only = MappingProxyType({SPREAD: GROUPS})
     plain_only = frozenset({CLUSTER})
 
-    def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means") -> None:
-        super().__init__(k, seed, min_count)
-        self.seeds = check_seeds(seeds)
-
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Draw seeds, or compute the site's part of one update."""
         if task.step == UPDATE:
@@ -79,7 +94,7 @@ class LloydExecutor(ClusteringExecutor):
         if task.step == SPREAD:
             message = spread(data, task.arrays.get("centroids", data[:1]), max(self.min_count, LEAST_ROWS))
             return rounded_spread(message, self.policy, self.min_count)
-        cells = seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
+        cells = seed_cells(data, self.k, rng, seeds=self.params.seeds, min_count=self.min_count, aborted=aborted)
         return {"centroids": cells.centroids}
 
 

@@ -22,18 +22,19 @@ Readings where the paper is open, and deviations from it:
 """
 
 from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_int
 from flareclust.core.disclosure import describable
 from flareclust.core.local import means_of_groups
 from flareclust.core.missing.grouping import contrasts, nearest, scaled_distances
 from flareclust.core.site_clusters import of_site, refine, sendable
-from flareclust.executors.local_clusters import LocalClustersExecutor
+from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
+from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts, index
 from flareclust.protocol.task import Task
 
@@ -44,22 +45,24 @@ UPDATE = "update"
 _TIE = 1e-6
 
 
-class MaskedExecutor(LocalClustersExecutor):
-    """A participant of Algorithm 1: sends its local clusters once, then in each round the global clusters that it has.
+class MaskedParams(LocalClustersParams):
+    """Parameters of Algorithm 1."""
 
-    Args:
-        k: number of clusters in the federation.
-        seed: of the job.
-        min_count: clusters with fewer rows never leave the site.
-        standardize: whether columns are brought to mean 0 and variance 1 over the sites that have them.
-        clusterer: how a site clusters its rows: one of `CLUSTERERS_AT_SITES`, or such by site name, with "kmeans" for
-            sites not named.
-        k_local: K_i: None for k, a number, "silhouette" for the best of 2 to k, or such by site name, with k for sites
-            not named.
-        n_init: runs of the first local clustering; the best one counts.
-        phi: the distance: "euclidean" or "cosine".
-        local_iter: iterations of the local clustering in each round of the federated phase.
-    """
+    local_iter: int = site(10, "Iterations of the local clustering in each round of the federated phase.", ge=1)
+    method: Literal["auto", "A", "B"] = server("auto", "A, B, or auto to choose by which sites share columns.")
+    alpha: float = server(
+        0.8, "How far each round goes from the old centroids (0) to those reported (1); the paper has 0.8.", gt=0, le=1
+    )
+    rounds: int = server(3, "Exchanges of the federated phase, at the most; 0 for none.", ge=0)
+    tol: float = server(
+        1e-4, "A round that moves the centroids by less, in units of their spread, is the last; 0 for all rounds.", ge=0
+    )
+
+
+class MaskedExecutor(LocalClustersExecutor):
+    """A participant of Algorithm 1: sends its local clusters once, then in each round the global clusters that it has."""
+
+    params: MaskedParams
 
     reply = Schema(centroids="k d", counts=counts("k", minimum=1))
     steps = MappingProxyType(
@@ -69,21 +72,6 @@ class MaskedExecutor(LocalClustersExecutor):
             )
         }
     )
-
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        min_count: int = 2,
-        standardize: bool = False,
-        clusterer: str | dict[str, str] = "kmeans",
-        k_local: int | str | dict[str, int | str] | None = None,
-        n_init: int = 10,
-        phi: str = "euclidean",
-        local_iter: int = 10,
-    ) -> None:
-        super().__init__(k, seed, min_count, standardize, clusterer, k_local, n_init, phi)
-        self.local_iter = check_int("local_iter", local_iter, minimum=1)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Cluster the site's rows (n, d) in the first round, else refine the global centroids that have rows here."""
@@ -100,8 +88,8 @@ class MaskedExecutor(LocalClustersExecutor):
         start = compatible(data, centroids, max(2, self.min_count), self.phi)
         if not len(start):
             return {"centroids": start, "counts": np.empty(0, np.int64), "cluster": np.empty(0, np.int64)}
-        clusterer = of_site(self.clusterer, task.site, "kmeans")
-        refined = refine(data, start, clusterer=clusterer, local_iter=self.local_iter, aborted=aborted)
+        clusterer = of_site(self.params.clusterer, task.site, "kmeans")
+        refined = refine(data, start, clusterer=clusterer, local_iter=self.params.local_iter, aborted=aborted)
         refined = means_of_groups(data, refined.labels, refined.centroids)[0]
         cluster = aligned(refined.centroids, centroids, self.phi)
         mask = describable(data, refined.labels, refined.centroids, self.min_count) & (cluster >= 0)

@@ -15,32 +15,32 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust._foundation.validation import check_int
 from flareclust.core.local import local_clusters
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import RobustParams
+from flareclust.protocol.params import site
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.task import Task
 
 
-class MAvgExecutor(ClusteringExecutor):
-    """A site of match averaging.
+class MAvgParams(RobustParams):
+    """Parameters of match averaging."""
 
-    Args:
-        k: number of clusters, locally as well as in the federation.
-        seed: of the job.
-        min_count: clusters with fewer rows never leave the site.
-        n_init: starts of the local k-means; the best one counts.
-    """
+    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1)
+
+
+class MAvgExecutor(ClusteringExecutor):
+    """A site of match averaging."""
+
+    params: MAvgParams
 
     reply = Schema(centroids="k d")
-
-    def __init__(self, k: int, seed: int = 0, min_count: int = 2, n_init: int = 1) -> None:
-        super().__init__(k, seed, min_count)
-        self.n_init = check_int("n_init", n_init, minimum=1)
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Cluster the rows and keep what may be sent."""
         if len(data) < self.k:
             raise Refusal(f"has fewer rows than k={self.k}")
-        clusters = local_clusters(data, self.k, rng, n_init=self.n_init, min_count=self.min_count, aborted=aborted)
+        clusters = local_clusters(
+            data, self.k, rng, n_init=self.params.n_init, min_count=self.min_count, aborted=aborted
+        )
         return {"centroids": clusters.centroids}

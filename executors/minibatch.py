@@ -24,8 +24,10 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.core.disclosure import describable
 from flareclust.core.lloyd import assign, sums_by_label
-from flareclust.core.local import Seeds, check_seeds, seed_cells
+from flareclust.core.local import seed_cells
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import SeedsParams
+from flareclust.protocol.params import server
 from flareclust.protocol.schema import Schema, counts, index
 from flareclust.protocol.task import Task
 
@@ -33,15 +35,16 @@ from flareclust.protocol.task import Task
 SAMPLE = "sample"
 
 
-class MiniBatchExecutor(ClusteringExecutor):
-    """A site of NVFlare's mini-batch scheme.
+class MiniBatchParams(SeedsParams):
+    """Parameters of NVFlare's mini-batch scheme."""
 
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        min_count: groups with fewer rows never leave the site.
-        seeds: "means" of the seeds' cells, or "rows", which sends k rows of the data.
-    """
+    rounds: int = server(4, "Exchanges after the seeds.", ge=1)
+
+
+class MiniBatchExecutor(ClusteringExecutor):
+    """A site of NVFlare's mini-batch scheme."""
+
+    params: MiniBatchParams
 
     reply = Schema(centroids="k d")
     steps = MappingProxyType(
@@ -52,10 +55,6 @@ class MiniBatchExecutor(ClusteringExecutor):
         }
     )
 
-    def __init__(self, k: int, seed: int = 0, min_count: int = 2, seeds: Seeds = "means") -> None:
-        super().__init__(k, seed, min_count)
-        self.seeds = check_seeds(seeds)
-
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Draw seeds, or a sample and its means."""
         if len(data) < self.min_count:
@@ -63,7 +62,7 @@ class MiniBatchExecutor(ClusteringExecutor):
         if task.step == SAMPLE:
             times = np.bincount(rng.integers(len(data), size=len(data)), minlength=len(data))
             return sample_means(data, times, task.arrays["centroids"], self.min_count)
-        cells = seed_cells(data, self.k, rng, seeds=self.seeds, min_count=self.min_count, aborted=aborted)
+        cells = seed_cells(data, self.k, rng, seeds=self.params.seeds, min_count=self.min_count, aborted=aborted)
         return {"centroids": cells.centroids}
 
 

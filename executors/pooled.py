@@ -8,36 +8,51 @@ from one upload (`flareclust.evaluation.selection`).
 """
 
 from types import MappingProxyType
+from typing import Annotated
 
 import numpy as np
+from pydantic import model_validator
 
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust._foundation.validation import check_int
 from flareclust.core.local import local_clusters
+from flareclust.evaluation.criteria import RULES
 from flareclust.evaluation.scores import ALL_SCORES
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import CappedParams
+from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.task import SCORE, Task
 
 
-class PooledExecutor(ClusteringExecutor):
-    """A site that sends the centroids of its own k-means.
+class PooledParams(CappedParams):
+    """Parameters of pooled centroids; with `k_min`, k is the largest number of clusters tried."""
 
-    Args:
-        k: number of clusters, locally as well as in the federation.
-        seed: of the job.
-        min_count: clusters with fewer rows never leave the site.
-        n_init: starts of the local k-means.
-    """
+    n_init: int = site(1, "Starts of the local k-means.", ge=1)
+    restarts: int = server(20, "Starts of the server's k-means.", ge=1)
+    weighted: bool = server(True, "Whether a centroid counts as often as it has rows.")
+    k_min: int | None = server(None, "The smallest number of clusters tried; None for k only.", ge=2)
+    choose_by: Annotated[str, OneOf(RULES)] = server("silhouette", "The criterion that selects k.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "PooledParams":
+        if self.k_min is not None and self.k_min > self.k:
+            raise UserError(f"k_min={self.k_min} is more than k={self.k}; give the smaller number of clusters first")
+        return self
+
+
+class PooledExecutor(ClusteringExecutor):
+    """A site that sends the centroids of its own k-means."""
+
+    params: PooledParams
 
     reply = Schema(centroids="k d", counts=counts("k"))
     steps = MappingProxyType({SCORE: Schema(may_be_empty=False, **ALL_SCORES)})
 
-    def __init__(self, k: int, seed: int = 0, min_count: int = 2, n_init: int = 1) -> None:
-        super().__init__(k, seed, min_count)
-        self.n_init = check_int("n_init", n_init, minimum=1)
-
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Cluster the rows and keep what may be sent."""
-        clusters = local_clusters(data, self.k, rng, n_init=self.n_init, min_count=self.min_count, aborted=aborted)
+        clusters = local_clusters(
+            data, self.k, rng, n_init=self.params.n_init, min_count=self.min_count, aborted=aborted
+        )
         return {"centroids": clusters.centroids, "counts": clusters.counts}

@@ -13,30 +13,52 @@ centroids with and without weights (the latter is the second version of Stallman
 """
 
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+from pydantic import field_validator
 
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust._foundation.validation import check_int
+from flareclust._foundation.validation import check_choice
 from flareclust.core.disclosure import varies_in_one_feature
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, local_clusters
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import coarse
 from flareclust.executors.lloyd import UPDATE
+from flareclust.executors.parameters import CappedParams
+from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.task import ASSESS, SCORE, Task
 
+#: The merges that compete.
+MEMBER_NAMES = ("feca", "kfed", "pooled", "unweighted", "sampled")
+
+
+class PortfolioParams(CappedParams):
+    """Parameters of the portfolio."""
+
+    n_init: int = site(10, "Starts of the local k-means.", ge=1)
+    members: list[str] | None = server(None, "Names of the merges that compete; None for all.")
+    restarts: int = server(20, "Starts of the members that run k-means.", ge=1)
+    polish: int = server(0, "Rounds of Lloyd's algorithm after the choice.", ge=0)
+
+    @property
+    def competing(self) -> list[str]:
+        """Return the names of the merges that compete."""
+        return self.members or list(MEMBER_NAMES)
+
+    @field_validator("members", mode="before")
+    @classmethod
+    def _members(cls, value: Any) -> Any:
+        return None if value is None else check_members(value)
+
 
 class PortfolioExecutor(ClusteringExecutor):
-    """A site that describes the clusters of its own k-means, and then scores each proposed solution.
+    """A site that describes the clusters of its own k-means, and then scores each proposed solution."""
 
-    Args:
-        k: number of clusters, locally as well as in the federation.
-        seed: of the job.
-        min_count: clusters with fewer rows never leave the site.
-        n_init: starts of the local k-means.
-    """
+    params: PortfolioParams
 
     reply = Schema(centroids="k d", counts=counts("k"), radii=real("k", minimum=0), sse=real("k", minimum=0))
     steps = MappingProxyType(
@@ -49,16 +71,14 @@ class PortfolioExecutor(ClusteringExecutor):
     )
     summed = frozenset({UPDATE, SCORE, ASSESS})
 
-    def __init__(self, k: int, seed: int = 0, min_count: int = 2, n_init: int = 10) -> None:
-        super().__init__(k, seed, min_count)
-        self.n_init = check_int("n_init", n_init, minimum=1)
-
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Describe the local clusters, or answer a round of Lloyd's algorithm."""
         if task.step == UPDATE:
             updated = lloyd_update(data, task.arrays["centroids"], self.min_count)
             return {"centroids": updated.centroids, "counts": updated.counts, "cluster": updated.source}
-        clusters = local_clusters(data, self.k, rng, n_init=self.n_init, min_count=self.min_count, aborted=aborted)
+        clusters = local_clusters(
+            data, self.k, rng, n_init=self.params.n_init, min_count=self.min_count, aborted=aborted
+        )
         statistics = member_statistics(data, clusters.labels, clusters.centroids)
         tell_tale = varies_in_one_feature(data, clusters.labels, len(clusters.counts))
         return {
@@ -67,3 +87,19 @@ class PortfolioExecutor(ClusteringExecutor):
             "radii": np.where(tell_tale, coarse(statistics.max_distance), statistics.max_distance),
             "sse": np.where(tell_tale, coarse(statistics.sse), statistics.sse),
         }
+
+
+def check_members(members: object) -> list[str]:
+    """Return the names of the members, from a list or a text with commas.
+
+    Raises:
+        UserError: they are not known, or not different.
+    """
+    if isinstance(members, str):
+        members = [name.strip() for name in members.split(",")]
+    if not isinstance(members, list | tuple) or not members:
+        raise UserError(f"members must be a list of different names of {', '.join(MEMBER_NAMES)}; got {members!r}")
+    names = [check_choice("members", member, MEMBER_NAMES) for member in members]
+    if len(set(names)) < len(names):
+        raise UserError(f"members must be a list of different names, got {', '.join(names)}")
+    return names

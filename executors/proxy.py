@@ -25,25 +25,27 @@ Readings where the paper is open, and deviations from it:
 
 import logging
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from pydantic import model_validator
 
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal, UserError
+from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_bool, check_choice, check_int
 from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.core.forces import LARGEST_W
 from flareclust.core.local import Sendable
 from flareclust.core.missing.grouping import nearest
 from flareclust.core.proxies import COVARIANCES, box, dirichlet_fit, gaussian_factor
 from flareclust.executors.kfed import site_number
-from flareclust.executors.local_clusters import LocalClustersExecutor
+from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
+from flareclust.protocol.params import both, server, site
 from flareclust.protocol.schema import Schema, counts, real, whole
 from flareclust.protocol.task import Task
 
 log = logging.getLogger(__name__)
 
-DISTRIBUTIONS = ("gaussian", "dirichlet")
 
 #: How far the values of a row may be from adding up to 1.
 _ROUNDING = 1e-6
@@ -86,28 +88,46 @@ class _Description(Schema):
             raise BadMessage("centroids: expected shares above 0 that add up to 1, where there is a concentration")
 
 
+class ProxyParams(LocalClustersParams):
+    """Parameters of Algorithm 2; with `choose_k`, k is the largest number of clusters."""
+
+    more_than_k: ClassVar[bool] = True
+
+    k_local: int | str | dict[str, int | str] | None = both(
+        None,
+        'K_i: None for k, a number, also above k, "silhouette" for the best of 2 to k, or such by site name, else k.',
+    )
+    distribution: Literal["gaussian", "dirichlet"] = site(
+        "gaussian", "What describes a cluster; dirichlet is for rows that are shares of a whole."
+    )
+    covariance: Annotated[str, OneOf(COVARIANCES)] = site(
+        "mle", "Covariance of a Gaussian; ledoit-wolf is the shrunk estimate."
+    )
+    boxes: bool = site(
+        False, "Whether the bounds of each cluster are sent, slightly widened, so that no proxy point is outside."
+    )
+    min_shape: int = site(10, "Clusters with fewer different rows are described by their mean alone.", ge=LEAST_ROWS)
+    w: float = server(2.0, "Power of the distance by which attraction falls; the paper has 2.", gt=1, le=LARGEST_W)
+    choose_k: bool = server(
+        False, "Whether the silhouette of the proxy points selects the number of clusters, up to k."
+    )
+
+    @model_validator(mode="after")
+    def _shares_as_they_are(self) -> "ProxyParams":
+        if self.distribution == "dirichlet" and (self.standardize or self.boxes):
+            name = "standardize" if self.standardize else "boxes"
+            raise UserError(f'{name}=true does not go with distribution="dirichlet", whose rows are shares of 1')
+        return self
+
+
 class ProxyExecutor(LocalClustersExecutor):
     """A participant of Algorithm 2: sends a distribution for each of its local clusters, once.
 
     The reply has the rows of all clusters' factors end to end, `ranks` (k,) of each; `concentration` is without entries
     (a = 0) for Gaussians, `low` and `high` are (b = 0) without `boxes`.
-
-    Args:
-        k: number of clusters in the federation.
-        seed: of the job.
-        min_count: clusters with fewer rows never leave the site.
-        standardize: whether columns are brought to mean 0 and variance 1 over the sites that have them.
-        clusterer: how a site clusters its rows: one of `CLUSTERERS_AT_SITES`, or such by site name, with "kmeans" for
-            sites not named.
-        k_local: K_i: None for k, a number, also above k, "silhouette" for the best of 2 to k, or such by site name, with
-            k for sites not named.
-        n_init: runs of the local clustering; the best one counts.
-        distribution: "gaussian", or "dirichlet" for rows that are shares of a whole.
-        covariance: of a Gaussian: "mle", "ledoit-wolf" for the shrunk estimate, or "diagonal".
-        boxes: whether the bounds of each cluster are sent, slightly widened, so that no proxy point is outside.
-        min_shape: clusters with fewer different rows are described by their mean alone; at least 3.
-        phi: the distance by which rows find the nearest final centroid: "euclidean" or "cosine".
     """
+
+    params: ProxyParams
 
     more_than_k = True
     reply = _Description(
@@ -121,33 +141,9 @@ class ProxyExecutor(LocalClustersExecutor):
         high="b d",
     )
 
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        min_count: int = 2,
-        standardize: bool = False,
-        clusterer: str | dict[str, str] = "kmeans",
-        k_local: int | str | dict[str, int | str] | None = None,
-        n_init: int = 10,
-        distribution: str = "gaussian",
-        covariance: str = "mle",
-        boxes: bool = False,
-        min_shape: int = 10,
-        phi: str = "euclidean",
-    ) -> None:
-        super().__init__(k, seed, min_count, standardize, clusterer, k_local, n_init, phi)
-        self.distribution = check_choice("distribution", distribution, DISTRIBUTIONS)
-        self.covariance = check_choice("covariance", covariance, COVARIANCES)
-        self.boxes = check_bool("boxes", boxes)
-        self.min_shape = check_int("min_shape", min_shape, minimum=LEAST_ROWS)
-        if self.distribution == "dirichlet" and (self.standardize or self.boxes):
-            name = "standardize" if self.standardize else "boxes"
-            raise UserError(f'{name}=true does not go with distribution="dirichlet", whose rows are shares of 1')
-
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Cluster the site's rows (n, d) and fit a distribution to each cluster that may be described."""
-        if self.distribution == "dirichlet":
+        if self.params.distribution == "dirichlet":
             _check_shares(data)
         clusters = self.local_clustering(task.site, data, rng, aborted)
         fitted = []
@@ -156,14 +152,21 @@ class ProxyExecutor(LocalClustersExecutor):
                 raise Aborted(f"stopped after the distributions of {r} of {len(clusters.counts)} clusters")
             rows = data[clusters.labels == r]
             pdf = mean_alone(mean)
-            if several(rows, self.min_shape):
+            if several(rows, self.params.min_shape):
                 minimum = max(LEAST_ROWS, self.min_count)
-                pdf = fit_pdf(rows, mean, self.distribution, self.covariance, boxes=self.boxes, minimum=minimum)
+                pdf = fit_pdf(
+                    rows,
+                    mean,
+                    self.params.distribution,
+                    self.params.covariance,
+                    boxes=self.params.boxes,
+                    minimum=minimum,
+                )
             fitted.append(mean_alone(mean) if _holds_a_row(pdf, data) else pdf)
         if self.tells_sums:
             fitted = self._without_remainder(data, clusters, fitted)
-        d, n_boxes = data.shape[1], len(fitted) if self.boxes else 0
-        shares = self.distribution == "dirichlet"
+        d, n_boxes = data.shape[1], len(fitted) if self.params.boxes else 0
+        shares = self.params.distribution == "dirichlet"
         return {
             "centroids": np.stack([pdf.mean for pdf in fitted]),
             "counts": clusters.counts,
@@ -180,7 +183,7 @@ class ProxyExecutor(LocalClustersExecutor):
         shaped = [r for r in clusters.counts.argsort(kind="stable") if len(fitted[r].factor)]
         for r in shaped:
             rest = data[~np.isin(clusters.labels, [other for other in shaped if len(fitted[other].factor)])]
-            if not len(rest) or several(rest, self.min_shape):
+            if not len(rest) or several(rest, self.params.min_shape):
                 break
             fitted[r] = mean_alone(clusters.centroids[r])
         return fitted
@@ -223,7 +226,7 @@ def fit_pdf(
     Args:
         rows: of the cluster.
         mean: of the rows.
-        distribution: one of `DISTRIBUTIONS`.
+        distribution: "gaussian" or "dirichlet".
         covariance: one of `COVARIANCES`.
         boxes: whether to find the bounds of the rows.
         minimum: a column in which fewer rows differ from all others counts as constant in a covariance.

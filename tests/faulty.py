@@ -13,6 +13,8 @@ from nvflare.apis.shareable import make_reply
 from flareclust._foundation.errors import Aborted
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import ClusteringParams
+from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.task import REFUSED, ROUND, STEP
 
@@ -41,18 +43,25 @@ LIES = {
 }
 
 
+class FaultyParams(ClusteringParams):
+    """Parameters of the faulty, and of what its subclasses open or import."""
+
+    faults: dict[str, str | int] | None = site(None, "What sites do, by name.")
+    rounds: int = server(1, "How often the means are averaged.", ge=1)
+    table: str | None = site(None, "A file.")
+    mode: str | None = site(None, "How to open it.")
+    module: str | None = server(None, "A module to import.")
+
+
 class FaultyExecutor(ClusteringExecutor):
     """Sends the mean, except that the sites named in `faults` do what is said there; a number is seconds to wait first."""
 
+    params: FaultyParams
     reply = Schema(centroids="k d", counts=counts("k"))
-
-    def __init__(self, k, seed=0, min_count=2, faults=None):
-        super().__init__(k, seed, min_count)
-        self.faults = faults
-        self._first = None
+    _first = None
 
     def local(self, task, data, rng, aborted):
-        fault = (self.faults or {}).get(task.site)
+        fault = (self.params.faults or {}).get(task.site)
         if fault == "raises":
             raise ZeroDivisionError(f"the patient's value was {SECRET}, and the first one {float(data[0, 0])!r}")
         if fault == "never answers":
@@ -66,11 +75,11 @@ class FaultyExecutor(ClusteringExecutor):
         return {"centroids": data.mean(axis=0, keepdims=True), "counts": np.array([len(data)])}
 
     def handle_event(self, event_type, fl_ctx):
-        if (self.faults or {}).get(fl_ctx.get_identity_name()) != "references":
+        if (self.params.faults or {}).get(fl_ctx.get_identity_name()) != "references":
             super().handle_event(event_type, fl_ctx)
 
     def execute(self, task_name, shareable, fl_ctx, abort_signal):
-        fault = (self.faults or {}).get(fl_ctx.get_identity_name())
+        fault = (self.params.faults or {}).get(fl_ctx.get_identity_name())
         if fault in LIES:
             honest = from_shareable(super().execute(task_name, shareable, fl_ctx, abort_signal))
             return DXO(DataKind.WEIGHTS, data=honest.data | LIES[fault](), meta=honest.meta).to_shareable()
@@ -92,22 +101,19 @@ class FaultyExecutor(ClusteringExecutor):
 class FaultyAggregator(ClusteringAggregator):
     """Averages the means, as often as there are `rounds`."""
 
+    params: FaultyParams
     reply = FaultyExecutor.reply
-
-    def __init__(self, k, seed=0, rounds=1):
-        super().__init__(k, seed)
-        self.rounds = rounds
 
     def merge(self, round_, replies, rng):
         means = np.mean([reply["centroids"] for reply in replies.values()], axis=0)
-        return Round({"centroids": means}, done=round_.index + 1 >= self.rounds)
+        return Round({"centroids": means}, done=round_.index + 1 >= self.params.rounds)
 
 
 class OpeningExecutor(FaultyExecutor):
     """Reads a file that the job names while NVFlare constructs it."""
 
     def __init__(self, k, seed=0, min_count=2, faults=None, table=None):
-        super().__init__(k, seed, min_count, faults)
+        super().__init__(k, seed, min_count=min_count, faults=faults)
         self.table = table
         if isinstance(table, str) and table:
             with open(table) as file:
@@ -118,7 +124,7 @@ class ImportingAggregator(FaultyAggregator):
     """Imports the module that the job names."""
 
     def __init__(self, k, seed=0, rounds=1, module=None):
-        super().__init__(k, seed, rounds)
+        super().__init__(k, seed, rounds=rounds)
         self.module = module
         if isinstance(module, str) and module.isidentifier():
             import_module(module)
@@ -128,7 +134,7 @@ class OpeningTogetherExecutor(FaultyExecutor):
     """Reads a file that the job names, where it names two things at once, of which it keeps both."""
 
     def __init__(self, k, seed=0, min_count=2, faults=None, table="", mode=""):
-        super().__init__(k, seed, min_count, faults)
+        super().__init__(k, seed, min_count=min_count, faults=faults)
         self.table, self.mode = table, mode
         if self.table and self.mode:
             open(self.table).close()
@@ -138,7 +144,7 @@ class OpeningOrRefusingExecutor(FaultyExecutor):
     """The same, and refuses either alone."""
 
     def __init__(self, k, seed=0, min_count=2, table=None, mode=None):
-        super().__init__(k, seed, min_count)
+        super().__init__(k, seed, min_count=min_count)
         self.table, self.mode = table, mode
         if (table is None) != (mode is None):
             raise ValueError("expected both or none")
@@ -150,7 +156,7 @@ class OpeningTextExecutor(FaultyExecutor):
     """Reads a file that the job must name, and a mode beside it."""
 
     def __init__(self, k, seed, table, mode, min_count=2):
-        super().__init__(k, 0, min_count)
+        super().__init__(k, 0, min_count=min_count)
         self.table, self.mode = table, mode
         if not isinstance(mode, str) or not isinstance(table, str):
             raise TypeError("expected texts")
@@ -161,7 +167,7 @@ class OpeningRestExecutor(FaultyExecutor):
     """Reads a file that the job names as an argument of any other name."""
 
     def __init__(self, k, seed=0, min_count=2, **rest):
-        super().__init__(k, seed, min_count)
+        super().__init__(k, seed, min_count=min_count)
         self.rest = rest
         if "file" in rest:
             open(rest["file"]).close()
@@ -171,7 +177,7 @@ class OpeningMoreExecutor(FaultyExecutor):
     """Takes further arguments by their places."""
 
     def __init__(self, k, seed=0, min_count=2, *rest):
-        super().__init__(k, seed, min_count)
+        super().__init__(k, seed, min_count=min_count)
         self.rest = rest
 
 
@@ -187,7 +193,7 @@ class LookingExecutor(FaultyExecutor):
     """Looks whether a file is there."""
 
     def __init__(self, k, seed=0, min_count=2, table=""):
-        super().__init__(k, seed, min_count)
+        super().__init__(k, seed, min_count=min_count)
         self.table = table
         self.there = bool(table) and Path(str(table)).exists()
 
@@ -196,7 +202,7 @@ class EnvironmentExecutor(FaultyExecutor):
     """Looks into the environment."""
 
     def __init__(self, k, seed=0, min_count=2, table=""):
-        super().__init__(k, seed, min_count)
+        super().__init__(k, seed, min_count=min_count)
         self.table = table
         self.home = os.getenv(table) if isinstance(table, str) else None
 
@@ -205,7 +211,7 @@ class EndingExecutor(FaultyExecutor):
     """Does something when it is gone."""
 
     def __init__(self, k, seed=0, min_count=2, table=""):
-        super().__init__(k, seed, min_count)
+        super().__init__(k, seed, min_count=min_count)
         self.table = table
 
     def __del__(self):

@@ -18,7 +18,6 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust._foundation.validation import check_bool, check_int
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core.disclosure import disclosable_clusters
@@ -29,9 +28,17 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import run_pooled
 from flareclust.evaluation.metrics import truth_metrics
-from flareclust.executors.feca import FeCAExecutor, LocalClusters, empirical_radii, relabel, remove_one_fit_many
+from flareclust.executors.feca import (
+    FeCAExecutor,
+    FeCAParams,
+    LocalClusters,
+    empirical_radii,
+    relabel,
+    remove_one_fit_many,
+)
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.trials import Trial, TrialResult, experiment_trial
+from flareclust.protocol.params import both, site
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import Task
 
@@ -94,33 +101,33 @@ OURS = (
 # ---- FeCA without its steps, and with different k ----
 
 
+class AblatedParams(FeCAParams):
+    """Parameters of FeCA without its steps."""
+
+    k_local: int | None = both(None, "k', the number of clusters of the local k-means; None for k.", ge=1)
+    remove: bool = site(True, "Whether one-fit-many centroids are removed.")
+
+    @property
+    def n_local(self) -> int:
+        """Return k'."""
+        return self.k_local or self.k
+
+
 class AblatedExecutor(FeCAExecutor):
-    """FeCA's site with k' clusters where the federation has k, and with or without the removal of Algorithm 2.
+    """FeCA's site with k' clusters where the federation has k, and with or without the removal of Algorithm 2."""
 
-    Args:
-        k: number of clusters in the federation.
-        seed: of the job.
-        min_count: clusters with fewer rows never leave the site.
-        k_local: k', the number of clusters of the local k-means.
-        remove: whether one-fit-many centroids are removed.
-    """
-
-    def __init__(
-        self, k: int, seed: int = 0, min_count: int = 2, k_local: int | None = None, remove: bool = True
-    ) -> None:
-        super().__init__(k, seed, min_count)
-        self.k_local = k if k_local is None else check_int("k_local", k_local, minimum=1)
-        self.remove = check_bool("remove", remove)
+    params: AblatedParams
 
     def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run Algorithm 2, as far as it is wanted, and Algorithm 4."""
-        if len(data) < self.k_local:
-            raise Refusal(f"has fewer rows than k_local={self.k_local}")
-        found = recompute_centroids(data, kmeans(data, self.k_local, rng, n_init=1, aborted=aborted))
+        k_local = self.params.n_local
+        if len(data) < k_local:
+            raise Refusal(f"has fewer rows than {k_local=}")
+        found = recompute_centroids(data, kmeans(data, k_local, rng, n_init=1, aborted=aborted))
         statistics = cluster_statistics(data, found.labels, found.centroids)
         clusters = LocalClusters(found.centroids, found.counts, statistics.sse)
         origin: list[tuple[int, ...]] = [(i,) for i in range(len(found.counts))]
-        if self.remove:
+        if self.params.remove:
             clusters, origin = remove_one_fit_many(clusters)
         labels = relabel(found.labels, origin)
         sendable = disclosable_clusters(data, labels, clusters.centroids, self.min_count)
@@ -132,13 +139,11 @@ class AblatedExecutor(FeCAExecutor):
 class AblatedAggregator(FeCAAggregator):
     """FeCA's server, to which sites may send k' clusters."""
 
-    def __init__(self, k: int, seed: int = 0, k_local: int | None = None) -> None:
-        super().__init__(k, seed)
-        self.k_local = k_local
+    params: AblatedParams
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have."""
-        return {**super().limits(round_), "k": max(self.k, self.k_local or 0)}
+        return {**super().limits(round_), "k": max(self.k, self.params.n_local)}
 
 
 ABLATED = Algorithm(

@@ -29,12 +29,13 @@ from flareclust.data.datasets import Dataset
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation.metrics_missing import optimal_centroids, relative_distance
-from flareclust.executors.masked import UPDATE, MaskedExecutor
+from flareclust.executors.masked import UPDATE, MaskedExecutor, MaskedParams
 from flareclust.experiment.prepare import Prepared, names_of, prepare
 from flareclust.experiment.trials import Cell, Trial, TrialResult
 from flareclust.features.columns import Columns
 from flareclust.features.result import columns_of
 from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.params import server
 from flareclust.protocol.registry import Algorithm
 
 if TYPE_CHECKING:
@@ -47,29 +48,24 @@ ALPHAS = (0.5, 0.8, 1.0)
 CLOSE = 0.1
 
 
+class DamagedParams(MaskedParams):
+    """Parameters of Algorithm 1; all rounds are run."""
+
+    rounds: int = server(ROUNDS, "Exchanges of the federated phase.", ge=0)
+    tol: float = server(0.0, "As there; 0 for all rounds.", ge=0)
+    damage: float = server(DAMAGE, "Length of the noise on each centroid, as a share of the centroid's own.", ge=0)
+
+
+class DamagedExecutor(MaskedExecutor):
+    """The site of Algorithm 1."""
+
+    params: DamagedParams
+
+
 class DamagedAggregator(MaskedAggregator):
-    """The server of Algorithm 1, with noise added to its start.
+    """The server of Algorithm 1, with noise added to its start."""
 
-    Args:
-        k: number of clusters.
-        seed: of the job.
-        method: as of `MaskedAggregator`.
-        alpha: as there.
-        rounds: as there; all of them are run.
-        damage: length of the noise on each centroid, as a share of the centroid's own.
-    """
-
-    def __init__(
-        self,
-        k: int,
-        seed: int = 0,
-        method: str = "auto",
-        alpha: float = 0.8,
-        rounds: int = ROUNDS,
-        damage: float = DAMAGE,
-    ) -> None:
-        super().__init__(k, seed, method=method, alpha=alpha, rounds=rounds, tol=0.0)
-        self.damage = damage
+    params: DamagedParams
 
     def merge_described(
         self, round_: Round, columns: Columns, replies: Mapping[str, Message], rng: np.random.Generator
@@ -78,7 +74,7 @@ class DamagedAggregator(MaskedAggregator):
         merged = super().merge_described(round_, columns, replies, rng)
         if round_.step == UPDATE:
             return merged
-        centroids = with_noise(merged.task["centroids"], self.damage, rng)
+        centroids = with_noise(merged.task["centroids"], self.params.damage, rng)
         record = {**merged.record, HISTORY: remember({}, centroids, self.k)[HISTORY]}
         return replace(merged, task={**merged.task, "centroids": centroids}, record=record)
 
@@ -86,7 +82,7 @@ class DamagedAggregator(MaskedAggregator):
 DAMAGED = Algorithm(
     "masked-damaged",
     "Algorithm 1 from a start with noise",
-    f"{MaskedExecutor.__module__}.{MaskedExecutor.__qualname__}",
+    f"{DamagedExecutor.__module__}.{DamagedExecutor.__qualname__}",
     f"{DamagedAggregator.__module__}.{DamagedAggregator.__qualname__}",
     frozenset({"partial-features"}),
 )

@@ -1,18 +1,30 @@
 """Settings as frozen pydantic models whose errors are plain `UserError`s."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import core_schema
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import did_you_mean
 
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", list: "a list", dict: "a table"}
+
+
+class OneOf:
+    """Marks text that is one of some names: `Annotated[str, OneOf(NAMES)]`."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Return a schema that takes the names only."""
+        return core_schema.literal_schema(list(self.names))
 
 
 class Settings(BaseModel):
@@ -21,7 +33,7 @@ class Settings(BaseModel):
     NumPy's scalars count as Python's; nothing else is converted: `"5"`, `5.0` and `True` are no integers.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -62,9 +74,10 @@ def _explain(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
         return f"the setting {name!r} is missing"
     if name in model.model_fields and (wanted := expected(model.model_fields[name])):
         value = problem["input"]
-        choices = [choice for choice in _choices(model.model_fields[name].annotation) if isinstance(choice, str)]
+        field = model.model_fields[name]
+        choices = [choice for choice in _choices(field.annotation, field.metadata) if isinstance(choice, str)]
         hint = did_you_mean(value, choices) if isinstance(value, str) else ""
-        return f"{name} must be {wanted}, got {value!r}{hint}"
+        return f"{name} must be {wanted}{';' if 'one of' in wanted else ','} got {value!r}{hint}"
     return f"{name or 'settings'}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}"
 
 
@@ -82,29 +95,31 @@ def _expected(annotation: Any, metadata: list[Any]) -> str:
     if hasattr(annotation, "__metadata__"):
         inner = [data for part in annotation.__metadata__ for data in getattr(part, "metadata", [part])]
         return _expected(annotation.__origin__, [*metadata, *inner])
-    if get_origin(annotation) is Literal:
-        values = [str(value) for value in get_args(annotation)]
+    if values := [str(value) for value in get_args(annotation) if get_origin(annotation) is Literal]:
         return f"one of {', '.join(values)}" if len(values) > 1 else values[0]
+    for names in (part.names for part in metadata if isinstance(part, OneOf)):
+        return f"one of {', '.join(names)}"
     kind = _KINDS.get(get_origin(annotation) or annotation)
     return "" if kind is None else f"{kind}{_range(metadata) if annotation in (int, float) else ''}"
 
 
-def _choices(annotation: Any) -> list[Any]:
+def _choices(annotation: Any, metadata: Sequence[Any] = ()) -> list[Any]:
+    names = [name for part in metadata if isinstance(part, OneOf) for name in part.names]
     if get_origin(annotation) is Literal:
-        return list(get_args(annotation))
-    return [choice for part in get_args(annotation) for choice in _choices(part)]
+        return [*names, *get_args(annotation)]
+    parts = [(part, getattr(part, "__metadata__", ())) for part in get_args(annotation)]
+    return [*names, *(choice for part, inner in parts for choice in _choices(part, inner))]
 
 
 def _range(metadata: list[Any]) -> str:
-    """Return the bounds in words: ` of at least 1 and less than 4294967296`."""
-    words = []
-    for bound in metadata:
-        if isinstance(bound, Ge):
-            words.append(f"of at least {bound.ge}")
-        elif isinstance(bound, Gt):
-            words.append(f"greater than {bound.gt}")
-        elif isinstance(bound, Le):
-            words.append(f"of at most {bound.le}")
-        elif isinstance(bound, Lt):
-            words.append(f"less than {bound.lt}")
-    return " " + " and ".join(words) if words else ""
+    """Return the bounds in words: ` of at least 1 and less than 10`, ` from 0 to 1`."""
+    bounds = {
+        type(bound): format(getattr(bound, name), "" if isinstance(getattr(bound, name), int) else "g")
+        for bound in metadata
+        for kind, name in ((Ge, "ge"), (Gt, "gt"), (Le, "le"), (Lt, "lt"))
+        if isinstance(bound, kind)
+    }
+    if {Ge, Le} <= bounds.keys():
+        return f" from {bounds[Ge]} to {bounds[Le]}"
+    words = {Ge: "of at least", Gt: "greater than", Le: "of at most", Lt: "less than"}
+    return "".join(f" {'and ' if n else ''}{words[kind]} {bound}" for n, (kind, bound) in enumerate(bounds.items()))

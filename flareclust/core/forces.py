@@ -28,7 +28,7 @@ from flareclust.core.missing.distances import PHIS, Extremes, as_masked, blocks,
 _NEAREST = 1e-12
 
 #: Largest exponent for which the attraction of coinciding points, added up, is a finite number.
-_LARGEST_W = 20
+LARGEST_W = 20
 
 #: A squared distance this far below the squared lengths is computed again from differences.
 _CLOSE = 1e-6
@@ -78,8 +78,8 @@ def pair_forces(points: ArrayLike, cluster: ArrayLike, w: float = 2.0, phi: str 
     Raises:
         UserError: for input that does not fit the above.
     """
-    if not 1 < w <= _LARGEST_W:
-        raise UserError(f"w must be a number above 1 and at most {_LARGEST_W}, got {w!r}; the paper uses 2")
+    if not 1 < w <= LARGEST_W:
+        raise UserError(f"w must be a number above 1 and at most {LARGEST_W}, got {w!r}; the paper uses 2")
 
     def pull(distance: FloatArray) -> FloatArray:
         np.maximum(distance, _NEAREST, out=distance)

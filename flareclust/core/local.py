@@ -11,18 +11,11 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray
-from flareclust._foundation.validation import check_choice
 from flareclust.core.disclosure import LEAST_ROWS, describable, disclosable_clusters
 from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
 
 Seeds = Literal["means", "rows"]
-SEEDS = ("means", "rows")
-
-
-def check_seeds(seeds: object) -> Seeds:
-    """Return the setting `seeds`, or raise UserError unless it is one of `SEEDS`."""
-    return check_choice("seeds", seeds, SEEDS)  # type: ignore[return-value]
 
 
 class Sendable(NamedTuple):

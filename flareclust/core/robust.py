@@ -16,9 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust._foundation.validation import check_choice
 from flareclust.core.location import center, trimmed_mean, weighted_median
 
 NONE, TRIMMED, MEDIAN = "none", "trimmed", "median"
@@ -57,22 +55,6 @@ class Rule(NamedTuple):
 
 #: Every site is believed.
 PLAIN = Rule()
-
-
-def check_rule(robust: object, trim: object, cap: object) -> Rule:
-    """Return the settings as a `Rule`; where sites are judged and no cap is set, it has `USUAL_CAP`.
-
-    Raises:
-        UserError: a value is not one of those that `Rule` names.
-    """
-    name = check_choice("robust", robust, ROBUST)
-    if isinstance(trim, bool) or not isinstance(trim, int | float) or not 0 <= trim < 0.5:
-        raise UserError(f"trim must be a share of the sites, at least 0 and below 0.5, got {trim!r}")
-    if cap is None:
-        return Rule(name, float(trim), None if name == NONE else USUAL_CAP)
-    if isinstance(cap, bool) or not isinstance(cap, int | float) or not 0 < cap < float("inf"):
-        raise UserError(f"cap must be a finite number above 0, or null for none, got {cap!r}")
-    return Rule(name, float(trim), float(cap))
 
 
 class FilteredCentroids(NamedTuple):

@@ -17,7 +17,25 @@ from flareclust.features.alignment import describe, own_view
 from flareclust.features.columns import Columns, gather
 from flareclust.features.result import MASK, STANDARDIZED, place_rows
 from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.params import Params, both
 from flareclust.protocol.registry import Algorithm
+
+
+class CentralParams(Params):
+    """Parameters of k-means on the pooled rows."""
+
+    n_init: int = both(10, "Starts; the best one counts.", ge=1)
+    max_iter: int = both(300, "Iterations of a start, at the most.", ge=1)
+
+
+class KPodParams(Params):
+    """Parameters of k-POD."""
+
+    n_init: int = both(10, "Starts; the best one counts.", ge=1)
+    max_iter: int = both(100, "Fillings of a start, and then passes over the rows, at the most.", ge=1)
+    standardize: bool = both(
+        False, "Whether columns are brought to mean 0 and variance 1 of their entries that are there."
+    )
 
 
 def run_pooled(
@@ -41,7 +59,7 @@ def run_pooled(
         UserError: a setting is unknown, the sites' rows do not fit together, or there are fewer than k.
         JobFailed: the sites have no columns in common.
     """
-    algorithm.check_names(params)
+    settings = algorithm.check(options.k, options.seed, params).model_dump()
     tables = {site: rows if isinstance(rows, Table) else Table(rows) for site, rows in sites.items()}
     _check_finite(tables)
     if (n := sum(map(len, tables.values()))) < options.k:
@@ -54,14 +72,14 @@ def run_pooled(
     for site, table in tables.items():
         X[index[site]] = columns.spread(site, own_view(table, columns.sent())[0]) if columns else table.X
     started = perf_counter()
-    centroids = algorithm.function()(X, k=options.k, seed=options.seed, **params)
+    centroids = algorithm.function()(X, **settings)
     seconds = perf_counter() - started
     arrays = {"centroids": centroids}
     if columns is None:
         found, sums = assessment_sums(X, centroids)
         metrics = label_free_metrics(centroids, sums)
     else:
-        arrays |= _about_gaps(columns, X, centroids, standardize=params.get("standardize", False) is True)
+        arrays |= _about_gaps(columns, X, centroids, standardize=settings["standardize"])
         found = place_rows(algorithm.name, params, arrays, X)
         metrics = _metrics_of_known(columns, {site: X[index[site]] for site in tables}, arrays)
     return Outcome(

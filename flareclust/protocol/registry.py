@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import did_you_mean
+from flareclust.protocol.params import Params
 
 if TYPE_CHECKING:
     from flareclust.aggregators.base import ClusteringAggregator
@@ -31,6 +31,7 @@ class Algorithm:
             of a baseline.
         promises: names of the promises in `flareclust.testing` beyond those that hold for all.
         source: paper and algorithm numbers.
+        baseline_params: import path of a baseline's parameters, where `aggregator` is a function.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Algorithm:
     aggregator: str
     promises: frozenset[str] = frozenset()
     source: str = ""
+    baseline_params: str = "flareclust.protocol.params.Params"
 
     @property
     def federated(self) -> bool:
@@ -64,40 +66,43 @@ class Algorithm:
         """Import and return the function of a baseline."""
         return _import(self.aggregator)  # type: ignore[no-any-return]
 
+    def params_class(self) -> type[Params]:
+        """Import and return the class of the algorithm's parameters."""
+        return self.executor_class().params_class() if self.federated else _import(self.baseline_params)
+
     def parameters(self) -> dict[str, Any]:
-        """Return the algorithm's own settings (without k and seed) with their defaults, sites' side first."""
-        sides = [self.executor_class(), self.aggregator_class()] if self.federated else [_import(self.aggregator)]
-        merged: dict[str, Any] = {}
-        for side in sides:
-            merged |= {name: p.default for name, p in signature(side).parameters.items() if name not in _GENERAL}
-        return merged
+        """Return the algorithm's own parameters (without k and seed) with their defaults, sites' side first."""
+        return {name: field.default for name, field in self.params_class().own().items()}
+
+    def check(self, k: int, seed: int = 0, params: Mapping[str, Any] | None = None) -> Params:
+        """Return the parameters with these values.
+
+        Raises:
+            UserError: a parameter is unknown (with the nearest known one), has a value that it cannot have, or does not go
+                with another one.
+        """
+        self.check_names(params or {})
+        return self.params_class()(k=k, seed=seed, **(params or {}))
 
     def build(
         self, k: int, seed: int = 0, params: Mapping[str, Any] | None = None
     ) -> "tuple[ClusteringExecutor, ClusteringAggregator]":
-        """Return both sides with the settings that each knows.
+        """Return both sides, each with the parameters that it reads.
 
         Raises:
-            UserError: a setting is unknown (with the nearest known one) or has a value that its side refuses.
+            UserError: as `check`.
         """
-        params = dict(params or {})
-        self.check_names(params)
-        executor, aggregator = self.executor_class(), self.aggregator_class()
-        return (
-            executor(k=k, seed=seed, **_known(executor, params)),
-            aggregator(k=k, seed=seed, **_known(aggregator, params)),
+        own = self.check(k, seed, params).own
+        executor, aggregator = (
+            side(k=k, seed=seed, **{name: value for name, value in (params or {}).items() if name in own(side.side)})
+            for side in (self.executor_class(), self.aggregator_class())
         )
+        return executor, aggregator
 
     def check_names(self, params: Mapping[str, Any]) -> None:
-        """Raise UserError for settings that the algorithm does not have."""
-        known = self.parameters()
-        for name in params:
-            if name not in known:
-                hint = did_you_mean(name, known)
-                raise UserError(f"{self.name} has no parameter {name!r}{hint}; it has {', '.join(known) or 'none'}")
+        """Raise UserError for parameters that the algorithm does not have."""
+        self.params_class().check_names(self.name, params)
 
-
-_GENERAL = ("self", "X", "k", "seed")
 
 BUILT_IN = (
     Algorithm(
@@ -245,6 +250,7 @@ BUILT_IN = (
         "flareclust.core.kpod.kpod",
         frozenset({"partial-features"}),
         "Chi, Chi and Baraniuk 2016, k-POD: A Method for k-Means Clustering of Missing Data",
+        "flareclust.engines.pooled.KPodParams",
     ),
     Algorithm(
         "central",
@@ -252,6 +258,7 @@ BUILT_IN = (
         None,
         "flareclust.core.central.central_kmeans",
         source="scikit-learn KMeans",
+        baseline_params="flareclust.engines.pooled.CentralParams",
     ),
 )
 
@@ -293,8 +300,3 @@ def _import(path: str) -> Any:
         return getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
         raise UserError(f"{path} needs the package {error.name!r}, which is not installed") from error
-
-
-def _known(side: type, params: Mapping[str, Any]) -> dict[str, Any]:
-    names = signature(side).parameters
-    return {name: value for name, value in params.items() if name in names}

@@ -89,13 +89,13 @@ class Listening(LloydExecutor):
 
 class ListeningOtherwise(LloydExecutor):
     def __init__(self, k, seed=0, min_count=2, seeds="means"):
-        super().__init__(k, seed, min_count, seeds)
+        super().__init__(k, seed, min_count=min_count, seeds=seeds)
         self.register_event_handler("_start_run", lambda event_type, fl_ctx: None)
 
 
 class ListeningByAnAttribute(LloydExecutor):
     def __init__(self, k, seed=0, min_count=2, seeds="means"):
-        super().__init__(k, seed, min_count, seeds)
+        super().__init__(k, seed, min_count=min_count, seeds=seeds)
         self.handle_event = lambda event_type, fl_ctx: None
 
 

@@ -18,6 +18,7 @@ from flareclust._foundation.errors import UserError
 
 #: More protects nothing: rows would be as good as told. Less would need more noise than the numbers have bits.
 MOST_EPSILON, LEAST_EPSILON = 1000.0, 1e-6
+LARGEST_DELTA, LEAST_DELTA = 0.01, 1e-30
 
 #: Of a budget that is split into shares, so that rounding never makes their sum larger than the whole.
 WHOLE = 1 - 1e-12
@@ -34,8 +35,10 @@ def check_epsilon(name: str, value: object) -> float:
 def check_delta(name: str, value: object) -> float:
     """Return `value` as a float, or raise UserError unless it is a probability that is small."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 1e-30 <= value <= 0.01:  # type: ignore[operator]
-        raise UserError(f"{name} must be a number from 1e-30 to 0.01, well below 1 / number of rows, got {value!r}")
+    if not number or not LEAST_DELTA <= value <= LARGEST_DELTA:  # type: ignore[operator]
+        raise UserError(
+            f"{name} must be a number from {LEAST_DELTA:g} to {LARGEST_DELTA:g}, well below 1 / number of rows, got {value!r}"
+        )
     return float(value)  # type: ignore[arg-type]
 
 

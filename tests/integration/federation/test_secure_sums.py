@@ -1,6 +1,5 @@
 """Between provisioned sites: the server gets keys and masked words, and nothing for keys of its own."""
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,7 +86,7 @@ def test_a_server_that_asks_for_sums_of_three_of_four_sites_gets_nothing(federat
     """Nor sums without masks: what the job says of itself, its sites hold the server to."""
     federation.start(LATE)
     federation.wait_connected([*SITES, LATE])
-    four = replace(OPTIONS, min_sites=4)
+    four = OPTIONS.model_copy(update={"min_sites": 4})
     folder = federation.run(job(watching.ThreesController, tmp_path / "threes", monkeypatch, four))
     told = (folder / "error_log.txt").read_text()
     for site in (LATE, "north", "south"):

@@ -232,8 +232,8 @@ def test_a_site_with_fewer_rows_than_min_count_refuses_both_steps() -> None:
     [
         ({"rounds": 0}, "rounds must be an integer of at least 1, got 0"),
         ({"rounds": 2.5}, "rounds must be an integer"),
-        ({"tol": -1e-3}, "tol must be a finite number of at least 0, got -0.001"),
-        ({"tol": float("nan")}, "tol must be a finite number"),
+        ({"tol": -1e-3}, "tol must be a number of at least 0, got -0.001"),
+        ({"tol": float("nan")}, "tol must be a number"),
         ({"seeds": "row"}, r"seeds must be one of means, rows; got 'row' \(did you mean 'rows'\?\)"),
         ({"start": "kmean"}, r"start must be one of .*kmeans.*did you mean 'kmeans'"),
         ({"start": None}, "start must be one of .* k=2 different centroids as lists.*got None"),

@@ -47,7 +47,7 @@ def test_a_site_answers_as_the_literal_algorithm(seed, n, d, k, m, min_count, su
     rng = np.random.default_rng(seed)
     X, start = rng.normal(size=(n, d)), rng.normal(size=(k, d))
     X[rng.random(n) < 0.3] = X[0]  # some rows are repeated
-    executor = FFCMExecutor(k, 0, min_count, m, max_iter=4, support=support)
+    executor = FFCMExecutor(k, min_count=min_count, fuzzifier=m, max_iter=4, support=support)
     centroids, u, _ = twin(X, start, m, 4, 1e-3)
     sent = np.flatnonzero(twin_describable(X, u, centroids, m, min_count))
 

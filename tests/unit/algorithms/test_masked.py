@@ -10,7 +10,7 @@ from flareclust._foundation.errors import Aborted, JobFailed, UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.masked import MaskedAggregator, check_alpha
+from flareclust.aggregators.masked import MaskedAggregator
 from flareclust.core.rounds import match
 from flareclust.core.site_clusters import CLUSTERERS_AT_SITES, site_clusters
 from flareclust.data.tables import Table
@@ -208,12 +208,13 @@ def test_sites_with_the_same_columns_need_no_names(sites):
 
 @pytest.mark.parametrize("alpha", [0, -0.1, 1.0001, NAN, float("inf"), "0.8", None, True])
 def test_a_step_outside_of_zero_to_one_is_refused_with_advice(alpha):
-    with pytest.raises(UserError, match="alpha must be a number above 0 and at most 1"):
+    with pytest.raises(UserError, match="alpha must be a number greater than 0 and of at most 1"):
         get("masked").build(3, 0, {"alpha": alpha})
 
 
 def test_steps_up_to_one_are_taken():
-    assert [check_alpha(alpha) for alpha in (1e-9, 0.8, 1, 1.0)] == [1e-9, 0.8, 1.0, 1.0]
+    steps = (1e-9, 0.8, 1, 1.0)
+    assert [get("masked").check(3, 0, {"alpha": alpha}).alpha for alpha in steps] == [1e-9, 0.8, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,9 @@ def test_where_no_site_can_score_pooled_is_taken():
 
 
 def test_without_a_list_all_members_compete():
-    assert PortfolioAggregator(3).members == list(MEMBERS) == ["feca", "kfed", "pooled", "unweighted", "sampled"]
+    assert (
+        PortfolioAggregator(3).params.competing == list(MEMBERS) == ["feca", "kfed", "pooled", "unweighted", "sampled"]
+    )
 
 
 def test_members_may_be_text_with_commas():

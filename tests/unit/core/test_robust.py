@@ -10,13 +10,13 @@ from flareclust.core.robust import (
     PLAIN,
     Rule,
     capped,
-    check_rule,
     filter_outliers,
     medoid,
     outlier_score,
     site_centers,
     typical_totals,
 )
+from flareclust.executors.parameters import CappedParams
 from flareclust.protocol import registry
 from flareclust.protocol.schema import MOST_ROWS
 
@@ -250,12 +250,12 @@ def test_a_liars_scores_do_not_turn_the_choice(rule):
     [
         ({"robust": "mean"}, "robust must be one of none, trimmed, median; got 'mean'"),
         ({"robust": True}, "robust must be one of"),
-        ({"trim": 0.5}, "trim must be a share of the sites, at least 0 and below 0.5, got 0.5"),
+        ({"trim": 0.5}, "trim must be a number of at least 0 and less than 0.5, got 0.5"),
         ({"trim": -0.1}, "trim must be"),
         ({"trim": "a"}, "trim must be"),
         ({"trim": float("nan")}, "trim must be"),
         ({"trim": True}, "trim must be"),
-        ({"cap": 0}, "cap must be a finite number above 0, or null for none, got 0"),
+        ({"cap": 0}, "cap must be a number greater than 0, or None, got 0"),
         ({"cap": float("inf")}, "cap must be"),
         ({"cap": float("nan")}, "cap must be"),
         ({"cap": "2"}, "cap must be"),
@@ -270,8 +270,11 @@ def test_bad_settings_are_told(settings_, words):
 
 
 def test_judging_sites_comes_with_a_cap_unless_one_is_set():
-    assert check_rule("none", 0.2, None) == PLAIN
-    assert check_rule("median", 0.2, None).cap == 1.0
-    assert check_rule("median", 0.2, 5).cap == 5.0
-    assert check_rule("none", 0.2, 5).cap == 5.0
+    def rule(**settings_):
+        return CappedParams(k=3, **settings_).rule
+
+    assert rule() == PLAIN
+    assert rule(robust="median").cap == 1.0
+    assert rule(robust="median", cap=5).cap == 5.0
+    assert rule(cap=5).cap == 5.0
     assert registry.get("fkm").build(3, 0, {"robust": "median"})[1].cap is None  # as it was given

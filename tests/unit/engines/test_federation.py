@@ -22,8 +22,8 @@ class MeanExecutor(ClusteringExecutor):
 
     reply = Schema(centroids="k d")
 
-    def __init__(self, k=1, seed=0, min_count=2, refuse_in=-1):
-        super().__init__(k, seed, min_count)
+    def __init__(self, k=1, seed=0, refuse_in=-1):
+        super().__init__(k, seed)
         self.refuse_in = refuse_in
 
     def local(self, task, data, rng, aborted):

@@ -82,7 +82,7 @@ def test_more_clusters_than_the_sites_have_together_says_what_to_do():
 
 @pytest.mark.parametrize("alpha", [0, -0.1, 1.5, "much", True])
 def test_a_step_outside_of_0_to_1_is_refused(alpha):
-    with pytest.raises(UserError, match="alpha must be a number above 0 and at most 1"):
+    with pytest.raises(UserError, match="alpha must be a number greater than 0 and of at most 1"):
         flareclust.run("masked", frames(), k=4, alpha=alpha)
 
 

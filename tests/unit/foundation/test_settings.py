@@ -34,7 +34,7 @@ class Example(Settings):
         ({"rounds": True}, "rounds must be an integer of at least 1 and less than 10, got True"),
         ({"share": 0}, "share must be a number greater than 0 and of at most 1, got 0"),
         ({"share": "a"}, "share must be a number greater than 0 and of at most 1, got 'a'"),
-        ({"by": "meen"}, "by must be one of mean, median, got 'meen' (did you mean 'mean'?)"),
+        ({"by": "meen"}, "by must be one of mean, median; got 'meen' (did you mean 'mean'?)"),
         ({"secure": 1}, "secure must be true or false, got 1"),
         ({"local": "aut"}, "local must be auto or an integer of at least 2, or None, got 'aut' (did you mean 'auto'?)"),
         ({"local": 1}, "local must be auto or an integer of at least 2, or None, got 1"),

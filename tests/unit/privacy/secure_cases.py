@@ -1,7 +1,6 @@
 """Sites and jobs with secure sums that several test files use."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message, never_abort
@@ -18,7 +17,7 @@ OPTIONS = JobOptions(k=4, seed=2, secure_sums=True)
 
 PLAIN = JobOptions(k=4, seed=2)
 
-FEWER = replace(OPTIONS, min_sites=3)
+FEWER = OPTIONS.model_copy(update={"min_sites": 3})
 
 Ask = Callable[[str, int, Message, Sequence[str]], dict[str, SiteReply]]
 

@@ -64,10 +64,17 @@ def job(share: float) -> float:
 
 RELEASES = {
     "cells": Attacked(
-        DPOneShotExecutor(1, 0, job(GRID_SHARE), DELTA, cells=16), CLUSTER, {}, lambda message: message["cells"]
+        DPOneShotExecutor(1, epsilon=job(GRID_SHARE), delta=DELTA, cells=16),
+        CLUSTER,
+        {},
+        lambda message: message["cells"],
     ),
-    "moments": Attacked(DPLloydExecutor(2, 0, job(GRID_START), DELTA, 1), OUTLINE, LINE, moments, d=1),
-    "update": Attacked(DPLloydExecutor(2, 0, job(update_share(2, 2, None, 1)), DELTA, 1), UPDATE, PLACES, sums),
+    "moments": Attacked(
+        DPLloydExecutor(2, epsilon=job(GRID_START), delta=DELTA, rounds=1), OUTLINE, LINE, moments, d=1
+    ),
+    "update": Attacked(
+        DPLloydExecutor(2, epsilon=job(update_share(2, 2, None, 1)), delta=DELTA, rounds=1), UPDATE, PLACES, sums
+    ),
 }
 
 

@@ -10,9 +10,10 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.mavg import match_average
 from flareclust.aggregators.portfolio import MEMBERS
 from flareclust.core.clusterers import cluster_means, weighted_kmeans
-from flareclust.core.robust import check_rule
+from flareclust.core.robust import USUAL_CAP, Rule
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.lloyd import UPDATE
+from flareclust.executors.parameters import RobustParams
 from flareclust.protocol import registry
 from flareclust.protocol.task import SCORE
 from flareclust.testing import ALWAYS, PROMISES
@@ -156,7 +157,7 @@ HOLD = (
     [("mavg", "median"), ("pooled", "trimmed"), ("portfolio", "trimmed"), ("fkm", "median"), ("lloyd", "trimmed")],
 )
 def test_the_promises_hold_with_the_setting(name, robust, monkeypatch):
-    monkeypatch.setattr(f"flareclust.aggregators.{name}.check_rule", lambda *given: check_rule(robust, *given[1:]))
+    monkeypatch.setattr(RobustParams, "rule", property(lambda params: Rule(robust, params.trim, USUAL_CAP)))
     algorithm = registry.get(name)
     checks = [c for c in (*ALWAYS, *(PROMISES[p] for p in algorithm.promises)) if c.__name__ in HOLD]
     assert len(checks) >= 6

@@ -164,20 +164,23 @@ PLUGIN = """
 import numpy as np
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import ClusteringParams
+from flareclust.protocol.params import site
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.registry import Algorithm
 
+class MeanParams(ClusteringParams):
+    shift: float = site(0.0, "Added to the mean.")
+
 class MeanExecutor(ClusteringExecutor):
+    params: MeanParams
     reply = Schema(centroids="k d")
 
-    def __init__(self, k, seed=0, min_count=2, shift=0.0):
-        super().__init__(k, seed, min_count)
-        self.shift = shift
-
     def local(self, task, data, rng, aborted):
-        return {"centroids": data.mean(axis=0, keepdims=True) + self.shift}
+        return {"centroids": data.mean(axis=0, keepdims=True) + self.params.shift}
 
 class MeanAggregator(ClusteringAggregator):
+    params: MeanParams
     reply = MeanExecutor.reply
 
     def merge(self, round_, replies, rng):

@@ -1,0 +1,72 @@
+"""Parameters that several algorithms share."""
+
+from typing import Annotated, ClassVar
+
+from flareclust._foundation.settings import OneOf
+from flareclust.core.local import Seeds
+from flareclust.core.robust import NONE, ROBUST, USUAL_CAP, Rule
+from flareclust.privacy.dp.accounting import LARGEST_DELTA, LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
+from flareclust.protocol.params import Params, both, server, site
+
+
+class ClusteringParams(Params):
+    """Parameters of every algorithm that is not differentially private."""
+
+    min_count: int = site(2, "Clusters with fewer rows never leave a site.", ge=1)
+
+
+class SeedsParams(ClusteringParams):
+    """Parameters of algorithms whose sites send seeds."""
+
+    seeds: Seeds = site("means", "What the sites send as seeds: means of the seeds' cells, or rows of the data.")
+
+
+class RobustParams(ClusteringParams):
+    """Parameters of servers that can leave out sites that are unlike most others."""
+
+    last: ClassVar[tuple[str, ...]] = ("robust", "trim")
+
+    robust: Annotated[str, OneOf(ROBUST)] = server(
+        NONE, "How sites that may be faulty or malicious are joined: a trimmed mean, a geometric median, or none of it."
+    )
+    trim: float = server(0.2, "Share of the sites that a trimmed mean leaves out at each end.", ge=0, lt=0.5)
+
+    @property
+    def rule(self) -> Rule:
+        """Return how far sites are trusted."""
+        return Rule(self.robust, self.trim, None if self.robust == NONE else USUAL_CAP)
+
+
+class CappedParams(RobustParams):
+    """The same, where sites also state how many rows they have."""
+
+    last: ClassVar[tuple[str, ...]] = ("robust", "trim", "cap")
+
+    cap: float | None = server(
+        None,
+        "How many times the median site's total the rows of one site may count; None for 1 with robust, else for no cap.",
+        gt=0,
+    )
+
+    @property
+    def rule(self) -> Rule:
+        """Return how far sites are trusted."""
+        rule = super().rule
+        return rule if self.cap is None else rule._replace(cap=self.cap)
+
+
+class StandardizeParams(ClusteringParams):
+    """Parameters of algorithms for sites with different columns."""
+
+    standardize: bool = both(
+        False, "Whether columns are brought to mean 0 and variance 1 over the sites that have them."
+    )
+
+
+class PrivateParams(Params):
+    """Parameters of algorithms under differential privacy."""
+
+    epsilon: float = both(
+        1.0, "What the job may spend at each site, together with delta.", ge=LEAST_EPSILON, le=MOST_EPSILON
+    )
+    delta: float = both(1e-5, "See epsilon; well below 1 / number of rows.", ge=LEAST_DELTA, le=LARGEST_DELTA)

@@ -1,0 +1,125 @@
+"""Parameters of algorithms: one frozen class for each, which everything reads that names a parameter or its default.
+
+An algorithm's executor and aggregator declare the same class, `params: FeCAParams`, and with it get a constructor that takes
+`k`, `seed` and the parameters that their side reads.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, get_args, get_type_hints
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.settings import Settings
+from flareclust._foundation.validation import did_you_mean
+
+Side = Literal["site", "both", "server"]
+SIDES: tuple[Side, ...] = get_args(Side)
+
+#: The parameters of every algorithm, which are arguments of their own wherever an algorithm runs.
+GENERAL = ("k", "seed")
+
+
+class Params(Settings):
+    """What every algorithm has: the number of clusters and the seed of the job."""
+
+    k: int = Field(ge=1, description="Number of clusters of the federation.")
+    seed: int = Field(default=0, ge=0, description="Seed of the job; all random choices follow from it.")
+
+    #: Parameters that come after an algorithm's own in tables.
+    last: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def own(cls, side: Side | None = None) -> dict[str, FieldInfo]:
+        """Return the algorithm's own parameters, sites' first; with `side`, "site" or "server", those that this side reads."""
+        names = [name for name in cls.model_fields if name not in (*GENERAL, *cls.last)] + list(cls.last)
+        fields = {name: cls.model_fields[name] for name in names}
+        in_order = sorted(fields.items(), key=lambda item: SIDES.index(side_of(item[1])))
+        return {name: field for name, field in in_order if side is None or side_of(field) in (side, "both")}
+
+    @classmethod
+    def check_names(cls, algorithm: str, names: Mapping[str, Any]) -> None:
+        """Raise UserError for a name that is none of the algorithm's own parameters, with the nearest one."""
+        own = cls.own()
+        for name in names:
+            if name not in own:
+                hint = did_you_mean(name, own)
+                raise UserError(f"{algorithm} has no parameter {name!r}{hint}; it has {', '.join(own) or 'none'}")
+
+
+def site(default: Any, description: str, **limits: Any) -> Any:
+    """Declare a parameter that sites read; `limits` are those of `pydantic.Field`."""
+    return Field(default, description=description, json_schema_extra={"side": "site"}, **limits)
+
+
+def server(default: Any, description: str, **limits: Any) -> Any:
+    """Declare a parameter that the server reads."""
+    return Field(default, description=description, json_schema_extra={"side": "server"}, **limits)
+
+
+def both(default: Any, description: str, **limits: Any) -> Any:
+    """Declare a parameter that both sides read."""
+    return Field(default, description=description, json_schema_extra={"side": "both"}, **limits)
+
+
+def side_of(field: FieldInfo) -> Side:
+    """Return who reads a parameter."""
+    extra = field.json_schema_extra
+    return extra["side"] if isinstance(extra, dict) else "both"  # type: ignore[return-value]
+
+
+class Parametrized:
+    """A side of an algorithm whose constructor follows from its parameters.
+
+    A subclass declares `params: ItsParams`. NVFlare writes those arguments of a constructor into a job that differ from their
+    defaults, and finds their values in the object by the same names.
+    """
+
+    #: Which parameters the constructor takes.
+    side: Side
+
+    params: Params
+    k: int
+    seed: int
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Give the subclass the constructor of its parameters, unless it has one of its own."""
+        super().__init_subclass__(**arguments)
+        if "params" in inspect.get_annotations(cls) and "__init__" not in vars(cls):
+            cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
+
+    @classmethod
+    def params_class(cls) -> type[Params]:
+        """Return the class that the nearest `params: ...` of the class and its bases names."""
+        for base in cls.__mro__:
+            if "params" in (annotations := inspect.get_annotations(base)):
+                only = type(
+                    "Only", (), {"__annotations__": {"params": annotations["params"]}, "__module__": base.__module__}
+                )
+                return get_type_hints(only)["params"]  # type: ignore[no-any-return]
+        raise TypeError(f"{cls.__name__} declares no params")
+
+    def configure(self, k: int, seed: int = 0, **settings: Any) -> None:
+        """Check and take the settings of this side."""
+        self.params = self.params_class()(k=k, seed=seed, **settings)
+        vars(self).update({name: getattr(self.params, name) for name in (*GENERAL, *self.params.own(self.side))})
+
+
+def _constructor(cls: type[Parametrized]) -> Callable[..., None]:
+    def construct(self: Parametrized, k: int, seed: int = 0, **settings: Any) -> None:
+        super(cls, self).__init__(k, seed, **settings)  # type: ignore[call-arg]
+
+    fields = {name: cls.params_class().model_fields[name] for name in GENERAL} | cls.params_class().own(cls.side)
+    empty, kind = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [
+        inspect.Parameter(
+            name, kind, default=empty if field.is_required() else field.default, annotation=field.annotation
+        )
+        for name, field in fields.items()
+    ]
+    own = inspect.Parameter("self", kind)
+    construct.__name__, construct.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
+    construct.__signature__ = inspect.Signature([own, *parameters], return_annotation=None)  # type: ignore[attr-defined]
+    return construct
