@@ -32,7 +32,7 @@ from flareclust.protocol.task import Task
 class DKMPPParams(SeedsParams):
     """Parameters of distributed k-means++."""
 
-    greedy: bool = site(True, "Whether a seed is the best of several draws (reading 2).")
+    greedy: bool = site(True, "Whether each seed is the best of 2 + log k draws; false is the paper's k-means++.")
     clusterer: Annotated[str, OneOf(CLUSTERERS)] = server("kmeans", "What clusters the seeds.")
 
 

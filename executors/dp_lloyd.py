@@ -55,7 +55,7 @@ MOST_CELLS = 10**6
 class DPLloydParams(PrivateParams):
     """Parameters of DP Lloyd."""
 
-    rounds: int = both(3, "Number of updates.", ge=1)
+    rounds: int = both(3, "Updates, among which the budget is split.", ge=1)
     cells: int | None = both(None, "Cells of the grid that the start is found with; None for 25 for each cluster.")
 
     @model_validator(mode="after")

@@ -49,12 +49,14 @@ class LocalClusters(NamedTuple):
 class FeCAParams(ClusteringParams):
     """Parameters of FeCA."""
 
-    n_init: int = site(1, "Starts of the local k-means.", ge=1)
-    init: Literal["k-means++", "random"] = site("k-means++", "How these starts are drawn.")
+    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1)
+    init: Literal["k-means++", "random"] = site("k-means++", "How a start is drawn: greedy k-means++ or random rows.")
     after_removal: Literal["drop", "merge"] = site(
-        "drop", "What becomes of the pair of centroids that was merged for the test of line 5 (reading 3)."
+        "drop", "After a removal the tested pair stays apart (drop) or merged (merge)."
     )
-    radius: Literal["empirical", "theoretical"] = site("empirical", "How a radius is computed, by Algorithm 4 or 3.")
+    radius: Literal["empirical", "theoretical"] = site(
+        "empirical", "Algorithm 4, a radius for each centroid, or Algorithm 3, one for all."
+    )
 
 
 class FeCAExecutor(ClusteringExecutor):

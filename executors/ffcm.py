@@ -50,7 +50,7 @@ _ALMOST = 1 - 1e-9
 class FFCMParams(ClusteringParams):
     """Parameters of FFCM."""
 
-    fuzzifier: float = site(2.0, "m: how soft the memberships are; towards 1 they become those of k-means.", gt=1)
+    fuzzifier: float = site(2.0, "m; near 1 this is k-means, and large values make all memberships equal.", gt=1)
     max_iter: int = site(30, "Iterations of a local run, at the most.", ge=1)
     tol: float = site(1e-3, "A local run ends when no membership changed by more.", ge=0)
     support: Literal["um", "u"] = site("um", "The weight of a centroid in v1: the sum of u^m, or of u.")

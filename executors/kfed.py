@@ -56,10 +56,10 @@ class KFedParams(ClusteringParams):
 
     k_local: int | str | dict[str, int] = site(
         "auto",
-        'k(z): a number, "auto" for ceil(sqrt(k)), or numbers by site name, "auto" for sites that are not named.',
+        "k': a number up to k, auto for the square root of k rounded up, or numbers by site name.",
     )
     labels_by: Literal["induced", "nearest"] = site(
-        "induced", "Labels: the cluster of a row's local center (Definition 3.3), or the centroid nearest to the row."
+        "induced", "The label of a row: the cluster of its local center (Definition 3.3), or the nearest centroid."
     )
     start: str | None = server(
         None, "Name of the device whose centers start M; None for the first by name.", min_length=1

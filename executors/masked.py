@@ -49,7 +49,9 @@ class MaskedParams(LocalClustersParams):
     """Parameters of Algorithm 1."""
 
     local_iter: int = site(10, "Iterations of the local clustering in each round of the federated phase.", ge=1)
-    method: Literal["auto", "A", "B"] = server("auto", "A, B, or auto to choose by which sites share columns.")
+    method: Literal["auto", "A", "B"] = server(
+        "auto", "B suits sites of which any two share a column, A the others; auto decides by the columns."
+    )
     alpha: float = server(
         0.8, "How far each round goes from the old centroids (0) to those reported (1); the paper has 0.8.", gt=0, le=1
     )

@@ -12,13 +12,15 @@ from flareclust.protocol.params import Params, both, server, site
 class ClusteringParams(Params):
     """Parameters of every algorithm that is not differentially private."""
 
-    min_count: int = site(2, "Clusters with fewer rows never leave a site.", ge=1)
+    min_count: int = site(2, "Clusters with fewer rows are not sent; those of identical rows never are.", ge=1)
 
 
 class SeedsParams(ClusteringParams):
     """Parameters of algorithms whose sites send seeds."""
 
-    seeds: Seeds = site("means", "What the sites send as seeds: means of the seeds' cells, or rows of the data.")
+    seeds: Seeds = site(
+        "means", "What a site sends for a seed: the mean of its cell, or the seed itself, a row of the data."
+    )
 
 
 class RobustParams(ClusteringParams):
@@ -27,9 +29,12 @@ class RobustParams(ClusteringParams):
     last: ClassVar[tuple[str, ...]] = ("robust", "trim")
 
     robust: Annotated[str, OneOf(ROBUST)] = server(
-        NONE, "How sites that may be faulty or malicious are joined: a trimmed mean, a geometric median, or none of it."
+        NONE,
+        "Where sites may be faulty or malicious: trimmed means or geometric medians over the sites, without those that are unlike the others.",
     )
-    trim: float = server(0.2, "Share of the sites that a trimmed mean leaves out at each end.", ge=0, lt=0.5)
+    trim: float = server(
+        0.2, "Share of the sites' weight that a trimmed mean leaves out at each end of a column.", ge=0, lt=0.5
+    )
 
     @property
     def rule(self) -> Rule:
@@ -67,6 +72,8 @@ class PrivateParams(Params):
     """Parameters of algorithms under differential privacy."""
 
     epsilon: float = both(
-        1.0, "What the job may spend at each site, together with delta.", ge=LEAST_EPSILON, le=MOST_EPSILON
+        1.0, "What the job spends at each site, all steps together.", ge=LEAST_EPSILON, le=MOST_EPSILON
     )
-    delta: float = both(1e-5, "See epsilon; well below 1 / number of rows.", ge=LEAST_DELTA, le=LARGEST_DELTA)
+    delta: float = both(
+        1e-5, "With epsilon; should be well below 1 / number of rows.", ge=LEAST_DELTA, le=LARGEST_DELTA
+    )

@@ -29,8 +29,8 @@ from flareclust.protocol.task import SCORE, Task
 class PooledParams(CappedParams):
     """Parameters of pooled centroids; with `k_min`, k is the largest number of clusters tried."""
 
-    n_init: int = site(1, "Starts of the local k-means.", ge=1)
-    restarts: int = server(20, "Starts of the server's k-means.", ge=1)
+    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1)
+    restarts: int = server(20, "Starts of the server's k-means; the best one counts.", ge=1)
     weighted: bool = server(True, "Whether a centroid counts as often as it has rows.")
     k_min: int | None = server(None, "The smallest number of clusters tried; None for k only.", ge=2)
     choose_by: Annotated[str, OneOf(RULES)] = server("silhouette", "The criterion that selects k.")

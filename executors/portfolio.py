@@ -39,9 +39,11 @@ MEMBER_NAMES = ("feca", "kfed", "pooled", "unweighted", "sampled")
 class PortfolioParams(CappedParams):
     """Parameters of the portfolio."""
 
-    n_init: int = site(10, "Starts of the local k-means.", ge=1)
-    members: list[str] | None = server(None, "Names of the merges that compete; None for all.")
-    restarts: int = server(20, "Starts of the members that run k-means.", ge=1)
+    n_init: int = site(10, "Starts of the local k-means; the best one counts.", ge=1)
+    members: list[str] | None = server(
+        None, "The merges that compete, of feca, kfed, pooled, unweighted and sampled; None for all."
+    )
+    restarts: int = server(20, "Starts of k-means in pooled, unweighted and sampled.", ge=1)
     polish: int = server(0, "Rounds of Lloyd's algorithm after the choice.", ge=0)
 
     @property

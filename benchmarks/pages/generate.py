@@ -8,10 +8,11 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from benchmarks.pages import ROOT
 from flareclust.data.partition import SPECS
-from flareclust.experiment.report import as_setting
+from flareclust.experiment.report import as_setting, parameter_rows
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Schema, real
 from flareclust.protocol.task import ASSESSMENT, CLUSTER, PLACED
@@ -108,11 +109,21 @@ def promises() -> str:
     return table(["made by", "promise", "what is checked"], rows)
 
 
+def parameters(algorithm: Algorithm) -> str:
+    """Return a line per parameter of an algorithm: default, values, side, meaning."""
+    rows = [
+        [f"`{row['name']}`", f"`{as_setting(row['default'])}`", row["values"], row["read_by"], row["meaning"]]
+        for row in parameter_rows(algorithm)
+    ]
+    return table(["parameter", "default", "values", "read by", "meaning"], rows)
+
+
 BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "README.md": {"algorithms": algorithms},
     "docs/algorithms.md": {"settings": settings},
     "docs/messages.md": {"leaves": leaves},
     "docs/concepts.md": {"partitions": partitions, "promises": promises},
+    **{f"docs/algorithms/{a.name}.md": {"parameters": partial(parameters, a)} for a in BUILT_IN},
 }
 
 

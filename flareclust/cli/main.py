@@ -132,13 +132,20 @@ app.command()(sweep)
 
 
 @app.command("list")
-def list_algorithms(as_json: AsJson = False) -> None:
-    """List the algorithms with their settings."""
+def list_algorithms(
+    name: Annotated[str | None, typer.Argument(help="One algorithm, to see what its parameters do.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the algorithms, or the parameters of one."""
     from flareclust.experiment import report
     from flareclust.protocol import registry
 
-    table = registry.algorithms()
-    if as_json:
+    table = registry.algorithms() if name is None else {name: registry.get(name)}
+    if name is not None and as_json:
+        typer.echo(json.dumps(report.algorithm_row(table[name]) | {"parameters": report.parameter_rows(table[name])}))
+    elif name is not None:
+        report.print_parameters(table[name])
+    elif as_json:
         typer.echo(json.dumps([report.algorithm_row(algorithm) for algorithm in table.values()], default=str))
     else:
         report.print_algorithms(table.values())

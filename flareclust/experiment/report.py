@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from flareclust._foundation.settings import expected
 from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
@@ -21,6 +22,7 @@ from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 from flareclust.federation import OnRound
 from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.params import side_of
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.schema import Schema
 from flareclust.sites.budget import Budget
@@ -100,6 +102,33 @@ def algorithm_row(algorithm: Algorithm) -> dict[str, Any]:
         "promises": sorted(algorithm.promises),
         "source": algorithm.source,
     }
+
+
+def parameter_rows(algorithm: Algorithm) -> list[dict[str, Any]]:
+    """Return a line per parameter of an algorithm."""
+    return [
+        {
+            "name": name,
+            "default": field.default,
+            "values": expected(field),
+            "read_by": side_of(field) if algorithm.federated else "pooled",
+            "meaning": field.description or "",
+        }
+        for name, field in algorithm.params_class().own().items()
+    ]
+
+
+def print_parameters(algorithm: Algorithm) -> None:
+    """Print an algorithm's title and its parameters as a table."""
+    console = Console()
+    console.print(f"{escape(algorithm.title)} ({escape(algorithm.source)})\n", soft_wrap=True)
+    table = Table(box=None)
+    for heading in ("parameter (--set)", "default", "values", "read by", "meaning"):
+        table.add_column(heading)
+    for row in parameter_rows(algorithm):
+        cells = (row["name"], as_setting(row["default"]), row["values"], row["read_by"], row["meaning"])
+        table.add_row(*map(escape, cells))
+    console.print(table)
 
 
 def as_setting(value: object) -> str:

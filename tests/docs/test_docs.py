@@ -1,11 +1,9 @@
 """The documents say what the code does: generated tables, settings, commands, links, versions, the worked example."""
 
 import importlib
-import json
 import re
 import shlex
 import sys
-from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,8 +14,10 @@ import typer
 import yaml
 
 import flareclust
+from flareclust._foundation.settings import expected
 from flareclust.cli.main import app
 from flareclust.protocol import registry
+from flareclust.protocol.params import GENERAL
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.task import CLUSTER
 from flareclust.testing import check_algorithm
@@ -45,7 +45,10 @@ def generator() -> ModuleType:
 # Tables
 
 
-GENERATED = ["README.md", "docs/algorithms.md", "docs/messages.md", "docs/concepts.md"]
+GENERATED = [
+    *("README.md", "docs/algorithms.md", "docs/concepts.md", "docs/messages.md"),
+    *(f"docs/algorithms/{algorithm.name}.md" for algorithm in BUILT_IN),
+]
 
 
 @pytest.mark.parametrize("page", GENERATED)
@@ -75,30 +78,14 @@ def test_the_generator_notices_a_missing_marker(tmp_path: Path, monkeypatch: pyt
         generate.rendered("README.md")
 
 
-def settings_of(page: str) -> dict[str, tuple[object, str]]:
-    """Return default and side by name from a page's table of settings."""
-    rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \| (\w+) \| \S.* \|$", text_of(page), flags=re.MULTILINE)
-    return {name: (_value(default), side) for name, default, side in rows}
-
-
-def _value(text: str) -> object:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
-
-
 @pytest.mark.parametrize("algorithm", BUILT_IN, ids=lambda a: a.name)
-def test_every_algorithm_has_a_page_with_its_settings(algorithm: Algorithm) -> None:
+def test_every_algorithm_has_a_page_with_its_parameters(algorithm: Algorithm) -> None:
     page = f"docs/algorithms/{algorithm.name}.md"
-    stated = settings_of(page)
-    assert {name: default for name, (default, _) in stated.items()} == algorithm.parameters()
-    if algorithm.federated:
-        at_site = set(signature(algorithm.executor_class()).parameters)
-        sides = {name: "site" if name in at_site else "server" for name in stated}
-    else:
-        sides = dict.fromkeys(stated, "pooled")
-    assert {name: side for name, (_, side) in stated.items()} == sides
+    assert "parameters" in generator().BLOCKS[page]
+    for name, field in algorithm.params_class().model_fields.items():
+        assert f"| `{name}` |" in text_of(page) or name in GENERAL
+        assert expected(field), f"the type of {name} has no words"
+        assert (field.description or "").endswith("."), f"{name} has no line that says what it is"
 
 
 def test_the_index_leads_to_every_page() -> None:

@@ -1,6 +1,5 @@
 """Between provisioned sites: the server gets keys and masked words, and nothing for keys of its own."""
 
-
 import numpy as np
 import pytest
 import watching
