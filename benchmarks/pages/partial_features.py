@@ -19,8 +19,8 @@ from matplotlib.patches import ConnectionPatch, Ellipse, Rectangle
 
 import flareclust
 from benchmarks.pages import DOCS
-from flareclust.plotting.federation import PALETTE
-from flareclust.plotting.federation import save as save_figure
+from flareclust.plotting.style import PALETTE
+from flareclust.plotting.style import save as save_figure
 from flareclust.plotting.tree import merge_picture
 
 PAGE, IMAGES = DOCS / "partial-features.md", DOCS / "images"

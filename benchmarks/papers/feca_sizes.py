@@ -29,7 +29,7 @@ from flareclust.core.lloyd import kmeans
 from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
 from flareclust.experiment.trials import Cell, Trial, TrialResult
-from flareclust.plotting.federation import PALETTE
+from flareclust.plotting.style import PALETTE
 from flareclust.protocol import registry
 
 

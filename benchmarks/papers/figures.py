@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flareclust.plotting.federation import PALETTE
+from flareclust.plotting.style import PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.core.missing.grouping import nearest
 from flareclust.core.site_clusters import site_clusters
 from flareclust.data.datasets import Dataset
-from flareclust.evaluation.metrics import accuracy
-from flareclust.evaluation.metrics_missing import optimal_centroids
+from flareclust.evaluation.metrics import accuracy, optimal_centroids
 from flareclust.experiment.prepare import Prepared, prepare, tables_of
 from flareclust.experiment.trials import Trial, TrialResult
 

@@ -28,7 +28,7 @@ from flareclust.core.rounds import HISTORY, remember
 from flareclust.data.datasets import Dataset
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.evaluation.metrics_missing import optimal_centroids, relative_distance
+from flareclust.evaluation.metrics import optimal_centroids, relative_distance
 from flareclust.executors.masked import UPDATE, MaskedExecutor, MaskedParams
 from flareclust.experiment.prepare import Prepared, names_of, prepare
 from flareclust.experiment.trials import Cell, Trial, TrialResult

@@ -8,8 +8,7 @@ so that lam = 0 leaves every point alone and a large lam fuses all. Pairs weigh 
 distributed k-means++ relies on.
 
 Sources: Chi, Lange, "Splitting methods for convex clustering" (2015), section 3, for ADMM; Hocking, Joulin, Bach, Vert,
-"Clusterpath" (2011), and Chiquet, Gutierrez, Rigaill (2017) for groups that never split as lam grows; Sun, Toh, Yuan
-(2021), Theorem 5, after Panahi et al. (2017), for the lam that recover given clusters.
+"Clusterpath" (2011), and Chiquet, Gutierrez, Rigaill (2017) for groups that never split as lam grows.
 
 Readings, and what is added:
 1. Which lam? As groups never split, their number falls with lam, and bisection finds a lam with exactly k of them,
@@ -32,7 +31,7 @@ from scipy.sparse.csgraph import connected_components
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, never_abort
 from flareclust.core.blas import one_thread
-from flareclust.core.kernels import as_count, as_labels, as_matrix
+from flareclust.core.kernels import as_count, as_matrix
 
 #: ADMM's penalty is this over the number of points; with 10 to 30 the groups settle fastest, whatever the points.
 _PENALTY = 15.0
@@ -89,48 +88,6 @@ def convex_clustering(points: FloatArray, k: int, *, aborted: AbortCheck = never
         else:
             high = lam
     return Fused(_join(points, above, k), low * unit, int(above.max()) + 1 - k)
-
-
-def fuse(points: FloatArray, lam: float, *, aborted: AbortCheck = never_abort) -> IntArray:
-    """Return the group of each of the points (n, d) for a given lam >= 0, from 0 in the order of their first points.
-
-    Raises:
-        UserError: for input that does not fit the above.
-        Aborted: when `aborted` says so.
-    """
-    points = as_matrix(points, "points")
-    if not (np.isfinite(lam) and lam >= 0):
-        raise UserError(f"lam must be a finite number >= 0, got {lam!r}")
-    if len(points) == 0:
-        raise UserError("points must have at least one row, got none")
-    labels = _different(points)
-    points, unit = _rescaled(points)
-    return _fuse(points, labels, lam / unit, aborted)[0] if lam > 0 else labels
-
-
-def recovery_interval(points: FloatArray, labels: IntArray) -> tuple[float, float]:
-    """Return (least, below): every lam with least <= lam < below recovers exactly these groups.
-
-    There is none where least >= below. They are the largest diameter / size of a group, and the smallest
-    |mean_a - mean_b| / (2 n - n_a - n_b) over pairs of groups: Sun, Toh, Yuan (2021), Theorem 5, for pairs that weigh
-    the same. Sufficient, not necessary. With a single group `below` is infinite.
-
-    Args:
-        points: (n, d).
-        labels: group of each point (n,), from 0 without gaps.
-    """
-    points = as_matrix(points, "points")
-    labels = as_labels(labels, len(points), max(1, len(points)))
-    sizes = np.bincount(labels)
-    if not sizes.all():
-        raise UserError(f"labels must be numbers from 0 without gaps; {int((sizes == 0).sum())} of them have no point")
-    minimum = max(_diameter(points[labels == r]) / size for r, size in enumerate(sizes))
-    if len(sizes) == 1:
-        return minimum, float("inf")
-    means = np.stack([points[labels == r].mean(axis=0) for r in range(len(sizes))])
-    a, b = np.triu_indices(len(sizes), 1)
-    apart = np.sqrt(((means[a] - means[b]) ** 2).sum(axis=1))
-    return minimum, float((apart / (2 * len(points) - sizes[a] - sizes[b])).min())
 
 
 def _fuse(points: FloatArray, labels: IntArray, lam: float, aborted: AbortCheck) -> tuple[IntArray, IntArray]:

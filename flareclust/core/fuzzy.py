@@ -241,10 +241,6 @@ def _shares(values: FloatArray, power: float) -> None:
         values[c] /= total
 
 
-#: Every kernel that Python calls.
-KERNELS = (update_memberships, add_weighted_rows)
-
-
 def warm_up() -> None:
     """Compile every kernel, or load it from the cache on disk, so that processes started later find it there."""
     fuzzy_cmeans(np.array([[0.0], [1.0], [3.0]]), np.array([[0.0], [2.0]]), max_iter=1)

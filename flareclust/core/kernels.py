@@ -294,10 +294,6 @@ def lloyd_steps(
     return n_steps, status
 
 
-#: Every kernel that Python calls.
-KERNELS = (nearest_centroids, two_nearest, own_distances, closest_with, lloyd_steps)
-
-
 def warm_up() -> None:
     """Compile every kernel, or load it from the cache on disk, so that processes started later find it there."""
     X, centroids = np.array([[0.0], [1.0], [3.0]]), np.array([[0.0], [2.0]])

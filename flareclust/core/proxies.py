@@ -13,8 +13,6 @@ Readings, and what is added:
    constant unless several rows differ in it from the most frequent value.
 """
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln, polygamma, psi
@@ -26,8 +24,6 @@ from flareclust._foundation.validation import check_choice, check_int
 from flareclust.core.blas import one_thread
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.kernels import as_count, as_matrix
-
-Covariance = Literal["mle", "ledoit-wolf", "diagonal"]
 
 #: Estimates of a covariance.
 COVARIANCES = ("mle", "ledoit-wolf", "diagonal")

@@ -12,8 +12,8 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray, never_abort
 from flareclust.core.missing.grouping import nearest
-from flareclust.evaluation.metrics import accuracy
-from flareclust.evaluation.metrics_missing import (
+from flareclust.evaluation.metrics import (
+    accuracy,
     correct_aggregation,
     cosine,
     majority_class,

@@ -285,16 +285,16 @@ def _saved(result: Result, outcome: Outcome, experiment: Experiment, folder: Pat
 
 def _draw(result: Result, folder: Path) -> None:
     """Write the pictures of a result."""
-    from flareclust.plotting import federation as plots
     from flareclust.plotting.selection import choice_picture
+    from flareclust.plotting.style import save as save_picture
     from flareclust.plotting.tree import merge_picture
 
     if result.sites or partial.is_partial(result.arrays):
-        plots.save(result.plot(), folder / PICTURE)
+        save_picture(result.plot(), folder / PICTURE)
     if "tree_left" in result.arrays:
-        plots.save(merge_picture(result.arrays, result.centroids_found, result.params["w"]), folder / TREE_PICTURE)
+        save_picture(merge_picture(result.arrays, result.centroids_found, result.params["w"]), folder / TREE_PICTURE)
     if (known := choice.selection_of(result.arrays)) is not None:
-        plots.save(choice_picture(known), folder / CHOICE_PICTURE)
+        save_picture(choice_picture(known), folder / CHOICE_PICTURE)
 
 
 def _write_labels(result: Result, folder: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flareclust.experiment.trials import Cell
-from flareclust.plotting.federation import PALETTE
+from flareclust.plotting.style import INK, PALETTE, SOFT, caption, open_frame, page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,6 @@ DRAWN = {
 }
 #: Eleven, for ten colours: a mark and its colour come together again after 110.
 _MARKERS = "osD^vPXp*h<"
-_INK, _SOFT = "#1a1a1a", "#555555"
 #: Above this ratio of the largest to the smallest mean, the axis is logarithmic.
 _WIDE = 20.0
 _MOST_PANELS = 12
@@ -39,10 +38,8 @@ def sweep_figure(cells: Sequence[Cell], *, title: str = "", metric: str | None =
             first in the alphabet.
 
     Returns:
-        A figure at 150 dots per inch, for `flareclust.plotting.federation.save`.
+        A figure at 150 dots per inch, for `flareclust.plotting.style.save`.
     """
-    from matplotlib.figure import Figure
-
     name = metric or _telling(cells)
     panels: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
@@ -53,24 +50,24 @@ def sweep_figure(cells: Sequence[Cell], *, title: str = "", metric: str | None =
     groups = list(dict.fromkeys(_group(cell) for cell in cells))
     series = list(dict.fromkeys(_series(cell) for cell in cells))
     width = max(6.0, min(1.2 + 0.16 * len(groups) * (len(series) + 2), 14.0)) if columns == 1 else 4.5 * columns
-    figure = Figure(figsize=(width + 2, 1 + 3.5 * rows), dpi=150, layout="constrained", facecolor="white")
+    figure = page(width + 2, 1 + 3.5 * rows)
     for number, (about, members) in enumerate(shown):
         axes = figure.add_subplot(rows, columns, number + 1, facecolor="white")
         _draw(axes, members, name, groups, series)
-        axes.set_title(", ".join(about), fontsize=9, color=_SOFT, loc="left", parse_math=False)
+        axes.set_title(", ".join(about), fontsize=9, color=SOFT, loc="left", parse_math=False)
         if number % columns == 0:
-            axes.set_ylabel(DRAWN.get(name, name.replace("_", " ")), color=_INK, fontsize=9)
+            axes.set_ylabel(DRAWN.get(name, name.replace("_", " ")), color=INK, fontsize=9)
     handles = {line.get_label(): line for axes in figure.axes for line in axes.containers}
     found = [(handles[label], label) for label in series if label in handles]
     legend = figure.legend(*zip(*found, strict=True), loc="outside right upper", fontsize=8, frameon=False)
     for text in legend.get_texts():
         text.set_parse_math(False)
-    figure.suptitle(title, fontsize=12, color=_INK, x=0.01, ha="left", parse_math=False)
+    figure.suptitle(title, fontsize=12, color=INK, x=0.01, ha="left", parse_math=False)
     maximum = max(cell.n for cell in cells)
     note = "mean and standard deviation" + (f" of {maximum} trials" if maximum > 1 else "")
     if len(panels) > len(shown):
         note += f"; {len(panels) - len(shown)} more panels are not drawn"
-    figure.supxlabel(note, fontsize=8, color=_SOFT)
+    caption(figure, note)
     return figure
 
 
@@ -100,13 +97,12 @@ def _draw(axes: "Axes", cells: Sequence[Cell], name: str, groups: list[str], ser
             capsize=2,
         )
     for edge in range(1, len(groups)):
-        axes.axvline(edge - 0.5, color=_SOFT, alpha=0.25, linewidth=0.6)
+        axes.axvline(edge - 0.5, color=SOFT, alpha=0.25, linewidth=0.6)
     axes.set_xticks(range(len(groups)), groups, fontsize=9)
     axes.set_xlim(-0.55, len(groups) - 0.45)
     axes.grid(axis="y", alpha=0.25, linewidth=0.6)
-    axes.tick_params(labelsize=8, colors=_SOFT)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.tick_params(labelsize=8, colors=SOFT)
+    open_frame(axes)
 
 
 def _bars(cells: Sequence[Cell], name: str, log: bool) -> list[list[float]]:

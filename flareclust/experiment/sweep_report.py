@@ -20,7 +20,7 @@ from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.extras import installed
 from flareclust.experiment.sweep_figure import sweep_figure
 from flareclust.experiment.trials import Cell, TrialRun, by_cell
-from flareclust.plotting.federation import save
+from flareclust.plotting.style import save
 
 TABLE, CSV, FIGURE = "table.md", "table.csv", "figure.png"
 #: What the terminal shows, where it is there; the files have all measures.

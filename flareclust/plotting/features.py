@@ -1,6 +1,6 @@
 """The picture of sites with different columns: who has which, and what is known of the centroids.
 
-It shows names and centroids, no rows. Made without pyplot, as in `flareclust.plotting.federation`; `flareclust.plotting.federation.save` writes them.
+It shows names and centroids, no rows.
 """
 
 import re
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.plotting.federation import _INK, _SOFT, PALETTE, _floats
+from flareclust.plotting.style import INK, PALETTE, SOFT, as_floats, caption, headline, page, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,26 +59,23 @@ def coverage_picture(
         title: printed above, as it is (no mathematical notation).
 
     Returns:
-        A figure at 150 dots per inch, for `flareclust.plotting.federation.save`.
+        A figure at 150 dots per inch, for `flareclust.plotting.style.save`.
 
     Raises:
         UserError: arrays that do not fit together, or infinite values.
     """
-    from matplotlib.figure import Figure
-
     table = _table(list(names), list(sites), masks, counts, centroids)
     m, k, D = len(table.sites), len(table.centroids), len(table.names)
     heights = [_height(m), _height(k)]
     width = float(np.clip(3.6 + (1.0 if D <= _PRINTED else 0.24) * D, 7.0, 12.0))
     less_than = 0.075 * max(map(len, table.names)) if D <= NAMED else 0.3
-    size = (width, sum(heights) + less_than + 1.5)
-    figure = Figure(figsize=size, dpi=150, layout="constrained", facecolor="white")
+    figure = page(width, sum(heights) + less_than + 1.5)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=heights)
     _draw_masks(upper, table)
     _draw_centroids(lower, table)
     _name_columns(lower, table)
-    upper.set_title(title, fontsize=13, color=_INK, loc="left", parse_math=False)
-    figure.supxlabel(_caption(table), fontsize=8, color=_SOFT)
+    headline(upper, title)
+    caption(figure, _caption(table))
     return figure
 
 
@@ -108,11 +105,11 @@ def _draw_centroids(axes: "Axes", table: _Table) -> None:
     if len(table.names) <= _PRINTED and len(table.centroids) <= NAMED:
         for i, j in zip(*np.nonzero(~np.isnan(table.shades)), strict=True):
             words = axes.text(j + 0.5, i + 0.5, f"{table.centroids[i, j]:.3g}", ha="center", va="center", fontsize=8)
-            words.set(color="white" if table.shades[i, j] < 0.6 else _INK, gid="value")
+            words.set(color="white" if table.shades[i, j] < 0.6 else INK, gid="value")
     _name_lines(axes, [f"cluster {i}" for i in range(len(table.centroids))], "clusters")
     shrink = min(1.0, 1.2 / _height(len(table.centroids)))
     bar = axes.figure.colorbar(cells, ax=axes, fraction=0.03, pad=0.01, aspect=12, ticks=[0, 1], shrink=shrink)
-    bar.ax.set_yticklabels(["lowest", "highest"], fontsize=8, color=_SOFT)
+    bar.ax.set_yticklabels(["lowest", "highest"], fontsize=8, color=SOFT)
     bar.outline.set_visible(False)
 
 
@@ -126,7 +123,7 @@ def _draw_cells(axes: "Axes", values: FloatArray, colours: Any, gid: str) -> Any
     axes.set_xlim(0, columns)
     for side in axes.spines.values():
         side.set_visible(False)
-    axes.tick_params(length=0, labelsize=8, colors=_INK, labelbottom=False)
+    axes.tick_params(length=0, labelsize=8, colors=INK, labelbottom=False)
     return cells
 
 
@@ -136,7 +133,7 @@ def _name_lines(axes: "Axes", labels: list[str], what: str) -> None:
         axes.set_yticklabels(labels, parse_math=False, fontsize=8 if len(labels) <= 20 else 6.5)
     else:
         axes.set_yticks([])
-        axes.set_ylabel(f"{len(labels)} {what}", fontsize=9, color=_INK)
+        axes.set_ylabel(f"{len(labels)} {what}", fontsize=9, color=INK)
 
 
 def _name_columns(axes: "Axes", table: _Table) -> None:
@@ -144,7 +141,7 @@ def _name_columns(axes: "Axes", table: _Table) -> None:
     axes.tick_params(axis="x", labelbottom=True)
     if D > NAMED:
         axes.set_xticks([])
-        axes.set_xlabel(f"{D:,} columns, sorted by who has them", fontsize=9, color=_INK)
+        axes.set_xlabel(f"{D:,} columns, sorted by who has them", fontsize=9, color=INK)
         return
     axes.set_xticks(np.arange(D) + 0.5)
     flat = D <= _PRINTED and max(map(len, table.names)) <= 12
@@ -168,17 +165,17 @@ def _table(names: list[str], sites: list[str], masks: Any, counts: Any, centroid
     m, D = len(sites), len(names)
     if m == 0 or D == 0:
         raise UserError(f"expected at least one site and one column; got {m} sites and {D} columns.")
-    held = _floats("masks", masks)
+    held = as_floats("masks", masks)
     if held.shape != (m, D) or not np.isin(held, (0, 1)).all():
         raise UserError(f"masks: expected true or false for each of {m} sites and {D} columns; got shape {held.shape}.")
-    points = _floats("centroids", centroids)
+    points = as_floats("centroids", centroids)
     if points.ndim != 2 or points.shape[1] != D or len(points) == 0:
         raise UserError(f"centroids: expected at least one, shape (k, {D}); got shape {points.shape}.")
     if np.isinf(points).any():
         raise UserError("centroids: expected finite numbers, or NaN for what is unknown; got infinite values.")
     labels = [shortened(site) for site in sites]
     if counts is not None:
-        rows = _floats("counts", counts)
+        rows = as_floats("counts", counts)
         if rows.shape != (m,) or not np.isfinite(rows).all():
             raise UserError(f"counts: expected the number of rows of each of {m} sites; got shape {rows.shape}.")
         labels = [f"{label} ({n:,.0f} row{'s' * (n != 1)})" for label, n in zip(labels, rows.tolist(), strict=True)]
@@ -216,8 +213,3 @@ def _runs(line: BoolArray) -> list[tuple[int, int]]:
 def _natural(name: str) -> list[tuple[int, str]]:
     """Return a key by which site-2 comes before site-10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
-def shortened(name: str, width: int = 24) -> str:
-    """Return a name that has room beside a picture."""
-    return name if len(name) <= width else f"{name[: width - 1]}…"

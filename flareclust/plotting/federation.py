@@ -1,11 +1,9 @@
 """Pictures of a federation: the rows of its sites and the centroids that were recovered.
 
-Figures are made without pyplot, so nothing global is touched and threads may draw at the same time. They show the rows themselves: draw them where the
-rows may be seen (in an experiment, or at a site for its own rows).
+They show the rows themselves: draw them where the rows may be seen (in an experiment, or at a site for its own rows).
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,28 +11,14 @@ from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.plotting.style import INK, SOFT, as_floats, caption, colours, headline, open_frame, page, shortened
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Ten colours that stay apart under the common colour-vision deficiencies (M. Petroff, arXiv:2107.02270).
-PALETTE = (
-    "#3f90da",
-    "#ffa90e",
-    "#bd1f01",
-    "#94a4a2",
-    "#832db6",
-    "#a96b59",
-    "#e76300",
-    "#b9ac70",
-    "#717581",
-    "#92dadd",
-)
 LEGEND_SITES = 12
-_INK = "#1a1a1a"
-_SOFT = "#555555"
 
 
 class _Scene(NamedTuple):
@@ -72,53 +56,34 @@ def federation_picture(
         max_points: at most so many rows are drawn, a random part that is the same every time.
 
     Returns:
-        A figure of 8 x 6 inches at 150 dots per inch, for `save`.
+        A figure of 8 x 6 inches at 150 dots per inch, for `flareclust.plotting.style.save`.
 
     Raises:
         UserError: no sites, arrays that do not fit together or are not finite, max_points < 1.
     """
-    from matplotlib.figure import Figure
-
     arrays, points, true, sizes = _checked(sites, centroids, true_centroids, radii)
     if max_points < 1:
         raise UserError(f"max_points: expected at least 1 row to draw; got {max_points}.")
     rows, owner = _sample(list(arrays.values()), max_points)
     scene = _Scene(list(arrays), rows, owner, points, true, sizes, [len(X) for X in arrays.values()])
-    figure = Figure(figsize=(8, 6), dpi=150, layout="constrained", facecolor="white")
+    figure = page(8, 6)
     axes = figure.add_subplot(facecolor="white")
     d = points.shape[1]
     draw = {1: _draw_strips, 2: _draw_plane}.get(d, _draw_components)
     handles = draw(axes, scene)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(labelsize=9, colors=_SOFT)
-    axes.set_title(title, fontsize=13, color=_INK, loc="left", parse_math=False)
+    open_frame(axes)
+    axes.tick_params(labelsize=9, colors=SOFT)
+    headline(axes, title)
     _legend(figure, scene, handles)
-    figure.supxlabel(_caption(scene), fontsize=8, color=_SOFT)
+    caption(figure, _caption(scene))
     return figure
-
-
-def save(figure: "Figure", path: str | Path) -> Path:
-    """Write a PNG without time stamp or program version: the same figure gives the same bytes.
-
-    Raises:
-        UserError: the path does not end in .png.
-    """
-    target = Path(path)
-    if target.suffix.lower() != ".png":
-        raise UserError(f"path: expected a file name that ends in .png; got {target.name!r}.")
-    if figure.get_layout_engine() is not None:
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # each further drawing would shift the axes a little
-    figure.savefig(target, format="png", dpi=figure.dpi, facecolor="white", metadata={"Software": None})
-    return target
 
 
 def _draw_plane(axes: "Axes", scene: _Scene) -> dict[str, "Artist"]:
     handles = _draw_points(axes, scene, scene.rows, scene.centroids, scene.true)
     handles |= _draw_circles(axes, scene)
-    axes.set_xlabel("feature 1", color=_INK)
-    axes.set_ylabel("feature 2", color=_INK)
+    axes.set_xlabel("feature 1", color=INK)
+    axes.set_ylabel("feature 2", color=INK)
     return handles
 
 
@@ -129,8 +94,8 @@ def _draw_components(axes: "Axes", scene: _Scene) -> dict[str, "Artist"]:
     labels = [f"principal component {i + 1}" for i in range(2)]
     if shares is not None:
         labels = [f"{label} ({100 * share:.1f} % of the variance)" for label, share in zip(labels, shares, strict=True)]
-    axes.set_xlabel(labels[0], color=_INK)
-    axes.set_ylabel(labels[1], color=_INK)
+    axes.set_xlabel(labels[0], color=INK)
+    axes.set_ylabel(labels[1], color=INK)
     return handles
 
 
@@ -145,14 +110,14 @@ def _draw_points(
 
 def _draw_rows(axes: "Axes", scene: _Scene, x: FloatArray, y: FloatArray) -> None:
     """Draw one collection in shuffled order: site by site, the last site would hide the others."""
-    colours = np.asarray(_colours(len(scene.names)))[scene.owner]
+    shade = np.asarray(colours(len(scene.names)))[scene.owner]
     area = float(np.clip(40_000 / max(len(x), 1), 3.5, 16))  # points^2
-    axes.scatter(x, y, s=area, c=list(colours), alpha=0.6, linewidths=0, zorder=1, gid="rows")
+    axes.scatter(x, y, s=area, c=list(shade), alpha=0.6, linewidths=0, zorder=1, gid="rows")
 
 
 def _draw_markers(axes: "Axes", centroids: FloatArray, true: FloatArray) -> dict[str, "Artist"]:
     scale = 1.0 if len(centroids) <= 40 else 0.5
-    cross: dict[str, Any] = {"marker": "X", "s": 85 * scale, "c": _INK, "edgecolors": "white", "linewidths": 0.9}
+    cross: dict[str, Any] = {"marker": "X", "s": 85 * scale, "c": INK, "edgecolors": "white", "linewidths": 0.9}
     handles: dict[str, Artist] = {
         "recovered centroids": axes.scatter(centroids[:, 0], centroids[:, 1], zorder=5, gid="recovered", **cross)
     }
@@ -160,7 +125,7 @@ def _draw_markers(axes: "Axes", centroids: FloatArray, true: FloatArray) -> dict
         frame: dict[str, Any] = {"marker": "D", "s": 130 * scale, "facecolors": "none"}
         axes.scatter(true[:, 0], true[:, 1], edgecolors="white", linewidths=3.2, zorder=3, gid="halo", **frame)
         handles["true centroids"] = axes.scatter(
-            true[:, 0], true[:, 1], edgecolors=_INK, linewidths=1.3, zorder=4, gid="true", **frame
+            true[:, 0], true[:, 1], edgecolors=INK, linewidths=1.3, zorder=4, gid="true", **frame
         )
     return handles
 
@@ -170,11 +135,11 @@ def _draw_circles(axes: "Axes", scene: _Scene) -> dict[str, "Artist"]:
     from matplotlib.patches import Circle
 
     for centroid, radius in zip(scene.centroids, scene.radii, strict=False):  # radii may be absent altogether
-        circle = Circle((centroid[0], centroid[1]), radius, fill=False, edgecolor=_INK, linewidth=0.9, linestyle="--")
+        circle = Circle((centroid[0], centroid[1]), radius, fill=False, edgecolor=INK, linewidth=0.9, linestyle="--")
         circle.set(alpha=0.75, zorder=2, gid="radius")
         axes.add_patch(circle)
     axes.autoscale_view()
-    return {"radii": Line2D([], [], color=_INK, linewidth=0.9, linestyle="--")} if len(scene.radii) else {}
+    return {"radii": Line2D([], [], color=INK, linewidth=0.9, linestyle="--")} if len(scene.radii) else {}
 
 
 def _draw_strips(axes: "Axes", scene: _Scene) -> dict[str, "Artist"]:
@@ -184,16 +149,16 @@ def _draw_strips(axes: "Axes", scene: _Scene) -> dict[str, "Artist"]:
     _draw_rows(axes, scene, scene.rows[:, 0], height)
     lane = float(m)
     for x in scene.centroids[:, 0]:
-        axes.plot([x, x], [-0.5, lane], color=_INK, linewidth=0.6, alpha=0.35, zorder=2)
+        axes.plot([x, x], [-0.5, lane], color=INK, linewidth=0.6, alpha=0.35, zorder=2)
     on_lane = [np.column_stack([points[:, 0], np.full(len(points), lane)]) for points in (scene.centroids, scene.true)]
     handles = _draw_markers(axes, *on_lane)
     for x, radius in zip(scene.centroids[:, 0], scene.radii, strict=False):
-        handles["radii"] = axes.plot([x - radius, x + radius], [lane, lane], "--", color=_INK, gid="radius")[0]
+        handles["radii"] = axes.plot([x - radius, x + radius], [lane, lane], "--", color=INK, gid="radius")[0]
     named = m <= LEGEND_SITES
     axes.set_yticks([lane, *(range(m - 1, -1, -1) if named else [])])
     axes.set_yticklabels(["centroids", *(_site_labels(scene) if named else [])], parse_math=False)
     axes.set_ylim(-0.6, lane + 0.6)
-    axes.set_xlabel("feature 1", color=_INK)
+    axes.set_xlabel("feature 1", color=INK)
     return handles
 
 
@@ -203,7 +168,7 @@ def _legend(figure: "Figure", scene: _Scene, markers: Mapping[str, "Artist"]) ->
     handles: list[Artist] = list(markers.values())
     labels = list(markers)
     if len(scene.names) <= LEGEND_SITES and scene.centroids.shape[1] > 1:
-        for colour in _colours(len(scene.names)):
+        for colour in colours(len(scene.names)):
             handles.append(Line2D([], [], linestyle="", marker="o", markersize=7.5, color=colour))
         labels += _site_labels(scene)
     legend = figure.legend(
@@ -211,17 +176,17 @@ def _legend(figure: "Figure", scene: _Scene, markers: Mapping[str, "Artist"]) ->
     )
     for text, label in zip(legend.get_texts(), labels, strict=True):
         # Set afterwards: matplotlib skips labels that begin with "_" and reads "$" as mathematics.
-        text.set(text=label, parse_math=False, fontsize=9, color=_INK)
+        text.set(text=label, parse_math=False, fontsize=9, color=INK)
 
 
 def _caption(scene: _Scene) -> str:
     shown, total, m, d = len(scene.rows), sum(scene.counts), len(scene.names), scene.centroids.shape[1]
     count = f"{total:,}" if shown == total else f"{shown:,} of {total:,}"
-    caption = f"{count} row{'s' * (total != 1)} of {m} site{'s' * (m != 1)}, one colour each"
+    words = f"{count} row{'s' * (total != 1)} of {m} site{'s' * (m != 1)}, one colour each"
     if d > 2:
-        caption += f"; {d} features projected on two directions"
-        caption += "\nRadii are not drawn: they do not carry over to a projection" if len(scene.radii) else ""
-    return caption
+        words += f"; {d} features projected on two directions"
+        words += "\nRadii are not drawn: they do not carry over to a projection" if len(scene.radii) else ""
+    return words
 
 
 def _principal_plane(rows: FloatArray, d: int) -> tuple[FloatArray, FloatArray, FloatArray | None]:
@@ -254,18 +219,8 @@ def _sample(arrays: list[FloatArray], max_points: int) -> tuple[FloatArray, IntA
     return rows, np.asarray(owner, dtype=np.int64)
 
 
-def _colours(m: int) -> list[str]:
-    """Return one colour per site: the palette while it lasts, then even steps of a colour map of rising lightness."""
-    if m <= len(PALETTE):
-        return list(PALETTE[:m])
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    return [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0, 0.95, m))]
-
-
-def _site_labels(scene: _Scene, width: int = 24) -> list[str]:
-    short = [name if len(name) <= width else f"{name[: width - 1]}…" for name in scene.names]
+def _site_labels(scene: _Scene) -> list[str]:
+    short = [shortened(name) for name in scene.names]
     return [name if count else f"{name} (no rows)" for name, count in zip(short, scene.counts, strict=True)]
 
 
@@ -280,7 +235,7 @@ def _checked(
     d = points.shape[1]
     arrays = {str(name): _points(f"rows of site {name!r}", X, d) for name, X in sites.items()}
     truth = np.empty((0, d)) if true is None else _points("true_centroids", true, d)
-    sizes = np.empty(0) if radii is None else _floats("radii", radii)
+    sizes = np.empty(0) if radii is None else as_floats("radii", radii)
     if radii is not None and (sizes.shape != (len(points),) or not np.all(np.isfinite(sizes) & (sizes >= 0))):
         raise UserError(
             f"radii: expected one finite radius >= 0 for each of {len(points)} centroids, shape ({len(points)},); got {radii!r}."
@@ -290,7 +245,7 @@ def _checked(
 
 def _points(name: str, value: Any, d: int | None = None) -> FloatArray:
     """Check rows of numbers; d is the width they must have, if it is known."""
-    points = _floats(name, value)
+    points = as_floats(name, value)
     if points.ndim != 2 or (d is not None and points.shape[1] != d):
         width = "d" if d is None else f"{d}, the width of the centroids"
         raise UserError(f"{name}: expected shape (n, {width}); got {points.shape}.")
@@ -300,10 +255,3 @@ def _points(name: str, value: Any, d: int | None = None) -> FloatArray:
             "Fill them in, or draw the columns that are complete."
         )
     return points
-
-
-def _floats(name: str, value: Any) -> FloatArray:
-    try:
-        return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{name}: expected an array of numbers; got {type(value).__name__} ({error}).") from error

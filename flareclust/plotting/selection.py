@@ -6,7 +6,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.evaluation.criteria import SEPARATED, KSelection, choose
-from flareclust.plotting.federation import _INK, _SOFT, PALETTE
+from flareclust.plotting.style import INK, PALETTE, SOFT, open_frame, page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,42 +29,40 @@ def choice_picture(selection: KSelection) -> "Figure":
     the lower to the upper quartile, with whiskers from the 5th to the 95th percentile, and a line at c0.
 
     Returns:
-        A figure of 10 x 6 inches at 150 dots per inch, for `flareclust.plotting.federation.save`.
+        A figure of 10 x 6 inches at 150 dots per inch, for `flareclust.plotting.style.save`.
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(10, 6), dpi=150, layout="constrained", facecolor="white")
+    figure = page(10, 6)
     grid = figure.add_gridspec(len(_PANELS), 2, width_ratios=(1.0, 1.1))
     panels: list[Axes] = []
     for row, (rule, (field, label)) in enumerate(_PANELS.items()):
         axes = figure.add_subplot(grid[row, 0], sharex=panels[0] if panels else None)
         _draw_measure(axes, selection.k, getattr(selection, field), choose(selection, rule), rule, _COLOURS[row])
-        axes.set_ylabel(label, fontsize=9, color=_INK)
+        axes.set_ylabel(label, fontsize=9, color=INK)
         axes.tick_params(labelbottom=row == len(_PANELS) - 1)
         panels.append(axes)
-    panels[0].set_title("what the rules look at", fontsize=12, color=_INK, loc="left")
+    panels[0].set_title("what the rules look at", fontsize=12, color=INK, loc="left")
     pairs = figure.add_subplot(grid[:, 1])
     _draw_ratios(pairs, selection)
     for axes in (*panels, pairs):
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        axes.tick_params(labelsize=8, colors=_SOFT)
+        open_frame(axes)
+        axes.tick_params(labelsize=8, colors=SOFT)
         axes.yaxis.get_offset_text().set_fontsize(8)
         axes.set_xlim(selection.k.min() - 0.5, selection.k.max() + 0.5)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     for axes in (panels[-1], pairs):
-        axes.set_xlabel("number of clusters k", fontsize=9, color=_INK)
+        axes.set_xlabel("number of clusters k", fontsize=9, color=INK)
     return figure
 
 
 def _draw_measure(axes: "Axes", k: IntArray, values: FloatArray, best: int, rule: str, colour: str) -> None:
     """Draw one measure, with a mark and a line at the k that the rule picks."""
-    axes.axvline(k[best], color=_SOFT, linewidth=0.8, linestyle="--", zorder=1)
+    axes.axvline(k[best], color=SOFT, linewidth=0.8, linestyle="--", zorder=1)
     axes.plot(k, values, color=colour, linewidth=1.4, marker="o", markersize=3, zorder=2, gid="measure")
-    axes.plot(k[[best]], values[[best]], "D", color=colour, markeredgecolor=_INK, markersize=7, zorder=3, gid="chosen")
+    axes.plot(k[[best]], values[[best]], "D", color=colour, markeredgecolor=INK, markersize=7, zorder=3, gid="chosen")
     words = axes.text(1.0, 1.0, f"{rule}: k = {k[best]}", transform=axes.transAxes, ha="right", va="bottom")
-    words.set(fontsize=9, color=_INK, gid="rule")
+    words.set(fontsize=9, color=INK, gid="rule")
     axes.margins(y=0.15)
 
 
@@ -78,14 +76,14 @@ def _draw_ratios(axes: "Axes", selection: KSelection) -> None:
         manage_ticks=False,
         patch_artist=True,
         widths=0.6,
-        boxprops={"facecolor": PALETTE[3], "edgecolor": _SOFT, "linewidth": 0.8, "gid": "box"},
-        medianprops={"color": _INK, "linewidth": 1.2, "gid": "median"},
-        whiskerprops={"color": _SOFT, "linewidth": 0.8},
-        capprops={"color": _SOFT, "linewidth": 0.8},
+        boxprops={"facecolor": PALETTE[3], "edgecolor": SOFT, "linewidth": 0.8, "gid": "box"},
+        medianprops={"color": INK, "linewidth": 1.2, "gid": "median"},
+        whiskerprops={"color": SOFT, "linewidth": 0.8},
+        capprops={"color": SOFT, "linewidth": 0.8},
     )
-    axes.axhline(SEPARATED, color=_INK, linewidth=0.9, linestyle="--", gid="c0")
+    axes.axhline(SEPARATED, color=INK, linewidth=0.9, linestyle="--", gid="c0")
     words = axes.text(1.01, SEPARATED, f"c0 = {SEPARATED}", transform=axes.get_yaxis_transform(), va="center")
-    words.set(fontsize=9, color=_INK)
+    words.set(fontsize=9, color=INK)
     axes.set_ylim(bottom=0)
-    axes.set_ylabel("c_rs of the pairs of clusters", fontsize=9, color=_INK)
-    axes.set_title("how far apart the clusters are", fontsize=12, color=_INK, loc="left")
+    axes.set_ylabel("c_rs of the pairs of clusters", fontsize=9, color=INK)
+    axes.set_title("how far apart the clusters are", fontsize=12, color=INK, loc="left")

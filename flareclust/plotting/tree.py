@@ -1,7 +1,4 @@
-"""The picture of how local clusters were merged into the final ones: the tree of `proxy`.
-
-Made without pyplot, as in `flareclust.plotting.federation`; `flareclust.plotting.federation.save` writes it.
-"""
+"""The picture of how local clusters were merged into the final ones: the tree of `proxy`."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,8 +9,8 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.features.result import columns_of
-from flareclust.plotting.features import NAMED, shortened
-from flareclust.plotting.federation import _INK, _SOFT, _colours, _floats
+from flareclust.plotting.features import NAMED
+from flareclust.plotting.style import INK, SOFT, as_floats, caption, colours, headline, open_frame, page, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,35 +60,32 @@ def tree_picture(
         w: exponent of the force.
 
     Returns:
-        A figure at 150 dots per inch, for `flareclust.plotting.federation.save`.
+        A figure at 150 dots per inch, for `flareclust.plotting.style.save`.
 
     Raises:
         UserError: arrays that do not fit together or are no tree.
     """
-    from matplotlib.figure import Figure
-
     tree = _tree(left, right, force, group, list(sites), k, w)
     c = len(tree.labels)
     height = float(np.clip(0.8 + (0.19 if c <= NAMED else 0.05) * c, 2.6, 12.4)) + 0.9
-    figure = Figure(figsize=(8, height), dpi=150, layout="constrained", facecolor="white")
+    figure = page(8, height)
     axes = figure.add_subplot(facecolor="white")
-    colours = [*_colours(max(k, 1)), _SOFT]  # the last one for -1
-    place = _draw_links(axes, tree, colours)
-    _draw_leaves(axes, tree, place, colours)
+    of_groups = [*colours(max(k, 1)), SOFT]  # the last one for -1
+    place = _draw_links(axes, tree, of_groups)
+    _draw_leaves(axes, tree, place, of_groups)
     _draw_cut(axes, tree, k)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    open_frame(axes, ("top", "right", "left"))
     high = float(tree.height.max(initial=0.0)) or 1.0
     axes.set_xlim(tree.base, high + 0.04 * (high - tree.base))
     axes.set_ylim(c - 0.3, -0.7)
-    axes.tick_params(axis="x", labelsize=9, colors=_SOFT)
-    axes.set_xlabel("scaled distance at which the sets were merged", fontsize=9, color=_INK)
-    axes.set_title(title, fontsize=13, color=_INK, loc="left", pad=16, parse_math=False)  # above the words at the cut
-    figure.supxlabel(_tree_caption(tree, k), fontsize=8, color=_SOFT)
+    axes.tick_params(axis="x", labelsize=9, colors=SOFT)
+    axes.set_xlabel("scaled distance at which the sets were merged", fontsize=9, color=INK)
+    headline(axes, title, pad=16)  # above the words at the cut
+    caption(figure, _tree_caption(tree, k))
     return figure
 
 
-def _draw_links(axes: "Axes", tree: _Tree, colours: list[str]) -> FloatArray:
+def _draw_links(axes: "Axes", tree: _Tree, of_groups: list[str]) -> FloatArray:
     """Draw a bracket for each merging; return the places (2 c - 1,) of all sets on the axis of the leaves."""
     from matplotlib.collections import LineCollection
 
@@ -102,7 +96,7 @@ def _draw_links(axes: "Axes", tree: _Tree, colours: list[str]) -> FloatArray:
     for s, (a, b) in enumerate(zip(tree.left, tree.right, strict=True)):
         y[c + s] = (y[a] + y[b]) / 2
         brackets.append([(x[a], y[a]), (x[c + s], y[a]), (x[c + s], y[b]), (x[b], y[b])])
-    shade = [_INK if g == _SEVERAL else colours[g] for g in tree.group[c:]]
+    shade = [INK if g == _SEVERAL else of_groups[g] for g in tree.group[c:]]
     style = ["-" if known else (0, (3, 2)) for known in tree.comparable]
     axes.add_collection(
         LineCollection(brackets, colors=shade, linestyles=style, linewidths=1.3 if c <= NAMED else 0.8, gid="links")
@@ -110,9 +104,9 @@ def _draw_links(axes: "Axes", tree: _Tree, colours: list[str]) -> FloatArray:
     return y
 
 
-def _draw_leaves(axes: "Axes", tree: _Tree, place: FloatArray, colours: list[str]) -> None:
+def _draw_leaves(axes: "Axes", tree: _Tree, place: FloatArray, of_groups: list[str]) -> None:
     c = len(tree.labels)
-    shade = np.asarray(colours)[tree.group[:c]]
+    shade = np.asarray(of_groups)[tree.group[:c]]
     area = 26.0 if c <= NAMED else 5.0
     axes.scatter(
         np.full(c, tree.base), place[:c], s=area, c=list(shade), zorder=3, clip_on=False, linewidths=0, gid="leaves"
@@ -120,9 +114,9 @@ def _draw_leaves(axes: "Axes", tree: _Tree, place: FloatArray, colours: list[str
     axes.set_yticks(place[:c] if c <= NAMED else [])
     axes.tick_params(axis="y", length=0, pad=5)
     if c > NAMED:
-        axes.set_ylabel(f"{c:,} local clusters", fontsize=9, color=_INK, labelpad=8)
+        axes.set_ylabel(f"{c:,} local clusters", fontsize=9, color=INK, labelpad=8)
         return
-    axes.set_yticklabels(tree.labels, parse_math=False, fontsize=8, color=_INK)
+    axes.set_yticklabels(tree.labels, parse_math=False, fontsize=8, color=INK)
 
 
 def _draw_cut(axes: "Axes", tree: _Tree, k: int) -> None:
@@ -131,9 +125,9 @@ def _draw_cut(axes: "Axes", tree: _Tree, k: int) -> None:
     if not 0 <= kept < len(tree.height):
         return
     x = float(((tree.height[kept - 1] if kept else tree.base) + tree.height[kept]) / 2)
-    axes.axvline(x, color=_SOFT, linewidth=0.9, linestyle=":", zorder=0, gid="cut")
+    axes.axvline(x, color=SOFT, linewidth=0.9, linestyle=":", zorder=0, gid="cut")
     words = axes.text(x, 1.0, f"k = {k}", transform=axes.get_xaxis_transform(), ha="center", va="bottom")
-    words.set(fontsize=8, color=_SOFT)
+    words.set(fontsize=8, color=SOFT)
 
 
 def _leaf_order(tree: _Tree) -> IntArray:
@@ -159,7 +153,8 @@ def _tree_caption(tree: _Tree, k: int) -> str:
 def _tree(left: Any, right: Any, force: Any, group: Any, sites: list[str], k: int, w: float) -> _Tree:
     """Check the input and find where everything stands."""
     c = len(sites)
-    a, b, f, g = _floats("left", left), _floats("right", right), _floats("force", force), _floats("group", group)
+    arrays = {"left": left, "right": right, "force": force, "group": group}
+    a, b, f, g = (as_floats(name, value) for name, value in arrays.items())
     if c == 0 or not a.shape == b.shape == f.shape == (c - 1,) or g.shape != (c,):
         raise UserError(
             f"expected left, right and force of shape (c - 1,), and group and sites of c local clusters, c >= 1; got "

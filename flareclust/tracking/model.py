@@ -2,8 +2,13 @@
 
 MLflow copies this file into the logged model and runs it on loading ("models from code"). So it imports nothing of
 this package, and the model loads wherever numpy, pandas and mlflow are installed. Nothing in the model is pickled.
+
+Of sites with different columns, rows may lack columns and centroids entries. Then the model has the artifact
+`settings`, and what it computes is `flareclust.features.result.place_rows`; a test compares the two.
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 import mlflow.models
@@ -12,25 +17,51 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+#: Least divisor of a distance, relative to the length of the extremes.
+FLOOR = 1e-12
+
 
 class NearestCentroid(mlflow.pyfunc.PythonModel):
-    """Assign rows to the nearest of k centroids, by Euclidean distance."""
+    """Assign rows to the nearest of k centroids.
+
+    By Euclidean distance, or where entries may be unknown, by the scaled distance in the entries that both have.
+    """
 
     def load_context(self, context: Any) -> None:
-        """Read the (k, d) centroids from the artifact `centroids`, a .npy file."""
+        """Read the artifacts.
+
+        Args:
+            context: its `artifacts` are `centroids`, a .npy file (k, d), and if these have unknown entries (NaN),
+                `settings`, a JSON file with how the federation scaled, filled and measured.
+        """
         self.centroids = np.load(context.artifacts["centroids"], allow_pickle=False)
+        self.gaps = "settings" in context.artifacts
+        if self.gaps:
+            settings = json.loads(Path(context.artifacts["settings"]).read_text(encoding="utf-8"))
+            self.names: list[str] = settings["names"]
+            self.mean, self.deviation = np.array(settings["mean"]), np.array(settings["deviation"])
+            self.fill: bool = settings["fill"]
+            self.phi: str = settings["phi"]
+            self.standardize: bool = settings["standardize"]
 
     # MLflow reads the hint of model_input: a DataFrame is the one kind that it takes without a warning.
-    def predict(self, context: Any, model_input: pd.DataFrame) -> NDArray[np.int64]:
-        """Return the label of each row; a tie goes to the lowest label.
+    def predict(self, context: Any, model_input: pd.DataFrame) -> Labels:
+        """Return the label of each row; a tie goes to the lowest label, and -1 means that nothing can be compared.
 
         Args:
             context: Given by MLflow; not used.
-            model_input: (n, d) DataFrame or array, columns in the order of the centroids.
+            model_input: (n, d) DataFrame or array, columns in the order of the centroids. Where entries may be unknown,
+                a DataFrame whose columns are some of the federation's, NaN where a value is missing.
 
         Raises:
-            ValueError: The columns do not match the centroids, or a value is missing or infinite.
+            ValueError: The columns do not match the centroids, or a value is infinite, or missing where it may not be.
         """
+        return self._with_gaps(model_input) if self.gaps else self._complete(model_input)
+
+    def _complete(self, model_input: pd.DataFrame) -> Labels:
         X = np.asarray(model_input, dtype=np.float64)
         d = self.centroids.shape[1]
         if X.ndim != 2 or X.shape[1] != d:
@@ -42,8 +73,63 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             raise ValueError("the input has missing or infinite values; fill or drop those rows first")
         # Explicit differences: the expanded form x.x - 2 x.c + c.c loses small distances far from the origin.
         squared = [np.square(X - centroid).sum(axis=1) for centroid in self.centroids]
-        labels: NDArray[np.int64] = np.argmin(np.stack(squared, axis=1), axis=1).astype(np.int64)
+        labels: Labels = np.argmin(np.stack(squared, axis=1), axis=1).astype(np.int64)
         return labels
+
+    def _with_gaps(self, model_input: pd.DataFrame) -> Labels:
+        present = [name for name in self.names if name in model_input.columns]
+        if not present:
+            raise ValueError(f"the input has none of the columns {', '.join(self.names)}")
+        X = model_input.reindex(columns=self.names).to_numpy(dtype=np.float64)
+        if np.isinf(X).any():
+            raise ValueError("the input has infinite values; leave them empty or drop those rows first")
+        if self.fill:
+            X = np.where(np.isnan(X), self.mean, X)
+        centroids = self.centroids
+        if self.standardize:
+            X, centroids = (X - self.mean) / self.deviation, (centroids - self.mean) / self.deviation
+        distance = np.full((len(X), len(centroids)), np.inf)
+        patterns, which = np.unique(~np.isnan(X), axis=0, return_inverse=True)
+        for number, has in enumerate(patterns):
+            rows = which.reshape(-1) == number
+            distance[rows] = self._distances(X[np.ix_(rows, has)], centroids[:, has])
+        labels: Labels = np.where(np.isinf(distance).all(axis=1), -1, distance.argmin(axis=1)).astype(np.int64)
+        return labels
+
+    def _distances(self, X: Floats, centroids: Floats) -> Floats:
+        """Return the distances (n, k) of complete rows (n, c) to centroids (k, c); infinite where nothing is in common."""
+        distance = np.full((len(X), len(centroids)), np.inf)
+        high, low = _extreme(np.fmax, centroids), _extreme(np.fmin, centroids)
+        known = ~np.isnan(centroids)
+        several = known.sum(axis=0) > 1  # an entry that one centroid alone knows does not count,
+        counted = several | known[~(known & several).any(axis=1)].any(axis=0)  # unless that one knows no other
+        for r, centroid in enumerate(centroids):
+            common = known[r] & counted
+            if common.any():
+                distance[:, r] = self._scaled(X[:, common], centroid[common], high[common], low[common])
+        return distance
+
+    def _scaled(self, X: Floats, centroid: Floats, high: Floats, low: Floats) -> Floats:
+        """Return the distances (n,) of rows (n, c) to a centroid (c,), in units of the largest between the extremes (c,)."""
+        if self.phi == "cosine":
+            widest = max(float(_one_minus_cosine(high[None], low)[0]), FLOOR)
+            return _one_minus_cosine(X, centroid) / widest
+        widest = max(float(np.linalg.norm(high - low)), FLOOR * float(np.linalg.norm(np.fmax(abs(high), abs(low)))))
+        distance = np.linalg.norm(X - centroid, axis=1)
+        return np.asarray(np.where(distance > 0, distance / (widest or 1.0), 0.0))
+
+
+def _extreme(choose: np.ufunc, points: Floats) -> Floats:
+    extreme: Floats = choose.reduce(points, axis=0)
+    return extreme
+
+
+def _one_minus_cosine(A: Floats, b: Floats) -> Floats:
+    """Return (n,) 1 - cos; 1 where one of the two is zero, 0 where both are."""
+    lengths, own = np.linalg.norm(A, axis=1), float(np.linalg.norm(b))
+    product = lengths * own
+    cosine = np.divide(A @ b, product, out=np.zeros(len(A)), where=product > 0)
+    return np.asarray(np.where((lengths == 0) & (own == 0), 0.0, 1.0 - np.clip(cosine, -1.0, 1.0)))
 
 
 mlflow.models.set_model(NearestCentroid())

@@ -75,10 +75,9 @@ def save_model(
             # Not "double", which refuses integers: a column of these is what read_csv makes of ages.
             inputs = Schema([ColSpec(AnyType(), name, required=gaps is None) for name in names])
         example = np.nan_to_num(centroids[:1])
-        code = "model.py" if gaps is None else "model_missing.py"
         pyfunc.save_model(
             folder,
-            python_model=str(Path(__file__).with_name(code)),
+            python_model=str(Path(__file__).with_name("model.py")),
             artifacts=artifacts,
             signature=ModelSignature(inputs, Schema([TensorSpec(np.dtype(np.int64), (-1,))])),
             input_example=example if names is None else pd.DataFrame(example, columns=names),

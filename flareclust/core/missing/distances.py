@@ -15,7 +15,7 @@ Readings, and what is added:
 """
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,8 +26,6 @@ from flareclust._foundation.validation import check_choice
 from flareclust.core.blas import one_thread
 from flareclust.core.lloyd import assign
 from flareclust.core.missing.kernels import pair_distances
-
-Phi = Literal["euclidean", "cosine"]
 
 #: The distances between points whose entries are all known.
 PHIS = ("euclidean", "cosine")

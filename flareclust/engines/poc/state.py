@@ -71,11 +71,6 @@ class Poc:
         """Return the lead's kit, which submits jobs."""
         return self.folder / KITS / LEAD
 
-    @property
-    def project_admin_kit(self) -> Path:
-        """Return the kit of the project's admin, who may do everything."""
-        return self.folder / KITS / ADMIN
-
     def kit(self, name: str) -> Path:
         """Return the kit of the server or a site."""
         return self.folder / KITS / name

@@ -17,7 +17,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines.poc import federation as poc
 from flareclust.engines.poc import kits as poc_kits
 from flareclust.engines.poc import processes as poc_processes
-from flareclust.engines.poc.state import KITS
+from flareclust.engines.poc.state import ADMIN, KITS
 from flareclust.experiment import poc as set_up
 from tests.living import naming
 
@@ -131,7 +131,7 @@ def test_it_can_be_found_with_its_kits(up):
     assert there.sites == ("site-1", "site-2", "site-3")
     assert (there.data, there.partition, there.clients, there.seed) == ("iris", PARTITION, 3, SEED)
     assert (there.admin_kit / "startup" / "fed_admin.json").is_file()
-    assert (there.project_admin_kit / "startup" / "fed_admin.json").is_file()
+    assert (there.kit(ADMIN) / "startup" / "fed_admin.json").is_file()
     assert all((kit / "startup" / "fed_client.json").is_file() for kit in there.kits.values())
 
 

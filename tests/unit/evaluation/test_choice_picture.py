@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from flareclust.cli.main import main
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.criteria import KSelection
-from flareclust.plotting import federation as plots
 from flareclust.plotting.selection import choice_picture
+from flareclust.plotting.style import save
 from tests.unit.evaluation.choice_cases import NAN, selection_with, sites
 
 
@@ -104,9 +104,9 @@ def test_pictures_of_odd_judgements_can_be_drawn(tmp_path):
     one = KSelection(*(np.array([value]) for value in (2, 1.0, NAN, NAN, 0.0, 0.3, 2)))
     unsure = selection_with(silhouette=[NAN] * 4, davies_bouldin=[NAN, 1, NAN, 2])
     for known in (one, unsure):
-        assert plots.save(choice_picture(known), tmp_path / "choice.png").stat().st_size > 1000
+        assert save(choice_picture(known), tmp_path / "choice.png").stat().st_size > 1000
 
 
 def test_the_same_judgement_gives_the_same_bytes(tmp_path):
-    first, second = (plots.save(choice_picture(selection_with()), tmp_path / f"{i}.png").read_bytes() for i in range(2))
+    first, second = (save(choice_picture(selection_with()), tmp_path / f"{i}.png").read_bytes() for i in range(2))
     assert first == second

@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flareclust._foundation.errors import UserError
-from flareclust.evaluation.metrics import match_centroids
-from flareclust.evaluation.metrics_missing import (
+from flareclust.evaluation.metrics import (
     assumption_8_rate,
     correct_aggregation,
     cosine,
     majority_class,
-    match_known,
+    match_centroids,
     optimal_centroids,
     relative_distance,
 )
@@ -89,10 +88,11 @@ def test_rows_and_classes_that_do_not_fit_are_refused() -> None:
 
 @settings(deadline=None)  # the first run imports scipy
 @given(st.integers(0, 999), st.integers(1, 6), st.integers(1, 6), st.integers(1, 4))
-def test_without_gaps_the_matching_is_the_ordinary_one(seed: int, k: int, k_true: int, d: int) -> None:
+def test_a_column_that_nobody_knows_leaves_the_matching_as_it_is(seed: int, k: int, k_true: int, d: int) -> None:
     rng = np.random.default_rng(seed)
     found, true = rng.normal(size=(k, d)), rng.normal(size=(k_true, d))
-    np.testing.assert_array_equal(match_centroids(found, true), match_known(found, true))
+    wider = [np.column_stack([points, np.full(len(points), nan)]) for points in (found, true)]
+    np.testing.assert_array_equal(match_centroids(found, true), match_centroids(*wider))
 
 
 @settings(deadline=None)  # the first run imports scipy
@@ -113,7 +113,7 @@ def test_the_matching_has_most_comparable_pairs_and_then_the_least_squares(
     small, large = sorted([k, k_true])
     every = [list(zip(range(small), chosen, strict=True)) for chosen in permutations(range(large), small)]
     best = min(worth(pairs if k <= k_true else [(i, j) for j, i in pairs]) for pairs in every)
-    index, true_index = match_known(found, true)
+    index, true_index = match_centroids(found, true)
     assert (np.diff(index) > 0).all()
     actual = worth(list(zip(index.tolist(), true_index.tolist(), strict=True)))
     assert actual[0] == best[0] == -len(index)
@@ -135,8 +135,8 @@ def test_more_unknown_entries_do_not_make_a_centroid_look_nearer() -> None:
     true = np.array([[0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
     # 0.8 away in the one column that it has, and 0.7 in each of four: the means decide, not the sums.
     found = np.array([[0.8, nan, nan, nan], [0.3, 0.3, 0.3, 0.3]])
-    assert match_known(found, true)[1].tolist() == [1, 0]
-    assert match_known(found[:1], true)[1].tolist() == [1]
+    assert match_centroids(found, true)[1].tolist() == [1, 0]
+    assert match_centroids(found[:1], true)[1].tolist() == [1]
 
 
 def test_centroids_at_the_origin_have_a_distance_and_a_cosine() -> None:
@@ -150,7 +150,7 @@ def test_centroids_at_the_origin_have_a_distance_and_a_cosine() -> None:
 
 def test_pairs_without_a_common_entry_are_left_out() -> None:
     found, true = [[nan, 1.0], [2.0, nan]], [[2.0, nan], [3.0, nan]]
-    assert [index.tolist() for index in match_known(found, true)] == [[1], [0]]
+    assert [index.tolist() for index in match_centroids(found, true)] == [[1], [0]]
     assert relative_distance(found, true) == 0
     assert np.isnan(relative_distance([[nan, 1.0]], [[1.0, nan]]))
     assert np.isnan(cosine([[nan, 1.0]], [[1.0, nan]]))
@@ -169,14 +169,14 @@ def test_the_cosine_of_very_long_and_very_short_centroids_is_right() -> None:
     assert cosine([[1e-150, 0.0]], [[1e150, 1e150]]) == pytest.approx(1 / np.sqrt(2))
 
 
-@pytest.mark.parametrize("measure", [match_known, relative_distance, cosine])
+@pytest.mark.parametrize("measure", [match_centroids, relative_distance, cosine])
 def test_centroids_that_cannot_be_compared_are_refused(measure: object) -> None:
     assert callable(measure)
-    with pytest.raises(UserError, match=r"same columns.*\(1, 2\) and \(1, 1\)"):
+    with pytest.raises(UserError, match=r"same number of columns.*\(1, 2\) and \(1, 1\)"):
         measure([[1.0, 2.0]], [[1.0]])
-    with pytest.raises(UserError, match="one at least of each"):
+    with pytest.raises(UserError, match="found: expected a 2-D array with at least one row"):
         measure(np.zeros((0, 2)), np.zeros((1, 2)))
-    with pytest.raises(UserError, match="true: expected finite numbers, or NaN for unknown ones; got infinity"):
+    with pytest.raises(UserError, match="true: expected finite numbers, or NaN for unknown ones; got 1 infinite"):
         measure([[1.0]], [[np.inf]])
 
 

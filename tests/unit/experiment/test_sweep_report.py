@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 from flareclust.experiment import sweep_report as report_sweep
 from flareclust.experiment.sweep_figure import sweep_figure
 from flareclust.experiment.trials import Cell, TrialResult, TrialRun
-from flareclust.plotting.federation import PALETTE, save
+from flareclust.plotting.style import PALETTE, save
 from tests.unit.experiment.sweep_cases import trial
 
 CELLS = [

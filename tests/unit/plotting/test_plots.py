@@ -12,7 +12,8 @@ from sklearn.decomposition import PCA
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
-from flareclust.plotting.federation import LEGEND_SITES, PALETTE, federation_picture, save
+from flareclust.plotting.federation import LEGEND_SITES, federation_picture
+from flareclust.plotting.style import PALETTE, save
 
 CENTROIDS = np.array([[0.0, 0.0], [5.0, 5.0], [0.0, 5.0]])
 

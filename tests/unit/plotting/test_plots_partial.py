@@ -15,7 +15,7 @@ from scipy.cluster.hierarchy import dendrogram, linkage
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust.plotting.features import NAMED, coverage_picture
-from flareclust.plotting.federation import PALETTE, save
+from flareclust.plotting.style import PALETTE, save
 from flareclust.plotting.tree import tree_picture
 
 NAN = np.nan

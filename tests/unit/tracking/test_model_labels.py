@@ -63,4 +63,4 @@ def test_model_file_imports_only_what_the_model_requires():
     tree = ast.parse(Path(tracking.__file__).with_name("model.py").read_text())
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name.partition(".")[0] for name in names} == {"mlflow", "numpy", "pandas", "typing"}
+    assert {name.partition(".")[0] for name in names} == {"json", "mlflow", "numpy", "pandas", "pathlib", "typing"}

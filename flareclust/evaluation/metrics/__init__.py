@@ -1,0 +1,34 @@
+"""How good recovered clusters are: against the truth where it is known, and against the pooled rows where it is not."""
+
+from flareclust.evaluation.metrics.centroids import (
+    cosine,
+    l2_distance,
+    match_centroids,
+    mse_matched,
+    optimal_centroids,
+    relative_distance,
+    sigma,
+)
+from flareclust.evaluation.metrics.labels import accuracy, ari, correct_aggregation, majority_class, nmi, purity
+from flareclust.evaluation.metrics.masking import assumption_8_rate
+from flareclust.evaluation.metrics.pooled import pooled_label_free
+from flareclust.evaluation.metrics.truth import truth_metrics
+
+__all__ = [
+    "accuracy",
+    "ari",
+    "assumption_8_rate",
+    "correct_aggregation",
+    "cosine",
+    "l2_distance",
+    "majority_class",
+    "match_centroids",
+    "mse_matched",
+    "nmi",
+    "optimal_centroids",
+    "pooled_label_free",
+    "purity",
+    "relative_distance",
+    "sigma",
+    "truth_metrics",
+]

@@ -1,0 +1,99 @@
+"""What the metrics have in common: checks of their input, and distances."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import Array, FloatArray, IntArray
+
+
+def same_width(name_a: str, a: Any, name_b: str, b: Any, *, unknown: bool = False) -> tuple[FloatArray, FloatArray]:
+    """Return two sets of points in the same space, (n, d) and (m, d); `unknown` as in `as_numbers`.
+
+    Raises:
+        UserError: an array is not 2-D or is empty, the widths d differ, or an entry is not as said.
+    """
+    A, B = as_numbers(name_a, a, unknown=unknown), as_numbers(name_b, b, unknown=unknown)
+    for name, points in ((name_a, A), (name_b, B)):
+        if points.ndim != 2 or points.size == 0:
+            raise UserError(f"{name}: expected a 2-D array with at least one row and column; got shape {points.shape}.")
+    if A.shape[1] != B.shape[1]:
+        raise UserError(
+            f"{name_a} and {name_b}: expected the same number of columns; got shapes {A.shape} and {B.shape}. "
+            "Are both in the same features, in the same order?"
+        )
+    return A, B
+
+
+def as_points(name: str, value: Any) -> FloatArray:
+    """Return points (n, d), NaN for unknown entries.
+
+    Raises:
+        UserError: the array is not 2-D, or holds infinity.
+    """
+    result = as_numbers(name, value, unknown=True)
+    if result.ndim != 2:
+        raise UserError(f"{name}: expected a 2-D array; got shape {result.shape}.")
+    return result
+
+
+def as_numbers(name: str, value: Any, *, unknown: bool = False) -> FloatArray:
+    """Return an array of finite numbers, and of NaN where `unknown` allows it.
+
+    Raises:
+        UserError: there is anything else in it.
+    """
+    try:
+        result = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name}: expected an array of numbers; got {type(value).__name__} ({error}).") from error
+    if unknown and np.isinf(result).any():
+        raise UserError(
+            f"{name}: expected finite numbers, or NaN for unknown ones; got {int(np.isinf(result).sum())} infinite "
+            f"values, shape {result.shape}."
+        )
+    if not unknown and not np.all(np.isfinite(result)):
+        bad = int((~np.isfinite(result)).sum())
+        raise UserError(f"{name}: expected finite numbers; got {bad} NaN or infinite values, shape {result.shape}.")
+    return result
+
+
+def one_per_row(name: str, value: ArrayLike, n: int) -> Array:
+    """Return labels of n rows (n,), of any type.
+
+    Raises:
+        UserError: the shape is another one.
+    """
+    labels = np.asarray(value)
+    if labels.shape != (n,):
+        raise UserError(f"{name}: expected one per row, shape ({n},), got shape {labels.shape}")
+    return labels
+
+
+def as_whole(name: str, value: ArrayLike, n: int | None) -> IntArray:
+    """Return integers (n,), any number of them without n.
+
+    Raises:
+        UserError: the shape is another one, or they are not integers.
+    """
+    numbers = np.asarray(value)
+    if numbers.ndim != 1 or (n is not None and len(numbers) != n) or (numbers.size and numbers.dtype.kind not in "iu"):
+        wanted = "a 1-D array" if n is None else f"shape ({n},)"
+        raise UserError(f"{name}: expected integers, {wanted}; got {numbers.dtype} of shape {numbers.shape}")
+    return numbers.astype(np.int64)
+
+
+def distances(A: FloatArray, B: FloatArray) -> FloatArray:
+    """Return (len(A), len(B)) distances from plain differences, column by column so that no (n, k, d) array arises."""
+    result = np.empty((len(A), len(B)))
+    for j, b in enumerate(B):
+        result[:, j] = np.sqrt(((A - b) ** 2).sum(axis=1))
+    return result
+
+
+def norms(points: FloatArray) -> FloatArray:
+    """Return the lengths of the rows over their known entries."""
+    lengths: FloatArray = np.sqrt(np.nansum(points**2, axis=1))
+    return lengths

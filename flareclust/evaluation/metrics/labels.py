@@ -1,0 +1,162 @@
+"""How good labels are: of rows against their true classes, and of local clusters against those of most of their rows.
+
+Labels are cluster numbers >= 0; a row that was not assigned has no place in these measures, so negative labels are
+refused rather than counted as one more cluster, unless a function says what it makes of them.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import Array, IntArray
+from flareclust.evaluation.metrics._arrays import as_whole
+
+
+def purity(labels: ArrayLike, y: ArrayLike) -> float:
+    """Share of rows that belong to the majority class of their cluster, over all n rows (not a mean over clusters).
+
+    Never falls when clusters are split, so compare it only between results with the same number of clusters.
+
+    Args:
+        labels: (n,) cluster numbers >= 0.
+        y: (n,) true classes, integers or strings.
+
+    Raises:
+        UserError: lengths differ, no rows, labels that are not integers or are negative.
+    """
+    return float(_contingency(labels, y).max(axis=1).sum() / np.size(labels))
+
+
+def accuracy(labels: ArrayLike, y: ArrayLike) -> float:
+    """Clustering accuracy: share of rows that are right under the best one-to-one map of clusters to classes.
+
+    With more clusters than classes (or fewer) the rows of the unmatched ones count as errors.
+
+    Args:
+        labels: (n,) cluster numbers >= 0.
+        y: (n,) true classes, integers or strings.
+
+    Raises:
+        UserError: as `purity`.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    table = _contingency(labels, y)
+    rows, columns = linear_sum_assignment(table, maximize=True)
+    return float(table[rows, columns].sum() / np.size(labels))
+
+
+def ari(labels: ArrayLike, y: ArrayLike) -> float:
+    """Adjusted Rand index (Hubert and Arabie 1985): 1 for equal partitions, 0 on average for unrelated ones.
+
+    Args:
+        labels: (n,) cluster numbers >= 0.
+        y: (n,) true classes, integers or strings.
+
+    Raises:
+        UserError: as `purity`.
+    """
+    from sklearn.metrics import adjusted_rand_score
+
+    clusters, classes = _partitions(labels, y)
+    return float(adjusted_rand_score(classes, clusters))
+
+
+def nmi(labels: ArrayLike, y: ArrayLike) -> float:
+    """Normalised mutual information with the arithmetic mean: 2 I(labels; y) / (H(labels) + H(y)), from 0 to 1.
+
+    Args:
+        labels: (n,) cluster numbers >= 0.
+        y: (n,) true classes, integers or strings.
+
+    Raises:
+        UserError: as `purity`.
+    """
+    from sklearn.metrics import normalized_mutual_info_score
+
+    clusters, classes = _partitions(labels, y)
+    return float(normalized_mutual_info_score(classes, clusters, average_method="arithmetic"))
+
+
+def majority_class(labels: ArrayLike, classes: ArrayLike, k: int) -> IntArray:
+    """Return (k,) the true class of most rows of each local cluster, -1 for one without rows; of two the lower.
+
+    Args:
+        labels: (n,) local cluster of each row, 0 to k - 1; a negative one is not looked at.
+        classes: (n,) true classes, integers >= 0.
+        k: number of local clusters.
+
+    Raises:
+        UserError: lengths or numbers are not as said.
+    """
+    cluster = as_whole("labels", labels, None)
+    true = as_whole("classes", classes, len(cluster))
+    if (cluster.size and cluster.max() >= k) or (true.size and true.min() < 0):
+        raise UserError(
+            f"expected labels below {k} and classes >= 0, got labels up to {cluster.max()}, classes from {true.min()}"
+        )
+    counts = np.zeros((k, int(true.max(initial=0)) + 1), dtype=np.int64)
+    np.add.at(counts, (cluster[cluster >= 0], true[cluster >= 0]), 1)
+    return np.where(counts.sum(axis=1) > 0, counts.argmax(axis=1), -1)
+
+
+def correct_aggregation(group: ArrayLike, true: ArrayLike) -> float:
+    """Share of the local clusters that are in the right global cluster (metrics E1 and E4).
+
+    Right is what the best one-to-one map of global clusters to true classes says. 1: perfect.
+
+    Args:
+        group: (c,) global cluster of each local one, -1 where it is in none, which counts as wrong.
+        true: (c,) true class of each local cluster, >= 0, such as that of most of its rows (`majority_class`).
+
+    Raises:
+        UserError: lengths differ, none, or numbers that are not whole or, for `true`, negative.
+    """
+    groups = as_whole("group", group, None)
+    classes = as_whole("true", true, len(groups))
+    if not len(groups) or classes.min() < 0:
+        raise UserError(
+            "expected at least one local cluster, and a true class >= 0 of each; leave out those that have no rows"
+        )
+    assigned = groups >= 0
+    if not assigned.any():
+        return 0.0
+    return accuracy(groups[assigned], classes[assigned]) * float(assigned.mean())
+
+
+def _contingency(labels: ArrayLike, y: ArrayLike) -> IntArray:
+    """Count rows by (cluster, class); only clusters and classes that occur."""
+    clusters, classes = _partitions(labels, y)
+    table = np.zeros((clusters.max() + 1, classes.max() + 1), dtype=np.int64)
+    np.add.at(table, (clusters, classes), 1)
+    return table
+
+
+def _partitions(labels: ArrayLike, y: ArrayLike) -> tuple[IntArray, IntArray]:
+    """Check labels and classes, and number both from 0 without gaps."""
+    labels_array: Array = np.asarray(labels)
+    y_array: Array = np.asarray(y)
+    if labels_array.ndim != 1 or labels_array.shape != y_array.shape or labels_array.size == 0:
+        raise UserError(
+            "labels and y: expected two 1-D arrays with one entry per row, the same number in both and at least one; "
+            f"got shapes {labels_array.shape} and {y_array.shape}."
+        )
+    if labels_array.dtype.kind not in "iu":
+        raise UserError(
+            f"labels: expected whole cluster numbers of shape {labels_array.shape}; got dtype {labels_array.dtype}."
+        )
+    if labels_array.min() < 0:
+        raise UserError(
+            f"labels: expected cluster numbers >= 0, shape {labels_array.shape}; got {int((labels_array < 0).sum())} "
+            "negative ones. Assign those rows to a cluster, or leave them out of labels and y and say so."
+        )
+    if y_array.dtype.kind not in "iubUSO" and not (y_array.dtype.kind == "f" and np.all(y_array == np.floor(y_array))):
+        raise UserError(
+            f"y: expected classes as integers or strings, shape {y_array.shape}; got dtype {y_array.dtype} with values that "
+            "are not whole. Is this column a measurement rather than a class?"
+        )
+    return _codes(labels_array), _codes(y_array.astype(str) if y_array.dtype.kind == "O" else y_array)
+
+
+def _codes(values: Array) -> IntArray:
+    return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)

@@ -1,0 +1,99 @@
+"""What all pictures have in common: colours, page, frame, and how they are saved.
+
+Figures are made without pyplot, so nothing global is touched and threads may draw at the same time.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Ten colours that stay apart under the common colour-vision deficiencies (M. Petroff, arXiv:2107.02270).
+PALETTE = (
+    "#3f90da",
+    "#ffa90e",
+    "#bd1f01",
+    "#94a4a2",
+    "#832db6",
+    "#a96b59",
+    "#e76300",
+    "#b9ac70",
+    "#717581",
+    "#92dadd",
+)
+#: Of words and lines, and of those that matter less.
+INK, SOFT = "#1a1a1a", "#555555"
+
+
+def page(width: float, height: float) -> "Figure":
+    """Return an empty white figure of so many inches at 150 dots per inch."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
+
+
+def open_frame(axes: "Axes", sides: Sequence[str] = ("top", "right")) -> None:
+    """Leave out these sides of the frame."""
+    for side in sides:
+        axes.spines[side].set_visible(False)
+
+
+def headline(axes: "Axes", title: str, **how: Any) -> None:
+    """Print the title of a picture above its axes, as it is (no mathematical notation)."""
+    axes.set_title(title, fontsize=13, color=INK, loc="left", parse_math=False, **how)
+
+
+def caption(figure: "Figure", words: str) -> None:
+    """Print what a picture shows below it."""
+    figure.supxlabel(words, fontsize=8, color=SOFT)
+
+
+def colours(m: int) -> list[str]:
+    """Return m colours: the palette while it lasts, then even steps of a colour map of rising lightness."""
+    if m <= len(PALETTE):
+        return list(PALETTE[:m])
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0, 0.95, m))]
+
+
+def shortened(name: str, width: int = 24) -> str:
+    """Return a name that has room beside a picture."""
+    return name if len(name) <= width else f"{name[: width - 1]}…"
+
+
+def save(figure: "Figure", path: str | Path) -> Path:
+    """Write a PNG without time stamp or program version: the same figure gives the same bytes.
+
+    Raises:
+        UserError: the path does not end in .png.
+    """
+    target = Path(path)
+    if target.suffix.lower() != ".png":
+        raise UserError(f"path: expected a file name that ends in .png; got {target.name!r}.")
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # each further drawing would shift the axes a little
+    figure.savefig(target, format="png", dpi=figure.dpi, facecolor="white", metadata={"Software": None})
+    return target
+
+
+def as_floats(name: str, value: Any) -> FloatArray:
+    """Return what is to be drawn as numbers.
+
+    Raises:
+        UserError: it is not an array of numbers.
+    """
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name}: expected an array of numbers; got {type(value).__name__} ({error}).") from error
