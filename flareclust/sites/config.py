@@ -1,4 +1,4 @@
-"""What a site's `local/flareclust.yaml` may say, checked; and how it is written.
+"""A site's `local/flareclust.yaml`: what it may say, how it is read and how it is written.
 
 The texts of refusals travel to the server: they name keys, never values.
 """
@@ -6,12 +6,13 @@ The texts of refusals travel to the server: they name keys, never values.
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Annotated, Any, Literal, TypeGuard, get_args
 
 import psutil
 import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, read_text
@@ -21,11 +22,6 @@ from flareclust.data.tables import FORMATS
 from flareclust.sites.files import for_site
 
 CONFIG_FILE = "flareclust.yaml"
-
-KEYS = (
-    *("path", "format", "root", "columns", "id", "min_rows", "max_rows"),
-    *("memory", "scratch", "labels", "account", "agreement", "salt", "hide"),
-)
 
 #: The account of rows that are gone with their kit, or that only a simulation reads: of the kit, and not of their place.
 ACCOUNT_IN_KIT = "../account"
@@ -40,55 +36,6 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
 _POWER = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
-def read_config(local: Path) -> dict[str, Any]:
-    """Return what the file in a site's folder `local` says; its keys are known ones.
-
-    Raises:
-        Refusal: the file is missing, is no YAML, has no path or has unknown keys.
-    """
-    file = local / CONFIG_FILE
-    if not file.is_file():
-        raise Refusal(f"has no local/{CONFIG_FILE}, which says where its rows are; flareclust site init writes it")
-    try:
-        config = parse_yaml(read_text(file))
-    except OSError as error:
-        raise Refusal(f"has a local/{CONFIG_FILE} that cannot be read ({error.strerror})") from None
-    except Twice as twice:
-        key = repr(twice.key) if twice.key in KEYS else "a key"  # others may be names of sites or columns
-        raise Refusal(f"has a local/{CONFIG_FILE} with {key} twice, again in line {twice.line}; leave one") from None
-    except NotPlain as reason:
-        raise Refusal(f"has a local/{CONFIG_FILE} that {reason}") from None
-    if not isinstance(config, dict) or not isinstance(config.get("path"), str | dict):
-        raise no_path()
-    if unknown := sorted(set(map(_shown, config)) - set(KEYS)):
-        hints = ", ".join(f"{key}{did_you_mean(key, KEYS)}" for key in unknown)
-        raise Refusal(f"has unknown keys in local/{CONFIG_FILE}: {hints}")
-    return config
-
-
-def _shown(key: object) -> str:
-    """Return a key of the file as text that can be sent."""
-    return key if is_text(key) and key.isprintable() else ascii(key)[:40]
-
-
-def no_path() -> Refusal:
-    """Return the refusal of a site whose configuration does not name its rows."""
-    return Refusal(f"has a local/{CONFIG_FILE} without a path to its rows")
-
-
-def odd(what: str) -> Refusal:
-    """Return the refusal of a site whose configuration is wrong about something."""
-    return Refusal(f"has a local/{CONFIG_FILE} whose {what}")
-
-
-def text(config: Mapping[str, Any], key: str) -> str | None:
-    """Return a key's text, None where it is absent or null."""
-    value = config.get(key)
-    if value is not None and not is_text(value):
-        raise odd(f"{key} is no text")
-    return value
-
-
 def is_text(value: object) -> TypeGuard[str]:
     """Return whether a value is text that may name a file, a folder or a column: not empty, without NUL, and Unicode."""
     try:
@@ -97,81 +44,186 @@ def is_text(value: object) -> TypeGuard[str]:
         return False
 
 
-def account(config: Mapping[str, Any], site: str) -> str | None:
-    """Return the name or the folder of the rows' account of privacy, None for that of their place."""
-    value = text(config, "account")
-    if value is None:
-        return None
-    if "/" not in value and (value.startswith(".") or not value.isprintable()):
-        raise odd("account is neither a name nor a folder")
-    try:
-        return for_site(value, site)
-    except UserError:
-        raise odd("account has the site's name in it, which cannot stand in a path") from None
-
-
-def names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the names of the columns to use, None for all."""
-    columns = config.get("columns")
-    if columns is None:
-        return None
-    if not (columns and isinstance(columns, list) and all(map(is_text, columns))):
-        raise odd("columns are not a list of names")
-    if config.get("id") in columns:
-        raise odd("id is among its columns")
-    return tuple(columns)
-
-
-def file_format(config: Mapping[str, Any]) -> str | None:
-    """Return the format of the files, None for that of their names."""
-    value = text(config, "format")
-    if value is not None and value not in FORMATS:
-        raise odd(f"format is none of {', '.join(FORMATS)}")
+def _text(value: object, info: ValidationInfo) -> str | None:
+    if value is not None and not is_text(value):
+        raise ValueError(f"{info.field_name} is no text")
     return value
 
 
-def row_limits(config: Mapping[str, Any]) -> tuple[int, int | None]:
-    """Return the fewest and the most rows (None: any) with which the site takes part."""
-    minimum, maximum = config.get("min_rows"), config.get("max_rows")
-    for key, value in (("min_rows", minimum), ("max_rows", maximum)):
-        if value is not None and (type(value) is not int or not 1 <= value < _MOST):
-            raise odd(f"{key} is not an integer of at least 1")
-    if maximum is not None and maximum < (minimum or 1):
-        raise odd("max_rows is less than its min_rows")
-    return minimum or 1, maximum
-
-
-def memory(config: Mapping[str, Any]) -> int:
-    """Return the most bytes of rows to hold in memory: as said, or half of what the machine has.
-
-    "4GB" and "4GiB" are 4 * 1000**3 and 4 * 1024**3; a number is bytes.
-    """
-    value = config.get("memory")
+def _columns(value: object) -> tuple[str, ...] | None:
     if value is None:
-        return int(psutil.virtual_memory().total) // 2
+        return None
+    if not (value and isinstance(value, list) and all(map(is_text, value))):
+        raise ValueError("columns are not a list of names")
+    return tuple(value)
+
+
+def _rows(value: object, info: ValidationInfo) -> int | None:
+    if value is not None and (type(value) is not int or not 1 <= value < _MOST):
+        raise ValueError(f"{info.field_name} is not an integer of at least 1")
+    return value
+
+
+def _bytes(value: object) -> int:
+    """Return a size in bytes: "4GB" and "4GiB" are 4 * 1000**3 and 4 * 1024**3, a number is bytes."""
+    if value is None:
+        return _half_of_memory()
     if type(value) is int and 0 < value < _MOST:
         return value
-    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    size = float(found[1]) * (1024 if found[3] else 1000) ** _POWER[found[2]] if found else 0.0
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    size = float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2]] if match else 0.0
     if not 0 < size < math.inf:
-        raise odd('memory is no size such as "4GB"')
+        raise ValueError('memory is no size such as "4GB"')
     return int(size)
 
 
-def disclosed(config: Mapping[str, Any]) -> tuple[Agreement, str, frozenset[str] | Literal[True]]:
-    """Return how the columns must agree, the salt and the hidden names."""
-    agreement, salt, hide = config.get("agreement", "has"), config.get("salt", ""), config.get("hide", [])
-    if agreement not in get_args(Agreement):
-        raise odd(f"agreement is none of {', '.join(get_args(Agreement))}")
-    if salt != "" and not (is_text(salt) and len(salt) >= SHORTEST_SALT):
-        raise odd(f"salt is no text of at least {SHORTEST_SALT} characters")
-    if hide is not True and not (isinstance(hide, list) and all(map(is_text, hide))):
-        raise odd("hide is neither true nor a list of names")
-    if hide and not salt:
-        raise Refusal(
-            f"has a local/{CONFIG_FILE} that hides columns without a salt; without one, anybody can try names"
-        )
-    return agreement, salt, True if hide is True else frozenset(hide)
+def _half_of_memory() -> int:
+    return int(psutil.virtual_memory().total) // 2
+
+
+def _format(value: object, info: ValidationInfo) -> str | None:
+    text = _text(value, info)
+    if text is not None and text not in FORMATS:
+        raise ValueError(f"format is none of {', '.join(FORMATS)}")
+    return text
+
+
+def _account(value: object, info: ValidationInfo) -> str | None:
+    text = _text(value, info)
+    if text is not None and "/" not in text and (text.startswith(".") or not text.isprintable()):
+        raise ValueError("account is neither a name nor a folder")
+    return text
+
+
+def _agreement(value: object) -> object:
+    if value not in get_args(Agreement):
+        raise ValueError(f"agreement is none of {', '.join(get_args(Agreement))}")
+    return value
+
+
+def _salt(value: object) -> object:
+    if value != "" and not (is_text(value) and len(value) >= SHORTEST_SALT):
+        raise ValueError(f"salt is no text of at least {SHORTEST_SALT} characters")
+    return value
+
+
+def _hide(value: object) -> object:
+    if value is True:
+        return True
+    if not (isinstance(value, list) and all(map(is_text, value))):
+        raise ValueError("hide is neither true nor a list of names")
+    return frozenset(value)
+
+
+_Text = Annotated[str | None, BeforeValidator(_text)]
+
+
+class SiteConfig(BaseModel):
+    """The keys of the file; a key that is absent or null has its default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    path: str | dict[Any, Any] = Field(
+        description="The file with the rows, a pattern, or a path for each site by name."
+    )
+    format: Annotated[str | None, BeforeValidator(_format)] = Field(None, description="Format of the files.")
+    root: _Text = Field(None, description="Folder under which every file must lie.")
+    columns: Annotated[tuple[str, ...] | None, BeforeValidator(_columns)] = Field(
+        None, description="Names of the columns to use, in this order."
+    )
+    id: _Text = Field(None, description="The column with the rows' ids, which is no feature.")
+    min_rows: Annotated[int | None, BeforeValidator(_rows)] = Field(None, description="Fewest rows to take part with.")
+    max_rows: Annotated[int | None, BeforeValidator(_rows)] = Field(None, description="Most rows to take part with.")
+    memory: Annotated[int, BeforeValidator(_bytes)] = Field(
+        default_factory=_half_of_memory, description="Most bytes of rows to hold in memory."
+    )
+    scratch: _Text = Field(None, description="Folder for rows that do not fit in memory.")
+    labels: _Text = Field(None, description="Folder for the labels of all jobs.")
+    account: Annotated[str | None, BeforeValidator(_account)] = Field(
+        None, description="Name or folder of the rows' account of privacy; that of their place by default."
+    )
+    agreement: Annotated[Agreement, BeforeValidator(_agreement)] = Field(
+        "has", description="How the columns of the files must agree with `columns`."
+    )
+    salt: Annotated[str, BeforeValidator(_salt)] = Field(
+        "", repr=False, description="The secret with which several sites hash the names of their columns."
+    )
+    hide: Annotated[frozenset[str] | Literal[True], BeforeValidator(_hide)] = Field(
+        frozenset(), description="Names of columns that do not leave the site; true for all."
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> "SiteConfig":
+        if self.id is not None and self.id in (self.columns or ()):
+            raise ValueError("id is among its columns")
+        if self.max_rows is not None and self.max_rows < (self.min_rows or 1):
+            raise ValueError("max_rows is less than its min_rows")
+        if self.hide and not self.salt:
+            raise Refusal(
+                f"has a local/{CONFIG_FILE} that hides columns without a salt; without one, anybody can try names"
+            )
+        return self
+
+    def path_of(self, site: str) -> str:
+        """Return the path of a site's rows; raise Refusal where there is none."""
+        path = self.path.get(site) if isinstance(self.path, dict) else self.path
+        if not is_text(path):
+            raise _no_path()
+        try:
+            return for_site(path, site)
+        except UserError as error:
+            raise Refusal(f"cannot use its rows: {error}") from None
+
+    def account_of(self, site: str) -> str | None:
+        """Return the name or the folder of a site's account of privacy, None for that of the rows' place."""
+        try:
+            return None if self.account is None else for_site(self.account, site)
+        except UserError:
+            raise odd("account has the site's name in it, which cannot stand in a path") from None
+
+
+def read_config(local: Path) -> SiteConfig:
+    """Return what the file in a site's folder `local` says.
+
+    Raises:
+        Refusal: the file is missing, is no YAML, has no path, has unknown keys or a value that cannot be.
+    """
+    file = local / CONFIG_FILE
+    if not file.is_file():
+        raise Refusal(f"has no local/{CONFIG_FILE}, which says where its rows are; flareclust site init writes it")
+    keys = SiteConfig.model_fields
+    try:
+        config = parse_yaml(read_text(file))
+    except OSError as error:
+        raise Refusal(f"has a local/{CONFIG_FILE} that cannot be read ({error.strerror})") from None
+    except Twice as twice:
+        key = repr(twice.key) if twice.key in keys else "a key"  # others may be names of sites or columns
+        raise Refusal(f"has a local/{CONFIG_FILE} with {key} twice, again in line {twice.line}; leave one") from None
+    except NotPlain as reason:
+        raise Refusal(f"has a local/{CONFIG_FILE} that {reason}") from None
+    if not isinstance(config, dict) or not isinstance(config.get("path"), str | dict):
+        raise _no_path()
+    if unknown := sorted(set(map(_shown, config)) - set(keys)):
+        hints = ", ".join(f"{key}{did_you_mean(key, keys)}" for key in unknown)
+        raise Refusal(f"has unknown keys in local/{CONFIG_FILE}: {hints}")
+    try:
+        return SiteConfig(**config)
+    except ValidationError as error:
+        raise odd("; ".join(str(problem["ctx"]["error"]) for problem in error.errors())) from None
+
+
+def _shown(key: object) -> str:
+    """Return a key of the file as text that can be sent."""
+    return key if is_text(key) and key.isprintable() else ascii(key)[:40]
+
+
+def _no_path() -> Refusal:
+    return Refusal(f"has a local/{CONFIG_FILE} without a path to its rows")
+
+
+def odd(what: str) -> Refusal:
+    """Return the refusal of a site whose configuration is wrong about something."""
+    return Refusal(f"has a local/{CONFIG_FILE} whose {what}")
 
 
 def write_config(local: Path, path: str | dict[str, str], reading: Reading = None) -> None:
@@ -211,8 +263,8 @@ def write_site(
     """
     if format is not None and format not in FORMATS:
         raise UserError(f"unknown format {format!r}{did_you_mean(format, FORMATS)}; it is one of {', '.join(FORMATS)}")
-    said = {"path": rows, "format": format, "root": root, "columns": columns and list(columns), "id": id_name}
-    config = {key: value for key, value in said.items() if value is not None}
+    keys = {"path": rows, "format": format, "root": root, "columns": columns and list(columns), "id": id_name}
+    config = {key: value for key, value in keys.items() if value is not None}
     file = local / CONFIG_FILE
     try:
         opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -27,8 +27,8 @@ from typing import Literal
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import Agreement, FloatArray
 from flareclust.data.tables import FORMATS, File, Table, column_names, read_files
-from flareclust.sites import config as site_config
-from flareclust.sites.files import find, folder_of, for_site, takes_labels, told
+from flareclust.sites.config import odd, read_config
+from flareclust.sites.files import find, folder_of, takes_labels, told
 
 log = logging.getLogger(__name__)
 
@@ -88,41 +88,32 @@ class SiteData:
             Refusal: the file is missing, does not say where the rows are, or says something that cannot be.
         """
         local = Path(local)
-        config = site_config.read_config(local)
-        path = config["path"].get(site) if isinstance(config["path"], dict) else config["path"]
-        if not site_config.is_text(path):
-            raise site_config.no_path()
-        try:
-            path = for_site(path, site)
-        except UserError as error:
-            raise Refusal(f"cannot use its rows: {error}") from None
-        agreement, salt, hide = site_config.disclosed(config)
-        minimum, maximum = site_config.row_limits(config)
+        config = read_config(local)
+        path = config.path_of(site)
         root, scratch, labels = (
-            None if (said := site_config.text(config, key)) is None else local / said
-            for key in ("root", "scratch", "labels")
+            None if folder is None else local / folder for folder in (config.root, config.scratch, config.labels)
         )
         whole = (root or local) / path
         if labels is not None and takes_labels(whole, labels):
-            raise site_config.odd(
+            raise odd(
                 "path is a pattern that matches the files in its labels folder, so the next job would read labels as rows; "
                 "name another folder for the labels"
             )
         return cls(
             whole,
-            site_config.names(config),
-            agreement,
-            salt,
-            hide,
-            format=site_config.file_format(config),
+            config.columns,
+            config.agreement,
+            config.salt,
+            config.hide,
+            format=config.format,
             root=root or folder_of(whole),
-            id=site_config.text(config, "id"),
-            min_rows=minimum,
-            max_rows=maximum,
-            memory=site_config.memory(config),
+            id=config.id,
+            min_rows=config.min_rows or 1,
+            max_rows=config.max_rows,
+            memory=config.memory,
             scratch=scratch,
             labels=labels,
-            account=site_config.account(config, site),
+            account=config.account_of(site),
         )
 
     def rows(self, *, reader_owns_them: bool = False) -> FloatArray:
@@ -173,8 +164,8 @@ class SiteData:
         )
         self._check_number(len(found))
         names = frozenset(found.columns or ())
-        if self.hide is not True and (odd := sorted(self.hide - names)):
-            raise UserError(f"{self.path.name}: hide names columns that are not there: {', '.join(odd)}")
+        if self.hide is not True and (missing := sorted(self.hide - names)):
+            raise UserError(f"{self.path.name}: hide names columns that are not there: {', '.join(missing)}")
         return replace(found, salt=self.salt, hidden=names if self.hide is True else self.hide)
 
     def _check_number(self, rows: int) -> None:

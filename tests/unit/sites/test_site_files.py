@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,10 @@ from flareclust.core.chunks import is_mapped
 from flareclust.data.labels import keep_labels
 from flareclust.executors.lloyd import LloydExecutor
 from flareclust.protocol.task import CLUSTER, Task
-from flareclust.sites.config import CONFIG_FILE, write_config, write_site
+from flareclust.sites.config import CONFIG_FILE, SiteConfig, write_config, write_site
 from flareclust.sites.files import folder_of
 from flareclust.sites.rows import SiteData
+from tests.paths import ROOT
 
 X = np.arange(12.0).reshape(6, 2)
 
@@ -500,3 +502,18 @@ def test_a_written_configuration_is_for_the_sites_account_and_read_back(local):
     assert list(table.ids) == list("012345")
     with pytest.raises(UserError, match="is there already"):
         write_site(local, "other.npz")
+
+
+def test_all_wrong_values_are_named_at_once(local):
+    with pytest.raises(Refusal) as caught:
+        site(local, path="rows.npy", format=3, memory="much", min_rows=0)
+    assert str(caught.value) == (
+        "has a local/flareclust.yaml whose format is no text; min_rows is not an integer of at least 1; "
+        'memory is no size such as "4GB"'
+    )
+
+
+def test_the_table_of_the_documentation_has_every_key():
+    rows = re.findall(r"^\| (`.*?`) \|", (ROOT / "docs" / "site-data.md").read_text(), flags=re.MULTILINE)
+    assert re.findall(r"`(\w+)`", " ".join(rows)) == list(SiteConfig.model_fields)
+    assert all(field.description for field in SiteConfig.model_fields.values())
