@@ -74,8 +74,8 @@ class DescribedAggregator(ClusteringAggregator):
     def _scaled(self, columns: Columns, total: Message) -> Columns:
         """Return the columns with mean and standard deviation from the totals over all sites."""
         rows, mean, m2 = np.zeros((3, len(columns.codes)))
-        told = total["cluster"]
-        rows[told], mean[told], m2[told] = total["counts"], total["centroids"][:, 0], total["m2"][:, 0]
+        reported = total["cluster"]
+        rows[reported], mean[reported], m2[reported] = total["counts"], total["centroids"][:, 0], total["m2"][:, 0]
         return scaled(columns, rows, mean, m2)
 
     @abstractmethod

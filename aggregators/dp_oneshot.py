@@ -77,21 +77,21 @@ class DPOneShotAggregator(PrivateAggregator):
             if not grids:
                 continue
             noisy = np.sum(grids, axis=0).reshape(shape)
-            held = denoised(noisy, self.noise(1.0, GRID_SHARE, len(grids)), self.k).ravel()
-            points.append(cell_centers(box, shape)[held > 0])
-            weights.append(held[held > 0])
+            occupied = denoised(noisy, self.noise(1.0, GRID_SHARE, len(grids)), self.k).ravel()
+            points.append(cell_centers(box, shape)[occupied > 0])
+            weights.append(occupied[occupied > 0])
             total += float(noisy.sum())
         return np.concatenate(points), np.concatenate(weights), {ALL_ROWS: np.array(max(total, 0.0))}
 
     def _from_centroids(self, sent: Sequence[Message]) -> tuple[FloatArray, FloatArray, Message]:
         """Return the sites' centroids that have more rows than noise (c, d), their rows (c,), and all for the record."""
         names = ("centroids", "rows", "radii")
-        came, site = gathered([{name: reply[name] for name in names} for reply in sent])
-        share = update_share(self.k, came["centroids"].shape[1], self.params.cells, self.params.rounds)
+        received, site = gathered([{name: reply[name] for name in names} for reply in sent])
+        share = update_share(self.k, received["centroids"].shape[1], self.params.cells, self.params.rounds)
         noise = self.noise(dp_sums.cluster_sensitivity(), share, 1) / COUNT
-        sure = came["rows"] > noise
+        sure = received["rows"] > noise
         if np.count_nonzero(sure) < self.k:
             sure = np.ones(len(site), dtype=bool)
-        kept = {f"received_{name}": came[name] for name in names} | {"received_site": site}
-        kept[ALL_ROWS] = np.array(max(float(came["rows"].sum()), 0.0))
-        return came["centroids"][sure], np.maximum(came["rows"][sure], 1), kept
+        kept = {f"received_{name}": received[name] for name in names} | {"received_site": site}
+        kept[ALL_ROWS] = np.array(max(float(received["rows"].sum()), 0.0))
+        return received["centroids"][sure], np.maximum(received["rows"][sure], 1), kept

@@ -83,8 +83,8 @@ class FFCMAggregator(ClusteringAggregator):
 
 def draw_start(centers: FloatArray, cells: IntArray, k: int, start: str, rng: np.random.Generator) -> FloatArray:
     """Draw at most k of the cells' means (c, d) in proportion to their rows (c,), at "random" or by "k-means++"."""
-    points, where = np.unique(centers, axis=0, return_inverse=True)
-    rows = np.bincount(where.ravel(), weights=cells)
+    points, group = np.unique(centers, axis=0, return_inverse=True)
+    rows = np.bincount(group.ravel(), weights=cells)
     if len(points) <= k:
         return points
     if start == "k-means++":

@@ -66,8 +66,12 @@ class PortfolioAggregator(ClusteringAggregator):
         """Propose solutions, choose the best, polish it, and see whether that helped."""
         if round_.step != CLUSTER:
             out = round_.record.get("left_out", ())
-            told = [reply for site, reply in replies.items() if site not in out] or list(replies.values())
-            return self._polished(round_, told) if round_.step == UPDATE else self._chosen(round_, told)
+            trusted_replies = [reply for site, reply in replies.items() if site not in out] or list(replies.values())
+            return (
+                self._polished(round_, trusted_replies)
+                if round_.step == UPDATE
+                else self._chosen(round_, trusted_replies)
+            )
         sent, site = gathered(replies.values())
         filtered = filter_outliers(sent["centroids"], sent["counts"], site, self.k, self.params.rule)
         uploads = trusted(list(replies.values()), sent, filtered)

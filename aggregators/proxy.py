@@ -59,8 +59,8 @@ class ProxyAggregator(DescribedAggregator):
         """Return the most entries that a reply can have."""
         if round_.step == DESCRIBE:
             return super().limits(round_)
-        said = self.params.k_local.values() if isinstance(self.params.k_local, dict) else [self.params.k_local]
-        maximum = max([self.k, *(number for number in said if isinstance(number, int))])
+        numbers = self.params.k_local.values() if isinstance(self.params.k_local, dict) else [self.params.k_local]
+        maximum = max([self.k, *(number for number in numbers if isinstance(number, int))])
         return {**super().limits(round_), "k": maximum, "a": maximum, "b": maximum}
 
     def merge_described(

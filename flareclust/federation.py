@@ -258,9 +258,9 @@ class _SecureCourse(_Course):
                 f"{len(self.active)} are left. {'; '.join(_told(self.refused))}"
             )
         self.sums.begin(self.active)
-        asked = replace(round_, task={**round_.task, **self.sums.table.sent()})
+        with_keys = replace(round_, task={**round_.task, **self.sums.table.sent()})
         sizes = self.sums.sizes(schema, round_.task)
-        replies = self._exchange(MASKED, step, asked, self.sums.sites, sizes)
+        replies = self._exchange(MASKED, step, with_keys, self.sums.sites, sizes)
         if missing := [site for site in self.sums.sites if site not in replies]:
             return None, "; ".join(_told({site: self.refused[site] for site in missing}))
         return self.sums.total(schema, round_.task, replies), ""
@@ -268,8 +268,8 @@ class _SecureCourse(_Course):
     def record(
         self, step: str, replies: Mapping[str, Message], index: int, seconds: float, numbers: Mapping[str, float]
     ) -> None:
-        told: Mapping[str, Message] = {site: {} for site in self.sums.sites} if ALL in replies else replies
-        super().record(step, told, index, seconds, numbers)
+        by_site: Mapping[str, Message] = {site: {} for site in self.sums.sites} if ALL in replies else replies
+        super().record(step, by_site, index, seconds, numbers)
 
     def warnings(self) -> list[str]:
         """Say what was not masked, and why there are no metrics."""

@@ -54,8 +54,8 @@ def run(pipe: int) -> None:
 
 
 def _watch(pipe: int, signals: int) -> None:
-    told = os.read(pipe, 1)
-    if told:
+    message = os.read(pipe, 1)
+    if message:
         _end(signals)
         os.read(pipe, 1)
     # The other process is gone, and mostly the worker with it, which read what is written here: the next line of the
@@ -63,7 +63,7 @@ def _watch(pipe: int, signals: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    if not told:
+    if not message:
         _end(signals)
 
 

@@ -72,12 +72,12 @@ def _explain(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
         )
     if problem["type"] == "missing":
         return f"the setting {name!r} is missing"
-    if name in model.model_fields and (wanted := expected(model.model_fields[name])):
+    if name in model.model_fields and (needed := expected(model.model_fields[name])):
         value = problem["input"]
         field = model.model_fields[name]
         choices = [choice for choice in _choices(field.annotation, field.metadata) if isinstance(choice, str)]
         hint = did_you_mean(value, choices) if isinstance(value, str) else ""
-        return f"{name} must be {wanted}{';' if 'one of' in wanted else ','} got {value!r}{hint}"
+        return f"{name} must be {needed}{';' if 'one of' in needed else ','} got {value!r}{hint}"
     return f"{name or 'settings'}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}"
 
 

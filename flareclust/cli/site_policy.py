@@ -33,13 +33,13 @@ def change(local: Path, file: Path | None, given: Mapping[str, Any], *, show: bo
     if remove:
         remove_policy(local)
         return
-    found, gone = _unless_broken(local, replaced=file is not None)
-    if found is not None and file is None and not given and not gone:
+    found, removed = _unless_broken(local, replaced=file is not None)
+    if found is not None and file is None and not given and not removed:
         return
     base = read_policy(file) if file is not None else found or Policy()
     new = read_policy(_with(base.to_json(), given))
     write_policy(local, new)
-    if gone:
+    if removed:
         typer.echo(f"taken out: {GONE}, which is gone since 0.2; small clusters are always left out")
     if found is not None:
         _print_changes(told(found), told(new))

@@ -55,8 +55,8 @@ def assessment_sums(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, Messa
 
 def without_small(sums: Message, min_count: int) -> Message:
     """Return a site's sums by cluster (k,) without the rows of clusters that have fewer than `min_count` at the site."""
-    told = sums["counts"] >= min_count
-    return {name: np.where(told, value, 0).astype(value.dtype) for name, value in sums.items()}
+    large = sums["counts"] >= min_count
+    return {name: np.where(large, value, 0).astype(value.dtype) for name, value in sums.items()}
 
 
 def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float | None]:

@@ -27,8 +27,8 @@ def describable(data: FloatArray, labels: IntArray, centroids: FloatArray, min_c
     used = labels >= 0
     counts = np.bincount(labels[used], minlength=k)
     first = np.zeros(k, dtype=np.int64)
-    present, where = np.unique(labels[used], return_index=True)
-    first[present] = np.flatnonzero(used)[where]
+    present, first_row = np.unique(labels[used], return_index=True)
+    first[present] = np.flatnonzero(used)[first_row]
     varied, is_row = np.zeros(k, dtype=bool), np.zeros(k, dtype=bool)
     rounding, examples = _rounding(data), data[first]
     for part in pieces(*data.shape):

@@ -76,12 +76,14 @@ def as_weights(weights: ArrayLike | None, n: int) -> FloatArray:
 
 def as_labels(labels: ArrayLike, n: int, k: int) -> IntArray:
     """Return labels (n,) as int64 in the kernels' form, or raise UserError unless they are integers in [0, k)."""
-    given = np.asarray(labels)
-    if given.shape != (n,) or (n > 0 and given.dtype.kind not in "iu"):
-        raise UserError(f"labels must be {n} integers, one for each row, got shape {given.shape} of {given.dtype}")
-    if n > 0 and (given.min() < 0 or given.max() >= k):
-        raise UserError(f"labels must lie in 0..{k - 1}, got {given.min()}..{given.max()}; one for each centroid's row")
-    return np.require(given, np.int64, ["C", "A", "W", "E"])
+    values = np.asarray(labels)
+    if values.shape != (n,) or (n > 0 and values.dtype.kind not in "iu"):
+        raise UserError(f"labels must be {n} integers, one for each row, got shape {values.shape} of {values.dtype}")
+    if n > 0 and (values.min() < 0 or values.max() >= k):
+        raise UserError(
+            f"labels must lie in 0..{k - 1}, got {values.min()}..{values.max()}; one for each centroid's row"
+        )
+    return np.require(values, np.int64, ["C", "A", "W", "E"])
 
 
 def as_count(value: int, name: str, maximum: int | None = None) -> int:

@@ -97,10 +97,10 @@ def _step(here: FloatArray, points: FloatArray, weights: FloatArray) -> FloatArr
     if not hit.any():
         return target
     force = float(_norms((pull[:, None] * (points[~hit] - here)).sum(axis=0)[None])[0])
-    held = float(weights[hit].sum())
-    if force <= held:
+    weight = float(weights[hit].sum())
+    if force <= weight:
         return here
-    part: FloatArray = here + (1 - held / force) * (target - here)
+    part: FloatArray = here + (1 - weight / force) * (target - here)
     return part
 
 

@@ -143,13 +143,13 @@ def _first(
     Z: FloatArray, order: IntArray, lo: int, hi: int, centre: FloatArray, along: FloatArray, maximum: int
 ) -> IntArray:
     """Return the places of the `most` rows of a segment that lie farthest along a direction, the farthest first."""
-    places, values, held = np.zeros(maximum, np.int64), np.empty(maximum), 0
+    places, values, size = np.zeros(maximum, np.int64), np.empty(maximum), 0
     for i in range(lo, hi):
         value = projection(Z[order[i]], centre, along)
-        if held < maximum or value > values[held - 1]:
-            if held < maximum:
-                held += 1
-            r = held - 1
+        if size < maximum or value > values[size - 1]:
+            if size < maximum:
+                size += 1
+            r = size - 1
             while r > 0 and values[r - 1] < value:
                 values[r], places[r] = values[r - 1], places[r - 1]
                 r -= 1

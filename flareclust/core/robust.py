@@ -134,15 +134,15 @@ def outlier_score(points: FloatArray, site: IntArray) -> tuple[FloatArray, BoolA
     """
     sites, of = np.unique(site, return_inverse=True)
     nearest, across = np.empty((len(sites), len(points))), np.zeros((len(sites), len(sites)))
-    which = np.empty((len(sites), len(points)), dtype=np.int64)
+    matches = np.empty((len(sites), len(points)), dtype=np.int64)
     for row in range(len(sites)):
         its = np.flatnonzero(of == row)
         distances = cdist(points[its], points)
-        nearest[row], which[row] = distances.min(axis=0), its[distances.argmin(axis=0)]
+        nearest[row], matches[row] = distances.min(axis=0), its[distances.argmin(axis=0)]
         np.maximum.at(across[row], of, distances.max(axis=0))
     other = of != np.arange(len(sites))[:, None]
     own = _median_where(nearest, other)
-    usual = _median_where(own[which], other)
+    usual = _median_where(own[matches], other)
     with np.errstate(over="ignore"):  # what is beyond all numbers is strange enough
         quotient = np.divide(own, usual, out=np.where(own > 0, np.inf, 1.0), where=usual > 0)
     extent = np.median(_median_where(across, ~np.eye(len(sites), dtype=np.bool_)))
@@ -214,18 +214,18 @@ def typical_totals(replies: Sequence[Message], names: Iterable[str], rule: Rule)
         names: `rows` may be among them.
         rule: how far sites are believed.
     """
-    wanted = list(names)
+    keys = list(names)
     rows = np.array([int(reply["rows"]) for reply in replies])
     if (not rule.active and rule.cap is None) or not rows.any():
-        return {name: np.sum([reply[name] for reply in replies], axis=0) for name in wanted}
-    told = rows > 0
-    weight = capped(rows[told], np.arange(int(told.sum())), rule.cap).astype(np.float64)
+        return {name: np.sum([reply[name] for reply in replies], axis=0) for name in keys}
+    reporting = rows > 0
+    weight = capped(rows[reporting], np.arange(int(reporting.sum())), rule.cap).astype(np.float64)
     totals: dict[str, FloatArray] = {}
-    for name in wanted:
+    for name in keys:
         if name == "rows":
             totals[name] = np.array(weight.sum())
             continue
-        each = np.stack([reply[name] / reply["rows"] for reply, one in zip(replies, told, strict=True) if one])
+        each = np.stack([reply[name] / reply["rows"] for reply, one in zip(replies, reporting, strict=True) if one])
         level = each.mean(axis=1, keepdims=True)
         parts = [trimmed_mean(part, weight, rule.trim if rule.active else 0.0) for part in (level, each - level)]
         totals[name] = np.maximum(parts[0] + parts[1], 0.0) * weight.sum()

@@ -133,9 +133,9 @@ def _closer_to(
 
 
 def _start_indices(start: ArrayLike, n: int, k: int) -> IntArray:
-    given = np.asarray(start)
-    if given.ndim != 1 or given.dtype.kind not in "iu" or not 1 <= len(given) <= k:
-        raise UserError(f"start must be a list of 1 to k={k} indices, got shape {given.shape} of {given.dtype}")
-    if given.min() < 0 or given.max() >= n or len(np.unique(given)) < len(given):
-        raise UserError(f"start must name different points in 0..{n - 1}, got {given.tolist()}")
-    return given.astype(np.int64)
+    indices = np.asarray(start)
+    if indices.ndim != 1 or indices.dtype.kind not in "iu" or not 1 <= len(indices) <= k:
+        raise UserError(f"start must be a list of 1 to k={k} indices, got shape {indices.shape} of {indices.dtype}")
+    if indices.min() < 0 or indices.max() >= n or len(np.unique(indices)) < len(indices):
+        raise UserError(f"start must name different points in 0..{n - 1}, got {indices.tolist()}")
+    return indices.astype(np.int64)

@@ -81,12 +81,12 @@ def _source(schema: Any, batches: _Batches, wanted: Names | None, id_name: str |
     def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
         chosen = names if positions is None else tuple(names[j] for j in positions)
         step = max(1, size.piece // (8 * max(1, len(chosen))))
-        asked = list(chosen) if id_name is None else [*chosen, id_name]
+        loaded = list(chosen) if id_name is None else [*chosen, id_name]
         if text := next((name for name in chosen if not _is_numeric(schema.field(name).type)), None):
             raise _not_numeric(text, schema.field(text).type, batches([text], step), place)
-        for batch in batches(asked, step):
+        for batch in batches(loaded, step):
             # Asking for "a" also brings a nested "a.b", so the columns are chosen once more.
-            columns = [batch.column(name) for name in asked]
+            columns = [batch.column(name) for name in loaded]
             yield Piece(stack(columns[: len(chosen)]), None if id_name is None else id_values(columns[-1]))
 
     return Source(names, read)

@@ -115,8 +115,8 @@ def split_features(
     if spec.value is not None:
         check_sites(m, len(X))
         labels = None if y is None else check_labels(spec, y, len(X))
-        held = _places(spec, spec.name == "features-overlap", X.shape[1], m, spec.value)
-        columns = _columns(held, importance(X, labels), rng)
+        columns_of_sites = _places(spec, spec.name == "features-overlap", X.shape[1], m, spec.value)
+        columns = _columns(columns_of_sites, importance(X, labels), rng)
         return _split(assigned(equal_sizes(len(X), m), rng), columns, None)
 
     labels = check_labels(spec, y, len(X))
@@ -126,8 +126,8 @@ def split_features(
     owner = _owner(spec, set_up, labels, X[:, 0], owners, rng)
     taken = owner >= 0
     sets = _DIM_SETS if data == "dim" else int(owner.max()) + 1
-    held = _places(spec, assumption == "a1", X.shape[1], sets, set_up.shares[assumption == "a2"])
-    columns = _columns(held, importance(X[taken], labels[taken]), rng)
+    columns_of_sites = _places(spec, assumption == "a1", X.shape[1], sets, set_up.shares[assumption == "a2"])
+    columns = _columns(columns_of_sites, importance(X[taken], labels[taken]), rng)
     if data == "dim":
         columns = [columns[i // 2] for i in range(set_up.m)]
     return _split(owner, columns, len(set_up.taken))
@@ -174,8 +174,8 @@ def _places(spec: Spec, overlapping: bool, d: int, m: int, share: float) -> Bool
         return np.ones((1, d), dtype=np.bool_)
     place, site = np.arange(d), np.arange(m)[:, None]
     if not overlapping:
-        held: BoolArray = (place < shared) | (place % m == site)
-        return held
+        has: BoolArray = (place < shared) | (place % m == site)
+        return has
     # A window of the same size for every site, from the first place to the last in steps that differ by one at most.
     # Neighbours have at least one place in common, and one that they do not.
     size = np.clip(round(d / (1 + (m - 1) * (1 - share))), -(-(d + m - 1) // m), d - m + 1)

@@ -118,8 +118,8 @@ class ServerValidator(FLComponent, AppValidator):
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             guard_server(fl_ctx)
         elif event_type in (EventType.JOB_STARTED, EventType.JOB_COMPLETED):
-            said = fl_ctx.get_prop(FLContextKey.EVENT_DATA, {})
-            job = str(said.get(JobMetaKey.JOB_ID.value))
+            resources = fl_ctx.get_prop(FLContextKey.EVENT_DATA, {})
+            job = str(resources.get(JobMetaKey.JOB_ID.value))
             if event_type == EventType.JOB_STARTED:
                 self._watch.started(job, self._local)
             else:

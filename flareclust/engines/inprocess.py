@@ -54,7 +54,7 @@ def run_inprocess(
     executor.check_sites(list(sites))
     aggregator.check_sites(list(sites))
     labels: dict[str, IntArray] = {}
-    held = {} if policy is None else {site: Held.by(policy, algorithm) for site in sites}
+    enforcers = {} if policy is None else {site: Held.by(policy, algorithm) for site in sites}
     read = _Reader(sites, reading)
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
@@ -62,7 +62,7 @@ def run_inprocess(
         for site in asked:
             # Each site gets its own copy of the task, as it would over a network.
             task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
-            replies[site] = _answer(executor, task, read, labels, held.get(site))
+            replies[site] = _answer(executor, task, read, labels, enforcers.get(site))
         return replies
 
     outcome = run_federation(
@@ -129,10 +129,10 @@ def answered(executor: ClusteringExecutor, task: Task, rows: FloatArray | Table,
 
 
 def _answer(
-    executor: ClusteringExecutor, task: Task, read: _Reader, labels: dict[str, IntArray], held: Held | None
+    executor: ClusteringExecutor, task: Task, read: _Reader, labels: dict[str, IntArray], enforcer: Held | None
 ) -> SiteReply:
     try:
-        answer = answered(executor, task, read(task.site), held)
+        answer = answered(executor, task, read(task.site), enforcer)
     except (Refusal, BadMessage) as reason:
         return SiteReply(problem=str(reason))
     if task.step == ASSESS and answer.labels is not None:

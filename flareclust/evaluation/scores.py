@@ -85,9 +85,9 @@ def score_sums(
         Aborted: when `aborted` says so; it is asked before each candidate.
     """
     _check(task)
-    wanted = list(names)
+    keys = list(names)
     solutions = unstack(task)
-    if (limited and X.size < values_needed(task, wanted, X.shape[1])) or len(X) < min_count:
+    if (limited and X.size < values_needed(task, keys, X.shape[1])) or len(X) < min_count:
         X = X[:0]
     found: dict[str, list[np.ndarray]] = {name: [] for name in ("sse", "silhouette", "spread", "counts", "scatter")}
     for c, centroids in enumerate(solutions):
@@ -97,13 +97,13 @@ def score_sums(
         large = sums["counts"] >= min_count
         found["sse"].append(np.sum(sums["sse"], keepdims=True))
         found["silhouette"].append(np.sum(sums["silhouette"], keepdims=True))
-        if "spread" in wanted:
+        if "spread" in keys:
             found["spread"].append(np.array([_spread(X - centroids[labels])]))
         found["counts"].append(np.where(large, sums["counts"], 0))
         found["scatter"].append(np.where(large, sums["scatter"], 0.0))
     arrays: Message = {name: np.concatenate(parts) for name, parts in found.items() if parts}
     arrays["rows"] = np.array(len(X))
-    return {name: arrays[name] for name in wanted}
+    return {name: arrays[name] for name in keys}
 
 
 def scaled(task: Message, sums: Message, multiple: int, floor: int) -> Message:

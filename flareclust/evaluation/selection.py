@@ -60,10 +60,10 @@ def chosen_k(arrays: Message) -> int | None:
 def joined(choosing: Outcome, run: Outcome) -> Outcome:
     """Return the outcome of the run, with the rounds, the costs and the judgement of the job that chose its k."""
     later = [{**record, "round": int(str(record["round"])) + choosing.n_rounds} for record in run.rounds]
-    told = {name: value for name, value in choosing.arrays.items() if name.startswith(_PREFIX) or name == "chosen_k"}
+    scores = {name: value for name, value in choosing.arrays.items() if name.startswith(_PREFIX) or name == "chosen_k"}
     return replace(
         run,
-        arrays={**run.arrays, **told},
+        arrays={**run.arrays, **scores},
         rounds=[record for record in choosing.rounds if record["step"] != "assess"] + later,
         bytes_up=choosing.bytes_up + run.bytes_up,
         bytes_down=choosing.bytes_down + run.bytes_down,

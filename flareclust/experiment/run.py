@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -176,8 +176,8 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         y = dataset.y[known] if dataset.y is not None and known.any() else None
         metrics |= truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=_comparable(dataset, outcome))
         policy = None if experiment.policy is None else Policy.of(experiment.policy)
-        told = experiment.algorithm, experiment.params, experiment.seed
-        metrics |= partial_truth(*told, prepared, outcome, labels, policy)
+        identity = experiment.algorithm, experiment.params, experiment.seed
+        metrics |= partial_truth(*identity, prepared, outcome, labels, policy)
         if dataset.centroids is not None and "received_radii" in outcome.arrays:
             received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
             metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))
@@ -360,7 +360,8 @@ def _warnings(k: int, outcome: Outcome) -> list[str]:
 def _coverage(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> list[str]:
     """Return a warning where policies left so many rows out of the assessment that its metrics say little."""
     rows = sum(len(X) for site, X in prepared.sites.items() if site not in outcome.refused and not isinstance(X, Path))
-    assessed = [told for record in outcome.rounds if (told := dict(record["diagnostics"]).get(ASSESSED)) is not None]  # type: ignore[call-overload]
+    diagnostics = [cast("dict[str, float]", record["diagnostics"]) for record in outcome.rounds]
+    assessed = [values[ASSESSED] for values in diagnostics if values.get(ASSESSED) is not None]
     if experiment.policy is None or experiment.policy.get(DP) or not assessed or assessed[-1] > COVERED * rows:
         return []
     why = (

@@ -39,12 +39,12 @@ class _Description(Schema):
             raise BadMessage("mean: expected one for every column, or none")
         if message["rows"] < (LEAST_ROWS if sizes["s"] else 1):
             raise BadMessage("rows: expected more of them")
-        shown = [name for name in names if name is not None]
-        if len(set(shown)) < len(shown):
+        named = [name for name in names if name is not None]
+        if len(set(named)) < len(named):
             raise BadMessage("names: hold one more than once")
-        told = zip(names, message["codes"].tolist(), strict=True)
+        pairs = zip(names, message["codes"].tolist(), strict=True)
         unsalted = int(message["salt"]) == code(_SALT_WORD, "")
-        if unsalted and any(name is None or code(name, "") != number for name, number in told):
+        if unsalted and any(name is None or code(name, "") != number for name, number in pairs):
             raise BadMessage("codes: expected those of the names")
         if len(np.unique(message["codes"])) != sizes["o"]:
             raise BadMessage("codes: hold one more than once")
@@ -90,10 +90,10 @@ def describe(table: Table, *, sums: bool, min_count: int) -> Message:
             m2 = ((table.X - mean) ** 2).sum(axis=0)
         else:
             mean = m2
-    shown = [None if name in table.hidden else name for name in names]
+    visible = [None if name in table.hidden else name for name in names]
     return {
         "codes": codes_of(table),
-        "names": _packed(shown),
+        "names": _packed(visible),
         "rows": np.array(len(table)),
         "mean": mean,
         "m2": m2,
@@ -109,12 +109,17 @@ def moments(table: Table, columns: IntArray, min_count: int) -> Message:
         columns: codes of the federation's columns (D,).
         min_count: as for `describe`.
     """
-    told = describe(table, sums=True, min_count=min_count)
-    where = places(columns, told["codes"])
-    has = np.flatnonzero(where >= 0) if len(told["mean"]) else np.empty(0, dtype=np.int64)
-    own = where[has]
+    description = describe(table, sums=True, min_count=min_count)
+    positions = places(columns, description["codes"])
+    has = np.flatnonzero(positions >= 0) if len(description["mean"]) else np.empty(0, dtype=np.int64)
+    own = positions[has]
     counts = np.full(len(has), len(table))
-    return {"cluster": has, "counts": counts, "centroids": told["mean"][own, None], "m2": told["m2"][own, None]}
+    return {
+        "cluster": has,
+        "counts": counts,
+        "centroids": description["mean"][own, None],
+        "m2": description["m2"][own, None],
+    }
 
 
 def names_of(table: Table) -> tuple[str, ...]:
@@ -150,8 +155,8 @@ def own_view(table: Table, task: Message) -> tuple[FloatArray, IntArray]:
     Raises:
         Refusal: the site has none of them.
     """
-    where = places(task["columns"], codes_of(table))
-    has = np.flatnonzero(where >= 0)
+    positions = places(task["columns"], codes_of(table))
+    has = np.flatnonzero(positions >= 0)
     if not len(has):
         if table.columns is None:
             why = ": its columns have no names"
@@ -160,7 +165,7 @@ def own_view(table: Table, task: Message) -> tuple[FloatArray, IntArray]:
         else:
             why = "; if the federation hashes names with a salt, the site needs the same"
         raise Refusal(f"shares no column with the federation{why}")
-    X = table.X[:, where[has]]
+    X = table.X[:, positions[has]]
     if "mean" in task:
         X = (X - task["mean"][has]) / task["deviation"][has]
     return np.ascontiguousarray(X), has

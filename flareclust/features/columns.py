@@ -104,17 +104,17 @@ def gather(replies: Mapping[str, Message], *, sums: bool) -> Columns:
     sites = sorted(replies)
     _check_salts(replies)
     names: dict[int, str | None] = {}
-    told: set[str | None] = set()
+    spellings: set[str | None] = set()
     for site in sites:
         for number, name in zip(replies[site]["codes"].tolist(), unpacked(replies[site]["names"]), strict=True):
-            if name not in told:  # with a salt nobody can check that two codes have not the same name
+            if name not in spellings:  # with a salt nobody can check that two codes have not the same name
                 names[number] = names.get(number) or name
             names.setdefault(number, None)
-            told.add(names[number])
+            spellings.add(names[number])
     codes = np.array(list(names), dtype=np.int64)
-    shown = tuple(name or f"{HIDDEN}{number:016x}" for number, name in names.items())
+    display = tuple(name or f"{HIDDEN}{number:016x}" for number, name in names.items())
     masks = np.stack([np.isin(codes, replies[site]["codes"]) for site in sites])
-    columns = Columns(codes, shown, tuple(sites), masks)
+    columns = Columns(codes, display, tuple(sites), masks)
     _check_connected(columns)
     return _with_sums(columns, replies) if sums else columns
 
@@ -197,9 +197,9 @@ def _check_salts(replies: Mapping[str, Message]) -> None:
 def _check_connected(columns: Columns) -> None:
     parts = components(columns.masks)
     if len(parts) > 1:
-        told = "; ".join(_by_site(columns, part) for part in parts)
+        groups = "; ".join(_by_site(columns, part) for part in parts)
         raise JobFailed(
-            f"the sites fall into {len(parts)} groups without a column in common: {told}. {_spelling(columns)}Else cluster each "
+            f"the sites fall into {len(parts)} groups without a column in common: {groups}. {_spelling(columns)}Else cluster each "
             "group by itself"
         )
 
@@ -227,8 +227,8 @@ def _with_sums(columns: Columns, replies: Mapping[str, Message]) -> Columns:
         reply = replies[site]
         if not len(reply["mean"]):
             continue
-        where = places(columns.codes, reply["codes"])
-        has, own = where >= 0, where[where >= 0]
+        positions = places(columns.codes, reply["codes"])
+        has, own = positions >= 0, positions[positions >= 0]
         n = int(reply["rows"])
         step = reply["mean"][own] - mean[has]
         m2[has] += reply["m2"][own] + step**2 * (rows[has] * n / (rows[has] + n))

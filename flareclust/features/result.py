@@ -51,9 +51,9 @@ def place_rows(algorithm: str, params: Mapping[str, Any], arrays: Mapping[str, A
         X, centroids = (X - arrays["mean"]) / arrays["deviation"], (centroids - arrays["mean"]) / arrays["deviation"]
     phi = str(params.get("phi", "euclidean"))
     labels = np.full(len(X), -1, dtype=np.int64)
-    has, which = np.unique(~np.isnan(X), axis=0, return_inverse=True)
+    has, known_entries = np.unique(~np.isnan(X), axis=0, return_inverse=True)
     for pattern, columns in enumerate(has):
-        rows = which.reshape(-1) == pattern
+        rows = known_entries.reshape(-1) == pattern
         if columns.any():
             labels[rows] = nearest(np.ascontiguousarray(X[np.ix_(rows, columns)]), centroids[:, columns], phi)
     return labels

@@ -109,8 +109,8 @@ class ClusteringController(Controller):
         if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
             collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
             if isinstance(collector, GroupInfoCollector):
-                told = {EXCHANGES: len(self._records), RECORDS: self._records[-_TOLD:], WAITING: sorted(self._waiting)}
-                collector.set_info(LIVE, told)
+                state = {EXCHANGES: len(self._records), RECORDS: self._records[-_TOLD:], WAITING: sorted(self._waiting)}
+                collector.set_info(LIVE, state)
         elif event_type == EventType.CLIENT_DISCONNECTED:
             self._lost.add(str(fl_ctx.get_prop(FLContextKey.DISCONNECTED_CLIENT_NAME)))
         elif event_type == EventType.CLIENT_RECONNECTED:
@@ -208,8 +208,8 @@ class ClusteringController(Controller):
         self.broadcast_and_wait(task, fl_ctx, targets=list(sites), min_responses=len(sites), abort_signal=abort_signal)
         if abort_signal.triggered:
             raise _Stopped
-        gone = {site: SiteReply(problem=LOST, lost=True) for site in set(sites) - set(replies) if site in self._lost}
-        return replies | gone
+        lost = {site: SiteReply(problem=LOST, lost=True) for site in set(sites) - set(replies) if site in self._lost}
+        return replies | lost
 
 
 class _Stopped(Exception):

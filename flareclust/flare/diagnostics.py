@@ -52,8 +52,8 @@ def reason_of(session: Session, job: str, status: str, folder: Path) -> JobFaile
 
 def undeployed(session: Session, job: str) -> dict[str, str]:
     """Return why the job was not deployed, by what NVFlare names in front of it: a site, as a rule."""
-    told = [line.partition(": ") for line in _deployment(session, job) if not line.endswith(_WELL)]
-    return {name: why for name, _, why in told}
+    problems = [line.partition(": ") for line in _deployment(session, job) if not line.endswith(_WELL)]
+    return {name: why for name, _, why in problems}
 
 
 def _deployment(session: Session, job: str) -> list[str]:

@@ -192,8 +192,8 @@ class JobMonitor:
             return []
         self._asked = time.monotonic()
         try:
-            told = self.server.session.show_stats(self.id, TargetType.SERVER).get("server", {}).get(LIVE, {})
-            records, total = list(told.get(RECORDS, [])), int(told.get(EXCHANGES, 0))
+            state = self.server.session.show_stats(self.id, TargetType.SERVER).get("server", {}).get(LIVE, {})
+            records, total = list(state.get(RECORDS, [])), int(state.get(EXCHANGES, 0))
         except Exception as error:  # noqa: BLE001 - whatever it is, the status decides about the job
             log.debug("no statistics: %s", error)
             return []
@@ -216,8 +216,8 @@ class JobMonitor:
             self.on_round(record)
         missing = {}
         with suppress(Exception):  # the result is there; who is not in it is a bonus
-            told = undeployed(self.server.session, self.id)
-            missing = {site: f"did not take the job: {told[site]}" for site in self._sites if site in told}
+            reasons = undeployed(self.server.session, self.id)
+            missing = {site: f"did not take the job: {reasons[site]}" for site in self._sites if site in reasons}
         sites = sorted({*outcome.sites, *missing})
         return replace(outcome, job=self.id, sites=sites, refused=missing | dict(outcome.refused))
 

@@ -50,8 +50,8 @@ _REPLIES = (CellChannel.SERVER_COMMAND, ServerCommandNames.SUBMIT_UPDATE)
 
 def most_bytes() -> int:
     """Return the largest reply that the server receives: what its kit says in `local/comm_config.json`, or `MOST_BYTES`."""
-    said: int = CommConfigurator().get_streaming_max_blob_size()  # NVFlare's default where the kit says nothing
-    return MOST_BYTES if said == DEFAULT_STREAMING_MAX_BLOB_SIZE else said
+    limit: int = CommConfigurator().get_streaming_max_blob_size()  # NVFlare's default where the kit says nothing
+    return MOST_BYTES if limit == DEFAULT_STREAMING_MAX_BLOB_SIZE else limit
 
 
 def install(fl_ctx: FLContext, open_task: OpenTask) -> bool:

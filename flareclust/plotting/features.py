@@ -199,9 +199,9 @@ def _by_holders(mask: BoolArray, shades: FloatArray) -> IntArray:
 
     Columns of the same sites are sorted by their centroids, as what lies side by side can be told apart best.
     """
-    held = mask.sum(axis=0)
-    center = (np.arange(len(mask))[:, None] * mask).sum(axis=0) / np.maximum(held, 1)
-    return np.lexsort([*shades[::-1], *np.isnan(shades[::-1]), *mask[::-1], center, held < len(mask)])
+    sites = mask.sum(axis=0)
+    center = (np.arange(len(mask))[:, None] * mask).sum(axis=0) / np.maximum(sites, 1)
+    return np.lexsort([*shades[::-1], *np.isnan(shades[::-1]), *mask[::-1], center, sites < len(mask)])
 
 
 def _runs(line: BoolArray) -> list[tuple[int, int]]:

@@ -124,9 +124,9 @@ class PolicyEnforcer:
             raise _against(what, "secure_sums")
         if sent.sums is None or (self.policy.secure_sums and (sent.sums or _tells_columns(question, message))):
             raise _against("lets out sums masked only; submit with secure_sums", "secure_sums")
-        for name, said in sent.schema.fields.items():
-            self._check_size(name, said, message[name])
-            if said.rows and not private:
+        for name, form in sent.schema.fields.items():
+            self._check_size(name, form, message[name])
+            if form.rows and not private:
                 self._check_rows(name, message[name])
         seconds = _seconds(arrays.get(SECONDS))
         return {name: np.array(message[name], order="C") for name in sent.schema.fields} | {SECONDS: seconds}
@@ -137,8 +137,8 @@ class PolicyEnforcer:
                 "lets out replies of flareclust's own executors only, which state the policy that they kept to"
             )
         try:
-            said = json.loads(made_under)
-            private, policy = said["private"], said["policy"]
+            stated = json.loads(made_under)
+            private, policy = stated["private"], stated["policy"]
         except (ValueError, KeyError, TypeError):
             raise _against("could not read the policy that a reply was made under") from None
         if policy != json.loads(json.dumps(self.policy.to_json())):
@@ -174,10 +174,10 @@ class PolicyEnforcer:
                 raise _against(f"lets out at most {self.policy.max_centroids} centroids in a message", "max_centroids")
 
     def _check_rows(self, name: str, value: Array) -> None:
-        told = value[value != 0]
-        if value.dtype == np.int64 and (told < self.policy.min_count).any():
+        counts = value[value != 0]
+        if value.dtype == np.int64 and (counts < self.policy.min_count).any():
             raise _against(f"lets out no {name} below {self.policy.min_count}", "min_count")
-        if self.policy.round_counts > 1 and (told % self.policy.round_counts != 0).any():
+        if self.policy.round_counts > 1 and (counts % self.policy.round_counts != 0).any():
             raise _against(f"lets out {name} as multiples of {self.policy.round_counts} only", "round_counts")
 
 

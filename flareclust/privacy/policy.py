@@ -133,12 +133,14 @@ class Policy:
 
     def to_json(self) -> dict[str, Any]:
         """Return the mapping that `of` takes; what has its default is there, too, so that a reader sees it."""
-        said: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "dp"}
-        said["arrays"] = None if self.arrays is None else list(self.arrays)
-        said["secure_sites"] = None if self.secure_sites is None else list(self.secure_sites)
+        settings: dict[str, Any] = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name != "dp"
+        }
+        settings["arrays"] = None if self.arrays is None else list(self.arrays)
+        settings["secure_sites"] = None if self.secure_sites is None else list(self.secure_sites)
         if self.dp is not None:
-            said[DP] = {"bounds": _plain(self.dp.bounds), **{name: getattr(self.dp, name) for name in _NUMBERS}}
-        return said
+            settings[DP] = {"bounds": _plain(self.dp.bounds), **{name: getattr(self.dp, name) for name in _NUMBERS}}
+        return settings
 
 
 _NUMBERS = ("epsilon", "delta", "budget")
@@ -165,15 +167,15 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
     if not isinstance(source, str | Path):
         return _with_known_arrays(source)
     try:
-        said = parse_yaml(read_text(Path(source)))  # of which JSON is a part
+        settings = parse_yaml(read_text(Path(source)))  # of which JSON is a part
     except OSError as error:
         raise UserError(f"the policy {source} cannot be read: {error.strerror}") from None
     except NotPlain as reason:
         raise UserError(f"the policy {source} {reason}") from None
-    if not said and not isinstance(said, list):
+    if not settings and not isinstance(settings, list):
         raise UserError(f"the policy {source} has no settings; without a file you get the recommended ones")
     try:
-        return _with_known_arrays(said)
+        return _with_known_arrays(settings)
     except UserError as error:
         raise UserError(f"the policy {source}: {error}") from None
 
@@ -210,12 +212,12 @@ def check_sites_of_sums(number: str, minimum: object, names: str, sites: object)
     found = check_int(number, minimum, minimum=LEAST_SITES)
     if sites is None:
         return found, None
-    told = list(sites) if isinstance(sites, list | tuple) else []
-    if not told or not all(isinstance(name, str) and name for name in told) or len(set(told)) < len(told):
+    named = list(sites) if isinstance(sites, list | tuple) else []
+    if not named or not all(isinstance(name, str) and name for name in named) or len(set(named)) < len(named):
         raise UserError(f"{names} must be a list of different names of sites, got {sites!r}")
-    if len(told) < found:
-        raise UserError(f"{names} has {len(told)} names where {number} asks for {found} sites")
-    return found, tuple(told)
+    if len(named) < found:
+        raise UserError(f"{names} has {len(named)} names where {number} asks for {found} sites")
+    return found, tuple(named)
 
 
 def _private(said: Any) -> DifferentialPrivacy:

@@ -108,8 +108,8 @@ def check(kit: Path, site: str | None = None) -> Checked:
     hints += site_policy.hints(local)
     if rows is not None:
         hints += [*_odd_ids(table.ids), *_odd(table, rows.columns)]
-        told, budget = _under_policy(local, name, table)
-        errors, facts = [*errors, *told], facts | budget
+        problems, budget = _under_policy(local, name, table)
+        errors, facts = [*errors, *problems], facts | budget
     return Checked(name, facts | {"versions": site_policy.versions()}, errors, hints, rows, server)
 
 

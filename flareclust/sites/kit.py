@@ -137,8 +137,8 @@ def _permit(local: Path, settings: Settings) -> Iterator[tuple[str, dict[str, An
     wanted = with_code(permissions) if settings.byoc else without_code(permissions) if before else permissions
     after = code_from(wanted)
     if after != before:
-        told = ", ".join(f"{role} ({right})" for role, right in (after or before).items())
-        text = f"byoc: code in jobs from {told}" if after else f"byoc: no code in jobs, from {told} until now"
+        listed = ", ".join(f"{role} ({right})" for role, right in (after or before).items())
+        text = f"byoc: code in jobs from {listed}" if after else f"byoc: no code in jobs, from {listed} until now"
         yield f"{text} ({file.name})", {**found, "permissions": wanted}
 
 

@@ -66,13 +66,13 @@ def problems(local: Path, name: str) -> list[str]:
     except UserError as error:
         found.append(f"has a file that cannot be read: {error}")
     found.append(rights_problem(local))
-    told = [f"{name} {problem}" for problem in found if problem is not None]
+    texts = [f"{name} {problem}" for problem in found if problem is not None]
     try:
         if not is_server(local):
             policy_of(local)
     except UserError as error:
-        told.append(f"{name} has a policy that no job can be held to: {error}")
-    return told
+        texts.append(f"{name} has a policy that no job can be held to: {error}")
+    return texts
 
 
 def _classes(resources: Mapping[str, Any], local: Path) -> str:
@@ -209,8 +209,8 @@ def _byoc(local: Path) -> str:
     permissions = _permissions(local)
     if not permissions:
         return f"unknown (no local/{RIGHTS})"
-    told = [f"{role} ({right})" for role, right in code_from(permissions).items()]
-    return f"from {', '.join(told)}" if told else "from nobody"
+    roles = [f"{role} ({right})" for role, right in code_from(permissions).items()]
+    return f"from {', '.join(roles)}" if roles else "from nobody"
 
 
 def _permissions(local: Path) -> Mapping[str, Any]:

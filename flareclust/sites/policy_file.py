@@ -44,8 +44,8 @@ def policy_of(local: Path, *, pass_over_gone: bool = False) -> Policy | None:
     file = local / PRIVACY
     if not file.exists():
         return None
-    said = read_json(file, _DELETE)
-    scopes, guards, found = _all_ours(said, file)
+    content = read_json(file, _DELETE)
+    scopes, guards, found = _all_ours(content, file)
     if not found:
         return None
     if len(guards) != 1 or not scopes:
@@ -160,10 +160,10 @@ def other_filters(local: Path) -> list[str]:
 
 
 def _all_ours(
-    said: dict[str, Any], file: Path
+    content: dict[str, Any], file: Path
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the scopes of a file, our component, as often as it is there, and that with our filters of all scopes."""
-    scopes, guards = _scopes(said, file), [one for one in _components(said, file) if one.get("path") == GUARD]
+    scopes, guards = _scopes(content, file), [one for one in _components(content, file) if one.get("path") == GUARD]
     return scopes, guards, [*guards, *(ours for scope in scopes for key in _OURS for ours in _ours(scope, key))]
 
 

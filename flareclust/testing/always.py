@@ -230,8 +230,8 @@ def check_no_equations_for_a_row(algorithm: Algorithm) -> None:
     sites = {"site-1": rng.normal(size=(200, 2)), "site-2": rng.normal(size=(4, 2))}
     for task, arrays in exchanges(algorithm, sites, k=3):
         if task.step == SCORE and task.site == "site-2":
-            told = [name for name, value in arrays.items() if value.any()]
-            ensure(not told, algorithm, f"a site of four rows sent the scores {told}")
+            disclosed = [name for name, value in arrays.items() if value.any()]
+            ensure(not disclosed, algorithm, f"a site of four rows sent the scores {disclosed}")
 
 
 def check_assessment_equals_pooled(algorithm: Algorithm) -> None:

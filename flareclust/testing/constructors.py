@@ -88,13 +88,13 @@ def effects_of(paths: Sequence[str]) -> list[str]:
 
 def main() -> None:
     """Construct the classes that stdin names, and write down what their constructors did in the file that it names."""
-    asked = json.load(sys.stdin)
-    sides = [_load(path) for path in asked["paths"]]
+    request = json.load(sys.stdin)
+    sides = [_load(path) for path in request["paths"]]
     watch = _Watch()
-    for path, side in zip(asked["paths"], sides, strict=True):
+    for path, side in zip(request["paths"], sides, strict=True):
         watch.path, watch.side = path, side
-        _construct(watch, signature(side).parameters, _odd(asked["folder"]))
-    Path(asked["answers"]).write_text(json.dumps(list(watch.found)), encoding="utf-8")
+        _construct(watch, signature(side).parameters, _odd(request["folder"]))
+    Path(request["answers"]).write_text(json.dumps(list(watch.found)), encoding="utf-8")
 
 
 class _Watch:
@@ -184,10 +184,15 @@ def _construct(watch: _Watch, known: Mapping[str, Parameter], odd: Sequence[Any]
 def _usual(known: Mapping[str, Parameter], text: str) -> list[dict[str, Any]]:
     """Return arguments that a class may take: the defaults and integers, and texts where there may be some."""
     needed = {name for name, one in known.items() if one.default is Parameter.empty}
-    told = {name for name, one in known.items() if isinstance(one.default, str) or "str" in str(one.annotation)}
+    texts = {name for name, one in known.items() if isinstance(one.default, str) or "str" in str(one.annotation)}
     defaults = {name: 3 if name in needed else one.default for name, one in known.items()}
     starts = [defaults]
-    for names in (needed - _GENERAL, needed & told, told, (told & needed) | {n for n in told if not known[n].default}):
+    for names in (
+        needed - _GENERAL,
+        needed & texts,
+        texts,
+        (texts & needed) | {n for n in texts if not known[n].default},
+    ):
         if (start := defaults | dict.fromkeys(names, text)) not in starts:
             starts.append(start)
     return starts

@@ -197,8 +197,8 @@ def _ensure_paid(algorithm: Algorithm, mine: list[Exchange], rows: FloatArray, k
     """Ensure that all exchanges of a job together cost no more than it asks for."""
     executor = build(algorithm, k)
     spent = sum(rho for one in mine for _, _, rho in _answer(executor, one.task, rows, [])[0].seen)
-    asked = rho_of(_EPSILON, _DELTA)
-    ensure(0 < spent <= asked, algorithm, f"a job that asks for rho={asked} spent {spent}")
+    claimed = rho_of(_EPSILON, _DELTA)
+    ensure(0 < spent <= claimed, algorithm, f"a job that asks for rho={claimed} spent {spent}")
 
 
 def _ensure_refused_without_terms(algorithm: Algorithm, one: Exchange, rows: FloatArray, k: int) -> None:

@@ -58,8 +58,8 @@ def check_answers_follow_the_groups(algorithm: Algorithm) -> None:
                 )
                 _ensure_same(algorithm, make, own, terms[site], times=2)
             first = {one.step: one for one in sorted(honest, key=lambda one: (one.site == "site-4", -one.round))}
-            for asked in (replace(one, arrays=arrays) for one in first.values() for arrays in _hostile(one.arrays)):
-                _ensure_same(algorithm, make, [asked], terms[asked.site], times=1)
+            for hostile in (replace(one, arrays=arrays) for one in first.values() for arrays in _hostile(one.arrays)):
+                _ensure_same(algorithm, make, [hostile], terms[hostile.site], times=1)
 
 
 def sites_of_groups() -> dict[str, FloatArray]:
@@ -190,5 +190,5 @@ def _outcome(executor: ClusteringExecutor, task: Task, own: Table, terms: SiteCo
         return _Outcome({}, f"{type(reason).__name__}: {reason}")
     except Exception as error:  # noqa: BLE001 - whatever it is, the server is told its name
         return _Outcome({}, f"raised {type(error).__name__}")
-    told = {name: value for name, value in answer.arrays.items() if name != SECONDS}
-    return _Outcome(told, labelled=answer.labels is not None)
+    arrays = {name: value for name, value in answer.arrays.items() if name != SECONDS}
+    return _Outcome(arrays, labelled=answer.labels is not None)

@@ -23,8 +23,8 @@ def overlapping_sites(seed: int = 0) -> tuple[dict[str, Table], FloatArray]:
     order = rng.permutation(len(rows))
     parts = np.array_split(order, len(_HELD))
     sites = {
-        site: Table(np.ascontiguousarray(rows[np.ix_(part, np.array(held))]), tuple(_NAMES[list(held)]))
-        for (site, held), part in zip(_HELD.items(), parts, strict=True)
+        site: Table(np.ascontiguousarray(rows[np.ix_(part, np.array(columns))]), tuple(_NAMES[list(columns)]))
+        for (site, columns), part in zip(_HELD.items(), parts, strict=True)
     }
     return sites, centers
 
@@ -83,22 +83,24 @@ def _ensure_no_remainder(algorithm: Algorithm) -> None:
     repeated = np.concatenate([north.X, np.full((9, 4), 500.0)])
     for rows in (lonely, repeated):
         odd = sites | {"north": Table(rows, north.columns)}
-        told: dict[str, FloatArray] = {}
+        description: dict[str, FloatArray] = {}
         for task, arrays in exchanges(algorithm, odd, k=5, standardize=True):
             if task.site == "north" and task.step == DESCRIBE:
-                told = arrays
-            elif task.site == "north" and "counts" in arrays and len(told["mean"]):
-                where = np.isin(task.arrays["columns"], told["codes"])
-                scale, mean = task.arrays["deviation"][where], task.arrays["mean"][where]
-                order = [told["codes"].tolist().index(code) for code in task.arrays["columns"][where]]
+                description = arrays
+            elif task.site == "north" and "counts" in arrays and len(description["mean"]):
+                positions = np.isin(task.arrays["columns"], description["codes"])
+                scale, mean = task.arrays["deviation"][positions], task.arrays["mean"][positions]
+                order = [description["codes"].tolist().index(code) for code in task.arrays["columns"][positions]]
                 centroids = (
-                    arrays["centroids"] if arrays["centroids"].shape[1] == len(order) else arrays["centroids"][:, where]
+                    arrays["centroids"]
+                    if arrays["centroids"].shape[1] == len(order)
+                    else arrays["centroids"][:, positions]
                 )
                 own = rows[:, order]
                 back = len(rows) - int(arrays["counts"].sum())
-                rest = told["mean"][order] * len(rows) - (arrays["counts"][:, None] * (centroids * scale + mean)).sum(
-                    axis=0
-                )
+                rest = description["mean"][order] * len(rows) - (
+                    arrays["counts"][:, None] * (centroids * scale + mean)
+                ).sum(axis=0)
                 gap = np.abs(own - rest / max(back, 1)).max(axis=1).min()
                 ensure(
                     back == 0 or (back > 2 and bool(gap > 1e-6)), algorithm, "a site's sums give away a row kept back"

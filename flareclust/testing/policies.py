@@ -29,10 +29,10 @@ _POLICIES: Mapping[str, Policy] = {
 def check_policies_hold(algorithm: Algorithm) -> None:
     """A site's policy holds against jobs that ask for more: floor, rounding, sizes, exchanges, names, privacy."""
     sites = sites_of_groups()
-    asked = {"min_count": 1} if "min_count" in algorithm.parameters() else {}
+    settings = {"min_count": 1} if "min_count" in algorithm.parameters() else {}
     for about, policy in _POLICIES.items():
         refused: dict[str, list[str]] = {}
-        sent = exchanges(algorithm, sites, K, policy=policy, assess=True, refused=refused, **asked)
+        sent = exchanges(algorithm, sites, K, policy=policy, assess=True, refused=refused, **settings)
         for one in sent:
             _ensure_within(algorithm, one, sites[one.task.site], policy, about)
         for site in sites:
@@ -63,11 +63,11 @@ def _ensure_within(algorithm: Algorithm, one: Exchange, rows: FloatArray, policy
             reach = np.abs(value).max(initial=0.0)
             ensure(bool(reach < 100), algorithm, f"{what} a centroid at {reach:.0f}, where it has two rows")
     for name, value in _counts(algorithm, one):
-        told = value[value != 0]
+        counts = value[value != 0]
         if value.dtype == np.int64:
-            ensure(bool((told >= policy.min_count).all()), algorithm, f"{what} {name} below {policy.min_count}")
+            ensure(bool((counts >= policy.min_count).all()), algorithm, f"{what} {name} below {policy.min_count}")
         if policy.round_counts > 1:
-            ensure(bool((told % policy.round_counts == 0).all()), algorithm, f"{what} {name} that are not rounded")
+            ensure(bool((counts % policy.round_counts == 0).all()), algorithm, f"{what} {name} that are not rounded")
     if one.task.step == ASSESS:
         _ensure_large_cells(algorithm, one, rows, policy, what)
 
@@ -80,9 +80,9 @@ def _ensure_large_cells(algorithm: Algorithm, one: Exchange, rows: FloatArray, p
     cells = np.bincount(labels, minlength=len(centroids))
     small = (cells > 0) & (cells < policy.min_count)
     kept = np.where(small, 0, cells)
-    told = rounded(kept, policy.round_counts, policy.min_count)
-    by = told / np.maximum(kept, 1)
-    ensure(np.array_equal(one.arrays["counts"], told), algorithm, f"{what} counts of other cells")
+    counts = rounded(kept, policy.round_counts, policy.min_count)
+    by = counts / np.maximum(kept, 1)
+    ensure(np.array_equal(one.arrays["counts"], counts), algorithm, f"{what} counts of other cells")
     for name, values in (("scatter", np.sqrt(squared)), ("sse", squared)):
         sums = np.bincount(labels, values, minlength=len(centroids)) * by
         right = np.allclose(one.arrays[name], sums if name == "scatter" else sums.sum(), rtol=1e-9, atol=1e-12)

@@ -89,14 +89,14 @@ def exchanges(
     executor, aggregator = algorithm.build(k, seed, params)
     seen: list[Exchange] = []
     policy = policy or _needed(algorithm)
-    held = {} if policy is None else {site: Held.by(policy, algorithm) for site in sites}
+    enforcers = {} if policy is None else {site: Held.by(policy, algorithm) for site in sites}
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
         replies = {}
         for site in asked:
             task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
             try:
-                answer = answered(executor, task, sites[site], held.get(site))
+                answer = answered(executor, task, sites[site], enforcers.get(site))
             except (Refusal, BadMessage) as reason:
                 replies[site] = SiteReply(problem=str(reason))
                 if refused is not None:

@@ -89,9 +89,9 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         if self.standardize:
             X, centroids = (X - self.mean) / self.deviation, (centroids - self.mean) / self.deviation
         distance = np.full((len(X), len(centroids)), np.inf)
-        patterns, which = np.unique(~np.isnan(X), axis=0, return_inverse=True)
+        patterns, pattern = np.unique(~np.isnan(X), axis=0, return_inverse=True)
         for number, has in enumerate(patterns):
-            rows = which.reshape(-1) == number
+            rows = pattern.reshape(-1) == number
             distance[rows] = self._distances(X[np.ix_(rows, has)], centroids[:, has])
         labels: Labels = np.where(np.isinf(distance).all(axis=1), -1, distance.argmin(axis=1)).astype(np.int64)
         return labels

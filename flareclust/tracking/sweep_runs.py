@@ -197,8 +197,8 @@ def _axes(trials: Sequence[Trial]) -> dict[str, str]:
             axes.setdefault(_key(name), {})[value] = None
     seeds = sorted({trial.seed for trial in trials})
     whole = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
-    told = f"{seeds[0]}..{seeds[-1]}" if whole else ", ".join(map(str, seeds))
-    return {**{name: ", ".join(values) for name, values in axes.items()}, "seeds": told}
+    text = f"{seeds[0]}..{seeds[-1]}" if whole else ", ".join(map(str, seeds))
+    return {**{name: ", ".join(values) for name, values in axes.items()}, "seeds": text}
 
 
 def _flat(params: Mapping[str, Any]) -> dict[str, Any]:

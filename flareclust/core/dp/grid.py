@@ -67,10 +67,10 @@ def denoised(noisy: FloatArray, sigma: float, k: int) -> FloatArray:
     """
     smooth, deviation = _smoothed(noisy, sigma)
     above = np.where(smooth > deviation * math.sqrt(2 * math.log(max(smooth.size, 2))), smooth, 0)
-    total, held = max(float(noisy.sum()), 1.0), float(above.sum())
-    if held < _KEPT * total or np.count_nonzero(above) < k:
+    total, inside = max(float(noisy.sum()), 1.0), float(above.sum())
+    if inside < _KEPT * total or np.count_nonzero(above) < k:
         empty = above == 0
-        above[empty] = max(total - held, (1 - _KEPT) * total) / max(int(empty.sum()), 1)
+        above[empty] = max(total - inside, (1 - _KEPT) * total) / max(int(empty.sum()), 1)
     return above
 
 
@@ -87,8 +87,8 @@ def grid_clusters(
         rng: starts k-means.
     """
     weights = denoised(noisy, sigma, k).ravel()
-    held = weights > 0
-    points, weights = centers[held], weights[held]
+    occupied = weights > 0
+    points, weights = centers[occupied], weights[occupied]
     centroids, labels = weighted_kmeans(points, weights, k, _STARTS, rng)
     return centroids, sums_by_label(labels, weights, len(centroids))
 

@@ -183,8 +183,8 @@ def as_points(values: FloatArray, over: Extremes, phi: str) -> Points:
     """Return points (a, D) with NaN in the form that products need."""
     known = ~(np.isnan(values) | np.isnan(over.high))
     centred = np.where(known, values - _middle(over, phi), 0.0)
-    masks, which = _different(known)
-    return Points(centred, masks, which)
+    masks, pattern = _different(known)
+    return Points(centred, masks, pattern)
 
 
 def as_masked(values: ArrayLike, name: str) -> FloatArray:
@@ -220,8 +220,8 @@ def _different(known: BoolArray) -> tuple[FloatArray, IntArray]:
     packed = np.packbits(known, axis=1)
     if (packed == packed[:1]).all():
         return known[:1].astype(np.float64), np.zeros(len(known), np.int64)
-    _, first, which = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-    return known[first].astype(np.float64), which.reshape(-1).astype(np.int64)
+    _, first, index = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    return known[first].astype(np.float64), index.reshape(-1).astype(np.int64)
 
 
 def _distances(a: Points, b: Points, phi: str) -> FloatArray:

@@ -225,9 +225,9 @@ def _checked(centroids: ArrayLike, counts: ArrayLike, k: int, phi: str) -> tuple
 
 def _as_numbers(values: ArrayLike, name: str, c: int, minimum: int) -> IntArray:
     """Return c integers of at least `least` as int64 (c,), or raise UserError."""
-    given = np.asarray(values)
-    if given.shape != (c,) or (c > 0 and given.dtype.kind not in "iuf"):
-        raise UserError(f"{name} must be {c} integers, one for each centroid, got shape {given.shape} of {given.dtype}")
-    if not (np.isfinite(given) & (given >= minimum) & (given == np.floor(given))).all():
-        raise UserError(f"{name} must be integers of at least {minimum}, got {given.tolist()}")
-    return given.astype(np.int64)
+    array = np.asarray(values)
+    if array.shape != (c,) or (c > 0 and array.dtype.kind not in "iuf"):
+        raise UserError(f"{name} must be {c} integers, one for each centroid, got shape {array.shape} of {array.dtype}")
+    if not (np.isfinite(array) & (array >= minimum) & (array == np.floor(array))).all():
+        raise UserError(f"{name} must be integers of at least {minimum}, got {array.tolist()}")
+    return array.astype(np.int64)

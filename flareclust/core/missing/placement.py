@@ -52,8 +52,8 @@ class _Groups:
 
     def join(self, member: int, g: int) -> None:
         """Add a centroid to group g and compute the distances of those that still can join the group."""
-        values, masks, which = self.points
-        known = masks[which[member]]
+        values, masks, pattern = self.points
+        known = masks[pattern[member]]
         grows = bool((known > (self.rows[g] > 0)).any())
         self.group[member] = g
         self.rows[g] += self.counts[member] * known
@@ -61,13 +61,13 @@ class _Groups:
         mask = (self.rows[g] > 0).astype(np.float64)
         if grows:
             self.divisors[g] = largest(masks, mask[None], self.over, self.phi)[:, 0]
-        held = np.zeros(self.site.max() + 1, np.bool_)
-        held[self.site[self.group == g]] = True
-        free = np.flatnonzero((self.group < 0) & ~held[self.site])
+        present = np.zeros(self.site.max() + 1, np.bool_)
+        present[self.site[self.group == g]] = True
+        free = np.flatnonzero((self.group < 0) & ~present[self.site])
         merged = Points((self.sums[g] / np.maximum(1, self.rows[g]))[None], mask[None], np.zeros(1, np.int64))
         new, same = np.empty(len(free)), np.zeros(len(free), np.int64)
         pair_distances(*self.points, free, *merged, same, self.phi == "cosine", new)
-        new /= self.divisors[g, which[free]]
+        new /= self.divisors[g, pattern[free]]
         self.distances[member] = np.inf
         self.distances[:, g] = np.inf
         self.distances[free, g] = np.where(np.isnan(new), np.inf, new)

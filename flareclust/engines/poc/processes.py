@@ -145,5 +145,5 @@ def last_line(kit: Path) -> str:
     """Return the last line that the server or site wrote, leaving out what the script says about its attempts."""
     file = kit / CONSOLE
     lines = file.read_text(errors="replace").split("\n") if file.exists() else []
-    told = (line.strip() for line in reversed(lines))
-    return next((line for line in told if line and not line.startswith(_ATTEMPTS)), "it wrote nothing")
+    stripped = (line.strip() for line in reversed(lines))
+    return next((line for line in stripped if line and not line.startswith(_ATTEMPTS)), "it wrote nothing")

@@ -90,8 +90,8 @@ def of_other_width(replies: Mapping[str, Message], wanted: int | None) -> dict[s
     columns = {site: int(reply["columns"]) for site, reply in replies.items()}
     (usual, sharing), *_ = Counter(columns.values()).most_common(1)
     if wanted is not None:
-        told = f"where the federation has {wanted}"
-        return {site: f"has rows of {d} columns {told}" for site, d in columns.items() if d != wanted}
+        expected = f"where the federation has {wanted}"
+        return {site: f"has rows of {d} columns {expected}" for site, d in columns.items() if d != wanted}
     return {
         site: f"has {d} columns where {sharing} other sites have {usual}" for site, d in columns.items() if d != usual
     }

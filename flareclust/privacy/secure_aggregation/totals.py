@@ -97,9 +97,9 @@ class Layout:
         for name, shape in self._shapes.items():
             totals[name] = list(numbers[at : at + prod(shape)])
             at += prod(shape)
-        for name, told in totals.items():
+        for name, total in totals.items():
             if self.schema.fields[name].dtype == "int64":
-                totals[name] = [_whole(number) for number in told]
+                totals[name] = [_whole(number) for number in total]
         if self.grouped:
             return self._checked(self._groups(totals))
         kinds = {name: self.schema.fields[name].dtype for name in totals}
@@ -137,11 +137,11 @@ class Layout:
         """Return the means, and squared deviations from them, of the groups that have rows."""
         d, rows = self.sizes["d"], totals[ROWS]
         present = [r for r, n in enumerate(rows) if n]
-        told: Message = {GROUP: np.array(present, dtype=np.int64)}
-        told[ROWS] = np.array([rows[r] for r in present], dtype=np.int64)
+        message: Message = {GROUP: np.array(present, dtype=np.int64)}
+        message[ROWS] = np.array([rows[r] for r in present], dtype=np.int64)
         sums = totals[MEAN]
         means = [sums[r * d + j] / (rows[r] << FRACTION) for r in present for j in range(d)]
-        told[MEAN] = np.array(means, dtype=np.float64).reshape(len(present), d)
+        message[MEAN] = np.array(means, dtype=np.float64).reshape(len(present), d)
         if SPREAD in totals:
             squares, one = totals[SPREAD], 1 << FRACTION
             spread = [
@@ -149,11 +149,11 @@ class Layout:
                 for r in present
                 for j in range(d)
             ]
-            told[SPREAD] = np.array(spread, dtype=np.float64).reshape(len(present), d)
+            message[SPREAD] = np.array(spread, dtype=np.float64).reshape(len(present), d)
         for name in totals:
-            if name not in told:
-                told[name] = fixed_point.as_floats(totals[name]).reshape(())
-        return {name: told[name] for name in self.schema.fields}
+            if name not in message:
+                message[name] = fixed_point.as_floats(totals[name]).reshape(())
+        return {name: message[name] for name in self.schema.fields}
 
     def _checked(self, reply: Message) -> Message:
         self.schema.check(reply, {"K": self.sizes.get("K", 0)} if self.grouped else self.sizes)
