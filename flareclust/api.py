@@ -12,10 +12,13 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.data.datasets import Dataset
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.tables import check_rows
+from flareclust.experiment.artifacts import check_out, save
 from flareclust.experiment.config import Experiment, folder_name, make_experiment
-from flareclust.experiment.prepare import Prepared, prepare, prepare_sites
+from flareclust.experiment.evaluate import evaluate
+from flareclust.experiment.prepare import prepare, prepare_sites
+from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.result import Result
-from flareclust.experiment.run import check_out, evaluate, save, submit
+from flareclust.experiment.submit import submit
 from flareclust.federation import OnRound
 from flareclust.privacy.policy import read_policy
 

@@ -28,10 +28,13 @@ from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import get_current_settings
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.experiment.artifacts import save
 from flareclust.experiment.config import Experiment, folder_name
-from flareclust.experiment.prepare import Prepared, prepare
+from flareclust.experiment.evaluate import evaluate
+from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.result import Result
-from flareclust.experiment.run import evaluate, save, submit
+from flareclust.experiment.submit import submit
 from flareclust.federation import OnRound
 from flareclust.protocol.outcome import Outcome
 from flareclust.tracking.run_logging import fail_run, log_run, offer_alias, start_run, was_stopped

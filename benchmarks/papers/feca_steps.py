@@ -26,7 +26,7 @@ from flareclust.data import datasets
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation.metrics import sigma
 from flareclust.experiment.prepare import prepare
-from flareclust.experiment.run import submit
+from flareclust.experiment.submit import submit
 from flareclust.experiment.trials import Cell, Trial, TrialResult
 
 #: True centroids of the S-sets.

@@ -12,7 +12,8 @@ from flareclust.core.missing.grouping import nearest
 from flareclust.core.site_clusters import site_clusters
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation.metrics import accuracy, optimal_centroids
-from flareclust.experiment.prepare import Prepared, prepare, tables_of
+from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepared import Prepared, tables_of
 from flareclust.experiment.trials import Trial, TrialResult
 
 TRUE, ALONE = "true-centroids", "alone"

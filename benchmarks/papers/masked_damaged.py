@@ -30,7 +30,8 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation.metrics import optimal_centroids, relative_distance
 from flareclust.executors.masked import UPDATE, MaskedExecutor, MaskedParams
-from flareclust.experiment.prepare import Prepared, names_of, prepare
+from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepared import Prepared, names_of
 from flareclust.experiment.trials import Cell, Trial, TrialResult
 from flareclust.features.columns import Columns
 from flareclust.features.result import columns_of

@@ -21,7 +21,7 @@ from flareclust.evaluation.metrics import (
     relative_distance,
 )
 from flareclust.executors.local_clusters import LocalClustersExecutor
-from flareclust.experiment.prepare import Prepared, in_places, tables_of
+from flareclust.experiment.prepared import Prepared, in_places, tables_of
 from flareclust.features.result import columns_of, is_partial
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy

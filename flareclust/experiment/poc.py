@@ -22,7 +22,8 @@ from flareclust.engines.poc.ports import answers, free_port
 from flareclust.engines.poc.state import SERVER, Poc, record_of
 from flareclust.engines.process_tree import ended
 from flareclust.experiment.config import make_experiment
-from flareclust.experiment.prepare import Prepared, prepare
+from flareclust.experiment.prepare import prepare
+from flareclust.experiment.prepared import Prepared
 from flareclust.flare.session import connected_sites, open_session
 
 CONNECT_SECONDS = 90.0

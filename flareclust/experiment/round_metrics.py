@@ -11,7 +11,7 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.lloyd import assign
 from flareclust.core.rounds import HISTORY
 from flareclust.evaluation.metrics import ari, l2_distance
-from flareclust.experiment.prepare import Prepared, arrays_of
+from flareclust.experiment.prepared import Prepared, arrays_of
 from flareclust.protocol.outcome import Outcome, is_round
 
 

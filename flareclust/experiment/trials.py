@@ -17,8 +17,9 @@ import numpy as np
 from flareclust._foundation.errors import FlareclustError
 from flareclust.data.datasets import Dataset
 from flareclust.experiment.config import Experiment
+from flareclust.experiment.evaluate import evaluate
 from flareclust.experiment.prepare import prepare
-from flareclust.experiment.run import evaluate, submit
+from flareclust.experiment.submit import submit
 from flareclust.protocol.outcome import is_round
 
 log = logging.getLogger(__name__)

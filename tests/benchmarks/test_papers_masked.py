@@ -23,8 +23,9 @@ from benchmarks.papers.masked_setups import Method, experiment, masked_as_printe
 from benchmarks.papers.masked_values import SetUp, dim, har, qmnist, set_ups
 from benchmarks.papers.report import to_json
 from flareclust.data.datasets import Dataset
+from flareclust.experiment.evaluate import evaluate
 from flareclust.experiment.prepare import prepare
-from flareclust.experiment.run import evaluate, submit
+from flareclust.experiment.submit import submit
 from flareclust.experiment.trials import Cell, TrialRun, attempt
 
 pytestmark = pytest.mark.slow

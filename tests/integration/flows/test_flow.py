@@ -70,7 +70,7 @@ def test_a_simulator_job_through_the_flow_is_tracked(server, folder):
 
 def test_arrays_in_memory_go_through_the_flow_too(server, folder, sites, monkeypatch):
     import flareclust
-    from flareclust.experiment import run as steps
+    from flareclust.experiment import submit as steps
     from flareclust.flows import experiment as flows
 
     seen = {}
@@ -100,7 +100,7 @@ def test_a_failed_job_is_shown_as_failed_with_its_reason(server, folder):
 def test_a_retry_resumes_the_same_mlflow_run(server, folder, monkeypatch, transient, tries):
     """Only a job that ended for no reason of its own is tried again."""
     import flareclust
-    from flareclust.experiment import run as steps
+    from flareclust.experiment import submit as steps
     from flareclust.flows import experiment as flows
 
     calls = []
@@ -130,7 +130,7 @@ def test_a_retry_resumes_the_same_mlflow_run(server, folder, monkeypatch, transi
 
 def test_the_flow_takes_its_experiment_as_plain_values(server, folder, monkeypatch):
     """As a deployment, a schedule or the command line of Prefect gives them."""
-    from flareclust.experiment import run as steps
+    from flareclust.experiment import submit as steps
     from flareclust.flows import experiment as flows
 
     def inprocess(experiment, prepared, on_round, token=None):

@@ -9,7 +9,8 @@ from flareclust.engines.poc.federation import Poc
 from flareclust.engines.poc.state import KITS
 from flareclust.experiment import poc as set_up
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.prepare import prepare, prepare_poc, tables_of
+from flareclust.experiment.prepare import prepare, prepare_poc
+from flareclust.experiment.prepared import tables_of
 from flareclust.sites.rows import SiteData
 
 

@@ -125,7 +125,7 @@ def test_an_interrupt_is_said_and_leaves_nothing(command, tmp_path, monkeypatch)
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flareclust.experiment.run.run_inprocess", interrupted)
+    monkeypatch.setattr("flareclust.experiment.submit.run_inprocess", interrupted)
     done = command(*IRIS, *FAST)
     assert (done.code, done.out) == (130, "")
     assert done.err.strip().splitlines()[-1].startswith("error: interrupted")
@@ -133,7 +133,9 @@ def test_an_interrupt_is_said_and_leaves_nothing(command, tmp_path, monkeypatch)
 
 
 def test_sigterm_ends_a_run_as_an_interrupt_does(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("flareclust.experiment.run.run_inprocess", lambda *args: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(
+        "flareclust.experiment.submit.run_inprocess", lambda *args: os.kill(os.getpid(), signal.SIGTERM)
+    )
     assert command(*IRIS, *FAST).code == 130
     assert tree(tmp_path) == {}
 

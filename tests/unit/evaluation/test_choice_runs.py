@@ -54,7 +54,7 @@ def test_rounds_are_numbered_through_and_the_choosers_assessment_is_left_out():
     records = []
     experiment = make_experiment(algorithm="kfed", k="2..5", engine="inprocess", data="own", clients=4)
     from flareclust.experiment.prepare import prepare_sites
-    from flareclust.experiment.run import submit
+    from flareclust.experiment.submit import submit
 
     outcome = submit(experiment, prepare_sites(experiment, sites()), records.append)
     assert [(record["round"], record["step"]) for record in outcome.rounds] == [

@@ -5,7 +5,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.experiment import run as experiment
+from flareclust.experiment import artifacts
 from tests.unit.experiment.api_cases import rows
 
 # --- requests that cannot be carried out ---
@@ -97,6 +97,6 @@ def test_a_folder_that_cannot_be_written_is_the_users_error(monkeypatch, tmp_pat
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(experiment.tempfile, "TemporaryDirectory", full)
+    monkeypatch.setattr(artifacts.tempfile, "TemporaryDirectory", full)
     with pytest.raises(UserError, match=r"cannot be written to .*No space left on device"):
         flareclust.run("pooled", data="iris", clients=2, out=tmp_path / "out")

@@ -8,9 +8,10 @@ import flareclust
 from flareclust.core.rounds import HISTORY
 from flareclust.data.datasets import Dataset
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.prepare import Prepared, prepare, prepare_sites
+from flareclust.experiment.prepare import prepare, prepare_sites
+from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.round_metrics import with_round_metrics
-from flareclust.experiment.run import submit
+from flareclust.experiment.submit import submit
 from flareclust.protocol.outcome import Outcome
 
 NAN = float("nan")

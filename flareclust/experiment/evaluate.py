@@ -1,0 +1,157 @@
+"""Compare a federation's outcome with the truth, where there is one, and make a `Result` of it."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.data.datasets import Dataset
+from flareclust.evaluation import selection as choice
+from flareclust.evaluation.metrics import sigma, truth_metrics
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.external import partial_truth
+from flareclust.experiment.prepared import Prepared, arrays_of, names_of
+from flareclust.experiment.result import Result
+from flareclust.features import result as partial
+from flareclust.federation import ASSESSED, IN_ASSESSMENT
+from flareclust.privacy.policy import DP, Policy
+from flareclust.protocol import registry
+from flareclust.protocol.outcome import Outcome
+
+#: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
+OVERLAP = 10.0
+#: Share of the rows below which the assessment says little about all of them.
+COVERED = 0.99
+
+
+def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, seconds: float) -> Result:
+    """Compare the outcome with the truth, where there is one, and put everything into a `Result`.
+
+    Args:
+        experiment: what was asked.
+        prepared: what it ran on.
+        outcome: what the engine returned.
+        seconds: wall time from before the data were loaded until now.
+    """
+    dataset = prepared.dataset
+    labels = _pooled_labels(prepared, outcome)
+    metrics: dict[str, float | None] = dict(outcome.metrics)
+    if dataset is not None:
+        known = labels >= 0
+        y = dataset.y[known] if dataset.y is not None and known.any() else None
+        metrics |= truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=_comparable(dataset, outcome))
+        policy = None if experiment.policy is None else Policy.of(experiment.policy)
+        identity = experiment.algorithm, experiment.params, experiment.seed
+        metrics |= partial_truth(*identity, prepared, outcome, labels, policy)
+        if dataset.centroids is not None and "received_radii" in outcome.arrays:
+            received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
+            metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))
+    algorithm = registry.get(experiment.algorithm)
+    return Result(
+        algorithm=experiment.algorithm,
+        engine=experiment.engine,
+        seed=experiment.seed,
+        k=choice.chosen_k(outcome.arrays) or prepared.k,
+        clients=len(prepared.sites) or len(outcome.sites),
+        params=algorithm.parameters() | experiment.params | _choosing(experiment),
+        rounds=outcome.n_rounds,
+        seconds={"total": seconds, "local_max": outcome.seconds_local, "merge": outcome.seconds_merge},
+        bytes={"up": outcome.bytes_up, "down": outcome.bytes_down},
+        centroids_found=len(outcome.centroids),
+        metrics=metrics,
+        centroids_file=None,
+        warnings=[
+            *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome),
+            *_coverage(experiment, prepared, outcome),
+            *partial.warnings(outcome.arrays, sum(int((found < 0).sum()) for found in outcome.labels.values())),
+        ],
+        centroids=outcome.centroids,
+        labels=labels,
+        site_labels=outcome.labels,
+        arrays=outcome.arrays,
+        sites=_shown(prepared, outcome),
+        true_centroids=None if dataset is None else _comparable(dataset, outcome),
+        columns=_names(prepared, outcome),
+        job=outcome.job or None,
+        left_out={site: why for site, why in outcome.refused.items() if not why.endswith(IN_ASSESSMENT)},
+    )
+
+
+def _names(prepared: Prepared, outcome: Outcome) -> tuple[str, ...] | None:
+    """Return the names of the centroids' columns, where they have any."""
+    return partial.columns_of(outcome.arrays).names if partial.is_partial(outcome.arrays) else prepared.columns
+
+
+def _comparable(dataset: Dataset, outcome: Outcome) -> FloatArray | None:
+    """Return the true centroids in the order of the result's columns; None where it has no such or not all entries."""
+    if dataset.centroids is None or not partial.is_partial(outcome.arrays):
+        return dataset.centroids
+    known, names = names_of(dataset), partial.columns_of(outcome.arrays).names
+    if not outcome.arrays[partial.MASK].all() or set(names) != set(known):
+        return None
+    return dataset.centroids[:, [known.index(name) for name in names]]
+
+
+def _choosing(experiment: Experiment) -> dict[str, Any]:
+    """Return the settings that a range of k has added to those of the experiment."""
+    if experiment.k_range is None or experiment.algorithm != choice.CHOOSER:
+        return {}
+    return choice.settings(experiment.k_range, experiment.choose_by, experiment.params)
+
+
+def _pooled_labels(prepared: Prepared, outcome: Outcome) -> IntArray:
+    """Return the labels (n,) in the order of the data set, or of the sites' names; -1 where a site gave none, or no site has the row."""
+    if prepared.index is None:
+        parts = [
+            outcome.labels.get(site, np.full(0 if isinstance(rows, Path) else len(rows), -1, dtype=np.int64))
+            for site, rows in sorted(prepared.sites.items())
+        ]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+    assert prepared.dataset is not None
+    labels = np.full(len(prepared.dataset.X), -1, dtype=np.int64)
+    for site, found in outcome.labels.items():
+        labels[prepared.index[site]] = found
+    return labels
+
+
+def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
+    """Return the rows of the sites that a picture can show: those that fit the centroids."""
+    d = outcome.centroids.shape[1]
+    if partial.is_partial(outcome.arrays) and (
+        not outcome.arrays["column_masks"].all() or "columns_in_all" in outcome.arrays
+    ):
+        return {}
+    rows = arrays_of(prepared, skip_unreadable=True)
+    return {site: X for site, X in rows.items() if len(X) and X.shape[1] == d and np.isfinite(X).all()}
+
+
+def _warnings(k: int, outcome: Outcome) -> list[str]:
+    warnings = [*(f"{site} {reason}" for site, reason in sorted(outcome.refused.items())), *outcome.warnings]
+    if len(outcome.centroids) < k:
+        warnings.append(f"{len(outcome.centroids)} centroids were found where k={k} were asked for")
+    overlap = outcome.metrics.get("davies_bouldin")
+    if overlap is not None and overlap > OVERLAP:
+        warnings.append(
+            f"the clusters lie on top of one another (Davies-Bouldin index {overlap:.0f}): several centroids are nearly the "
+            "same; look at the picture, and try fewer clusters or other settings"
+        )
+    return warnings
+
+
+def _coverage(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> list[str]:
+    """Return a warning where policies left so many rows out of the assessment that its metrics say little."""
+    rows = sum(len(X) for site, X in prepared.sites.items() if site not in outcome.refused and not isinstance(X, Path))
+    diagnostics = [cast("dict[str, float]", record["diagnostics"]) for record in outcome.rounds]
+    assessed = [values[ASSESSED] for values in diagnostics if values.get(ASSESSED) is not None]
+    if experiment.policy is None or experiment.policy.get(DP) or not assessed or assessed[-1] > COVERED * rows:
+        return []
+    why = (
+        f"the assessment is of {assessed[-1]:.0f} of {rows} rows: the sites' policy leaves out small cells, so inertia is "
+        "smaller than that of all rows, and cannot be compared with that of another run"
+    )
+    return [why]
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

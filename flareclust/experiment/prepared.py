@@ -1,0 +1,84 @@
+"""A federation ready to run: its rows by site, and how to read them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.typing import Agreement, FloatArray, IntArray, Reading
+from flareclust.data.datasets import Dataset
+from flareclust.data.tables import Rows, Table
+from flareclust.sites.rows import SiteData
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A federation ready to run.
+
+    Attributes:
+        k: number of clusters; of a range, the largest.
+        sites: rows (n_i, d), or the file with them, by site; empty where they are the sites' own.
+        index: which rows of the data set each site has, in all of them or some; None where the sites brought their own.
+        dataset: the data set that was split, None where there is none.
+        columns: names of the columns (d), where they have any; files of sites are read by them.
+        agreement: how a site's file must agree with `columns`.
+    """
+
+    k: int
+    sites: Mapping[str, Rows]
+    index: Mapping[str, IntArray] | None = None
+    dataset: Dataset | None = None
+    columns: tuple[str, ...] | None = None
+    agreement: Agreement = "has"
+
+    @property
+    def reading(self) -> Reading:
+        """Return how the sites' files are read; None for rows in memory, and files without names."""
+        files = all(isinstance(rows, Path) for rows in self.sites.values())
+        return (self.columns, self.agreement) if files and self.columns is not None else None
+
+
+def names_of(dataset: Dataset) -> tuple[str, ...]:
+    """Return the names of a data set's columns; x1, x2, ... where it has none."""
+    return dataset.columns or tuple(f"x{j + 1}" for j in range(dataset.X.shape[1]))
+
+
+def in_places(table: Table, names: Sequence[str]) -> FloatArray:
+    """Return a table's rows (n, D) with its columns in the places of `names`, NaN for those that it lacks."""
+    own = table.columns or tuple(names)
+    rows = np.full((len(table), len(names)), np.nan)
+    for j, name in enumerate(names):
+        if name in own:
+            rows[:, j] = table.X[:, own.index(name)]
+    return rows
+
+
+def arrays_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str, FloatArray]:
+    """Return the rows (n_i, d_i) of every site; the arguments and errors are those of `tables_of`."""
+    return {site: table.X for site, table in tables_of(prepared, skip_unreadable=skip_unreadable).items()}
+
+
+def tables_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str, Table]:
+    """Return the rows (n_i, d_i) of every site, with the names of their columns where they have any.
+
+    Args:
+        prepared: has arrays, or files to read.
+        skip_unreadable: whether to leave out sites whose files cannot be used, instead of raising.
+
+    Raises:
+        UserError: a file cannot be used; the text names the site.
+    """
+    tables = {}
+    reading = prepared.reading or (None, "has")
+    for site, rows in prepared.sites.items():
+        if isinstance(rows, Path):
+            try:
+                tables[site] = SiteData(rows, *reading).table(reader_owns_them=True)
+            except Refusal as error:
+                if not skip_unreadable:
+                    raise UserError(f"{site} {error}") from error
+        else:
+            tables[site] = rows if isinstance(rows, Table) else Table(rows)
+    return tables

@@ -1,0 +1,128 @@
+"""Run an experiment's federation in its engine; with a range of k, first the one that chooses k."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.data.labels import LABELS_FILE, read_labels
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions, RunSettings
+from flareclust.engines.pooled import run_pooled
+from flareclust.evaluation import selection as choice
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepared import Prepared, tables_of
+from flareclust.experiment.round_metrics import with_round_metrics
+from flareclust.federation import OnRound
+from flareclust.privacy.policy import Policy
+from flareclust.protocol import registry
+from flareclust.protocol.outcome import Outcome
+
+#: Why a site of a POC is missing that had no part in the job at all.
+OFF = "was not connected when the job began; see flareclust poc status"
+
+
+def submit(
+    experiment: Experiment, prepared: Prepared, on_round: OnRound = lambda record: None, token: str | None = None
+) -> Outcome:
+    """Run the federation in the experiment's engine; with a range of k, first the one that chooses.
+
+    Args:
+        experiment: what was asked.
+        prepared: what it runs on.
+        on_round: gets a record per exchange.
+        token: of this experiment, the same when it is tried again; a provisioned federation then finds its job.
+
+    Raises:
+        JobFailed: it started and did not reach a result.
+        UserError: a setting is wrong.
+    """
+    if prepared.sites and experiment.min_sites is not None and experiment.min_sites > len(prepared.sites):
+        raise UserError(f"min_sites={experiment.min_sites} is more than the {len(prepared.sites)} sites that there are")
+    outcome = _chosen_and_run(experiment, prepared, on_round, token)
+    _check_enough_rows(prepared)
+    return outcome
+
+
+def _check_enough_rows(prepared: Prepared) -> None:
+    """Raise JobFailed where k was more than all rows there are, and the sites did not mind; files are left to them."""
+    sizes = [len(rows) for rows in prepared.sites.values() if not isinstance(rows, Path)]
+    if sizes and len(sizes) == len(prepared.sites) and prepared.k > sum(sizes):
+        raise JobFailed(f"k={prepared.k} is more than the {sum(sizes)} rows of all sites together; give a smaller k")
+
+
+def _chosen_and_run(experiment: Experiment, prepared: Prepared, on_round: OnRound, token: str | None) -> Outcome:
+    """Run the algorithm with its k, or with the one that is chosen first."""
+    params, k = experiment.params, prepared.k
+
+    def run(name: str, params: Mapping[str, Any], k: int, *, assess: bool = True) -> Outcome:
+        own = None if token is None else f"{token}-{name}-{k}"
+        return _run(experiment, prepared, name, params, _options(experiment, k, assess=assess), on_round, own)
+
+    if experiment.k_range is None:
+        return with_round_metrics(run(experiment.algorithm, params, k), prepared)
+    choosing = choice.settings(experiment.k_range, experiment.choose_by, params)
+    if experiment.algorithm == choice.CHOOSER:
+        return run(choice.CHOOSER, {**params, **choosing}, k)
+    chosen = run(choice.CHOOSER, choosing, k, assess=False)
+    k = choice.chosen_k(chosen.arrays) or k
+    return choice.joined(chosen, with_round_metrics(run(experiment.algorithm, params, k), prepared))
+
+
+def _options(experiment: Experiment, k: int, *, assess: bool) -> JobOptions:
+    shared = {name: getattr(experiment, name) for name in RunSettings.model_fields}
+    usual = JobOptions.model_fields["deadline"].default
+    return JobOptions(k=k, assess=assess, deadline=max(usual, 3 * experiment.task_timeout), **shared)
+
+
+def _run(
+    experiment: Experiment,
+    prepared: Prepared,
+    name: str,
+    params: Mapping[str, Any],
+    options: JobOptions,
+    on_round: OnRound,
+    token: str | None,
+) -> Outcome:
+    algorithm = registry.get(name)
+    policy = None if experiment.policy is None else Policy.of(experiment.policy)
+    if not algorithm.federated:
+        return run_pooled(algorithm, params, tables_of(prepared), options, prepared.index)
+    if experiment.engine == "inprocess":
+        return run_inprocess(algorithm, params, prepared.sites, options, on_round, prepared.reading, policy)
+    if experiment.engine in ("poc", "production"):
+        return _run_remote(experiment, algorithm, params, options, on_round, token)
+    # Imported here: psutil and NVFlare's job classes are not needed in-process.
+    from flareclust.engines.simulator import run_simulator, temporary_folder
+
+    with temporary_folder() as scratch:
+        return run_simulator(
+            algorithm, params, prepared.sites, options, Path(scratch), on_round, prepared.reading, policy
+        )
+
+
+def _run_remote(
+    experiment: Experiment,
+    algorithm: registry.Algorithm,
+    params: Mapping[str, Any],
+    options: JobOptions,
+    on_round: OnRound,
+    token: str | None,
+) -> Outcome:
+    """Run the job on sites that are there already; those of a POC are ours, and their labels may be read."""
+    from flareclust.engines.provisioned import run_production
+
+    if experiment.engine == "production":
+        return run_production(algorithm, params, options, Path(experiment.kit or ""), on_round, token=token)
+    from flareclust.engines.poc import federation as poc
+
+    federation = poc.find(Path(experiment.kit or poc.DEFAULT))
+    options = options.among(list(federation.sites))
+    outcome = run_production(algorithm, params, options, federation.admin_kit, on_round, token=token)
+    off = {site: OFF for site in federation.sites if site not in outcome.sites}
+    outcome = replace(outcome, sites=sorted({*outcome.sites, *off}), refused=off | dict(outcome.refused))
+    for site, own in federation.kits.items():
+        if (own / outcome.job / LABELS_FILE).exists():
+            outcome.labels[site] = read_labels(own / outcome.job)
+    return outcome
