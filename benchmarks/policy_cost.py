@@ -36,7 +36,7 @@ def measured(data: str, split: str, algorithm: str, policy: dict[str, int] | Non
     l2, inertia, fewer, failed = [], [], 0, 0
     for seed in range(seeds):
         try:
-            result = flareclust.run(algorithm, data=data, partition=split, clients=10, seed=seed, policy=policy)
+            result = flareclust.run(algorithm, data=data, partition=split, n_sites=10, seed=seed, policy=policy)
         except JobFailed:
             failed += 1
             continue

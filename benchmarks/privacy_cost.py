@@ -69,7 +69,7 @@ def one(data: str, name: str, seed: int, central: float, epsilon: float | None =
     if epsilon is not None:
         granted = {"bounds": list(bounds), "epsilon": epsilon, "delta": DELTA, "budget": epsilon}
         private = {"epsilon": epsilon, "delta": DELTA, "policy": {"differential_privacy": granted}}
-    result = flareclust.run(name, data=data, k=k, partition="iid", clients=10, seed=seed, **private)
+    result = flareclust.run(name, data=data, k=k, partition="iid", n_sites=10, seed=seed, **private)
     known = {key: float(result.metrics[key]) for key in ("l2", "ari") if result.metrics.get(key) is not None}
     return known | {"inertia": inertia(data, result.centroids) / central}
 

@@ -38,7 +38,7 @@ def run(
     k: int | str | None = None,
     *,
     partition: str | None = None,
-    clients: int | None = None,
+    n_sites: int | None = None,
     seed: int = 0,
     choose_by: str = "silhouette",
     engine: str = "inprocess",
@@ -62,7 +62,7 @@ def run(
         k: number of clusters, or a range such as "5..25" to choose from; may be left out for data sets whose number
             is known.
         partition: how the rows are assigned to sites: "iid", "dirichlet:0.3", ...; see `flareclust.data.partition`. By default "iid".
-        clients: number of sites, by default 10.
+        n_sites: number of sites, by default 10.
         seed: of the partition and of the job.
         choose_by: how one k of a range is chosen: "silhouette", "davies-bouldin", "elbow" or "separation".
         engine: "inprocess", "simulator", "poc" or "production"; the last two run on sites that are there already.
@@ -84,19 +84,21 @@ def run(
 
     Example:
         >>> import flareclust
-        >>> result = flareclust.run("feca", data="iris", k=3, clients=3)
+        >>> result = flareclust.run("feca", data="iris", k=3, n_sites=3)
         >>> result.centroids.shape
         (3, 4)
     """
     if isinstance(data, Mapping) and not data:
         raise UserError("no sites: expected a mapping of site names to rows")
+    if n_sites is None and "clients" in params:  # its name until 0.2
+        n_sites = params.pop("clients")  # type: ignore[assignment]
     name = str(data) if isinstance(data, str | Path) else "own data"
     experiment = make_experiment(
         algorithm=algorithm,
         data=None if data is DEFAULT_DATA else name,
         k=k,
         partition="none" if isinstance(data, Mapping) else partition,
-        clients=len(data) if isinstance(data, Mapping) else clients,
+        n_sites=len(data) if isinstance(data, Mapping) else n_sites,
         seed=seed,
         kit=None if kit is None else str(kit),
         choose_by=choose_by,

@@ -21,19 +21,6 @@ from flareclust.protocol import registry
 #: The estimator of the first choice among the algorithms.
 DEFAULT, DEFAULT_ALGORITHM = "FederatedKMeans", "portfolio"
 
-#: Names of the same settings in `flareclust.run`, NVFlare and Flower.
-HINTS = {
-    "k": "n_clusters",
-    "seed": "random_state",
-    "clients": "n_sites",
-    "num_clients": "n_sites",
-    "n_clients": "n_sites",
-    "min_clients": "min_sites",
-    "min_fit_clients": "min_sites",
-    "num_rounds": "rounds",
-    "max_iter": "rounds",
-}
-
 #: What every estimator has beside its algorithm's settings, with the defaults of `flareclust.run`.
 GENERAL: Mapping[str, Any] = {
     "n_clusters": 8,
@@ -77,9 +64,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         known = self._get_param_names()
         for name in settings:
             if name not in known:
-                same = HINTS.get(name)
-                nearest = f" (here it is {same!r})" if same in known else did_you_mean(name, known)
-                raise TypeError(f"{type(self).__name__} has no parameter {name!r}{nearest}; it has {', '.join(known)}")
+                hint = did_you_mean(name, known)
+                raise TypeError(f"{type(self).__name__} has no parameter {name!r}{hint}; it has {', '.join(known)}")
         for name, parameter in _signature(self.algorithm).parameters.items():
             setattr(self, name, settings.get(name, parameter.default))
 
@@ -96,7 +82,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             JobFailed: too few sites took part; the text names them and their reasons.
         """
         sites = _sites_of(X)
-        general = {"partition": self.partition, "clients": self.n_sites} if sites is None else {}
+        general = {"partition": self.partition, "n_sites": self.n_sites} if sites is None else {}
         data = self._one_table(X, reset=True) if sites is None else sites
         settings = {name: value for name, value in self.get_params(deep=False).items() if name not in GENERAL}
         result = run(

@@ -31,7 +31,7 @@ def main() -> None:
     started = time.time()
     for algorithm, engine, params in RUNS:
         experiment = make_experiment(
-            algorithm=algorithm, data=DATA, partition=PARTITION, clients=CLIENTS, engine=engine, params=params
+            algorithm=algorithm, data=DATA, partition=PARTITION, n_sites=CLIENTS, engine=engine, params=params
         )
         results[algorithm] = _run(experiment)
     console = Console()
@@ -64,7 +64,7 @@ def _table(results: dict[str, Result]) -> Table:
             f"{metrics['nmi']:.3f}",
             f"{metrics['inertia'] / best:.3f}",
             f"{result.centroids_found} of {result.k}",
-            f"{result.bytes['up'] // result.clients:,}",
+            f"{result.bytes['up'] // result.n_sites:,}",
             f"{result.seconds['total']:.1f}",
         )
     return table

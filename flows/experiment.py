@@ -200,7 +200,7 @@ def _summary(result: Result, folder: Path) -> str:
     rows = "".join(f"| {name} | {value:.6g} |\n" for name, value in result.metrics.items() if value is not None)
     notes = "".join(f"- {warning}\n" for warning in result.warnings)
     return (
-        f"{result.centroids_found} of {result.k} centroids from {result.clients} sites in "
+        f"{result.centroids_found} of {result.k} centroids from {result.n_sites} sites in "
         f"{result.seconds['total']:.1f} s\n\n| metric | value |\n|---|---|\n{rows}\n{notes}\n"
         f"MLflow run `{result.run_id}`, files in `{folder}`"
     )

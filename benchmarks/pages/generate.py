@@ -149,8 +149,8 @@ def pictures() -> None:
     import flareclust
 
     drawn = {
-        "kfed_grid16.png": flareclust.run("kfed", data="grid16", partition="clusters:4", clients=8),
-        "feca_grid16.png": flareclust.run("feca", data="grid16", partition="iid", clients=4, n_init=10),
+        "kfed_grid16.png": flareclust.run("kfed", data="grid16", partition="clusters:4", n_sites=8),
+        "feca_grid16.png": flareclust.run("feca", data="grid16", partition="iid", n_sites=4, n_init=10),
     }
     for name, result in drawn.items():
         result.plot().savefig(ROOT / "docs" / "images" / name, dpi=100, metadata={"Software": None})

@@ -163,7 +163,7 @@ class OnSites:
         params: its settings.
         k: number of clusters.
         split: how the rows that take part are assigned to the clients.
-        clients: how many there are.
+        n_sites: how many there are.
         share: part of all rows that each client has; None to assign all of them.
         polish: whether the labels are those after one step of Lloyd's algorithm on all rows (Appendix D).
     """
@@ -172,7 +172,7 @@ class OnSites:
     params: Mapping[str, Any] = field(default_factory=dict)
     k: int = 15
     split: str = "iid"
-    clients: int = 10
+    n_sites: int = 10
     share: float | None = None
     polish: bool = False
 
@@ -184,7 +184,7 @@ class OnSites:
             "data": dataset.name,
             "k": self.k,
             "split": self.split,
-            "clients": self.clients,
+            "n_sites": self.n_sites,
             "share": self.share,
             "polish": self.polish,
         }
@@ -195,9 +195,9 @@ class OnSites:
         rng = stream(seed, 0, "partition")
         rows = np.arange(len(dataset.X))
         if self.share is not None:
-            rows = rng.permutation(rows)[: round(self.share * len(rows)) * self.clients]
+            rows = rng.permutation(rows)[: round(self.share * len(rows)) * self.n_sites]
         y = None if dataset.y is None else dataset.y[rows]
-        index = partition(self.split, dataset.X[rows], y, self.clients, rng)
+        index = partition(self.split, dataset.X[rows], y, self.n_sites, rng)
         sites = {site: dataset.X[rows[own]] for site, own in index.items()}
         options = JobOptions(k=self.k, seed=seed)
         if self.algorithm.federated:

@@ -147,8 +147,8 @@ def table8(study: Study) -> Report:
 def _clients(table: str, m: int) -> OnSites:
     share = 0.05 if table == "8" else None
     if m == 1:
-        return OnSites(registry.get("central"), {"n_init": 1}, clients=1, share=share, polish=True)
-    return OnSites(registry.get("feca"), clients=m, share=share, polish=True)
+        return OnSites(registry.get("central"), {"n_init": 1}, n_sites=1, share=share, polish=True)
+    return OnSites(registry.get("feca"), n_sites=m, share=share, polish=True)
 
 
 # ---- Figure 10 ----

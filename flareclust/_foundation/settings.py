@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
@@ -35,6 +35,9 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
+    #: Old names of settings, which still work, with the new ones.
+    renamed: ClassVar[Mapping[str, str]] = {}
+
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
@@ -44,7 +47,14 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _python_scalars(cls, values: Any) -> Any:
-        return {name: _plain(value) for name, value in values.items()} if isinstance(values, dict) else values
+        if not isinstance(values, dict):
+            return values
+        return {_new_name(name, values, cls.renamed): _plain(value) for name, value in values.items()}
+
+
+def _new_name(name: str, values: Mapping[str, Any], renamed: Mapping[str, str]) -> str:
+    """Return the name a setting has now; an old name beside the new one is left, and refused as unknown."""
+    return renamed[name] if name in renamed and renamed[name] not in values else name
 
 
 def _plain(value: Any) -> Any:

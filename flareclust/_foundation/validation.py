@@ -10,6 +10,21 @@ from flareclust._foundation.errors import UserError
 LARGEST = 1e140
 
 
+#: What scikit-learn, NVFlare, Flower and flareclust call the same setting.
+SYNONYMS = (
+    ("k", "n_clusters", "num_clusters", "n_components"),
+    ("seed", "random_state", "random_seed"),
+    ("n_sites", "sites", "clients", "n_clients", "num_clients", "num_partitions", "num_supernodes"),
+    ("min_sites", "min_clients", "min_fit_clients", "min_available_clients", "min_responses"),
+    ("rounds", "max_iter", "num_rounds", "n_rounds", "max_rounds"),
+    ("partition", "partitions", "split", "partitioner"),
+    ("start", "init"),
+    ("task_timeout", "train_timeout", "timeout", "round_timeout"),
+    ("engine", "env", "backend"),
+    ("out", "workspace", "output"),
+)
+
+
 def check_int(name: str, value: object, minimum: int) -> int:
     """Return `value` as an int of at least `least`, or raise UserError."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
@@ -34,5 +49,7 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return " (did you mean 'x'?)" with the known word nearest to `word`, or nothing."""
-    near = get_close_matches(str(word), list(known), n=1, cutoff=0.6)
+    known = list(known)
+    same = [name for names in SYNONYMS if word in names for name in names if name in known]
+    near = same or get_close_matches(str(word), known, n=1, cutoff=0.6)
     return f" (did you mean {near[0]!r}?)" if near else ""

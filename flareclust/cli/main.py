@@ -64,10 +64,12 @@ def run(
     partition: Annotated[
         str | None,
         typer.Option(
-            help="iid (the default), dirichlet:0.3, dirichlet-class:0.3, clusters:4, power:1.2, beta:0.1, owners (a site per known owner; --clients is not looked at); for different columns features-overlap:0.3, features-shared:0.1, har-a1 ...; or none: --data is a folder with a file per site."
+            help="iid (the default), dirichlet:0.3, dirichlet-class:0.3, clusters:4, power:1.2, beta:0.1, owners (a site per known owner; --n-sites is not looked at); for different columns features-overlap:0.3, features-shared:0.1, har-a1 ...; or none: --data is a folder with a file per site."
         ),
     ] = None,
-    clients: Annotated[int | None, typer.Option(help="Number of sites; 10 by default.")] = None,
+    n_sites: Annotated[
+        int | None, typer.Option("--n-sites", "--clients", help="Number of sites; 10 by default.")
+    ] = None,
     columns: Annotated[
         str | None, typer.Option(help="Columns of the files to use, with commas; all by default.")
     ] = None,
@@ -108,7 +110,7 @@ def run(
         k=k,
         choose_by=choose_by,
         partition=partition,
-        clients=clients,
+        n_sites=n_sites,
         seed=seed,
         engine=chosen,
         kit=kit,

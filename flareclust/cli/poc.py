@@ -17,7 +17,7 @@ Folder = Annotated[Path, typer.Option("--dir", help="The POC's folder.")]
 
 @poc_app.command("up")
 def poc_up(
-    sites: Annotated[int, typer.Option("--sites", help="Number of sites, at least 2.")] = 3,
+    sites: Annotated[int, typer.Option("--n-sites", "--sites", help="Number of sites, at least 2.")] = 3,
     data: Annotated[str, typer.Option(help="As for `flareclust run`: a name, a file, a folder.")] = "digits",
     partition: Annotated[str, typer.Option(help="As for `flareclust run`: how the rows are assigned.")] = "iid",
     seed: Annotated[int, typer.Option(help="Of the partition.")] = 0,

@@ -5,7 +5,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -27,6 +27,8 @@ OWN_ROWS = "sites"
 class Experiment(RunSettings):
     """One federated clustering of one data set."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"clients": "n_sites"}
+
     algorithm: str = Field(description="A name of the registry.")
     data: str = Field(
         default="digits",
@@ -40,11 +42,11 @@ class Experiment(RunSettings):
         default="silhouette", description="Criterion that selects k: silhouette, davies-bouldin, elbow or separation."
     )
     partition: str = Field(default="iid", description="How rows are assigned to sites (`flareclust.data.partition`).")
-    clients: int = Field(default=10, ge=1, description="Number of sites.")
+    n_sites: int = Field(default=10, ge=1, description="Number of sites.")
     engine: Engine = Field(
         default="simulator",
         description="inprocess, simulator, poc (sites that `flareclust poc up` started) or production (provisioned sites "
-        "with their own rows, so that data, partition, clients and columns do not apply).",
+        "with their own rows, so that data, partition, n_sites and columns do not apply).",
     )
     kit: str | None = Field(
         default=None, description="For production the kit of the admin who submits; for poc its folder."
@@ -132,7 +134,7 @@ class Experiment(RunSettings):
     @model_validator(mode="after")
     def _known_parameters(self) -> "Experiment":
         algorithm = registry.get(self.algorithm)
-        algorithm.check_names(self.params)
+        algorithm.check_names(self.params, type(self).model_fields)
         if not algorithm.federated and self.engine != "inprocess":
             raise ValueError(f"{self.algorithm} is not federated: use the engine inprocess, not {self.engine}")
         if not algorithm.federated and (self.policy or self.secure_sums):
@@ -185,9 +187,9 @@ def folder_name(experiment: Experiment, stamp: str) -> Path:
 def make_experiment(**settings: Any) -> Experiment:
     """Return the Experiment, or raise UserError with what is wrong in plain words.
 
-    k may be a range "5..25"; None for data, partition, clients, columns or kit leaves them out.
+    k may be a range "5..25"; None for data, partition, n_sites, columns or kit leaves them out.
     """
-    for name in ("data", "partition", "clients", "columns", "kit"):
+    for name in ("data", "partition", "n_sites", "columns", "kit"):
         if settings.get(name, "") is None:
             del settings[name]
     if settings.get("engine") == "poc":
@@ -202,7 +204,7 @@ def _of_poc(settings: Mapping[str, Any]) -> dict[str, Any]:
     from flareclust.engines.poc import federation as poc
 
     federation = poc.find(Path(settings.get("kit") or poc.DEFAULT))
-    own = {"data": federation.data, "partition": federation.partition, "clients": federation.clients}
+    own = {"data": federation.data, "partition": federation.partition, "n_sites": federation.n_sites}
     for name, value in own.items():
         if settings.get(name, value) != value:
             raise UserError(

@@ -53,7 +53,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         engine=experiment.engine,
         seed=experiment.seed,
         k=choice.chosen_k(outcome.arrays) or prepared.k,
-        clients=len(prepared.sites) or len(outcome.sites),
+        n_sites=len(prepared.sites) or len(outcome.sites),
         params=algorithm.parameters() | experiment.params | _choosing(experiment),
         rounds=outcome.n_rounds,
         seconds={"total": seconds, "local_max": outcome.seconds_local, "merge": outcome.seconds_merge},

@@ -37,7 +37,7 @@ def up(
     folder: Path,
     data: str = "digits",
     partition: str = "iid",
-    clients: int = 3,
+    n_sites: int = 3,
     seed: int = 0,
     port: int | None = None,
     seconds: float = CONNECT_SECONDS,
@@ -48,7 +48,7 @@ def up(
         folder: where everything goes; an older POC there that is down is replaced.
         data: as for a run: a data set's name, a file, or a folder with one file per site.
         partition: how the rows are assigned.
-        clients: number of sites, where neither data nor partition decide it.
+        n_sites: number of sites, where neither data nor partition decide it.
         seed: of the partition; a run in another engine with the same settings gives each site the same rows.
         port: the server's; None for a free one.
         seconds: how long the sites may take to connect.
@@ -58,18 +58,18 @@ def up(
         JobFailed: they did not all connect; everything was stopped, the logs are kept.
     """
     folder = _usable(folder)
-    if clients < MIN_SITES:
-        raise UserError(f"expected at least {MIN_SITES} sites, as a job needs them, got {clients}")
+    if n_sites < MIN_SITES:
+        raise UserError(f"expected at least {MIN_SITES} sites, as a job needs them, got {n_sites}")
     if parse(partition).name == "none" or Path(data).suffix in SUFFIXES:
         data = str(Path(data).absolute())
-    prepared = split_rows(data, partition, clients, seed)
+    prepared = split_rows(data, partition, n_sites, seed)
     if len(prepared.sites) < MIN_SITES:
         raise UserError(f"{data} gives the rows of one site only; a job needs at least {MIN_SITES} sites")
     port = free_port(port)
     state: dict[str, Any] = {
         "data": data,
         "partition": partition,
-        "clients": clients,
+        "n_sites": n_sites,
         "seed": seed,
         "port": port,
         "sites": dict.fromkeys(prepared.sites),
@@ -100,14 +100,14 @@ def up(
     return poc_state.as_poc(folder, state)
 
 
-def split_rows(data: str, partition: str, clients: int, seed: int) -> Prepared:
+def split_rows(data: str, partition: str, n_sites: int, seed: int) -> Prepared:
     """Return the rows of each site, with its columns, as a run with these settings would assign them.
 
     Raises:
         UserError: the data cannot be loaded or split as asked, or a site's name is one of ours.
     """
     experiment = make_experiment(
-        algorithm=_ANY_COLUMNS, data=data, k=1, partition=partition, clients=clients, seed=seed, engine="inprocess"
+        algorithm=_ANY_COLUMNS, data=data, k=1, partition=partition, n_sites=n_sites, seed=seed, engine="inprocess"
     )
     prepared = prepare(experiment)
     if SERVER in prepared.sites:

@@ -56,13 +56,13 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
     rng = stream(experiment.seed, 0, "partition")
     spec, algorithm = parse(experiment.partition), registry.get(experiment.algorithm)
     if spec.splits_columns:
-        split = split_features(spec, dataset.X, dataset.y, experiment.clients, rng, dataset.owners)
+        split = split_features(spec, dataset.X, dataset.y, experiment.n_sites, rng, dataset.owners)
         k = split.k if experiment.k is None and split.k is not None else _known_k(experiment, dataset)
         return Prepared(
             k, _assigned(dataset, split.rows, split.columns, algorithm), split.rows, dataset, dataset.columns
         )
     k = _known_k(experiment, dataset)
-    index = partition(spec, dataset.X, dataset.y, experiment.clients, rng, dataset.owners)
+    index = partition(spec, dataset.X, dataset.y, experiment.n_sites, rng, dataset.owners)
     every = dict.fromkeys(index, np.arange(dataset.X.shape[1]))
     return Prepared(k, _assigned(dataset, index, every, algorithm), index, dataset, dataset.columns)
 
@@ -83,7 +83,7 @@ def prepare_poc(there: Poc, experiment: Experiment) -> Prepared:
         "engine": "inprocess",
         "data": there.data,
         "partition": there.partition,
-        "clients": there.clients,
+        "n_sites": there.n_sites,
         "seed": there.seed,
     }
     prepared = prepare(experiment.model_copy(update=like))

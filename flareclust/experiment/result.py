@@ -27,7 +27,7 @@ class Result:
         engine: where it ran.
         seed: of the job.
         k: number of clusters asked for.
-        clients: number of sites.
+        n_sites: number of sites.
         params: the algorithm's own settings.
         rounds: clustering rounds, the assessment not counted.
         seconds: `total`; `local_max`, the longest local computation of each exchange added up; `merge`, on the server.
@@ -55,7 +55,7 @@ class Result:
     engine: str
     seed: int
     k: int
-    clients: int
+    n_sites: int
     params: Mapping[str, Any]
     rounds: int
     seconds: Mapping[str, float]
@@ -83,8 +83,8 @@ class Result:
     @property
     def took_part(self) -> str:
         """Return how many sites took part, in words: "10 sites", "9 of 10 sites"."""
-        number = f"{self.clients - len(self.left_out)} of {self.clients}" if self.left_out else str(self.clients)
-        return f"{number} {'site' if self.clients == 1 else 'sites'}"
+        number = f"{self.n_sites - len(self.left_out)} of {self.n_sites}" if self.left_out else str(self.n_sites)
+        return f"{number} {'site' if self.n_sites == 1 else 'sites'}"
 
     def predict(self, X: object) -> IntArray:
         """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
@@ -139,7 +139,7 @@ JSON_FIELDS = (
     "engine",
     "seed",
     "k",
-    "clients",
+    "n_sites",
     "params",
     "rounds",
     "seconds",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import field_validator, model_validator
@@ -43,7 +43,7 @@ class Sweep(Settings):
         data: data sets' names, table files, or with partition "none" folders with one file per site.
         algorithms: names, or tables with `name`, maybe `label`, and settings; a setting's list is tried value by value.
         seeds: n for 0 ... n-1, or a list.
-        clients: number of sites.
+        n_sites: number of sites.
         partitions: see `flareclust.data.partition`.
         k: numbers of clusters; None for those that are known of the data sets.
         engine: "inprocess" or "simulator"; baselines that are not federated always run in-process.
@@ -52,11 +52,13 @@ class Sweep(Settings):
         workers: trials that run side by side.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {"clients": "n_sites"}
+
     name: str
     data: str | list[str]
     algorithms: list[str | dict[str, Any]]
     seeds: int | list[int] = 10
-    clients: int = 10
+    n_sites: int = 10
     partitions: str | list[str] = "iid"
     k: int | list[int] | None = None
     engine: Engine = "inprocess"
@@ -100,7 +102,7 @@ class Sweep(Settings):
             check_different("k", [check_int("k", k, minimum=1) for k in listed(value)])
         return value
 
-    @field_validator("clients", "min_sites", "workers", mode="before")
+    @field_validator("n_sites", "min_sites", "workers", mode="before")
     @classmethod
     def _counts(cls, value: Any, about: Any) -> Any:
         if about.field_name == "workers" and isinstance(value, int) and value > MOST_WORKERS:
@@ -122,8 +124,8 @@ class Sweep(Settings):
 
     @model_validator(mode="after")
     def _as_a_whole(self) -> "Sweep":
-        if self.min_sites is not None and self.min_sites > self.clients and not self._own_sites:
-            raise UserError(f"min_sites={self.min_sites} is more than clients={self.clients}")
+        if self.min_sites is not None and self.min_sites > self.n_sites and not self._own_sites:
+            raise UserError(f"min_sites={self.min_sites} is more than n_sites={self.n_sites}")
         if self.n_trials > MOST_TRIALS:
             raise UserError(
                 f"these lists make {self.n_trials} trials, and at most {MOST_TRIALS} can be run; shorten them"
@@ -230,7 +232,7 @@ def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: 
         data=data,
         k=k,
         partition=partition,
-        clients=sweep.clients,
+        n_sites=sweep.n_sites,
         seed=sweep.seed_list[0],
         engine=sweep.engine if registry.get(choice.name).federated else "inprocess",
         params=dict(choice.params),

@@ -140,7 +140,7 @@ def experiment_trial(experiment: Experiment, cell: Mapping[str, str], dataset: D
         return TrialResult(final, cost, [_numbers(record) for record in outcome.rounds if is_round(record)])
 
     chosen = {"k_range", "choose_by"} if experiment.k_range else set()
-    decides = chosen | {"algorithm", "data", "k", "partition", "clients", "engine", "columns", "params", "min_sites"}
+    decides = chosen | {"algorithm", "data", "k", "partition", "n_sites", "engine", "columns", "params", "min_sites"}
     params = experiment.model_dump(mode="json", include=decides)
     return Trial(cell, experiment.seed, params, measure)
 

@@ -3,7 +3,7 @@
 Other packages add lines through the entry point group `flareclust.algorithms`: each entry names an `Algorithm`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -99,9 +99,9 @@ class Algorithm:
         )
         return executor, aggregator
 
-    def check_names(self, params: Mapping[str, Any]) -> None:
-        """Raise UserError for parameters that the algorithm does not have."""
-        self.params_class().check_names(self.name, params)
+    def check_names(self, params: Iterable[str], others: Iterable[str] = ()) -> None:
+        """Raise UserError for parameters that the algorithm does not have; the nearest name may be one of `others`."""
+        self.params_class().check_names(self.name, params, others)
 
 
 BUILT_IN = (

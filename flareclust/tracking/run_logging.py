@@ -25,7 +25,7 @@ def log_run(result: Result, outcome: Outcome, experiment: Experiment, run_id: st
         raise UserError("save the result before logging it")
     folder = Path(result.centroids_file).parent
     tracker = Tracker(experiment.tracking_uri, experiment.mlflow_experiment)
-    took_part = result.clients - len(outcome.refused)
+    took_part = result.n_sites - len(outcome.refused)
     counts = {"centroids_found": float(result.centroids_found), "sites_took_part": float(took_part)}
     chosen = {} if experiment.k_range is None else {"chosen_k": float(result.k)}
     rounds = [_numbers(record) for record in outcome.rounds if is_round(record)]
@@ -56,7 +56,7 @@ def start_run(experiment: Experiment, run_key: str, tags: Mapping[str, object]) 
     tracker = Tracker(experiment.tracking_uri, experiment.mlflow_experiment)
     params = experiment.model_dump(mode="json", exclude={"params", "tracking_uri", "mlflow_experiment", "retries"})
     if experiment.partition == "none":
-        del params["clients"]  # as many as have brought rows; the metrics say how many took part
+        del params["n_sites"]  # as many as have brought rows; the metrics say how many took part
     settings = registry.get(experiment.algorithm).parameters() | experiment.params
     params |= {f"param.{name}": value for name, value in settings.items()}
     own = {"algorithm": experiment.algorithm, "partition": experiment.partition, "seed": experiment.seed}

@@ -96,7 +96,7 @@ def test_the_site_and_the_federation_may_have_different_k():
     truth = np.array([X[:1].mean(axis=0)] * 4) + np.arange(4)[:, None]
     data = Dataset("toy", X, np.zeros(len(X), dtype=np.int64), truth)
     for k, expected in ((3, 3), (4, 4)):
-        done = OnSites(ABLATED, {"k_local": 5, "remove": False}, k=k, clients=3).measure(data, 0)
+        done = OnSites(ABLATED, {"k_local": 5, "remove": False}, k=k, n_sites=3).measure(data, 0)
         assert done.final["centroids_found"] == expected
 
 
@@ -118,7 +118,7 @@ def test_clients_with_a_share_have_it_each_and_no_row_twice(monkeypatch):
     seen = {}
     monkeypatch.setattr(feca_methods, "run_inprocess", lambda algorithm, params, sites, options: _stop(seen, sites))
     with pytest.raises(InterruptedError):
-        OnSites(registry.get("feca"), k=16, clients=7, share=0.05).measure(grid(), 3)
+        OnSites(registry.get("feca"), k=16, n_sites=7, share=0.05).measure(grid(), 3)
     assert [len(rows) for rows in seen.values()] == [40] * 7  # 5 % of 800
     everything = np.concatenate(list(seen.values()))
     assert len(np.unique(everything, axis=0)) == 280
@@ -131,7 +131,7 @@ def _stop(seen, sites):
 
 def test_the_measure_is_taken_on_all_rows_after_one_lloyd_step():
     data = grid()
-    done = OnSites(registry.get("central"), {"n_init": 1}, k=16, clients=1, share=0.25, polish=True).measure(data, 0)
+    done = OnSites(registry.get("central"), {"n_init": 1}, k=16, n_sites=1, share=0.25, polish=True).measure(data, 0)
     centroids = registry.get("central").function()
     rng = stream(0, 0, "partition")
     rows = rng.permutation(np.arange(800))[:200]

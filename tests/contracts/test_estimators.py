@@ -70,7 +70,7 @@ def test_the_default_algorithm():
 
 def test_one_table_gives_the_centroids_of_run(rows):
     model = estimators.FeCA(n_clusters=3, n_sites=4, n_init=5, random_state=7).fit(rows)
-    result = flareclust.run("feca", rows, k=3, clients=4, n_init=5, seed=7)
+    result = flareclust.run("feca", rows, k=3, n_sites=4, n_init=5, seed=7)
     np.testing.assert_array_equal(model.cluster_centers_, result.centroids)
     np.testing.assert_array_equal(model.labels_, result.labels)
     np.testing.assert_array_equal(model.predict(rows), result.predict(rows))

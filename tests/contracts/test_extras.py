@@ -39,7 +39,7 @@ def test_tracking_without_mlflow_is_refused_before_anything_runs(without, tmp_pa
     without("mlflow")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        main(["run", "feca", "--data", "iris", "--clients", "3"])
+        main(["run", "feca", "--data", "iris", "--n-sites", "3"])
     assert ended.value.code == 2
     assert "--no-track" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -47,7 +47,7 @@ def test_tracking_without_mlflow_is_refused_before_anything_runs(without, tmp_pa
 
 def test_a_result_without_matplotlib_has_all_but_the_pictures(without, tmp_path):
     without("matplotlib")
-    result = flareclust.run("feca", data="iris", clients=3, out=tmp_path / "out")
+    result = flareclust.run("feca", data="iris", n_sites=3, out=tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "labels.csv",
         "result.json",

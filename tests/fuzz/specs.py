@@ -148,7 +148,7 @@ def _experiment(choices: Choices) -> None:
         "choose_by": _text(choices, "silhouette", "elbow"),
         "engine": choices.one_of(("inprocess", "simulator", "elsewhere", "")),
         "register_as": _text(choices, "model", "a/b"),
-        "clients": choices.one_of((1, 10, 0, -1, 10**30, True, 2.5)),
+        "n_sites": choices.one_of((1, 10, 0, -1, 10**30, True, 2.5)),
         "seed": choices.one_of((0, 2**32, -1, 10**30)),
         "params": parse_settings(_pairs(choices, ("n_init", "rounds", *registry.get(name).parameters()))),
     }

@@ -37,7 +37,7 @@ class Poc:
         folder: everything of it.
         data: the data set's name, or the file or folder of the rows.
         partition: how the rows were assigned.
-        clients: how many sites.
+        n_sites: how many sites.
         seed: of the partition.
         port: the server's.
         rows: number of rows by site; None where a site brought its own file.
@@ -46,7 +46,7 @@ class Poc:
     folder: Path
     data: str
     partition: str
-    clients: int
+    n_sites: int
     seed: int
     port: int
     rows: Mapping[str, int | None]
@@ -101,8 +101,8 @@ def read(folder: Path) -> dict[str, Any]:
 def as_poc(folder: Path, state: Mapping[str, Any]) -> Poc:
     """Return the POC that a state describes."""
     sites = {str(name): None if rows is None else int(rows) for name, rows in state["sites"].items()}
-    clients, seed, port = (int(state[name]) for name in ("clients", "seed", "port"))
-    return Poc(folder, str(state["data"]), str(state["partition"]), clients, seed, port, sites)
+    n_sites, seed, port = (int(state[name]) for name in ("n_sites", "seed", "port"))
+    return Poc(folder, str(state["data"]), str(state["partition"]), n_sites, seed, port, sites)
 
 
 def known(folder: Path) -> Poc:

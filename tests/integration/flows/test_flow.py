@@ -46,7 +46,7 @@ def test_a_simulator_job_through_the_flow_is_tracked(server, folder):
 
     rounds = []
     result = flareclust.run(
-        "feca", data="iris", clients=3, engine="simulator", track=True, out="out", on_round=rounds.append
+        "feca", data="iris", n_sites=3, engine="simulator", track=True, out="out", on_round=rounds.append
     )
     client, (run,) = runs()
     assert run.info.status == "FINISHED"
@@ -62,7 +62,7 @@ def test_a_simulator_job_through_the_flow_is_tracked(server, folder):
     assert {"centroids.npz", "centroids.csv", "picture.png", "result.json", "result.npz", "rounds.jsonl"} <= artifacts
     assert [record["step"] for record in rounds] == ["cluster", "assess"]
 
-    here = flareclust.run("feca", data="iris", clients=3)
+    here = flareclust.run("feca", data="iris", n_sites=3)
     np.testing.assert_array_equal(result.centroids, here.centroids)
     np.testing.assert_array_equal(result.labels, here.labels)
     assert json.loads((folder / "out" / "result.json").read_text())["metrics"] == dict(here.metrics)
@@ -89,7 +89,7 @@ def test_a_failed_job_is_shown_as_failed_with_its_reason(server, folder):
     import flareclust
 
     with pytest.raises(JobFailed, match="fewer rows than k=100"):
-        flareclust.run("feca", data="iris", k=100, clients=3, engine="simulator", track=True, out="out")
+        flareclust.run("feca", data="iris", k=100, n_sites=3, engine="simulator", track=True, out="out")
     _, (run,) = runs()
     assert run.info.status == "FAILED"
     assert "site-1 has fewer rows than k=100" in run.data.tags["flareclust.error"]
@@ -114,7 +114,7 @@ def test_a_retry_resumes_the_same_mlflow_run(server, folder, monkeypatch, transi
     monkeypatch.setattr(flows, "submit", submit)
 
     def start() -> None:
-        flareclust.run("feca", data="iris", clients=3, engine="simulator", track=True, out="out")
+        flareclust.run("feca", data="iris", n_sites=3, engine="simulator", track=True, out="out")
 
     if transient:
         start()
@@ -137,7 +137,7 @@ def test_the_flow_takes_its_experiment_as_plain_values(server, folder, monkeypat
         return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round, token)
 
     monkeypatch.setattr(flows, "submit", inprocess)
-    result = flows.experiment_flow({"algorithm": "kfed", "data": "iris", "clients": 3})
+    result = flows.experiment_flow({"algorithm": "kfed", "data": "iris", "n_sites": 3})
     assert result.algorithm == "kfed"
     assert len(os.listdir("flareclust-runs")) == 1
 

@@ -23,7 +23,7 @@ from tests.scheduler import STOPS, Scheduler, started
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 NIGHTLY, POOL = "flareclust-nightly", "flareclust"
-TINY = {"algorithm": "feca", "data": "iris", "clients": 3, "engine": "inprocess"}
+TINY = {"algorithm": "feca", "data": "iris", "n_sites": 3, "engine": "inprocess"}
 #: Goes on for hours unless it is stopped.
 ENDLESS = {"algorithm": "minibatch", "k": 3, "params": {"rounds": 10**6}}
 #: What a site's process of a job has in its command line.
@@ -73,7 +73,7 @@ def federation(scheduler: Scheduler) -> Iterator[Path]:
     folder = scheduler.folder / "poc"
     poc = [sys.executable, "-m", "flareclust.cli", "poc"]
     limits = {"env": scheduler.env, "cwd": scheduler.folder, "timeout": 150}
-    subprocess.run([*poc, "up", "--sites", "2", "--data", "iris", "--dir", str(folder)], check=True, **limits)
+    subprocess.run([*poc, "up", "--n-sites", "2", "--data", "iris", "--dir", str(folder)], check=True, **limits)
     try:
         yield find(folder).admin_kit
     finally:
@@ -379,7 +379,7 @@ def test_a_run_that_fails_leaves_the_alias_where_it_was(here, client, monkeypatc
 def test_a_model_that_is_worse_or_not_to_be_compared_is_registered_and_does_not_get_the_alias(here, client):
     """By the metric alone, the second and the third would have it: of fewer clusters, of fewer sites."""
     flow, named = nightly(), TINY | {"register_as": "compared", "k": 3}
-    nights = [{}, {"k": 2}, {"clients": 2}, {"seed": 1}, {}]
+    nights = [{}, {"k": 2}, {"n_sites": 2}, {"seed": 1}, {}]
     worth, holders = [], []
     for night in nights:
         worth.append(flow({**named, **night}).metrics["simplified_silhouette"])

@@ -248,7 +248,7 @@ def test_the_flow_takes_a_sweep_as_plain_values(server, tmp_path, monkeypatch, s
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     monkeypatch.chdir(tmp_path)
-    plain = {"name": "six", "data": "iris", "clients": 3, "seeds": 2, "k": [3, 60], "algorithms": ["feca", "central"]}
+    plain = {"name": "six", "data": "iris", "n_sites": 3, "seeds": 2, "k": [3, 60], "algorithms": ["feca", "central"]}
     plain["mlflow_experiment"] = "plain"
     state = sweep_flow(plain, return_state=True)
     assert (state.type.value, state.message) == ("FAILED", "2 of 8 trials failed")

@@ -224,11 +224,11 @@ def test_the_installed_wheel_runs_the_simulator_without_the_checkout(wheel, tmp_
     code = "import flareclust, flareclust.executors.feca as e, flareclust.experiment.config as f; print(flareclust.__file__, e.__file__, f.__file__, sep='\\n')"
     where = limited([sys.executable, "-c", code], cwd=empty, seconds=120, PYTHONPATH=str(target))
     assert [Path(line).is_relative_to(target) for line in where.out.splitlines()] == [True] * 3, where
-    run = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--clients", "3"]
+    run = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--n-sites", "3"]
     done = limited([*run, "--no-track", "--json"], cwd=empty, seconds=240, PYTHONPATH=str(target))
     assert done.code == 0, done.err
     printed = json.loads(done.out)
-    assert (printed["engine"], printed["clients"], printed["warnings"]) == ("simulator", 3, [])
+    assert (printed["engine"], printed["n_sites"], printed["warnings"]) == ("simulator", 3, [])
     assert Path(printed["centroids_file"]).is_relative_to(empty / "flareclust-runs")
     assert [path.name for path in empty.iterdir()] == ["flareclust-runs"]
 
@@ -250,7 +250,7 @@ def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_p
 
     run = ("run", "kfed", "--k", "3", "--no-track", "--json")
     try:
-        flareclust("poc", "up", "--sites", "2", "--data", "iris")
+        flareclust("poc", "up", "--n-sites", "2", "--data", "iris")
         told = json.loads(flareclust(*run, "--engine", "poc"))
         paths = set()
         for process in naming(empty):
@@ -266,8 +266,8 @@ def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_p
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             psutil.wait_procs(left, timeout=5)
-    assert (told["engine"], told["clients"], told["warnings"]) == ("poc", 2, [])
-    here = json.loads(flareclust(*run, "--engine", "inprocess", "--data", "iris", "--clients", "2"))
+    assert (told["engine"], told["n_sites"], told["warnings"]) == ("poc", 2, [])
+    here = json.loads(flareclust(*run, "--engine", "inprocess", "--data", "iris", "--n-sites", "2"))
     with np.load(told["centroids_file"]) as one, np.load(here["centroids_file"]) as other:
         assert one["centroids"].shape == (3, 4)
         assert np.array_equal(one["centroids"], other["centroids"])

@@ -81,7 +81,7 @@ def up(place):
     before = shared()
     folder = place / "work" / "poc_workspace" / "poc"
     try:
-        code, out, err = command(place, "up", "--sites", 3, "--data", "iris", "--partition", PARTITION, "--seed", SEED)
+        code, out, err = command(place, "up", "--n-sites", 3, "--data", "iris", "--partition", PARTITION, "--seed", SEED)
         assert code == 0, err
         yield folder, out
     finally:
@@ -129,7 +129,7 @@ def test_it_can_be_found_with_its_kits(up):
     folder, _ = up
     there = poc.find(folder)
     assert there.sites == ("site-1", "site-2", "site-3")
-    assert (there.data, there.partition, there.clients, there.seed) == ("iris", PARTITION, 3, SEED)
+    assert (there.data, there.partition, there.n_sites, there.seed) == ("iris", PARTITION, 3, SEED)
     assert (there.admin_kit / "startup" / "fed_admin.json").is_file()
     assert (there.kit(ADMIN) / "startup" / "fed_admin.json").is_file()
     assert all((kit / "startup" / "fed_client.json").is_file() for kit in there.kits.values())
@@ -176,7 +176,7 @@ def test_two_in_two_folders_do_not_disturb_each_other_and_down_ends_what_hangs_o
     folder, _ = up
     other = place / "work" / "other"
     try:
-        code, _, err = command(place, "up", "--sites", 2, "--data", "wine", "--dir", other)
+        code, _, err = command(place, "up", "--n-sites", 2, "--data", "wine", "--dir", other)
         assert code == 0, err
         assert poc.find(other).port != poc.find(folder).port
         nvflare(other / KITS / "localhost").send_signal(signal.SIGSTOP)
@@ -230,7 +230,7 @@ def test_down_leaves_no_process_frees_the_port_and_keeps_the_logs(up, place):
 def test_an_older_one_that_is_down_is_replaced_and_down_works_after_everything_was_killed(up, place):
     folder, _ = up
     command(place, "down")
-    code, _, err = command(place, "up", "--sites", 2, "--data", "wine", "--dir", folder)
+    code, _, err = command(place, "up", "--n-sites", 2, "--data", "wine", "--dir", folder)
     assert code == 0, err
     assert poc.find(folder).sites == ("site-1", "site-2")
     for _ in range(3):  # a daemon may have been about to start its process again
@@ -253,7 +253,7 @@ def test_a_site_that_does_not_connect_is_named_with_its_last_words_and_all_is_st
     monkeypatch.setattr(poc_kits, "place", broken)
     folder = tmp_path.resolve() / "poc"
     with pytest.raises(JobFailed, match=r"^site-2 did not start; [\s\S]*site-2: .*JSONDecodeError") as failed:
-        set_up.up(folder, "iris", clients=2)
+        set_up.up(folder, "iris", n_sites=2)
     assert "site-1:" not in str(failed.value)
     assert naming(folder) == []
     assert (folder / KITS / "site-2" / "console.txt").is_file()

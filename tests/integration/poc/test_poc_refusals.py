@@ -35,8 +35,8 @@ def nothing_starts(monkeypatch):
     ("words", "reason"),
     [
         (("--data", "irisses"), "irisses"),
-        (("--data", "iris", "--sites", "0"), "at least 2 sites"),
-        (("--data", "iris", "--sites", "1"), "at least 2 sites, as a job needs them, got 1"),
+        (("--data", "iris", "--n-sites", "0"), "at least 2 sites"),
+        (("--data", "iris", "--n-sites", "1"), "at least 2 sites, as a job needs them, got 1"),
         (("--data", "iris", "--seed", "-1"), "seed"),
         (("--data", "iris", "--partition", "dirichlet"), "dirichlet"),
         (("--data", "iris", "--partition", "none"), "no folder"),
@@ -80,7 +80,7 @@ def test_of_two_that_come_up_at_once_in_one_folder_one_is_refused_and_the_other_
 
     def come_up():
         try:
-            set_up.up(folder, "iris", clients=2)
+            set_up.up(folder, "iris", n_sites=2)
         except UserError as error:
             refused.set()
             return str(error)

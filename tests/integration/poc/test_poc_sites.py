@@ -14,14 +14,14 @@ from flareclust.experiment.prepared import tables_of
 from flareclust.sites.rows import SiteData
 
 
-def placed(folder, data, partition, clients=3, seed=0):
+def placed(folder, data, partition, n_sites=3, seed=0):
     """Return a POC that has its rows and no processes."""
-    assigned = set_up.split_rows(data, partition, clients, seed)
+    assigned = set_up.split_rows(data, partition, n_sites, seed)
     for site, rows in assigned.sites.items():
         kit = folder / KITS / site
         (kit / "local").mkdir(parents=True)
         poc_kits.place(kit, rows, None if assigned.index is None else assigned.index[site].tolist())
-    return Poc(folder, data, partition, clients, seed, 20000, dict.fromkeys(assigned.sites))
+    return Poc(folder, data, partition, n_sites, seed, 20000, dict.fromkeys(assigned.sites))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def placed(folder, data, partition, clients=3, seed=0):
 def test_the_sites_have_the_rows_that_a_run_in_another_engine_deals(tmp_path, algorithm, data, partition):
     there = placed(tmp_path, data, partition, seed=7)
     expected = prepare(
-        Experiment(algorithm=algorithm, data=data, partition=partition, clients=3, seed=7, engine="inprocess")
+        Experiment(algorithm=algorithm, data=data, partition=partition, n_sites=3, seed=7, engine="inprocess")
     )
     # The experiment's own seed, data and partition do not matter: the POC has its rows already.
     found = prepare_poc(there, Experiment(algorithm=algorithm, seed=1, engine="inprocess"))

@@ -144,7 +144,7 @@ def test_below_the_quorum_the_reason_reaches_the_user_without_data(faulty, tmp_p
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["ctrl-c", "terminal closed"])
 def test_an_interrupt_leaves_nothing(number, tmp_path, short_tmp):
     """The command is stopped once its sites run; their names make them known, for they are in other sessions."""
-    command = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--clients", "3"]
+    command = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--n-sites", "3"]
     command += ["--no-track", "--out", str(tmp_path / "out")]
     environment = os.environ | {"TMPDIR": str(short_tmp)}
     process = subprocess.Popen(
@@ -172,7 +172,7 @@ def test_an_interrupt_leaves_nothing(number, tmp_path, short_tmp):
 @pytest.mark.timeout(200)
 def test_ctrl_c_in_a_tracked_run_ends_it_within_seconds(tmp_path, short_tmp):
     """A terminal sends the interrupt to every process of its group, Prefect's temporary server among them."""
-    command = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--clients", "2"]
+    command = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--n-sites", "2"]
     environment = os.environ | {"TMPDIR": str(short_tmp), "PREFECT_HOME": str(tmp_path / "prefect")}
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True

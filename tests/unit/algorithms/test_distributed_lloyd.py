@@ -96,7 +96,7 @@ def test_on_a_real_data_set_it_gives_what_central_lloyd_gives() -> None:
     data = load("digits:pca10")
     start = data.X[np.random.default_rng(1).choice(len(data.X), 10, replace=False)]
     # Iid sites of 600 rows: every centroid has rows by the dozen at each of them.
-    result = flareclust.run("lloyd", data="digits:pca10", clients=3, start=start.tolist(), tol=0.0, rounds=300)
+    result = flareclust.run("lloyd", data="digits:pca10", n_sites=3, start=start.tolist(), tol=0.0, rounds=300)
     reference = KMeans(10, init=start, n_init=1, algorithm="lloyd", tol=0, max_iter=300).fit(data.X)
     np.testing.assert_allclose(result.centroids, reference.cluster_centers_, atol=1e-10)
 
@@ -255,7 +255,7 @@ def test_bad_settings_are_refused_with_advice(params: dict[str, object], message
 
 def test_a_start_of_other_columns_is_what_the_sites_complain_about() -> None:
     with pytest.raises(JobFailed, match="has rows of 4 columns where the federation has 2"):
-        flareclust.run("lloyd", data="iris", clients=2, start=[[1, 2], [3, 4], [5, 6]])
+        flareclust.run("lloyd", data="iris", n_sites=2, start=[[1, 2], [3, 4], [5, 6]])
 
 
 def test_a_start_survives_being_written_as_json() -> None:

@@ -117,7 +117,7 @@ def test_s1_with_epsilon_one_per_job(shared_data, name, maximum):
     """Ten sites of 500 rows. The optimum on the pooled rows is 0.96e4; a cluster that was missed would cost 1.5e5 or more."""
     l2 = [
         flareclust.run(
-            name, data="s1", partition="iid", clients=10, seed=seed, epsilon=1.0, policy=policy(bounds=(0.0, 1e6))
+            name, data="s1", partition="iid", n_sites=10, seed=seed, epsilon=1.0, policy=policy(bounds=(0.0, 1e6))
         ).metrics["l2"]
         for seed in range(3)
     ]

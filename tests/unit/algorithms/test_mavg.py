@@ -169,7 +169,7 @@ BANDS = {
 @pytest.mark.parametrize(("data", "partition"), BANDS, ids=str)
 def test_the_error_on_the_s_sets_is_in_its_band(data: str, partition: str, shared_data: object) -> None:
     """Thirty seeds are in docs/algorithms/mavg.md; here eight, whose mean has a standard error of its own."""
-    results = [flareclust.run("mavg", data=data, partition=partition, clients=10, seed=seed) for seed in range(8)]
+    results = [flareclust.run("mavg", data=data, partition=partition, n_sites=10, seed=seed) for seed in range(8)]
     l2 = np.array([result.metrics["l2"] for result in results]) / 1e4
     mean, std = BANDS[data, partition]
     assert l2.mean() == pytest.approx(mean, abs=2.5 * std * np.sqrt(1 / 30 + 1 / 8))

@@ -6,7 +6,7 @@ import numpy as np
 
 FAST = ("--engine", "inprocess", "--no-track", "--json")
 
-IRIS = ("run", "feca", "--data", "iris", "--clients", "3")
+IRIS = ("run", "feca", "--data", "iris", "--n-sites", "3")
 
 FILES = ["labels.csv", "picture.png", "result.json", "result.npz", "rounds.jsonl"]
 

@@ -20,7 +20,7 @@ from flareclust.protocol.registry import algorithms
 from tests.unit.cli.cli_cases import FAST, FILES, IRIS, TrialRun, rows, tree, write
 
 KEYS = [
-    *("algorithm", "engine", "seed", "k", "clients", "params", "rounds", "seconds", "bytes"),
+    *("algorithm", "engine", "seed", "k", "n_sites", "params", "rounds", "seconds", "bytes"),
     *("centroids_found", "metrics", "centroids_file", "warnings"),
 ]
 
@@ -49,7 +49,7 @@ def test_json_is_one_object_with_the_promised_keys_and_nothing_else(tmp_path):
     assert set(printed["seconds"]) == {"total", "local_max", "merge"}
     assert set(printed["bytes"]) == {"up", "down"}
     assert printed["params"]["n_init"] == 3
-    assert (printed["algorithm"], printed["engine"], printed["k"], printed["clients"]) == ("feca", "inprocess", 3, 3)
+    assert (printed["algorithm"], printed["engine"], printed["k"], printed["n_sites"]) == ("feca", "inprocess", 3, 3)
     assert {"inertia", "simplified_silhouette", "davies_bouldin", "ari", "nmi", "purity", "accuracy"} <= set(
         printed["metrics"]
     )

@@ -14,8 +14,8 @@ from tests.unit.cli.cli_cases import FAST, FILES, IRIS, rows, tree, write
 def results(tmp_path_factory):
     """Finished results, made once: drawing their pictures takes longer than the tests."""
     folder = tmp_path_factory.mktemp("results")
-    flareclust.run("feca", rows(), 3, clients=2, out=folder / "res")
-    flareclust.run("central", rows(), 3, clients=2, out=folder / "res-central")
+    flareclust.run("feca", rows(), 3, n_sites=2, out=folder / "res")
+    flareclust.run("central", rows(), 3, n_sites=2, out=folder / "res-central")
     shutil.copytree(folder / "res", folder / "res-damaged")
     (folder / "res-damaged" / "result.json").write_text("{}")
     shutil.copytree(folder / "res", folder / "res-noted")
@@ -45,11 +45,11 @@ def folder(tmp_path, results):
     return tmp_path
 
 
-OWN = ("run", "feca", "--k", "3", "--clients", "2", "--data")
+OWN = ("run", "feca", "--k", "3", "--n-sites", "2", "--data")
 
-KFED = ("run", "kfed", "--data", "iris", "--clients", "3")
+KFED = ("run", "kfed", "--data", "iris", "--n-sites", "3")
 
-CENTRAL = ("run", "central", "--data", "iris", "--clients", "3")
+CENTRAL = ("run", "central", "--data", "iris", "--n-sites", "3")
 
 LATE = ("assign", "res", "--out", "labels", "--data")
 
@@ -79,13 +79,13 @@ BAD = {
     "k above all rows": ((*IRIS, "--k", "1000"), 1, [f"site-{i} has fewer rows than k=1000" for i in (1, 2, 3)]),
     "k above most sites": ((*IRIS, "--k", "10", "--partition", "power:4"), 1, ["1 of 3", "at least 2", "site-3 has"]),
     "k above all rows, lloyd": (
-        ("run", "lloyd", "--data", "iris", "--clients", "3", "--k", "500"),
+        ("run", "lloyd", "--data", "iris", "--n-sites", "3", "--k", "500"),
         1,
         ["k=500 is more than the 150 rows of all sites together"],
     ),
     "k above all rows, central": ((*CENTRAL, "--k", "1000"), 2, ["k=1000", "150 rows"]),
-    "no clients": (("run", "feca", "--data", "iris", "--clients", "0"), 2, ["clients", "got 0"]),
-    "more clients than rows": (("run", "feca", "--data", "iris", "--clients", "151"), 2, ["(151)", "(150)"]),
+    "no sites": (("run", "feca", "--data", "iris", "--n-sites", "0"), 2, ["n_sites", "got 0"]),
+    "more sites than rows": (("run", "feca", "--data", "iris", "--n-sites", "151"), 2, ["(151)", "(150)"]),
     "partition without its value": ((*IRIS, "--partition", "dirichlet"), 2, ["needs a value", "dirichlet:A"]),
     "partition with an empty value": ((*IRIS, "--partition", "dirichlet:"), 2, ["needs a value"]),
     "partition with garbage": ((*IRIS, "--partition", "dirichlet:x"), 2, ["positive number", "'x'"]),
@@ -170,7 +170,7 @@ def test_a_bad_request_ends_with_one_line_and_no_files(command, folder, monkeypa
     assert tree(folder) == before
 
 
-@pytest.mark.parametrize("args", [("--seed", "many"), ("--no-such-option",), ("--clients", "2.5")])
+@pytest.mark.parametrize("args", [("--seed", "many"), ("--no-such-option",), ("--n-sites", "2.5")])
 def test_words_that_do_not_parse_are_the_users_mistake(command, args):
     done = command(*IRIS, *args)
     assert (done.code, done.out) == (2, "")
@@ -207,7 +207,7 @@ def test_one_bad_site_is_named_and_the_others_are_as_without_it(command, tmp_pat
     done = command(*common, "--data", "with", "--out", "a")
     assert (done.code, done.err) == (0, "")
     printed = json.loads(done.out)
-    assert printed["clients"] == 4
+    assert printed["n_sites"] == 4
     assert len(printed["warnings"]) == 1
     assert printed["warnings"][0].startswith(warning)
     assert "secret" not in done.out
@@ -219,7 +219,7 @@ def test_one_bad_site_is_named_and_the_others_are_as_without_it(command, tmp_pat
 
 
 def test_k_above_one_site_only_goes_on_with_a_warning(command):
-    done = command("run", "feca", "--data", "iris", "--clients", "3", "--partition", "power:2.5", "--k", "15", *FAST)
+    done = command("run", "feca", "--data", "iris", "--n-sites", "3", "--partition", "power:2.5", "--k", "15", *FAST)
     assert done.code == 0, done.err
     assert "site-3 has fewer rows than k=15" in json.loads(done.out)["warnings"]
 
@@ -227,7 +227,7 @@ def test_k_above_one_site_only_goes_on_with_a_warning(command):
 def test_fewer_centroids_than_k_are_said(command, tmp_path):
     """Two places only: k-means may find no third cluster, and none may be made up."""
     write(tmp_path / "two.csv", [[x, float(y)] for x in (0.0, 9.0) for y in range(2)] * 5)
-    done = command("run", "kfed", "--data", "two.csv", "--k", "4", "--clients", "1", "--set", "k_local=2", *FAST)
+    done = command("run", "kfed", "--data", "two.csv", "--k", "4", "--n-sites", "1", "--set", "k_local=2", *FAST)
     printed = json.loads(done.out)
     assert printed["centroids_found"] == 2
     assert "2 centroids were found where k=4 were asked for" in printed["warnings"]

@@ -47,7 +47,7 @@ def test_files_of_sites_are_read_by_name(command, tmp_path):
 def test_columns_of_one_file_are_chosen_by_name(command, tmp_path):
     write(tmp_path / "all.csv", np.c_[rows(), np.arange(len(rows()))], "age,crp,patient")
     done = command(
-        "run", "feca", "--data", "all.csv", "--columns", "age,crp", "--k", "3", "--clients", "2", *FAST, "--out", "res"
+        "run", "feca", "--data", "all.csv", "--columns", "age,crp", "--k", "3", "--n-sites", "2", *FAST, "--out", "res"
     )
     assert done.code == 0
     assert np.load(tmp_path / "res/result.npz")["centroids"].shape[1] == 2
@@ -62,14 +62,14 @@ def test_a_late_site_of_feca_gets_the_labels_of_predict(command, tmp_path):
     write(tmp_path / "all.csv", rows())
     late = rows(7)[::-1]
     write(tmp_path / "late.csv", late)
-    command("run", "feca", "--data", "all.csv", "--k", "3", "--clients", "2", *FAST, "--out", "res")
+    command("run", "feca", "--data", "all.csv", "--k", "3", "--n-sites", "2", *FAST, "--out", "res")
     done = command("assign", "res", "--data", "late.csv", "--out", "labels")
     assert done.code == 0
     assert "labels/labels.csv" in done.out
     centroids = np.load(tmp_path / "res/result.npz")["centroids"]
     found = read_labels(tmp_path / "labels")
     np.testing.assert_array_equal(found, nearest(late, centroids))
-    result = flareclust.run("feca", data=tmp_path / "all.csv", k=3, clients=2)
+    result = flareclust.run("feca", data=tmp_path / "all.csv", k=3, n_sites=2)
     np.testing.assert_array_equal(found, result.predict(late))
 
 
@@ -91,7 +91,7 @@ def test_a_late_site_of_kfed_gets_induced_labels(command, tmp_path, labels_by, e
 
 def test_a_late_site_chooses_columns_by_name(command, tmp_path):
     write(tmp_path / "all.csv", rows())
-    command("run", "feca", "--data", "all.csv", "--k", "3", "--clients", "2", *FAST, "--out", "res")
+    command("run", "feca", "--data", "all.csv", "--k", "3", "--n-sites", "2", *FAST, "--out", "res")
     late = rows(7)
     table = "\n".join(["id,b,a", *(f"{i},{y},{x}" for i, (x, y) in enumerate(late.tolist()))])
     (tmp_path / "late.csv").write_text(table)
@@ -102,7 +102,7 @@ def test_a_late_site_chooses_columns_by_name(command, tmp_path):
 
 def test_assign_refuses_what_would_mislead_or_destroy(command, tmp_path):
     write(tmp_path / "all.csv", rows())
-    command("run", "kfed", "--data", "all.csv", "--k", "3", "--clients", "3", *FAST, "--out", "res")
+    command("run", "kfed", "--data", "all.csv", "--k", "3", "--n-sites", "3", *FAST, "--out", "res")
     late = ("assign", "res", "--data", "all.csv")
     took_part = command(*late, "--site", "site-1", "--out", "labels")
     assert (took_part.code, "site-1 took part" in took_part.err) == (2, True)

@@ -89,8 +89,8 @@ def test_arrays_and_lists_are_no_frames():
 
 def test_one_frame_split_over_sites_keeps_its_names(make):
     X = np.random.default_rng(0).normal(size=(60, 2))
-    result = flareclust.run("feca", make({"age": X[:, 0], "crp": X[:, 1]}), k=3, clients=2)
+    result = flareclust.run("feca", make({"age": X[:, 0], "crp": X[:, 1]}), k=3, n_sites=2)
     assert result.columns == ("age", "crp")
-    np.testing.assert_array_equal(result.centroids, flareclust.run("feca", X, k=3, clients=2).centroids)
+    np.testing.assert_array_equal(result.centroids, flareclust.run("feca", X, k=3, n_sites=2).centroids)
     swapped = make({"crp": X[:, 1], "other": X[:, 0], "age": X[:, 0]})
     np.testing.assert_array_equal(result.predict(swapped), result.predict(X))

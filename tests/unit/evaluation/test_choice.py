@@ -121,4 +121,4 @@ def test_what_is_no_number_of_clusters_is_refused(text, words):
 )
 def test_a_run_refuses_them_before_it_starts(settings, words):
     with pytest.raises(UserError, match=words):
-        flareclust.run(settings.pop("algorithm", "pooled"), data="iris", clients=3, **settings)
+        flareclust.run(settings.pop("algorithm", "pooled"), data="iris", n_sites=3, **settings)

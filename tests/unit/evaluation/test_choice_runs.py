@@ -52,7 +52,7 @@ def test_another_algorithm_runs_as_if_it_had_been_given_the_k():
 
 def test_rounds_are_numbered_through_and_the_choosers_assessment_is_left_out():
     records = []
-    experiment = make_experiment(algorithm="kfed", k="2..5", engine="inprocess", data="own", clients=4)
+    experiment = make_experiment(algorithm="kfed", k="2..5", engine="inprocess", data="own", n_sites=4)
     from flareclust.experiment.prepare import prepare_sites
     from flareclust.experiment.submit import submit
 

@@ -10,7 +10,7 @@ PAGE = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
 
 EXAMPLE = re.search(r"^```toml\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL).group(1)
 
-IRIS = {"name": "try", "data": "iris", "algorithms": ["kfed"], "seeds": 2, "clients": 3}
+IRIS = {"name": "try", "data": "iris", "algorithms": ["kfed"], "seeds": 2, "n_sites": 3}
 
 
 def sweep(**settings):

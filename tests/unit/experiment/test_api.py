@@ -18,8 +18,8 @@ from tests.unit.experiment.api_cases import POINTS, by_position, nearest, rows
 
 
 def test_a_name_brings_its_rows_its_k_and_its_truth():
-    result = flareclust.run("feca", data="iris", clients=3)
-    assert (result.algorithm, result.engine, result.seed, result.k, result.clients) == ("feca", "inprocess", 0, 3, 3)
+    result = flareclust.run("feca", data="iris", n_sites=3)
+    assert (result.algorithm, result.engine, result.seed, result.k, result.n_sites) == ("feca", "inprocess", 0, 3, 3)
     assert result.columns == load("iris").columns
     assert {"ari", "nmi", "purity", "accuracy"} <= set(result.metrics)
     assert result.metrics["ari"] == pytest.approx(ari(result.labels, load("iris").y))
@@ -30,7 +30,7 @@ def test_a_name_brings_its_rows_its_k_and_its_truth():
 @pytest.mark.parametrize("kind", [np.asarray, np.ndarray.tolist, pd.DataFrame, np.float32, np.asfortranarray])
 def test_rows_in_memory_are_dealt_to_sites(kind):
     X = rows()
-    result = flareclust.run("feca", kind(X), k=3, clients=2)
+    result = flareclust.run("feca", kind(X), k=3, n_sites=2)
     assert sorted(result.sites) == ["site-1", "site-2"]
     assert [len(part) for part in result.sites.values()] == [15, 15]
     np.testing.assert_allclose(by_position(result.centroids), by_position(POINTS), atol=0.6)
@@ -42,8 +42,8 @@ def test_a_file_gives_what_its_rows_give(tmp_path, as_text):
     X = rows()
     path = tmp_path / "mine.csv"
     path.write_text("a,b\n" + "".join(f"{a!r},{b!r}\n" for a, b in X.tolist()))
-    there = flareclust.run("feca", str(path) if as_text else path, k=3, clients=2)
-    here = flareclust.run("feca", X, k=3, clients=2)
+    there = flareclust.run("feca", str(path) if as_text else path, k=3, n_sites=2)
+    here = flareclust.run("feca", X, k=3, n_sites=2)
     np.testing.assert_array_equal(there.centroids, here.centroids)
     np.testing.assert_array_equal(there.labels, here.labels)
     assert there.columns == ("a", "b")
@@ -51,7 +51,7 @@ def test_a_file_gives_what_its_rows_give(tmp_path, as_text):
 
 def test_a_mapping_of_arrays_is_not_partitioned(own):
     result = flareclust.run("feca", own, k=3)
-    assert result.clients == 4
+    assert result.n_sites == 4
     for site, X in own.items():
         np.testing.assert_array_equal(result.sites[site], X)
         np.testing.assert_array_equal(result.site_labels[site], nearest(X, result.centroids))
@@ -81,7 +81,7 @@ def test_the_order_of_a_mapping_does_not_matter(own):
 def test_owners_may_be_the_sites(algorithm, shared_data):
     data = load("garst_grid:beta0.1_ppc50_noise1")
     result = flareclust.run(algorithm, data="garst_grid:beta0.1_ppc50_noise1", partition="owners", n_init=4)
-    assert (result.clients, sorted(result.sites)) == (5, [f"site-{i}" for i in range(1, 6)])
+    assert (result.n_sites, sorted(result.sites)) == (5, [f"site-{i}" for i in range(1, 6)])
     for number in range(5):
         np.testing.assert_array_equal(result.sites[f"site-{number + 1}"], data.X[data.owners == number])
     np.testing.assert_array_equal(result.labels, nearest(data.X, result.centroids))
@@ -100,7 +100,7 @@ def test_rows_that_belong_to_no_site_have_no_label_and_count_nowhere(algorithm, 
         out=tmp_path / "out",
         **({"labels_by": "nearest"} if algorithm == "kfed" else {}),
     )
-    assert result.clients == 2
+    assert result.n_sites == 2
     assert result.labels.shape == data.y.shape
     np.testing.assert_array_equal(result.labels[used], nearest(data.X[used], result.centroids))
     assert (result.labels[~used] == -1).all()
@@ -113,7 +113,7 @@ def test_rows_that_belong_to_no_site_have_no_label_and_count_nowhere(algorithm, 
 def test_central_on_some_owners_is_central_on_their_rows(shared_data):
     data = load("garst_grid:beta0.1_ppc50_noise1")
     some = flareclust.run("central", data="garst_grid:beta0.1_ppc50_noise1", partition="owners:3", k=5, seed=1)
-    alone = flareclust.run("central", data.X[data.owners < 3], k=5, clients=1, seed=1)
+    alone = flareclust.run("central", data.X[data.owners < 3], k=5, n_sites=1, seed=1)
     np.testing.assert_array_equal(some.centroids, alone.centroids)
 
 
@@ -123,7 +123,7 @@ def test_data_without_owners_cannot_be_split_by_them():
 
 
 def test_principal_components_are_a_setting_of_the_name():
-    result = flareclust.run("feca", data="digits:pca10", clients=3)
+    result = flareclust.run("feca", data="digits:pca10", n_sites=3)
     assert result.centroids.shape[1] == 10
     assert result.k == 10
     assert result.metrics["ari"] > 0.3
@@ -171,7 +171,7 @@ def test_a_data_frame_is_read_by_name(tmp_path):
 
     table = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)) * [1, 100], columns=["age", "crp"])
     table.to_csv(tmp_path / "all.csv", index=False)
-    result = flareclust.run("kfed", tmp_path / "all.csv", k=3, clients=2)
+    result = flareclust.run("kfed", tmp_path / "all.csv", k=3, n_sites=2)
     assert result.columns == ("age", "crp")
     np.testing.assert_array_equal(result.predict(table[["crp", "age"]]), result.predict(table.to_numpy()))
     with pytest.raises(UserError, match="no column 'age'"):

@@ -41,7 +41,7 @@ NO_TABLES = {
 def test_data_that_are_no_table_of_numbers(case):
     data, message = NO_TABLES[case]
     with pytest.raises(UserError, match=message):
-        flareclust.run("feca", data, k=1, clients=1)
+        flareclust.run("feca", data, k=1, n_sites=1)
 
 
 def test_masked_rows_of_a_site_count_as_missing(own):
@@ -59,8 +59,8 @@ def test_masked_rows_of_a_site_count_as_missing(own):
         ({"k": 2.5}, "k must be an integer .*, got 2.5"),
         ({"k": True}, "k must be an integer .*, got True"),
         ({"seed": -1}, "seed must be an integer .*, got -1"),
-        ({"clients": 0}, "clients must be an integer .*, got 0"),
-        ({"clients": 31}, r"more sites \(31\) than rows \(30\)"),
+        ({"n_sites": 0}, "n_sites must be an integer .*, got 0"),
+        ({"n_sites": 31}, r"more sites \(31\) than rows \(30\)"),
         ({"partition": "clusters:2"}, "class label"),
         ({"partition": "none"}, "none"),
         ({"engine": "pod"}, "engine must be one of inprocess, simulator, poc, production; got 'pod'"),
@@ -73,7 +73,7 @@ def test_masked_rows_of_a_site_count_as_missing(own):
 )
 def test_settings_that_cannot_be(settings, message):
     algorithm = settings.get("algorithm", "feca")
-    others = {"k": 3, "clients": 2} | {name: value for name, value in settings.items() if name != "algorithm"}
+    others = {"k": 3, "n_sites": 2} | {name: value for name, value in settings.items() if name != "algorithm"}
     with pytest.raises(UserError, match=message):
         flareclust.run(algorithm, rows(), **others)
 
@@ -99,4 +99,4 @@ def test_a_folder_that_cannot_be_written_is_the_users_error(monkeypatch, tmp_pat
 
     monkeypatch.setattr(artifacts.tempfile, "TemporaryDirectory", full)
     with pytest.raises(UserError, match=r"cannot be written to .*No space left on device"):
-        flareclust.run("pooled", data="iris", clients=2, out=tmp_path / "out")
+        flareclust.run("pooled", data="iris", n_sites=2, out=tmp_path / "out")

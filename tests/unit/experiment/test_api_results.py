@@ -16,7 +16,7 @@ from tests.unit.experiment.api_cases import POINTS, by_position, nearest, rows
 @pytest.mark.parametrize("partition", ["iid", "dirichlet:0.3", "clusters:2", "power:1", "beta:1"])
 def test_labels_are_in_the_order_of_the_rows(partition):
     X = load("blobs").X
-    result = flareclust.run("feca", data="blobs", clients=4, partition=partition, seed=3)
+    result = flareclust.run("feca", data="blobs", n_sites=4, partition=partition, seed=3)
     assert result.labels.dtype == np.int64
     np.testing.assert_array_equal(result.labels, result.predict(X))
     np.testing.assert_array_equal(result.labels, nearest(X, result.centroids))
@@ -33,7 +33,7 @@ def test_own_labels_follow_the_names_of_the_sites(own):
 def test_rows_of_sites_that_gave_no_labels_are_minus_one():
     """Sites of fewer than min_count rows refuse k-FED's assessment, too."""
     X = rows(n=60)
-    result = flareclust.run("kfed", X, k=3, clients=4, partition="power:4", min_sites=1, min_count=5)
+    result = flareclust.run("kfed", X, k=3, n_sites=4, partition="power:4", min_sites=1, min_count=5)
     small = [site for site, part in result.sites.items() if len(part) < 5]
     assert small
     assert [f"{site} has fewer rows than min_count=5" for site in small] == result.warnings[: len(small)]
@@ -72,7 +72,7 @@ def test_a_picture_shows_the_sites_that_took_part(own, odd):
 
 
 def test_predict_checks_its_rows():
-    result = flareclust.run("feca", rows(), k=3, clients=2)
+    result = flareclust.run("feca", rows(), k=3, n_sites=2)
     np.testing.assert_array_equal(result.predict(result.centroids), np.arange(3))
     np.testing.assert_array_equal(result.predict(result.centroids.tolist()), np.arange(3))
     for bad in (np.ones(2), np.ones((4, 3)), "text", [["a", "b"]], np.array([[np.nan, 1.0]])):
@@ -83,17 +83,17 @@ def test_predict_checks_its_rows():
 def test_plot_is_a_figure():
     from matplotlib.figure import Figure
 
-    assert isinstance(flareclust.run("feca", rows(), k=3, clients=2).plot(), Figure)
-    assert isinstance(flareclust.run("kfed", data="iris", clients=2).plot(), Figure)
+    assert isinstance(flareclust.run("feca", rows(), k=3, n_sites=2).plot(), Figure)
+    assert isinstance(flareclust.run("kfed", data="iris", n_sites=2).plot(), Figure)
 
 
 def test_params_are_recorded_with_their_defaults():
-    result = flareclust.run("feca", rows(), k=3, clients=2, n_init=4)
+    result = flareclust.run("feca", rows(), k=3, n_sites=2, n_init=4)
     assert result.params == flareclust.algorithms()["feca"].parameters() | {"n_init": 4}
 
 
 def test_the_same_seed_gives_the_same_result():
-    one, other = (flareclust.run("feca", data="iris", clients=4, seed=3) for _ in range(2))
+    one, other = (flareclust.run("feca", data="iris", n_sites=4, seed=3) for _ in range(2))
     np.testing.assert_array_equal(one.centroids, other.centroids)
     np.testing.assert_array_equal(one.labels, other.labels)
     assert one.metrics == other.metrics
@@ -101,21 +101,21 @@ def test_the_same_seed_gives_the_same_result():
 
 
 def test_another_seed_gives_another_split():
-    one, other = (flareclust.run("feca", data="iris", clients=4, seed=seed) for seed in (3, 4))
+    one, other = (flareclust.run("feca", data="iris", n_sites=4, seed=seed) for seed in (3, 4))
     assert any(not np.array_equal(one.sites[site][:5], other.sites[site][:5]) for site in one.sites)
 
 
 def test_the_split_does_not_depend_on_the_algorithm():
-    one, other = (flareclust.run(algorithm, data="iris", clients=4, seed=3) for algorithm in ("feca", "kfed"))
+    one, other = (flareclust.run(algorithm, data="iris", n_sites=4, seed=3) for algorithm in ("feca", "kfed"))
     for site, X in one.sites.items():
         np.testing.assert_array_equal(X, other.sites[site])
 
 
-@pytest.mark.parametrize("clients", [1, 5])
-def test_central_is_scikit_learns_k_means(clients):
+@pytest.mark.parametrize("n_sites", [1, 5])
+def test_central_is_scikit_learns_k_means(n_sites):
     from sklearn.cluster import KMeans
 
-    result = flareclust.run("central", data="iris", clients=clients, seed=2)
+    result = flareclust.run("central", data="iris", n_sites=n_sites, seed=2)
     X = np.concatenate(list(result.sites.values()))
     reference = KMeans(3, n_init=10, random_state=2).fit(X)
     assert result.metrics["inertia"] == pytest.approx(reference.inertia_, rel=1e-9)
@@ -127,7 +127,7 @@ def test_l2_is_in_the_unit_of_the_data(tmp_path):
     found = {}
     for scale in (1.0, 8.0):
         np.savez(tmp_path / f"{scale}.npz", X=rows() * scale, centroids=POINTS * scale)
-        result = flareclust.run("feca", tmp_path / f"{scale}.npz", clients=2)
+        result = flareclust.run("feca", tmp_path / f"{scale}.npz", n_sites=2)
         assert result.k == 3
         apart = by_position(result.centroids) - by_position(POINTS * scale)
         assert result.metrics["l2"] == pytest.approx(np.sqrt((apart**2).sum()))
@@ -138,7 +138,7 @@ def test_l2_is_in_the_unit_of_the_data(tmp_path):
 def test_metrics_without_truth_are_those_that_need_none(own):
     metrics = flareclust.run("feca", own, k=3).metrics
     assert set(metrics) == {"inertia", "simplified_silhouette", "davies_bouldin"}
-    with_labels = flareclust.run("feca", data="iris", clients=2).metrics
+    with_labels = flareclust.run("feca", data="iris", n_sites=2).metrics
     assert "l2" not in with_labels
 
 
@@ -157,9 +157,9 @@ def test_rounds_are_told_while_the_job_runs(own):
 
 def test_files_are_written_where_they_are_wanted_only(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    flareclust.run("feca", rows(), k=3, clients=2)
+    flareclust.run("feca", rows(), k=3, n_sites=2)
     assert list(tmp_path.iterdir()) == []
-    result = flareclust.run("feca", rows(), k=3, clients=2, out="mine")
+    result = flareclust.run("feca", rows(), k=3, n_sites=2, out="mine")
     assert result.centroids_file == str(tmp_path / "mine" / "result.npz")
     np.testing.assert_array_equal(np.load(result.centroids_file)["centroids"], result.centroids)
 
@@ -168,7 +168,7 @@ def test_numpys_numbers_are_numbers(tmp_path):
     """Settings often come from np.arange; they must be JSON in the files."""
     settings = {"k_local": {"site-1": np.int64(2)}, "lloyd_rounds": np.int64(2)}
     result = flareclust.run(
-        "kfed", rows(), k=np.int64(3), clients=np.int64(2), seed=np.int64(1), out=tmp_path, **settings
+        "kfed", rows(), k=np.int64(3), n_sites=np.int64(2), seed=np.int64(1), out=tmp_path, **settings
     )
     kept = json.loads((tmp_path / "result.json").read_text())
     assert (kept["k"], kept["seed"]) == (3, 1)

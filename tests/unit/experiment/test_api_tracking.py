@@ -42,7 +42,7 @@ def test_a_tracked_run_holds_the_result(runs, store, tmp_path):
     from mlflow import MlflowClient
 
     result = flareclust.run(
-        "feca", data="iris", clients=3, partition="dirichlet:1", seed=2, track=True, min_sites=1, n_init=2
+        "feca", data="iris", n_sites=3, partition="dirichlet:1", seed=2, track=True, min_sites=1, n_init=2
     )
     (run,) = runs()
     assert result.run_id == run.info.run_id
@@ -71,7 +71,7 @@ def test_the_tracked_model_predicts_as_the_result_does(runs, store):
     import mlflow
     from mlflow.artifacts import download_artifacts
 
-    result = flareclust.run("kfed", data="iris", clients=3, track=True)
+    result = flareclust.run("kfed", data="iris", n_sites=3, track=True)
     location = Tracker(store)._find_model(result.run_id).artifact_location
     model = mlflow.pyfunc.load_model(download_artifacts(artifact_uri=location, tracking_uri=store))
     table = pd.DataFrame(load("iris").X, columns=load("iris").columns)
@@ -80,7 +80,7 @@ def test_the_tracked_model_predicts_as_the_result_does(runs, store):
 
 def test_a_failing_job_gives_a_failed_run_with_the_reason(runs, tmp_path):
     with pytest.raises(JobFailed) as failed:
-        flareclust.run("feca", rows(), k=25, clients=2, track=True)
+        flareclust.run("feca", rows(), k=25, n_sites=2, track=True)
     (run,) = runs()
     assert run.info.status == "FAILED"
     assert run.data.tags["flareclust.error"] == str(failed.value)
@@ -90,5 +90,5 @@ def test_a_failing_job_gives_a_failed_run_with_the_reason(runs, tmp_path):
 
 def test_a_wrong_request_leaves_no_run(runs):
     with pytest.raises(UserError):
-        flareclust.run("feca", rows(), k=3, clients=99, track=True)
+        flareclust.run("feca", rows(), k=3, n_sites=99, track=True)
     assert runs() == []

@@ -25,8 +25,8 @@ def test_an_experiment_knows_its_errors():
         make_experiment(algorithm="feca", params={"n_inti": 3})
     with pytest.raises(UserError, match="use the engine inprocess"):
         make_experiment(algorithm="central", engine="simulator")
-    with pytest.raises(UserError, match="clients"):
-        make_experiment(algorithm="feca", clients=0)
+    with pytest.raises(UserError, match="n_sites"):
+        make_experiment(algorithm="feca", n_sites=0)
 
 
 def test_provisioned_sites_decide_about_their_rows():

@@ -126,7 +126,7 @@ def test_where_nothing_can_be_measured_nothing_changes(given, sites):
 @pytest.mark.parametrize("algorithm", ["lloyd", "fkm"])
 def test_a_run_measures_every_round_and_the_last_is_the_result(algorithm):
     data = dataset()
-    experiment = Experiment(algorithm=algorithm, k=3, clients=3, engine="inprocess", params={"rounds": 4, "tol": 0.0})
+    experiment = Experiment(algorithm=algorithm, k=3, n_sites=3, engine="inprocess", params={"rounds": 4, "tol": 0.0})
     found = submit(experiment, prepare(experiment, data))
     told = [one["diagnostics"] for one in found.rounds if one["step"] != "assess"]
     assert len(told) == len(found.arrays[HISTORY]) >= 2
@@ -142,7 +142,7 @@ def test_files_of_sites_are_read(tmp_path):
     data = dataset()
     for site, part in zip("ab", np.array_split(data.X, 2), strict=True):
         np.savetxt(tmp_path / f"{site}.csv", part, delimiter=",", header="x,y", comments="")
-    experiment = Experiment(algorithm="lloyd", k=3, clients=2, partition="none", engine="inprocess")
+    experiment = Experiment(algorithm="lloyd", k=3, n_sites=2, partition="none", engine="inprocess")
     sites = {site: tmp_path / f"{site}.csv" for site in "ab"}
     found = submit(experiment, prepare_sites(experiment, sites))
     last = [one["diagnostics"] for one in found.rounds if one["step"] != "assess"][-1]

@@ -65,7 +65,7 @@ def test_a_setting_that_is_a_list_takes_a_list_of_lists():
 def test_a_trial_measures_what_a_run_measures():
     (one,) = trials(sweep(seeds=[4], algorithms=[{"name": "kfed", "k_local": 2}]))
     measured = one.measure()
-    result = flareclust.run("kfed", data="iris", clients=3, seed=4, k_local=2)
+    result = flareclust.run("kfed", data="iris", n_sites=3, seed=4, k_local=2)
     assert {name: measured.final[name] for name in result.metrics} == result.metrics
     assert measured.final["centroids_found"] == result.centroids_found
     assert measured.cost["bytes_up"] == result.bytes["up"]
@@ -129,14 +129,14 @@ def test_sites_with_files_of_their_own_are_swept_too(tmp_path):
         ({"k": []}, "k: expected at least one value"),
         ({"k": [3, 0]}, "k must be an integer of at least 1, got 0"),
         ({"k": [3, 3]}, "k: 3 is there more than once"),
-        ({"clients": 2.5}, "clients must be an integer"),
-        ({"clients": 400}, r"kfed/iid: more sites \(400\) than rows \(150\)"),
+        ({"n_sites": 2.5}, "n_sites must be an integer"),
+        ({"n_sites": 400}, r"kfed/iid: more sites \(400\) than rows \(150\)"),
         ({"partitions": "iidd"}, "partitions: unknown partition 'iidd' .did you mean 'iid'"),
         ({"partitions": []}, "partitions must be a text or a list of at least one"),
         ({"partitions": ["dirichlet:.3", "dirichlet:0.30"]}, "partitions: 'dirichlet:0.3' is there more than once"),
         ({"partitions": "none"}, "there is no folder iris"),
         ({"engine": "simulater"}, "engine must be one of inprocess, simulator; got 'simulater' .did you mean"),
-        ({"min_sites": 4}, "min_sites=4 is more than clients=3"),
+        ({"min_sites": 4}, "min_sites=4 is more than n_sites=3"),
         ({"workers": 0}, "workers must be an integer of at least 1"),
         ({"workers": 65}, "workers must be at most 64, got 65"),
         ({"mlflow_experiment": "a'b"}, "mlflow_experiment must be a text without quotes"),

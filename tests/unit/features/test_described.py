@@ -118,7 +118,7 @@ def test_a_saved_and_tracked_run_keeps_unknown_entries_and_its_model_places_rows
 
 def test_algorithms_for_the_same_columns_say_which_take_different_ones():
     with pytest.raises(UserError, match=r"fkm needs the same columns at every site.*masked, proxy"):
-        flareclust.run("fkm", "iris", k=3, partition="features-shared:0.3", clients=2)
+        flareclust.run("fkm", "iris", k=3, partition="features-shared:0.3", n_sites=2)
     with pytest.raises(UserError, match=r"not all sites have the column .*masked"):
         flareclust.run("fkm", frames(), k=4)
     with pytest.raises(UserError, match="takes one k, not a range"):
@@ -208,8 +208,8 @@ def test_hidden_names_do_not_reach_the_result(folder, tmp_path):
 
 @pytest.mark.parametrize("name", [*PARTIAL, "central"])
 def test_a_data_set_can_be_dealt_by_columns(name):
-    result = flareclust.run(name, "breast_cancer", k=2, partition="features-shared:0.2", clients=3)
-    assert result.clients == 3
+    result = flareclust.run(name, "breast_cancer", k=2, partition="features-shared:0.2", n_sites=3)
+    assert result.n_sites == 3
     assert len(result.labels) == 569
     expected = {"fkm-common": 6}.get(name, 30)
     assert result.centroids.shape == (2, expected)
@@ -222,7 +222,7 @@ def test_a_data_set_can_be_dealt_by_columns(name):
 
 
 def test_e2_is_the_accuracy_of_the_labels_and_relative_distance_that_of_the_best_centroids():
-    dataset_rows = flareclust.run("masked", "iris", k=3, partition="features-shared:0.5", clients=2)
+    dataset_rows = flareclust.run("masked", "iris", k=3, partition="features-shared:0.5", n_sites=2)
     assert dataset_rows.metrics["e2"] == pytest.approx(dataset_rows.metrics["accuracy"])
 
 

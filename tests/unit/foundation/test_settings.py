@@ -85,3 +85,14 @@ def test_what_a_field_takes_in_words():
         "sizes": "a table",
         "name": "text",
     }
+
+
+class Renamed(Settings):
+    renamed = {"old": "new"}  # noqa: RUF012 - as the class declares it
+    new: int = 1
+
+
+def test_an_old_name_still_works_but_not_beside_the_new_one():
+    assert Renamed(old=3).new == 3
+    with pytest.raises(UserError, match="unknown setting 'old'"):
+        Renamed(old=3, new=4)

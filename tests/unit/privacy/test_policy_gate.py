@@ -214,7 +214,7 @@ def test_an_odd_account_of_time_counts_nothing():
     ("name", "settings"), [("portfolio", {"polish": 3}), ("pooled", {"k": "2..6"}), ("fkm", {"rounds": 5})]
 )
 def test_honest_jobs_of_many_steps_end_under_the_default_policy(name, settings):
-    result = flareclust.run(name, data="digits", clients=5, policy={}, **settings)
+    result = flareclust.run(name, data="digits", n_sites=5, policy={}, **settings)
     assert not result.left_out
     assert result.centroids_found > 1
 

@@ -148,7 +148,7 @@ def test_words_of_another_size_end_the_job_by_the_sites_name() -> None:
 
 def test_two_sites_are_too_few() -> None:
     with pytest.raises(UserError, match="at least 3 sites, got 2: of two, each would know the other's sums"):
-        flareclust.run("lloyd", data="iris", k=3, clients=2, secure_sums=True)
+        flareclust.run("lloyd", data="iris", k=3, n_sites=2, secure_sums=True)
 
 
 @pytest.mark.parametrize(
@@ -170,11 +170,11 @@ def test_settings_that_need_single_sites_sums_are_refused(name: str, params: dic
 
 
 def test_what_is_not_masked_is_said() -> None:
-    result = flareclust.run("kfed", data="iris", k=3, clients=3, secure_sums=True)
+    result = flareclust.run("kfed", data="iris", k=3, n_sites=3, secure_sums=True)
     assert any(
         "what they sent in the steps cluster does not, and reached the server as it is" in w for w in result.warnings
     )
-    assert flareclust.run("lloyd", data="iris", k=3, clients=3, secure_sums=True).warnings == []
+    assert flareclust.run("lloyd", data="iris", k=3, n_sites=3, secure_sums=True).warnings == []
 
 
 def test_server_and_sites_agree_on_what_adds_up() -> None:

@@ -117,6 +117,6 @@ def test_the_portfolio_scores_and_polishes_with_totals() -> None:
 
 @pytest.mark.parametrize("name", ["s3", "s4"])
 def test_the_start_from_totals_ends_near_the_optimum(shared_data: object, name: str) -> None:
-    result = flareclust.run("lloyd", data=name, clients=10, secure_sums=True)
+    result = flareclust.run("lloyd", data=name, n_sites=10, secure_sums=True)
     optimum = {"s3": 1.68893e13, "s4": 1.57031e13}[name]
     assert result.metrics["inertia"] == pytest.approx(optimum, rel=2e-3)

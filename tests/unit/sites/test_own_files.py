@@ -41,7 +41,7 @@ def call(*words: object) -> int:
 def test_the_folder_of_a_run_is_for_its_owner_only_also_where_it_replaces_another(tmp_path, open_to_all):
     out = tmp_path / "runs" / "one"
     for _ in range(2):
-        assert call("run", "pooled", "--data", "s1", "--clients", "3", "--no-track", "--out", out) == 0
+        assert call("run", "pooled", "--data", "s1", "--n-sites", "3", "--no-track", "--out", out) == 0
         assert {"labels.csv", "picture.png", "result.npz", "result.json", "rounds.jsonl"} <= {
             p.name for p in out.iterdir()
         }
@@ -111,7 +111,7 @@ def test_ids_and_their_heading_are_no_formulas_and_labels_are_read_as_before(tmp
 
 
 def test_tables_of_sweeps_have_no_formulas():
-    text = comma_separated([Cell({"data": "=x", "clients": "-3"}, {"l2": -1.5}, {"l2": 0.0}, 1, 0)])
+    text = comma_separated([Cell({"data": "=x", "n_sites": "-3"}, {"l2": -1.5}, {"l2": 0.0}, 1, 0)])
     assert "'=x,-3,1,0,-1.5,0.0" in text.splitlines()[1]
 
 

@@ -1,0 +1,42 @@
+"""Names that users of scikit-learn, NVFlare and Flower type lead to ours."""
+
+import pytest
+
+import flareclust
+from flareclust import estimators
+from flareclust._foundation.errors import UserError
+from flareclust.experiment.config import make_experiment
+from flareclust.experiment.sweep import make_sweep
+
+RUN = {
+    "n_clusters": "k",
+    "random_state": "seed",
+    "num_clients": "n_sites",
+    "min_clients": "min_sites",
+    "partitioner": "partition",
+    "timeout": "task_timeout",
+}
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_run_names_its_own_word(name):
+    with pytest.raises(UserError, match=rf"has no parameter '{name}' \(did you mean '{RUN[name]}'\?\)"):
+        flareclust.run("feca", data="iris", **{name: 3})
+
+
+def test_a_parameter_of_the_algorithm_comes_before_a_setting_of_the_run():
+    with pytest.raises(UserError, match=r"did you mean 'rounds'\?"):
+        flareclust.run("fkm", data="iris", max_iter=3)
+
+
+def test_estimators_and_sweeps_do_so_too():
+    with pytest.raises(TypeError, match=r"did you mean 'n_clusters'\?"):
+        estimators.FeCA(k=3)
+    with pytest.raises(UserError, match=r"did you mean 'n_sites'\?"):
+        make_sweep({"name": "s", "data": "iris", "algorithms": ["feca"], "num_clients": 3})
+
+
+def test_the_name_of_version_0_1_still_works():
+    assert make_experiment(algorithm="feca", clients=3).n_sites == 3
+    assert make_sweep({"name": "s", "data": "iris", "algorithms": ["feca"], "clients": 3}).n_sites == 3
+    assert flareclust.run("feca", data="iris", clients=3).n_sites == 3
