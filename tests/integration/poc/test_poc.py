@@ -81,7 +81,9 @@ def up(place):
     before = shared()
     folder = place / "work" / "poc_workspace" / "poc"
     try:
-        code, out, err = command(place, "up", "--n-sites", 3, "--data", "iris", "--partition", PARTITION, "--seed", SEED)
+        code, out, err = command(
+            place, "up", "--n-sites", 3, "--data", "iris", "--partition", PARTITION, "--seed", SEED
+        )
         assert code == 0, err
         yield folder, out
     finally:
