@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -21,7 +20,8 @@ from flareclust.core.assessment import label_free_metrics
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
-from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, SCORE, STEP
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, SCORE, STEP
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,8 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
     side: Literal["server"] = "server"
     params: Params
 
-    #: What the executor of the same algorithm sends, and sends in further steps.
-    reply: ClassVar[Schema]
-    steps: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
-
-    #: As the executor's: which steps are sums, and what is only asked for masked.
-    summed: ClassVar[frozenset[str]] = frozenset({ASSESS})
-    masked_only: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
+    #: The steps of the executor of the same algorithm.
+    steps: ClassVar[Mapping[str, Step]]
 
     def __init__(self, k: int, seed: int = 0, **settings: Any) -> None:
         super().__init__()
@@ -95,7 +90,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         self._replies = {}
 
     def accept(self, shareable: Shareable, fl_ctx: FLContext) -> bool:
-        """Keep a site's reply if it has the form of `reply`; return whether it was kept."""
+        """Keep a site's reply if it fits the schema of the round's step; return whether it was kept."""
         site = str(shareable.get_peer_prop(ReservedKey.IDENTITY_NAME, None) or "an unnamed site")
         reply = SiteReply(*unpack(shareable, (self._round.step, self._round.index)))
         _, problems = self._accept({site: reply})
@@ -168,7 +163,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 
     def schema(self, step: str) -> Schema:
         """Return what the sites send in a step."""
-        return self.reply if step == CLUSTER else {**self.steps, **self.masked_only}[step]
+        return self.steps[step].schema
 
 
 def expected_sizes(round_: Round) -> dict[str, int]:

@@ -16,11 +16,10 @@ from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
-from flareclust.executors.described import DescribedExecutor, View
+from flareclust.executors.described import View
 from flareclust.executors.parameters import StandardizeParams
-from flareclust.features.alignment import DESCRIPTION
 from flareclust.features.columns import Columns, common, gather, restored, scaled
-from flareclust.protocol.schema import MOST_COLUMNS, Schema
+from flareclust.protocol.schema import MOST_COLUMNS
 from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, MOMENTS
 
 
@@ -32,8 +31,6 @@ class DescribedAggregator(ClusteringAggregator):
     """
 
     params: StandardizeParams
-
-    masked_only = DescribedExecutor.masked_only
 
     #: Whether means and variances come as totals.
     _totals = False
@@ -121,7 +118,3 @@ class DescribedAggregator(ClusteringAggregator):
                     arrays[name] = arrays[name] * arrays["deviation"] + arrays["mean"]
             arrays["standardized"] = np.array(True)
         return arrays | {"mask": ~np.isnan(arrays["centroids"])}
-
-    def schema(self, step: str) -> Schema:
-        """Return what the sites send in a step, `describe` among them."""
-        return DESCRIPTION if step == DESCRIBE else super().schema(step)

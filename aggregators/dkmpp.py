@@ -35,7 +35,6 @@ class DKMPPAggregator(ClusteringAggregator):
 
     params: DKMPPParams
 
-    reply = DKMPPExecutor.reply
     steps = DKMPPExecutor.steps
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:

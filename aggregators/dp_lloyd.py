@@ -43,7 +43,6 @@ class DPLloydAggregator(PrivateAggregator):
 
     params: DPLloydParams
 
-    reply = DPLloydExecutor.reply
     steps = DPLloydExecutor.steps
 
     def begin(self) -> Round:
@@ -88,7 +87,7 @@ class DPLloydAggregator(PrivateAggregator):
 
     def _from_outline(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box = _box(round_)
-        totals = [np.sum([reply[name] for reply in sent], axis=0) for name in self.steps[OUTLINE].fields]
+        totals = [np.sum([reply[name] for reply in sent], axis=0) for name in self.schema(OUTLINE).fields]
         found = moments(np.concatenate([np.atleast_1d(total) for total in totals]), box)
         centroids, radii = spread_start(found, box, self.k, rng)
         return self._started(round_, centroids, radii, found.rows, {"mean": found.mean})

@@ -41,7 +41,7 @@ class DPOneShotAggregator(PrivateAggregator):
 
     params: DPOneShotParams
 
-    reply = DPOneShotExecutor.reply
+    steps = DPOneShotExecutor.steps
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries of a reply."""

@@ -23,7 +23,7 @@ class FeCAAggregator(ClusteringAggregator):
 
     params: FeCAParams
 
-    reply = FeCAExecutor.reply
+    steps = FeCAExecutor.steps
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Run Algorithm 5 on all sites' centroids and radii."""

@@ -40,7 +40,6 @@ class FFCMAggregator(ClusteringAggregator):
 
     params: FFCMParams
 
-    reply = FFCMExecutor.reply
     steps = FFCMExecutor.steps
 
     def begin(self) -> Round:

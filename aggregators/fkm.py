@@ -44,7 +44,6 @@ class FKMAggregator(ClusteringAggregator):
 
     params: FKMParams
 
-    reply = FKMExecutor.reply
     steps = FKMExecutor.steps
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:

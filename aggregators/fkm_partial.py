@@ -19,7 +19,6 @@ class FKMCommonAggregator(DescribedAggregator, FKMAggregator):
 
     params: FKMPartialParams  # type: ignore[assignment]  # FKM's, without those of robust
 
-    reply = FKMCommonExecutor.reply
     steps = FKMCommonExecutor.steps
     view: ClassVar[View] = FKMCommonExecutor.view
 
@@ -33,6 +32,5 @@ class FKMCommonAggregator(DescribedAggregator, FKMAggregator):
 class FKMImputedAggregator(FKMCommonAggregator):
     """The server of FKM on all columns, with means in the place of those that a site lacks; the arguments are the same."""
 
-    reply = FKMImputedExecutor.reply
     steps = FKMImputedExecutor.steps
     view: ClassVar[View] = FKMImputedExecutor.view

@@ -34,7 +34,7 @@ class KFedAggregator(ClusteringAggregator):
 
     params: KFedParams
 
-    reply = KFedExecutor.reply
+    steps = KFedExecutor.steps
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise UserError where `start` is none of the sites."""

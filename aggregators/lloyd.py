@@ -44,10 +44,7 @@ class LloydAggregator(ClusteringAggregator):
 
     params: LloydParams
 
-    reply = LloydExecutor.reply
     steps = LloydExecutor.steps
-    summed = LloydExecutor.summed
-    masked_only = LloydExecutor.masked_only
 
     #: Whether the start comes from totals.
     _splits = False

@@ -44,7 +44,6 @@ class MaskedAggregator(DescribedAggregator):
 
     params: MaskedParams
 
-    reply = MaskedExecutor.reply
     steps = MaskedExecutor.steps
 
     def limits(self, round_: Round) -> dict[str, int]:

@@ -36,7 +36,7 @@ class MAvgAggregator(ClusteringAggregator):
 
     params: MAvgParams
 
-    reply = MAvgExecutor.reply
+    steps = MAvgExecutor.steps
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Match and average."""

@@ -32,7 +32,6 @@ class MiniBatchAggregator(ClusteringAggregator):
 
     params: MiniBatchParams
 
-    reply = MiniBatchExecutor.reply
     steps = MiniBatchExecutor.steps
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:

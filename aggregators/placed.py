@@ -12,6 +12,7 @@ import numpy as np
 
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.protocol.steps import Step
 from flareclust.protocol.task import PLACE, PLACED
 
 #: The arrays of the finished federation that its executor is sent, among the files of the job.
@@ -24,7 +25,7 @@ ROWS = "rows"
 class PlacedAggregator(ClusteringAggregator):
     """Sends the result that it has read, of a finished federation of k clusters, and counts the rows."""
 
-    steps = MappingProxyType({PLACE: PLACED})
+    steps = MappingProxyType({PLACE: Step(PLACED)})
 
     def __init__(self, k: int, seed: int = 0) -> None:
         super().__init__(k, seed)

@@ -33,7 +33,6 @@ class PooledAggregator(ClusteringAggregator):
 
     params: PooledParams
 
-    reply = PooledExecutor.reply
     steps = PooledExecutor.steps
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
@@ -68,9 +67,9 @@ class PooledAggregator(ClusteringAggregator):
         return Round(stack(solutions), False, diagnostics, record, SCORE)
 
     def _choose(self, round_: Round, replies: Mapping[str, Message]) -> Round:
-        total = typical_totals(list(replies.values()), self.steps[SCORE].fields, self.params.rule)
+        total = typical_totals(list(replies.values()), self.schema(SCORE).fields, self.params.rule)
         if not total["rows"]:
-            needed = values_needed(round_.task, self.steps[SCORE].fields, round_.task["candidates"].shape[1])
+            needed = values_needed(round_.task, self.schema(SCORE).fields, round_.task["candidates"].shape[1])
             raise JobFailed(
                 f"every site has too few rows to compare k={self.params.k_min}..{self.k} without telling them: {needed} values "
                 "(rows times columns) at a site would do; give a smaller range of k, or fewer and larger sites"

@@ -53,9 +53,7 @@ class PortfolioAggregator(ClusteringAggregator):
 
     params: PortfolioParams
 
-    reply = PortfolioExecutor.reply
     steps = PortfolioExecutor.steps
-    summed = PortfolioExecutor.summed
 
     def secured(self) -> "PortfolioAggregator":
         """Return this aggregator, for which totals do as well as single sites' sums, unless it is to judge sites."""

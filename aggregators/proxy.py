@@ -53,7 +53,7 @@ class ProxyAggregator(DescribedAggregator):
 
     params: ProxyParams
 
-    reply = ProxyExecutor.reply
+    steps = ProxyExecutor.steps
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have."""

@@ -24,7 +24,7 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.lloyd import cluster_statistics, kmeans, recompute_centroids
-from flareclust.engines.inprocess import Held, answered
+from flareclust.engines.inprocess import SimulatedSite, answered
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
@@ -139,14 +139,14 @@ def _asking(
     algorithm = get(PRIVATE["lloyd"] if setting.private else "lloyd")
     executor, _ = algorithm.build(2, 0, setting.params)
     policy = setting.policy_for(data)
-    held = None if policy is None else Held.by(policy, algorithm)
+    held = None if policy is None else SimulatedSite.of(policy, algorithm)
     asked = iter(range(1000))
 
     def ask(centroids: FloatArray) -> Message | None:
         now, at = next(asked), held
         sent = {"centroids": centroids, **({"radii": np.full(2, DATA[data].bounds[1])} if setting.private else {})}
         if policy is not None and held is not None and not one_job:  # what was spent stays written down
-            at = replace(Held.by(policy, algorithm), terms=replace(held.terms, job=f"job {now}"))
+            at = replace(SimulatedSite.of(policy, algorithm), session=replace(held.session, job=f"job {now}"))
         try:
             message = answered(executor, Task(UPDATE, now if one_job else 0, sent, site), rows, at).arrays
         except (Refusal, BadMessage):
@@ -181,7 +181,7 @@ def in_a_job(site: str, rows: FloatArray, k: int, policy: Policy | None, setting
     """Return a function that has a site answer any step of `pooled`, each time in the next round of one job."""
     algorithm = get("pooled")
     executor, _ = algorithm.build(k, 0, setting.params)
-    held = None if policy is None else Held.by(policy, algorithm)
+    held = None if policy is None else SimulatedSite.of(policy, algorithm)
     rounds = iter(range(1000))
 
     def ask(step: str, arrays: Message) -> Message | None:

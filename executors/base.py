@@ -6,39 +6,44 @@ from copy import copy
 from dataclasses import replace
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust._foundation.validation import LARGEST
 from flareclust.core import kernels, microaggregation
 from flareclust.core.assessment import TOTALS, assessment_sums, without_small
 from flareclust.core.lloyd import assign
 from flareclust.core.rounding import factor
 from flareclust.data.tables import Table
 from flareclust.evaluation.scores import scaled, score_sums
-from flareclust.executors.nvflare_executor import ExecutorShell
+from flareclust.executors.nvflare_executor import HELD, ExecutorShell
+from flareclust.executors.stages import RowStage, SchemaStage
 from flareclust.privacy.context import SiteContext
-from flareclust.privacy.policy import Policy
-from flareclust.privacy.rounding import rounded_reply
-from flareclust.privacy.secure_aggregation.masking import KEY, KeyTable
+from flareclust.privacy.secure_aggregation.masking import KEY
+from flareclust.privacy.secure_aggregation.stage import MaskingStage
+from flareclust.privacy.session import SiteSession
+from flareclust.privacy.stages import GroupingStage, PolicyStage, SiteExchange, Stage
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.schema import SECONDS, Schema
-from flareclust.protocol.task import ASSESS, ASSESSMENT, CLUSTER, KEYS, PLACE, PLACED, SCORE, Answer, Task
-
-if TYPE_CHECKING:
-    from flareclust.privacy.dp.budget import DPSession
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import ASSESS, ASSESSMENT, BEFORE_ROUNDS, KEYS, PLACE, PLACED, SCORE, Answer, Task
 
 _CENTROIDS = Schema(centroids="k d")
 
 
+def _place(step: str) -> bool:
+    """Return the key that puts steps before the rounds first."""
+    return step not in BEFORE_ROUNDS
+
+
 class ClusteringExecutor(Parametrized, ExecutorShell):
-    """An NVFlare executor around one pure function, `local`.
+    """An NVFlare executor around pure functions of one site's rows, one for each step of the algorithm.
 
     A subclass declares its parameters, `params: ItsParams`, and with them gets its constructor (`flareclust.protocol.params`).
+    Its `steps` are added to those of its bases.
     """
 
     side: Literal["site"] = "site"
@@ -47,38 +52,51 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     #: Clusters with fewer rows never leave the site: the parameter, or what the site's policy states if that is more.
     min_count: int = 2
 
-    #: Schema of the reply of `local` to the step `CLUSTER`: exactly these arrays leave the site.
-    reply: ClassVar[Schema]
+    #: What sites are asked for, in the order of a job.
+    steps: ClassVar[Mapping[str, Step]] = MappingProxyType(
+        {
+            KEYS: Step(KEY, "key"),
+            PLACE: Step(PLACED, "place"),
+            ASSESS: Step(ASSESSMENT, "assess", summed=True),
+        }
+    )
 
-    #: The steps that sites answer before the rounds.
-    first_steps: ClassVar[tuple[str, ...]] = ()
-
-    #: The schema of every further step of the algorithm's rounds. The base class computes the arrays of `SCORE`.
-    steps: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
-
-    #: The steps whose replies are sums over rows (`flareclust.privacy.secure_aggregation.totals`), which can leave the site masked.
-    summed: ClassVar[frozenset[str]] = frozenset({ASSESS})
-
-    #: The schemas of further sums, which leave the site masked only.
-    masked_only: ClassVar[Mapping[str, Schema]] = MappingProxyType({})
-
-    #: The steps that a job with secure sums replaces by totals. The site refuses them in such a job.
-    plain_only: ClassVar[frozenset[str]] = frozenset()
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Add the steps of the bases to those of the class."""
+        super().__init_subclass__(**arguments)
+        tables = [vars(base)["steps"] for base in reversed(cls.__mro__) if "steps" in vars(base)]
+        steps = {name: step for table in tables for name, step in table.items()}
+        cls.steps = MappingProxyType({name: steps[name] for name in sorted(steps, key=_place)})
 
     def __init__(self, k: int, seed: int = 0, **settings: Any) -> None:
         super().__init__()
         self.configure(k, seed, **settings)
-        self.policy: Policy | None = None
 
     @abstractmethod
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
-        """Compute the site's reply of one round from its rows (n, d).
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Compute the site's reply to the first step of the algorithm from its rows (n, d).
 
-        Pure: it depends on its arguments and the constructor's only. Raises `Refusal` when the site cannot take part.
+        Pure, as the method of every step: it depends on its arguments and the constructor's only, and what it stores in
+        the object is gone afterwards. Raises `Refusal` when the site cannot take part.
+
+        Args:
+            task: what the server asks for.
+            data: the site's rows (n, d).
+            rng: a generator of the job, the round and the site.
+            aborted: whether to stop, which raises `Aborted`.
+            context: what the site asks of replies, such as the smallest cluster that may be sent.
         """
 
     def labels(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
+        self,
+        task: Task,
+        data: FloatArray,
+        rng: np.random.Generator,
+        aborted: AbortCheck,
+        context: SiteContext,
+        seen: FloatArray,
     ) -> IntArray:
         """Return the final cluster (n,) of each row; unless overridden, that of the nearest final centroid.
 
@@ -87,6 +105,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
             data: the site's rows (n, d), which get the labels.
             rng: the generator that `local` got in round 0, so that a local clustering can be repeated.
             aborted: as in `local`.
+            context: as in `local`.
             seen: the rows (m, d) that `local` got: `data` itself, or at a site with a policy its microaggregated rows.
         """
         return assign(data, task.arrays["centroids"])[0]
@@ -94,7 +113,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     # ---- the same for every engine ----
 
     def answer(
-        self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteContext | None = None
+        self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteSession | None = None
     ) -> Answer:
         """Answer `task` from the rows (n, d): the one entry that all engines use.
 
@@ -103,112 +122,106 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
 
         Raises:
             Refusal: the site cannot take part; the message holds no data.
-            BadMessage: `local` returned something else than `reply` promises.
+            BadMessage: the step's method returned something else than its schema promises.
             Aborted: `aborted()` became true.
         """
         started = perf_counter()
-        schema = {ASSESS: ASSESSMENT, PLACE: PLACED, KEYS: KEY}.get(task.step) or self.schema(task.step)
         table = data if isinstance(data, Table) else Table(data)
-        table.check_unchanged()
-        executor = self if site is None else self.under(site.policy)
-        executor._check_rows(table.X)
+        exchange = SiteExchange(task, self.step(task.step), table, table, SiteContext(self.min_count))
         if aborted():
             raise Aborted(f"stopped before the step {task.step}")
-        if site is not None and site.policy.dp is not None:
-            task = replace(task, terms=_terms(site, table, task.site))
-        task, keys = executor._without_keys(task)
-        visible = table if site is None or executor.private else site.microaggregated(table)
-        if task.step in (ASSESS, KEYS) and not executor.private and len(visible.X) < executor.min_count:
-            raise Refusal(f"has fewer rows than min_count={executor.min_count}, so sums over them would tell the rows")
-        result = executor.compute(task, visible, aborted)
-        table.check_unchanged()
-        if extra := set(result.arrays) - set(schema.fields):  # a faulty algorithm could have named them by a value
-            raise BadMessage(f"made {len(extra)} arrays more than those that its schema has: {sorted(schema.fields)}")
-        arrays = schema.pack(result.arrays)
-        if site is not None and not executor.private:
-            arrays = rounded_reply(arrays, schema, site.policy.round_counts, executor.min_count)
-        if keys is not None:
-            arrays = self._sums.hidden(task.site, (task.step, task.round, task.arrays), keys, schema, arrays)
+        stages = self._stages(site)
+        for stage in stages:
+            exchange = stage.before(exchange)
+        executor = self._without_rows()
+        reply = self._key(exchange) if task.step == KEYS else executor.compute(exchange, aborted)
+        for stage in stages:
+            reply = stage.after(exchange, reply)
         # The computing time depends on the rows, so it is not sent under differential privacy.
         seconds = 0.0 if self.private else perf_counter() - started
-        answer = Answer({**arrays, SECONDS: np.array(seconds)})
+        answer = Answer({**reply, SECONDS: np.array(seconds)})
         if task.step not in (ASSESS, PLACE):
             return answer
         try:
-            return replace(answer, labels=executor._placed(task, table, visible, aborted))
+            return replace(answer, labels=executor._placed(exchange, aborted))
         except Exception as error:
             if site is None or isinstance(error, Aborted):
                 raise
             # Labels depend on the rows and not on groups of them, so a refusal would give information about rows.
             return replace(answer, unplaced=error)
 
-    def under(self, policy: Policy) -> "ClusteringExecutor":
-        """Return a copy of this executor that keeps to the site's policy: clusters below its minimum are not sent.
+    def _stages(self, site: SiteSession | None) -> list[Stage]:
+        """Return what an exchange goes through at a site, in this order before and after the computation."""
+        rows, schema = RowStage(self.private), SchemaStage()
+        if site is None:
+            return [rows, schema, MaskingStage(self._sums, None)]
+        sends_rows = getattr(self.params, "seeds", None) == "rows"
+        policy = PolicyStage(site, type(self).__name__, self.private, sends_rows)
+        return [policy, rows, schema, GroupingStage(site, self.private), MaskingStage(self._sums, site.policy)]
 
-        Raises:
-            Refusal: the job asks for rows as seeds, or the policy for differential privacy, which the algorithm does not
-                have.
-        """
-        if policy.dp is not None and not self.private:
-            raise Refusal(
-                f"lets out differentially private numbers only, which {type(self).__name__} does not make; algorithms that "
-                "do have names that begin with dp-"
-            )
-        if getattr(self.params, "seeds", None) == "rows":
-            raise Refusal('lets out no rows, as seeds="rows" would; take seeds="means" (its policy)')
+    def _without_rows(self) -> "ClusteringExecutor":
+        """Return a copy for one computation: it gets rows as arguments only, and what it remembers is forgotten."""
         executor = copy(self)
-        executor.min_count = max(self.min_count, policy.min_count)
-        executor.policy = policy
-        executor._rows = executor._site = None  # rows that the shell has read: an algorithm gets rows as arguments only
+        for name in HELD:
+            delattr(executor, name)
         return executor
 
-    def _without_keys(self, task: Task) -> tuple[Task, KeyTable | None]:
-        """Return the task without the keys, and the keys of the sites whose sums are added to this site's, None for none."""
-        only = task.step in self.masked_only
-        always = only or (self.policy is not None and self.policy.secure_sums)
-        sums = only or task.step in {ASSESS, *self.summed}
-        secure = self._sums.secure(task.site)
-        if secure and task.step in self.plain_only:
-            raise Refusal(f"takes part in a job with secure sums, which does without the step {task.step}")
-        arrays, keys = self._sums.taken(task.site, task.step, task.arrays, sums=sums, always=always, policy=self.policy)
-        return replace(task, arrays=arrays, secure=secure), keys
+    def _key(self, exchange: SiteExchange) -> Message:
+        """Return a new public key of the site."""
+        data = exchange.seen.X
+        self._check_enough(data, exchange.context)
+        return self._sums.key(exchange.task.site, data, private=self.private)
 
-    def _placed(self, task: Task, site_table: Table, visible: Table, aborted: AbortCheck) -> IntArray:
-        """Return the labels (n,) of the site's own rows; replies are computed from `visible`, microaggregated by a policy."""
-        task_view, table_view = self.viewed(task, site_table)
-        visible_view = table_view if visible is site_table else self.viewed(task, visible)[1]
-        return self.labels(task_view, table_view.X, stream(self.seed, 0, task.site), aborted, visible_view.X)
+    def _placed(self, exchange: SiteExchange, aborted: AbortCheck) -> IntArray:
+        """Return the labels (n,) of the site's own rows; replies are computed from `seen`, microaggregated by a policy."""
+        task, own = self.viewed(exchange.task, exchange.table)
+        seen = own if exchange.seen is exchange.table else self.viewed(exchange.task, exchange.seen)[1]
+        return self.labels(task, own.X, stream(self.seed, 0, task.site), aborted, exchange.context, seen.X)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return a task and a table as the algorithm sees them: as they are, unless overridden."""
         return task, table
 
-    def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
-        """Answer a task without its labels: a step of the algorithm, scores, or the assessment."""
-        data = table.X
-        if task.step == KEYS:
-            return Answer(self._sums.key(task.site, data, private=self.private))
-        self._check_task(task, data)
-        if task.step == PLACE:
-            return Answer({"rows": np.array(len(data))})
-        if task.step == ASSESS:
-            sums = self.assess(task, data)
-            if self.policy is not None and not self.private:
-                sums = without_small(sums, self.min_count)
-                scale = factor(sums["counts"], self.policy.round_counts, self.min_count)
-                sums |= {name: value * scale for name, value in sums.items() if name != "counts"}
-            return Answer(sums | {name: np.sum(sums[name]) for name in TOTALS})
-        if task.step == SCORE:
-            fields = self.schema(SCORE).fields
-            sums = score_sums(task.arrays, data, fields, self.min_count, aborted, limited=self.policy is None)
-            if self.policy is None:
-                return Answer(sums)
-            return Answer(scaled(task.arrays, sums, self.policy.round_counts, self.min_count))
-        return Answer(self.local(task, data, stream(self.seed, task.round, task.site), aborted))
+    def compute(self, exchange: SiteExchange, aborted: AbortCheck) -> Message:
+        """Return the reply of the step's method, of the rows that the algorithm sees."""
+        step, task, table = exchange.step, exchange.task, exchange.seen
+        if not step.named:
+            task, table = self.viewed(task, table)
+            self._check_task(task, table.X)
+        data = table if step.named else table.X
+        rng = stream(self.seed, task.round, task.site)
+        reply: Message = getattr(self, step.method)(task, data, rng, aborted, exchange.context)
+        return reply
 
-    def assess(self, task: Task, data: FloatArray) -> Message:
+    def place(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return how many rows (n, d) are placed in the clusters of a finished result."""
+        return {"rows": np.array(len(data))}
+
+    def assess(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
         """Return the sums over the rows (n, d) by final centroid, from which label-free metrics are computed."""
-        return assessment_sums(data, task.arrays["centroids"])[1]
+        self._check_enough(data, context)
+        sums = self.assessed(data, task.arrays["centroids"])
+        if context.grouped:
+            sums = without_small(sums, context.min_count)
+            scale = factor(sums["counts"], context.round_counts, context.min_count)
+            sums |= {name: value * scale for name, value in sums.items() if name != "counts"}
+        return sums | {name: np.sum(sums[name]) for name in TOTALS}
+
+    def assessed(self, data: FloatArray, centroids: FloatArray) -> Message:
+        """Return the sums of the rows (n, d) nearest to each of the centroids (k, d)."""
+        return assessment_sums(data, centroids)[1]
+
+    def score(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return how well each of several solutions fits the rows (n, d)."""
+        fields, free = self.steps[SCORE].schema.fields, not context.grouped
+        sums = score_sums(task.arrays, data, fields, context.min_count, aborted, limited=free)
+        return sums if free else scaled(task.arrays, sums, context.round_counts, context.min_count)
 
     def placing(self, arrays: Message) -> Message:
         """Return the arrays for a late site, from those of a finished result."""
@@ -221,31 +234,23 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         microaggregation.warm_up()
 
     @classmethod
-    def schema(cls, step: str) -> Schema:
-        """Return the schema of a step's reply; raise BadMessage for a step that the algorithm does not have."""
-        further = {**cls.steps, **cls.masked_only}
-        if step != CLUSTER and step not in further:
-            raise BadMessage(f"was asked for the step {step!r}, which {cls.__name__} does not have")
-        return cls.reply if step == CLUSTER else further[step]
+    def step(cls, name: str) -> Step:
+        """Return a step; raise BadMessage for one that the algorithm does not have."""
+        if name not in cls.steps:
+            raise BadMessage(f"was asked for the step {name!r}, which {cls.__name__} does not have")
+        return cls.steps[name]
 
     @classmethod
-    def all_steps(cls) -> tuple[str, ...]:
-        """Return every step that sites may be asked for beside the assessment and the placing of late rows."""
-        return (*cls.first_steps, *cls.masked_only, CLUSTER, *cls.steps)
+    def own_steps(cls) -> dict[str, Step]:
+        """Return the steps of the algorithm: those beside key, assessment and the placing of late rows."""
+        return {name: step for name, step in cls.steps.items() if name not in ClusteringExecutor.steps}
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise UserError where the settings name sites that the federation does not have; nothing unless overridden."""
 
-    def _check_rows(self, data: FloatArray) -> None:
-        if len(data) == 0:
-            raise Refusal("has no rows")
-        minimum, largest = data.min(), data.max()  # NaN where a cell is; and no copy of the rows
-        if not (np.isfinite(minimum) and np.isfinite(largest)):
-            raise Refusal("has rows with NaN or infinite values; remove or impute them at the site")
-        if max(-minimum, largest) > LARGEST:
-            raise Refusal(f"has values beyond {LARGEST:g}, whose squares cannot be added up; rescale them at the site")
-        if self.policy is not None and len(data) < self.policy.least_rows(private=self.private):
-            raise Refusal("has fewer rows than it must have to take part (its policy: min_rows, min_count)")
+    def _check_enough(self, data: FloatArray, context: SiteContext) -> None:
+        if not self.private and len(data) < context.min_count:
+            raise Refusal(f"has fewer rows than min_count={context.min_count}, so sums over them would tell the rows")
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
         if task.step == SCORE:
@@ -260,9 +265,3 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
             raise Refusal(f"was sent {sizes['k']} centroids where the job has at most {maximum}")
         if sizes["d"] != data.shape[1]:
             raise Refusal(f"has rows of {data.shape[1]} columns where the federation has {sizes['d']}")
-
-
-def _terms(site: SiteContext, table: Table, name: str) -> "DPSession":
-    from flareclust.privacy.dp.budget import DPSession  # needs an optional package
-
-    return DPSession.of(site, table, name)

@@ -6,7 +6,6 @@ sends NaN for an entry that no site knows; a site never sends NaN.
 """
 
 from dataclasses import replace
-from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -21,9 +20,11 @@ from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import StandardizeParams
 from flareclust.features.alignment import DESCRIPTION, describe, moments, own_view
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, real
-from flareclust.protocol.task import DESCRIBE, MOMENTS, Answer, Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import DESCRIBE, MOMENTS, Task
 
 #: How a site's rows are shown to an algorithm: the columns that it has, those that all sites have (it must have them
 #: all), or all columns with the federation's mean in the places of those that it lacks.
@@ -39,8 +40,10 @@ class DescribedExecutor(ClusteringExecutor):
 
     params: StandardizeParams
 
-    first_steps = (DESCRIBE,)
-    masked_only = MappingProxyType({MOMENTS: GROUPS})
+    steps = {
+        DESCRIBE: Step(DESCRIPTION, "describe", named=True),
+        MOMENTS: Step(GROUPS, "moments", jobs="secure", named=True),
+    }
 
     #: The distance by which rows find their centroid, for algorithms that have several.
     phi: str = "euclidean"
@@ -48,13 +51,14 @@ class DescribedExecutor(ClusteringExecutor):
     #: As in `View`.
     view: ClassVar[View] = "own"
 
-    @classmethod
-    def schema(cls, step: str) -> Schema:
-        """Return the schema of a step's reply, `describe` among the steps."""
-        return DESCRIPTION if step == DESCRIBE else super().schema(step)
-
     def labels(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
+        self,
+        task: Task,
+        data: FloatArray,
+        rng: np.random.Generator,
+        aborted: AbortCheck,
+        context: SiteContext,
+        seen: FloatArray,
     ) -> IntArray:
         """Return the final cluster (n,) of each row, by the scaled distance on the known entries of the centroids; -1 for none."""
         return nearest(data, task.arrays["centroids"], self.phi)
@@ -70,17 +74,21 @@ class DescribedExecutor(ClusteringExecutor):
             arrays["centroids"] = np.ascontiguousarray(arrays["centroids"][:, has])
         return replace(task, arrays=arrays), Table(X)
 
-    def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
-        """Answer `describe` and `moments`; else show the algorithm its view."""
-        if task.step == DESCRIBE:
-            message = describe(table, sums=self.tells_sums and not task.secure, min_count=self.min_count)
-            if self.policy is not None:  # so that mean squares stay what they are
-                message["m2"] = message["m2"] * factor(message["rows"], self.policy.round_counts, self.min_count)
-            return Answer(message)
-        if task.step == MOMENTS:
-            message = moments(table, task.arrays["columns"], self.min_count)
-            return Answer(rounded_spread(message, self.policy, self.min_count))
-        return super().compute(*self.viewed(task, table), aborted)
+    def describe(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the names of the columns, and their sums where the algorithm needs means and variances."""
+        message = describe(table, sums=self.tells_sums and not context.secure, min_count=context.min_count)
+        # So that mean squares stay what they are.
+        scale = factor(message["rows"], context.round_counts, context.min_count)
+        return {**message, "m2": message["m2"] * scale}
+
+    def moments(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return mean and squared deviations of each column."""
+        message = moments(table, task.arrays["columns"], context.min_count)
+        return rounded_spread(message, context.round_counts, context.min_count)
 
     def shown(self, table: Table, arrays: Message) -> tuple[FloatArray, IntArray]:
         """Return the rows as the algorithm sees them (n, d), and the places of their columns among the federation's (d,).
@@ -98,15 +106,17 @@ class DescribedExecutor(ClusteringExecutor):
             raise Refusal(f"has {len(has)} of the {D} columns that the others have in common")
         return (self._imputed(arrays, X, has), np.arange(D)) if self.view == "imputed" else (X, has)
 
-    def guarded(self, found: Sendable, data: FloatArray, *, may_be_empty: bool = False) -> Sendable:
+    def guarded(
+        self, found: Sendable, data: FloatArray, context: SiteContext, *, may_be_empty: bool = False
+    ) -> Sendable:
         """Return the clusters of the rows (n, d) that may be sent in addition to the sums over all rows in `describe`.
 
         Raises:
             Refusal: there are none, unless `may_be_empty`.
         """
-        if not self.tells_sums or self.policy is not None:  # a policy's rows are groups already
+        if not self.tells_sums or context.grouped:  # a policy's rows are groups already
             return found
-        remaining = without_remainder(data, found, self.min_count)
+        remaining = without_remainder(data, found, context.min_count)
         if not len(remaining.counts) and not may_be_empty:
             raise Refusal(
                 "has told the sums of its columns, and what its clusters tell beside would give away the rows that are "
@@ -119,9 +129,9 @@ class DescribedExecutor(ClusteringExecutor):
         """Return whether `describe` tells the sums of the columns."""
         return self.params.standardize or self.view == "imputed"
 
-    def assess(self, task: Task, data: FloatArray) -> Message:
+    def assessed(self, data: FloatArray, centroids: FloatArray) -> Message:
         """Return the sums of the assessment over the entries that are known."""
-        return masked_sums(data, task.arrays["centroids"], self.phi)
+        return masked_sums(data, centroids, self.phi)
 
     def check_centroids(self, centroids: object, data: FloatArray, maximum: int) -> None:
         """Check as for whole centroids, where unknown entries are NaN."""

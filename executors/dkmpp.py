@@ -24,9 +24,11 @@ from flareclust.core.clusterers import CLUSTERERS
 from flareclust.core.local import seed_cells
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import SeedsParams
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
-from flareclust.protocol.task import Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, Task
 
 
 class DKMPPParams(SeedsParams):
@@ -41,9 +43,11 @@ class DKMPPExecutor(ClusteringExecutor):
 
     params: DKMPPParams
 
-    reply = Schema(centroids="k d", counts=counts("k"))
+    steps = {CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
         n_candidates = None if self.params.greedy else 1
         cells = seed_cells(
@@ -51,7 +55,7 @@ class DKMPPExecutor(ClusteringExecutor):
             self.k,
             rng,
             seeds=self.params.seeds,
-            min_count=self.min_count,
+            min_count=context.min_count,
             aborted=aborted,
             n_candidates=n_candidates,
         )

@@ -1,6 +1,6 @@
 """What executors under differential privacy share: the job's claim to a site's budget, and an assessment within it.
 
-Every array that leaves a site goes through `Task.terms` or does not depend on the rows. Noise is not drawn from the job's
+Every array that leaves a site goes through `SiteContext.dp` or does not depend on the rows. Noise is not drawn from the job's
 seed: anyone with the seed could subtract it again.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.errors import Aborted, BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, Message, never_abort
 from flareclust._foundation.validation import LARGEST
 from flareclust.core.chunks import pieces
@@ -16,13 +16,13 @@ from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.grid import has_grid
 from flareclust.core.dp.sums import LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT, Box
 from flareclust.core.lloyd import assign
-from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import PrivateParams
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp.accounting import WHOLE
 from flareclust.privacy.dp.budget import NO_TERMS, DPSession
 from flareclust.protocol.schema import Schema
-from flareclust.protocol.task import ASSESS, PLACE, Answer, Task
+from flareclust.protocol.task import ASSESS, PLACE, Task
 
 #: Shares of the job's rho: for the assessment, and for a start from a grid or from moments. The updates get the rest.
 ASSESSMENT_SHARE, GRID_START, MOMENTS_START = 0.05, 0.5, 0.2
@@ -48,13 +48,20 @@ class PrivateExecutor(ClusteringExecutor):
     private = True
     min_count = 1
 
-    def compute(self, task: Task, table: Table, aborted: AbortCheck) -> Answer:
-        """Answer a task; the number of placed rows is private too, and 0 is sent for it."""
-        answer = super().compute(task, table, aborted)
-        return Answer({"rows": np.array(0)}) if task.step == PLACE else answer
+    def place(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return 0: the number of rows that are placed is private too."""
+        return {"rows": np.array(0)}
 
     def labels(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
+        self,
+        task: Task,
+        data: FloatArray,
+        rng: np.random.Generator,
+        aborted: AbortCheck,
+        context: SiteContext,
+        seen: FloatArray,
     ) -> IntArray:
         """Return the nearest centroid of each row (n,); values whose squares overflow count as the largest that do not."""
         labels = np.empty(len(data), np.int64)
@@ -62,9 +69,11 @@ class PrivateExecutor(ClusteringExecutor):
             labels[part] = assign(np.clip(data[part], -LARGEST, LARGEST), task.arrays["centroids"])[0]
         return labels
 
-    def assess(self, task: Task, data: FloatArray) -> Message:
+    def assess(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
         """Return noisy sums of squared distances and silhouettes; numbers by cluster stay here, and 0 is sent for them."""
-        centroids, terms = task.arrays["centroids"], self.granted(task)
+        centroids, terms = task.arrays["centroids"], self.granted(context, aborted)
         reach = _positive(task.arrays.get(REACH), REACH, ())
         sums = dp_sums.quality_sums(data, own_box(terms), centroids, float(reach), never_abort)
         noisy = self.noisy(terms, sums, dp_sums.quality_sensitivity(), ASSESSMENT_SHARE, "assessment")
@@ -76,21 +85,17 @@ class PrivateExecutor(ClusteringExecutor):
             "silhouette": np.array(noisy[1] / SILHOUETTE),
         }
 
-    def granted(self, task: Task) -> DPSession:
+    def granted(self, context: SiteContext, aborted: AbortCheck) -> DPSession:
         """Return the site's terms for what the job asks for; raise Refusal where it has none or grants less."""
-        if task.terms is None:
+        if aborted():
+            raise Aborted("stopped before sums over the rows were taken")
+        if context.dp is None:
             raise Refusal(NO_TERMS)
-        return task.terms.granted(self.params.epsilon, self.params.delta)
+        return context.dp.granted(self.params.epsilon, self.params.delta)
 
     def noisy(self, terms: DPSession, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
         """Return sums with noise that costs a share of what the job may spend."""
         return terms.gaussian(sums, sensitivity, share * WHOLE * terms.rho, what)
-
-    def _check_rows(self, data: FloatArray) -> None:
-        """Refuse rows that are not numbers. The number and size of the rows are private, so they never cause a refusal."""
-        if len(data) and np.isfinite(data.min()) and np.isfinite(data.max()):
-            data = np.broadcast_to(0.0, data.shape)  # values are clipped before anything is computed from them
-        super()._check_rows(data)
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
         """Refuse a task that needs centroids and has none."""

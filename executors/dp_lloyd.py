@@ -14,12 +14,10 @@ Readings and deviations:
    the rest in equal parts for the updates.
 """
 
-from types import MappingProxyType
-
 import numpy as np
 from pydantic import model_validator
 
-from flareclust._foundation.errors import Aborted, BadMessage
+from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust._foundation.validation import check_int
 from flareclust.core.dp import sums as dp_sums
@@ -34,10 +32,11 @@ from flareclust.executors.dp_base import (
     update_share,
 )
 from flareclust.executors.parameters import PrivateParams
-from flareclust.privacy.dp.budget import DPSession
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import both
 from flareclust.protocol.schema import Schema
-from flareclust.protocol.task import Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, Task
 
 #: The bounds of the site's columns, from its policy.
 BOUNDS = "bounds"
@@ -70,40 +69,42 @@ class DPLloydExecutor(PrivateExecutor):
 
     params: DPLloydParams
 
-    reply = Schema(cells="g")
-    steps = MappingProxyType(
-        {
-            BOUNDS: BoxSchema(low="d", high="d"),
-            OUTLINE: Schema(rows="", values="d", squares="d"),
-            UPDATE: Schema(shifts="K d", rows="K", squares="K"),
-        }
-    )
+    steps = {
+        CLUSTER: Step(Schema(cells="g")),
+        BOUNDS: Step(BoxSchema(low="d", high="d"), "bounds"),
+        OUTLINE: Step(Schema(rows="", values="d", squares="d"), "outline"),
+        UPDATE: Step(Schema(shifts="K d", rows="K", squares="K"), "update"),
+    }
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
-        """Return bounds, or the noisy sums of the task's step."""
-        if aborted():
-            raise Aborted("stopped before sums over the rows were taken")
-        terms = self.granted(task)
-        if task.step == BOUNDS:
-            return own_box(terms)._asdict()
-        if task.step == OUTLINE:
-            return self._outline(task, data, terms, aborted)
-        if task.step == UPDATE:
-            return self._update(task, data, terms, aborted)
-        return self._cells(task, data, terms, aborted)
-
-    def _cells(self, task: Task, data: FloatArray, terms: DPSession, aborted: AbortCheck) -> Message:
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return noisy numbers of rows in the cells of a grid."""
+        terms = self.granted(context, aborted)
         box, shape = sent_box(task.arrays, data.shape[1]), _shape(task.arrays, data.shape[1])
         counted = dp_sums.cell_counts(data, own_box(terms), box, shape, aborted)
         return {"cells": self.noisy(terms, counted, 1.0, self._start(data), "cells of a grid").astype(np.float64)}
 
-    def _outline(self, task: Task, data: FloatArray, terms: DPSession, aborted: AbortCheck) -> Message:
-        d = data.shape[1]
+    def bounds(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the bounds of the site's columns, from its policy."""
+        return own_box(self.granted(context, aborted))._asdict()
+
+    def outline(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the noisy number of all rows, sums of their values and of the values' squares."""
+        terms, d = self.granted(context, aborted), data.shape[1]
         sums = dp_sums.moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
         noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), self._start(data), "moments") / UNIT
         return {"rows": noisy[0], "values": noisy[1 : 1 + d], "squares": noisy[1 + d :]}
 
-    def _update(self, task: Task, data: FloatArray, terms: DPSession, aborted: AbortCheck) -> Message:
+    def update(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return noisy sums for each centroid."""
+        terms = self.granted(context, aborted)
         self.check_centroids(task.arrays.get("centroids"), data, self.k)
         centroids = task.arrays["centroids"]
         radii = sent_radii(task.arrays, len(centroids))

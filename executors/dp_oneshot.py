@@ -13,7 +13,6 @@ Readings and deviations:
 import numpy as np
 from pydantic import model_validator
 
-from flareclust._foundation.errors import Aborted
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust._foundation.validation import check_int
 from flareclust.core.dp import sums as dp_sums
@@ -29,12 +28,14 @@ from flareclust.executors.dp_base import (
     update_share,
 )
 from flareclust.executors.parameters import PrivateParams
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp.accounting import WHOLE
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.mechanism import sigma
 from flareclust.protocol.params import both, server
 from flareclust.protocol.schema import real
-from flareclust.protocol.task import Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, Task
 
 #: Share of the job's rho that the grid costs, where there is one.
 GRID_SHARE = 1 - ASSESSMENT_SHARE
@@ -59,15 +60,25 @@ class DPOneShotExecutor(PrivateExecutor):
 
     params: DPOneShotParams
 
-    reply = BoxSchema(
-        may_be_empty=True, low="d", high="d", cells="g", centroids="k d", rows="k", radii=real("k", minimum=0)
-    )
+    steps = {
+        CLUSTER: Step(
+            BoxSchema(
+                may_be_empty=True,
+                low="d",
+                high="d",
+                cells="g",
+                centroids="k d",
+                rows="k",
+                radii=real("k", minimum=0),
+            )
+        )
+    }
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
         """Count rows in cells, or run DP Lloyd on the site's own rows."""
-        if aborted():
-            raise Aborted("stopped before sums over the rows were taken")
-        terms = self.granted(task)
+        terms = self.granted(context, aborted)
         box, d = own_box(terms), data.shape[1]
         no_centroids: Message = {"centroids": np.empty((0, d)), "rows": np.empty(0), "radii": np.empty(0)}
         if has_grid(self.k, d, self.params.cells):

@@ -33,9 +33,11 @@ from flareclust.core.disclosure import disclosable_clusters, varies_in_one_featu
 from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, recompute_centroids
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import ClusteringParams
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import site
 from flareclust.protocol.schema import Schema, real
-from flareclust.protocol.task import Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, Task
 
 
 class LocalClusters(NamedTuple):
@@ -64,9 +66,11 @@ class FeCAExecutor(ClusteringExecutor):
 
     params: FeCAParams
 
-    reply = Schema(centroids="k d", radii=real("k", minimum=0))
+    steps = {CLUSTER: Step(Schema(centroids="k d", radii=real("k", minimum=0)))}
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
         """Run Algorithm 2 and the chosen RadiusAssign."""
         if len(data) < self.k:
             raise Refusal(f"has fewer rows than k={self.k}")
@@ -78,7 +82,7 @@ class FeCAExecutor(ClusteringExecutor):
             LocalClusters(clustering.centroids, clustering.counts, statistics.sse), self.params.after_removal
         )
         labels = relabel(clustering.labels, origin)
-        sendable = disclosable_clusters(data, labels, clusters.centroids, self.min_count)
+        sendable = disclosable_clusters(data, labels, clusters.centroids, context.min_count)
         centroids, labels = clusters.centroids[sendable], relabel(labels, [(int(r),) for r in np.flatnonzero(sendable)])
 
         reach = member_statistics(data, labels, centroids).max_distance

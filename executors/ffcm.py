@@ -19,7 +19,6 @@ Readings where the papers are open, and deviations from them:
    memberships themselves stay at the site; `flareclust.memberships` computes them from the result.
 """
 
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -28,15 +27,17 @@ from pydantic import ValidationInfo, field_validator
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
 from flareclust.core import fuzzy
-from flareclust.core.disclosure import describable, nothing_to_send
+from flareclust.core.disclosure import check_enough, describable, nothing_to_send
 from flareclust.core.fuzzy import FuzzyClustering, fuzzy_cmeans
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.rounds import check_start
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import ClusteringParams
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import both, server, site
 from flareclust.protocol.schema import Schema, counts, index, weights
-from flareclust.protocol.task import Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, Task
 
 #: The step that follows the start.
 FUZZY = "fuzzy"
@@ -74,8 +75,10 @@ class FFCMExecutor(ClusteringExecutor):
 
     params: FFCMParams
 
-    reply = Schema(centroids="k d", counts=counts("k"))
-    steps = MappingProxyType({FUZZY: Schema(centroids="k d", support=weights("k"), cluster=index("k", less_than="K"))})
+    steps = {
+        CLUSTER: Step(Schema(centroids="k d", counts=counts("k"))),
+        FUZZY: Step(Schema(centroids="k d", support=weights("k"), cluster=index("k", less_than="K")), "fuzzy"),
+    }
 
     @classmethod
     def warm_up(cls) -> None:
@@ -83,20 +86,28 @@ class FFCMExecutor(ClusteringExecutor):
         super().warm_up()
         fuzzy.warm_up()
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
-        """Send cells to start from, or run fuzzy c-means from the centroids that came."""
-        if len(data) < self.min_count:
-            raise Refusal(f"has fewer rows than min_count={self.min_count}")
-        if task.step != FUZZY:
-            cells = start_cells(data, self.k, str(self.params.start), self.min_count, rng, aborted)
-            return {"centroids": cells.centroids, "counts": cells.counts}
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return cells to start from."""
+        check_enough(data, context.min_count)
+        cells = start_cells(data, self.k, str(self.params.start), context.min_count, rng, aborted)
+        return {"centroids": cells.centroids, "counts": cells.counts}
+
+    def fuzzy(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Run fuzzy c-means from the centroids that came."""
+        check_enough(data, context.min_count)
         start = task.arrays["centroids"]
         clustering = fuzzy_cmeans(
             data, start, self.params.fuzzifier, max_iter=self.params.max_iter, tol=self.params.tol, aborted=aborted
         )
-        sendable = np.flatnonzero(describable_centroids(data, clustering, self.params.fuzzifier, self.min_count))
+        sendable = np.flatnonzero(describable_centroids(data, clustering, self.params.fuzzifier, context.min_count))
         if not len(sendable):
-            raise Refusal(f"has no fuzzy centroid of at least min_count={self.min_count} rows, so nothing it may send")
+            raise Refusal(
+                f"has no fuzzy centroid of at least min_count={context.min_count} rows, so nothing it may send"
+            )
         support = clustering.sum_um if self.params.support == "um" else clustering.sum_u
         return {"centroids": clustering.centroids[sendable], "support": support[sendable], "cluster": sendable}
 

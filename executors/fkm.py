@@ -22,18 +22,20 @@ from typing import Annotated
 
 import numpy as np
 
-from flareclust._foundation.errors import Refusal
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.clusterers import CLUSTERERS
+from flareclust.core.disclosure import check_enough
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.robust import PLAIN, Rule
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import CappedParams, SeedsParams
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
-from flareclust.protocol.task import Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, Task
 
 #: The start of the paper: the k-means of every other round. The other starts are those of distributed k-means++.
 WEIGHTED = "weighted"
@@ -67,20 +69,23 @@ class FKMExecutor(ClusteringExecutor):
 
     params: FKMParams
 
-    reply = Schema(may_be_empty=True, centroids="k d", counts=counts("k", minimum=1))
+    steps = {CLUSTER: Step(Schema(may_be_empty=True, centroids="k d", counts=counts("k", minimum=1)))}
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
         """Draw seeds where the server sent no centroids yet, else update those that the site has rows of."""
-        clusters = self.clusters(task, data, rng, aborted)
+        clusters = self.clusters(task, data, rng, aborted, context)
         return {"centroids": clusters.centroids, "counts": clusters.counts}
 
-    def clusters(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Sendable:
+    def clusters(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Sendable:
         """Return the clusters of this round that are sent."""
-        if len(data) < self.min_count:
-            raise Refusal(f"has fewer rows than min_count={self.min_count}")
+        check_enough(data, context.min_count)
         if "centroids" not in task.arrays:
-            return seed_cells(data, self.k, rng, seeds=self.params.seeds, min_count=self.min_count, aborted=aborted)
-        return local_update(data, task.arrays["centroids"], self.params.local_iter, self.min_count, aborted)
+            return seed_cells(data, self.k, rng, seeds=self.params.seeds, min_count=context.min_count, aborted=aborted)
+        return local_update(data, task.arrays["centroids"], self.params.local_iter, context.min_count, aborted)
 
 
 def local_update(

@@ -15,6 +15,7 @@ from flareclust.core.local import Sendable
 from flareclust.executors.described import DescribedExecutor, View
 from flareclust.executors.fkm import FKMExecutor, FKMRounds
 from flareclust.executors.parameters import StandardizeParams
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.task import Task
 
 
@@ -29,9 +30,12 @@ class FKMCommonExecutor(DescribedExecutor, FKMExecutor):
 
     view: ClassVar[View] = "common"
 
-    def clusters(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Sendable:
+    def clusters(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Sendable:
         """Return the clusters of FKM, without those that would give away rows kept back."""
-        return self.guarded(super().clusters(task, data, rng, aborted), data, may_be_empty=True)
+        clusters = super().clusters(task, data, rng, aborted, context)
+        return self.guarded(clusters, data, context, may_be_empty=True)
 
 
 class FKMImputedExecutor(FKMCommonExecutor):

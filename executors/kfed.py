@@ -26,17 +26,19 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import ValidationInfo, field_validator
 
-from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust._foundation.validation import check_int, did_you_mean
-from flareclust.core.disclosure import describable, disclosable_clusters
+from flareclust.core.disclosure import check_enough, describable, disclosable_clusters
 from flareclust.core.lloyd import Clustering, assign
 from flareclust.core.spectral import local_kmeans, project, trusted_rows
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import ClusteringParams
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
-from flareclust.protocol.task import Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, Task
 
 __all__ = [
     "KFedExecutor",
@@ -78,16 +80,24 @@ class KFedExecutor(ClusteringExecutor):
 
     params: KFedParams
 
-    reply = Schema(centroids="k d", counts=counts("k"))
+    steps = {CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
         """Run Algorithm 1 and keep what may be sent."""
-        clustering = self._local_clusters(task.site, data, rng, aborted)
-        keep = disclosable_clusters(data, clustering.labels, clustering.centroids, self.min_count)
+        clustering = self._local_clusters(task.site, data, rng, aborted, context.min_count)
+        keep = disclosable_clusters(data, clustering.labels, clustering.centroids, context.min_count)
         return {"centroids": clustering.centroids[keep], "counts": clustering.counts[keep]}
 
     def labels(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
+        self,
+        task: Task,
+        data: FloatArray,
+        rng: np.random.Generator,
+        aborted: AbortCheck,
+        context: SiteContext,
+        seen: FloatArray,
     ) -> IntArray:
         """Return the induced clustering of the rows (n,), or that of the nearest centroids.
 
@@ -96,10 +106,10 @@ class KFedExecutor(ClusteringExecutor):
         server's `anchors` (k, d), the points that the others' centers were assigned to.
         """
         if self.params.labels_by == "nearest":
-            return super().labels(task, data, rng, aborted, seen)
-        clustering = self._local_clusters(task.site, seen, rng, aborted)
+            return super().labels(task, data, rng, aborted, context, seen)
+        clustering = self._local_clusters(task.site, seen, rng, aborted, context.min_count)
         tau, _ = assign(clustering.centroids, task.arrays.get("anchors", task.arrays["centroids"]))
-        mask = describable(seen, clustering.labels, clustering.centroids, self.min_count)
+        mask = describable(seen, clustering.labels, clustering.centroids, context.min_count)
         assigned = task.arrays["tau"][task.arrays["tau_site"] == site_number(task.site)]
         if len(assigned) == mask.sum():  # a late device has none
             tau[mask] = assigned
@@ -115,14 +125,15 @@ class KFedExecutor(ClusteringExecutor):
             for site in sorted(set(self.params.k_local) - set(sites)):
                 log.warning("k_local names %r%s, which is none of the sites", site, did_you_mean(site, sites))
 
-    def _local_clusters(self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Clustering:
-        if len(data) < self.min_count:
-            raise Refusal(f"has fewer rows than min_count={self.min_count}")
+    def _local_clusters(
+        self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, min_count: int
+    ) -> Clustering:
+        check_enough(data, min_count)
         setting = (
             self.params.k_local.get(site, "auto") if isinstance(self.params.k_local, dict) else self.params.k_local
         )
         k_local = ceil(sqrt(self.k)) if setting == "auto" else int(setting)
-        return local_kmeans(data, min(k_local, len(data) // self.min_count), rng, aborted)
+        return local_kmeans(data, min(k_local, len(data) // min_count), rng, aborted)
 
 
 def check_k_local(k_local: object, k: int) -> int | str | dict[str, int]:

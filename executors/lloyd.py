@@ -18,7 +18,6 @@ Readings and deviations:
    sum up squared deviations by cluster and column, masked as all else.
 """
 
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,10 +32,12 @@ from flareclust.core.rounding import factor
 from flareclust.core.rounds import check_start
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import CappedParams, SeedsParams
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.params import server
 from flareclust.protocol.schema import Schema, counts, index, real
-from flareclust.protocol.task import ASSESS, CLUSTER, Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, Task
 
 #: The step of one update: which centroids (`cluster`) have rows here, with their means and numbers, and the inertia of
 #: these rows about the centroids that were sent.
@@ -70,32 +71,41 @@ class LloydExecutor(ClusteringExecutor):
 
     params: LloydParams
 
-    reply = Schema(centroids="k d")
-    steps = MappingProxyType(
-        {
-            UPDATE: Schema(
+    steps = {
+        CLUSTER: Step(Schema(centroids="k d"), jobs="plain"),
+        SPREAD: Step(GROUPS, "spread", jobs="secure"),
+        UPDATE: Step(
+            Schema(
                 may_be_empty=True,
                 centroids="k d",
                 counts=counts("k", minimum=1),
                 cluster=index("k", less_than="K"),
                 inertia=real("", minimum=0),
-            )
-        }
-    )
-    summed = frozenset({UPDATE, ASSESS})
-    masked_only = MappingProxyType({SPREAD: GROUPS})
-    plain_only = frozenset({CLUSTER})
+            ),
+            "update",
+            summed=True,
+        ),
+    }
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
-        """Draw seeds, or compute the site's part of one update."""
-        if task.step == UPDATE:
-            multiple = self.policy.round_counts if self.policy is not None else 1
-            return update(data, task.arrays["centroids"], self.min_count, multiple)
-        if task.step == SPREAD:
-            message = spread(data, task.arrays.get("centroids", data[:1]), max(self.min_count, LEAST_ROWS))
-            return rounded_spread(message, self.policy, self.min_count)
-        cells = seed_cells(data, self.k, rng, seeds=self.params.seeds, min_count=self.min_count, aborted=aborted)
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Draw seeds."""
+        cells = seed_cells(data, self.k, rng, seeds=self.params.seeds, min_count=context.min_count, aborted=aborted)
         return {"centroids": cells.centroids}
+
+    def update(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Compute the site's part of one update."""
+        return update(data, task.arrays["centroids"], context.min_count, context.round_counts)
+
+    def spread(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Compute means and squared deviations by cluster, for a start from totals."""
+        message = spread(data, task.arrays.get("centroids", data[:1]), max(context.min_count, LEAST_ROWS))
+        return rounded_spread(message, context.round_counts, context.min_count)
 
 
 def update(data: FloatArray, centroids: FloatArray, min_count: int, multiple: int = 1) -> Message:

@@ -13,6 +13,7 @@ from flareclust.core.missing.grouping import PHIS
 from flareclust.core.site_clusters import check_clusterer, check_k_local, of_site, site_clusters, warn_of_unknown_sites
 from flareclust.executors.described import DescribedExecutor
 from flareclust.executors.parameters import StandardizeParams
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import both, site
 
 #: Above every number of clusters that a site can have.
@@ -55,7 +56,9 @@ class LocalClustersExecutor(DescribedExecutor):
     #: Whether a site may look for more clusters than the federation.
     more_than_k: ClassVar[bool] = False
 
-    def local_clustering(self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Sendable:
+    def local_clustering(
+        self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Sendable:
         """Return the local clusters that are described to the server, with the rows (n, d) that belong to each.
 
         The generator of `local` in round 0 gives the same clusters again.
@@ -68,10 +71,10 @@ class LocalClustersExecutor(DescribedExecutor):
             k_local=k_local,
             clusterer=of_site(self.params.clusterer, site, "kmeans"),
             n_init=self.params.n_init,
-            min_count=self.min_count,
+            min_count=context.min_count,
             aborted=aborted,
         )
-        return self.guarded(clusters, data)
+        return self.guarded(clusters, data, context)
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Warn where `k_local` or `clusterer` names a site that is not there: a late one, or a misspelt one."""

@@ -21,22 +21,22 @@ Readings where the paper is open, and deviations from it:
 8. A row belongs to the nearest final centroid on the entries known of both.
 """
 
-from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust.core.disclosure import describable
+from flareclust.core.disclosure import check_enough, describable
 from flareclust.core.local import means_of_groups
 from flareclust.core.missing.grouping import contrasts, nearest, scaled_distances
 from flareclust.core.site_clusters import of_site, refine, sendable
 from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts, index
-from flareclust.protocol.task import Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, Task
 
 #: The step of the federated phase.
 UPDATE = "update"
@@ -66,36 +66,38 @@ class MaskedExecutor(LocalClustersExecutor):
 
     params: MaskedParams
 
-    reply = Schema(centroids="k d", counts=counts("k", minimum=1))
-    steps = MappingProxyType(
-        {
-            UPDATE: Schema(
+    steps = {
+        CLUSTER: Step(Schema(centroids="k d", counts=counts("k", minimum=1))),
+        UPDATE: Step(
+            Schema(
                 may_be_empty=True, centroids="c d", counts=counts("c", minimum=1), cluster=index("c", less_than="K")
-            )
-        }
-    )
+            ),
+            "update",
+        ),
+    }
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
-        """Cluster the site's rows (n, d) in the first round, else refine the global centroids that have rows here."""
-        if task.step == UPDATE:
-            return self._update(task, data, aborted)
-        clusters = self.local_clustering(task.site, data, rng, aborted)
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Cluster the site's rows (n, d)."""
+        clusters = self.local_clustering(task.site, data, rng, aborted, context)
         return {"centroids": clusters.centroids, "counts": clusters.counts}
 
-    def _update(self, task: Task, data: FloatArray, aborted: AbortCheck) -> Message:
-        """Run lines 14-20 on the global centroids (k, d), cut to the site's columns."""
-        if len(data) < self.min_count:
-            raise Refusal(f"has fewer rows than min_count={self.min_count}")
+    def update(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Refine the global centroids (k, d) that have rows here, cut to the site's columns: lines 14-20."""
+        check_enough(data, context.min_count)
         centroids = task.arrays["centroids"]
-        start = compatible(data, centroids, max(2, self.min_count), self.phi)
+        start = compatible(data, centroids, max(2, context.min_count), self.phi)
         if not len(start):
             return {"centroids": start, "counts": np.empty(0, np.int64), "cluster": np.empty(0, np.int64)}
         clusterer = of_site(self.params.clusterer, task.site, "kmeans")
         refined = refine(data, start, clusterer=clusterer, local_iter=self.params.local_iter, aborted=aborted)
         refined = means_of_groups(data, refined.labels, refined.centroids)[0]
         cluster = aligned(refined.centroids, centroids, self.phi)
-        mask = describable(data, refined.labels, refined.centroids, self.min_count) & (cluster >= 0)
-        clusters = self.guarded(sendable(refined, mask), data, may_be_empty=True)
+        mask = describable(data, refined.labels, refined.centroids, context.min_count) & (cluster >= 0)
+        clusters = self.guarded(sendable(refined, mask), data, context, may_be_empty=True)
         return {"centroids": clusters.centroids, "counts": clusters.counts, "cluster": cluster[clusters.source]}
 
 

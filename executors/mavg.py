@@ -18,9 +18,11 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.local import local_clusters
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import RobustParams
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import site
 from flareclust.protocol.schema import Schema
-from flareclust.protocol.task import Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, Task
 
 
 class MAvgParams(RobustParams):
@@ -34,13 +36,15 @@ class MAvgExecutor(ClusteringExecutor):
 
     params: MAvgParams
 
-    reply = Schema(centroids="k d")
+    steps = {CLUSTER: Step(Schema(centroids="k d"))}
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
         """Cluster the rows and keep what may be sent."""
         if len(data) < self.k:
             raise Refusal(f"has fewer rows than k={self.k}")
         clusters = local_clusters(
-            data, self.k, rng, n_init=self.params.n_init, min_count=self.min_count, aborted=aborted
+            data, self.k, rng, n_init=self.params.n_init, min_count=context.min_count, aborted=aborted
         )
         return {"centroids": clusters.centroids}

@@ -16,20 +16,19 @@ Readings and deviations:
    to send sends an empty reply, and stays.
 """
 
-from types import MappingProxyType
-
 import numpy as np
 
-from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust.core.disclosure import describable
+from flareclust.core.disclosure import check_enough, describable
 from flareclust.core.lloyd import assign, sums_by_label
 from flareclust.core.local import seed_cells
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import SeedsParams
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import server
 from flareclust.protocol.schema import Schema, counts, index
-from flareclust.protocol.task import Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, Task
 
 #: The step of one round after the start: which centroids (`cluster`) have rows in the sample, their means and numbers.
 SAMPLE = "sample"
@@ -46,24 +45,31 @@ class MiniBatchExecutor(ClusteringExecutor):
 
     params: MiniBatchParams
 
-    reply = Schema(centroids="k d")
-    steps = MappingProxyType(
-        {
-            SAMPLE: Schema(
+    steps = {
+        CLUSTER: Step(Schema(centroids="k d")),
+        SAMPLE: Step(
+            Schema(
                 may_be_empty=True, centroids="k d", counts=counts("k", minimum=1), cluster=index("k", less_than="K")
-            )
-        }
-    )
+            ),
+            "sample",
+        ),
+    }
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
-        """Draw seeds, or a sample and its means."""
-        if len(data) < self.min_count:
-            raise Refusal(f"has fewer rows than min_count={self.min_count}")
-        if task.step == SAMPLE:
-            times = np.bincount(rng.integers(len(data), size=len(data)), minlength=len(data))
-            return sample_means(data, times, task.arrays["centroids"], self.min_count)
-        cells = seed_cells(data, self.k, rng, seeds=self.params.seeds, min_count=self.min_count, aborted=aborted)
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Draw seeds."""
+        check_enough(data, context.min_count)
+        cells = seed_cells(data, self.k, rng, seeds=self.params.seeds, min_count=context.min_count, aborted=aborted)
         return {"centroids": cells.centroids}
+
+    def sample(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Draw a sample and return its means."""
+        check_enough(data, context.min_count)
+        times = np.bincount(rng.integers(len(data), size=len(data)), minlength=len(data))
+        return sample_means(data, times, task.arrays["centroids"], context.min_count)
 
 
 def sample_means(data: FloatArray, times: IntArray, centroids: FloatArray, min_count: int) -> Message:

@@ -23,15 +23,19 @@ from flareclust._foundation.typing import AbortCheck, FloatArray
 from flareclust._foundation.version import __version__, fits
 from flareclust.data.labels import keep_labels
 from flareclust.data.tables import Table
-from flareclust.privacy.context import MADE_UNDER, QUESTION, SiteContext
 from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
 from flareclust.privacy.secure_aggregation.client import SiteSums
+from flareclust.privacy.session import MADE_UNDER, QUESTION, SiteSession
+from flareclust.protocol.registry import name_of
 from flareclust.protocol.task import KEYS, NEEDS, REFUSED, ROUND, STEP, Answer, Task
 from flareclust.sites.kit import classes_problem
-from flareclust.sites.policy_file import context_of
+from flareclust.sites.policy_file import session_of
 from flareclust.sites.rows import SiteData
 
 log = logging.getLogger(__name__)
+
+#: The attributes with what the site has given the executor, which algorithms do not see.
+HELD = ("_rows", "_site", "_sums")
 
 #: The file in the job's folder with the tracebacks, which stay at the site.
 TRACEBACK_FILE = "flareclust_error.txt"
@@ -40,18 +44,18 @@ TRACEBACK_FILE = "flareclust_error.txt"
 class ExecutorShell(Executor, ABC):
     """An NVFlare executor whose replies are computed by `answer`."""
 
-    #: Whether every array that leaves the site goes through `Task.terms`, and so is differentially private.
+    #: Whether every array that leaves the site goes through `SiteContext.dp`, and so is differentially private.
     private: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
         self._rows: tuple[SiteData, Table] | None = None
-        self._site: SiteContext | None = None
+        self._site: SiteSession | None = None
         self._sums = SiteSums()
 
     @abstractmethod
     def answer(
-        self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteContext | None = None
+        self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteSession | None = None
     ) -> Answer:
         """Answer `task` from the rows (n, d); `site` holds the site's policy, None where it has none."""
 
@@ -74,7 +78,7 @@ class ExecutorShell(Executor, ABC):
             local = Path(fl_ctx.get_workspace().get_site_config_dir())
             if self._rows is None:
                 _check_classes(local)
-                self._site = context_of(local, site, str(fl_ctx.get_job_id()), private=self.private)
+                self._site = session_of(local, site, str(fl_ctx.get_job_id()), private=self.private)
                 self.hold_to(_secure_sums(fl_ctx))
             if self._site is not None and fl_ctx.get_prop(QUESTION) is None:
                 raise Refusal("has a policy that is not in force; see flareclust site check there")
@@ -110,7 +114,7 @@ class ExecutorShell(Executor, ABC):
     def _stated(self, reply: Shareable) -> Shareable:
         """Add a header for the site's own filter, which removes it: the policy that the reply was computed under."""
         if self._site is not None:
-            reply.set_header(MADE_UNDER, self._site.statement(private=self.private))
+            reply.set_header(MADE_UNDER, self._site.statement(name_of(type(self)), private=self.private))
         return reply
 
 

@@ -7,7 +7,6 @@ from one upload (`flareclust.evaluation.selection`).
 2. Clusters that may not be described to others are not sent.
 """
 
-from types import MappingProxyType
 from typing import Annotated
 
 import numpy as np
@@ -21,9 +20,11 @@ from flareclust.evaluation.criteria import RULES
 from flareclust.evaluation.scores import ALL_SCORES
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import CappedParams
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
-from flareclust.protocol.task import SCORE, Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, SCORE, Task
 
 
 class PooledParams(CappedParams):
@@ -47,12 +48,16 @@ class PooledExecutor(ClusteringExecutor):
 
     params: PooledParams
 
-    reply = Schema(centroids="k d", counts=counts("k"))
-    steps = MappingProxyType({SCORE: Schema(may_be_empty=False, **ALL_SCORES)})
+    steps = {
+        CLUSTER: Step(Schema(centroids="k d", counts=counts("k"))),
+        SCORE: Step(Schema(may_be_empty=False, **ALL_SCORES), "score"),
+    }
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
         """Cluster the rows and keep what may be sent."""
         clusters = local_clusters(
-            data, self.k, rng, n_init=self.params.n_init, min_count=self.min_count, aborted=aborted
+            data, self.k, rng, n_init=self.params.n_init, min_count=context.min_count, aborted=aborted
         )
         return {"centroids": clusters.centroids, "counts": clusters.counts}

@@ -12,7 +12,6 @@ centroids with and without weights (the latter is the second version of Stallman
 4. In an update a site without a group that may be sent sends an empty reply, and stays.
 """
 
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,11 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import coarse
 from flareclust.executors.lloyd import UPDATE
 from flareclust.executors.parameters import CappedParams
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts, index, real
-from flareclust.protocol.task import ASSESS, SCORE, Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, SCORE, Task
 
 #: The merges that compete.
 MEMBER_NAMES = ("feca", "kfed", "pooled", "unweighted", "sampled")
@@ -62,24 +63,26 @@ class PortfolioExecutor(ClusteringExecutor):
 
     params: PortfolioParams
 
-    reply = Schema(centroids="k d", counts=counts("k"), radii=real("k", minimum=0), sse=real("k", minimum=0))
-    steps = MappingProxyType(
-        {
-            SCORE: Schema(rows=counts(""), sse=real("c", minimum=0)),
-            UPDATE: Schema(
+    steps = {
+        CLUSTER: Step(
+            Schema(centroids="k d", counts=counts("k"), radii=real("k", minimum=0), sse=real("k", minimum=0))
+        ),
+        SCORE: Step(Schema(rows=counts(""), sse=real("c", minimum=0)), "score", summed=True),
+        UPDATE: Step(
+            Schema(
                 may_be_empty=True, centroids="k d", counts=counts("k", minimum=1), cluster=index("k", less_than="K")
             ),
-        }
-    )
-    summed = frozenset({UPDATE, SCORE, ASSESS})
+            "update",
+            summed=True,
+        ),
+    }
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
-        """Describe the local clusters, or answer a round of Lloyd's algorithm."""
-        if task.step == UPDATE:
-            updated = lloyd_update(data, task.arrays["centroids"], self.min_count)
-            return {"centroids": updated.centroids, "counts": updated.counts, "cluster": updated.source}
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Describe the local clusters."""
         clusters = local_clusters(
-            data, self.k, rng, n_init=self.params.n_init, min_count=self.min_count, aborted=aborted
+            data, self.k, rng, n_init=self.params.n_init, min_count=context.min_count, aborted=aborted
         )
         statistics = member_statistics(data, clusters.labels, clusters.centroids)
         tell_tale = varies_in_one_feature(data, clusters.labels, len(clusters.counts))
@@ -89,6 +92,13 @@ class PortfolioExecutor(ClusteringExecutor):
             "radii": np.where(tell_tale, coarse(statistics.max_distance), statistics.max_distance),
             "sse": np.where(tell_tale, coarse(statistics.sse), statistics.sse),
         }
+
+    def update(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Compute the site's part of a round of Lloyd's algorithm."""
+        updated = lloyd_update(data, task.arrays["centroids"], context.min_count)
+        return {"centroids": updated.centroids, "counts": updated.counts, "cluster": updated.source}
 
 
 def check_members(members: object) -> list[str]:

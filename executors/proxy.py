@@ -40,9 +40,11 @@ from flareclust.core.missing.grouping import nearest
 from flareclust.core.proxies import COVARIANCES, box, dirichlet_fit, gaussian_factor
 from flareclust.executors.kfed import site_number
 from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import both, server, site
 from flareclust.protocol.schema import Schema, counts, real, whole
-from flareclust.protocol.task import Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, Task
 
 log = logging.getLogger(__name__)
 
@@ -130,22 +132,28 @@ class ProxyExecutor(LocalClustersExecutor):
     params: ProxyParams
 
     more_than_k = True
-    reply = _Description(
-        may_be_empty=True,
-        centroids="k d",
-        counts=counts("k", minimum=1),
-        factors="f d",
-        ranks=whole("k"),
-        concentration=real("a", minimum=0),
-        low="b d",
-        high="b d",
-    )
+    steps = {
+        CLUSTER: Step(
+            _Description(
+                may_be_empty=True,
+                centroids="k d",
+                counts=counts("k", minimum=1),
+                factors="f d",
+                ranks=whole("k"),
+                concentration=real("a", minimum=0),
+                low="b d",
+                high="b d",
+            )
+        )
+    }
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
         """Cluster the site's rows (n, d) and fit a distribution to each cluster that may be described."""
         if self.params.distribution == "dirichlet":
             _check_shares(data)
-        clusters = self.local_clustering(task.site, data, rng, aborted)
+        clusters = self.local_clustering(task.site, data, rng, aborted, context)
         fitted = []
         for r, mean in enumerate(clusters.centroids):
             if aborted():
@@ -153,7 +161,7 @@ class ProxyExecutor(LocalClustersExecutor):
             rows = data[clusters.labels == r]
             pdf = mean_alone(mean)
             if several(rows, self.params.min_shape):
-                minimum = max(LEAST_ROWS, self.min_count)
+                minimum = max(LEAST_ROWS, context.min_count)
                 pdf = fit_pdf(
                     rows,
                     mean,
@@ -189,7 +197,13 @@ class ProxyExecutor(LocalClustersExecutor):
         return fitted
 
     def labels(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, seen: FloatArray
+        self,
+        task: Task,
+        data: FloatArray,
+        rng: np.random.Generator,
+        aborted: AbortCheck,
+        context: SiteContext,
+        seen: FloatArray,
     ) -> IntArray:
         """Return the final cluster (n,) of each row's local cluster, or the nearest final centroid.
 
@@ -200,7 +214,7 @@ class ProxyExecutor(LocalClustersExecutor):
         groups = task.arrays["group"][task.arrays["group_site"] == site_number(task.site)]
         if not len(groups):  # a late site
             return labels
-        clusters = self.local_clustering(task.site, seen, rng, aborted)
+        clusters = self.local_clustering(task.site, seen, rng, aborted, context)
         if len(groups) != len(clusters.counts):
             log.warning(
                 "%d clusters were merged where %d were sent; rows go by the nearest centroid",

@@ -209,7 +209,7 @@ class _SecureCourse(_Course):
                 f"secure_sums needs at least {LEAST_SITES} sites, got {len(self.sites)}: of two, each would know the other's sums"
             )
         self.needed = max(self.needed, LEAST_SITES)
-        self.summed = aggregator.summed | set(aggregator.masked_only)
+        self.summed = {name for name, step in aggregator.steps.items() if step.maskable}
         self.unmasked: list[str] = []
         self.unassessed = ""
         first = aggregator.begin()

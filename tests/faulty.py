@@ -16,7 +16,8 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import ClusteringParams
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
-from flareclust.protocol.task import REFUSED, ROUND, STEP
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, REFUSED, ROUND, STEP
 
 SECRET = 123456.789
 
@@ -57,10 +58,10 @@ class FaultyExecutor(ClusteringExecutor):
     """Sends the mean, except that the sites named in `faults` do what is said there; a number is seconds to wait first."""
 
     params: FaultyParams
-    reply = Schema(centroids="k d", counts=counts("k"))
+    steps = {CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
     _first = None
 
-    def local(self, task, data, rng, aborted):
+    def local(self, task, data, rng, aborted, context):
         fault = (self.params.faults or {}).get(task.site)
         if fault == "raises":
             raise ZeroDivisionError(f"the patient's value was {SECRET}, and the first one {float(data[0, 0])!r}")
@@ -98,11 +99,21 @@ class FaultyExecutor(ClusteringExecutor):
         return super().execute(task_name, shareable, fl_ctx, abort_signal)
 
 
+class CountingExecutor(FaultyExecutor):
+    """Remembers how often it was asked, where no copy of it forgets that."""
+
+    asked: list[str] = []
+
+    def local(self, task, data, rng, aborted, context):
+        self.asked.append(task.site)
+        return {"centroids": data.mean(axis=0)[None] + len(self.asked), "counts": np.array([len(data)])}
+
+
 class FaultyAggregator(ClusteringAggregator):
     """Averages the means, as often as there are `rounds`."""
 
     params: FaultyParams
-    reply = FaultyExecutor.reply
+    steps = FaultyExecutor.steps
 
     def merge(self, round_, replies, rng):
         means = np.mean([reply["centroids"] for reply in replies.values()], axis=0)

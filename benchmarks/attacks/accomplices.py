@@ -15,13 +15,13 @@ from flareclust._foundation.errors import FlareclustError
 from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.data.tables import Table
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.identity import Identity
 from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks, key_of, total
 from flareclust.privacy.secure_aggregation.totals import LARGEST_SENT, Layout, sizes_of
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.task import KEYS, Task
 
 #: What the victim answers to a step with these arrays in this round; a FlareclustError where it refuses.
@@ -64,7 +64,7 @@ class Coalition:
         except FlareclustError as reason:
             self.refusals.append(str(reason))
             return None
-        layout = Layout(LloydExecutor.steps[UPDATE], sizes_of(task, self.d))
+        layout = Layout(LloydExecutor.steps[UPDATE].schema, sizes_of(task, self.d))
         zeros = np.zeros((fixed_point.WORDS, layout.width), dtype=np.uint64)
         words = {site: layout.words(honest[site]) if honest and site in honest else zeros for site in others}
         added = [self.masks[site].hide(words[site], UPDATE, round_, task, table) for site in others]
@@ -118,7 +118,7 @@ class SecureSite:
         self.executor = LloydExecutor(k=2, min_count=1)
         self.executor.hold_to(job)
         self.executor._sums.is_at(startup, JOB, folder)
-        self.terms = None if policy is None else SiteContext(policy, JOB)
+        self.terms = None if policy is None else SiteSession(policy, JOB)
 
     def answer(self, step: str, arrays: Message, round_: int) -> Message:
         """Answer one question."""

@@ -16,7 +16,7 @@ from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
 from flareclust.sites.config import write_site
-from flareclust.sites.policy_file import context_of, write_policy
+from flareclust.sites.policy_file import session_of, write_policy
 
 _PRIVATE = {"differential_privacy": {"bounds": [-9, 9], "epsilon": 1.0, "delta": 1e-5, "budget": 1.0}}
 
@@ -34,7 +34,7 @@ def answers(at: Path, job: str) -> bool:
     """Return whether a site with this kit answers a job that spends all of the budget."""
     executor, _ = get("dp-oneshot").build(2, 0, {"epsilon": 1.0})
     try:
-        terms = context_of(at / "local", "north", job, private=True)
+        terms = session_of(at / "local", "north", job, private=True)
         executor.answer(Task(CLUSTER, 0, {}, "north"), np.load(at.parent / "rows.npy"), never_abort, terms)
     except FlareclustError:
         return False

@@ -20,7 +20,7 @@ from flareclust.protocol.task import CLUSTER, SCORE
 Ask = Callable[[str, Message], Message | None]
 
 #: What the site's scores are.
-_NAMES = tuple(PooledExecutor.steps[SCORE].fields)
+_NAMES = tuple(PooledExecutor.steps[SCORE].schema.fields)
 
 
 # ---- chosen centroids ----

@@ -225,7 +225,7 @@ def groups_known(rows: FloatArray, policy: Policy | None) -> list[FloatArray]:
     if victim.held is None or policy is None:
         return list(rows)
     sums, sizes = group_sums(rows, policy.min_count)
-    claims = [*victim.held.terms.microaggregated(victim.table).X, *sums, *(sums / sizes[:, None]), *alone(sums)]
+    claims = [*victim.held.session.microaggregated(victim.table).X, *sums, *(sums / sizes[:, None]), *alone(sums)]
     return different(claims)
 
 

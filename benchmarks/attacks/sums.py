@@ -47,7 +47,7 @@ def _seen(rows: FloatArray, policy: Policy | None) -> FloatArray:
     """Return the rows that jobs see at a site."""
     victim = Victim(rows, policy, "lloyd")
     held = victim.held
-    return rows if held is None else np.array(held.terms.microaggregated(victim.table).X)
+    return rows if held is None else np.array(held.session.microaggregated(victim.table).X)
 
 
 def _with_accomplices(fast: bool) -> list[Found]:

@@ -11,7 +11,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.data.datasets import load
 from flareclust.data.tables import Table
-from flareclust.engines.inprocess import Held, answered
+from flareclust.engines.inprocess import SimulatedSite, answered
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
@@ -60,7 +60,7 @@ class Victim:
         self.jobs = self.exchanges = self.answers = 0
         self._asked, self._last = 0, False
         self.refusals: list[str] = []
-        self.held: Held | None = None
+        self.held: SimulatedSite | None = None
         self._open()
 
     def ask(self, step: str, arrays: Message) -> Message | None:
@@ -87,9 +87,9 @@ class Victim:
         self.jobs, self._asked, self._last = self.jobs + 1, 0, False
         self._executors = [self._built(name) for name in self.names]
         if self.policy is not None:
-            held = Held.by(self.policy, get(self.names[0]))
+            held = SimulatedSite.of(self.policy, get(self.names[0]))
             # Only so that the groups need not be made again: they follow from the rows, and are the same.
-            self.held = held if self.held is None else replace(held, terms=self.held.terms)
+            self.held = held if self.held is None else replace(held, session=self.held.session)
 
     def _built(self, name: str) -> ClusteringExecutor:
         algorithm = get(name)
@@ -99,5 +99,5 @@ class Victim:
         return algorithm.build(self.k, 0, {**asked, **said})[0]
 
     def _executor(self, step: str) -> ClusteringExecutor:
-        able = [one for one in self._executors if step in one.all_steps()]
+        able = [one for one in self._executors if step in one.own_steps()]
         return (able or self._executors)[0]

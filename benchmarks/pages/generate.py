@@ -15,7 +15,8 @@ from flareclust.data.partition import SPECS
 from flareclust.experiment.report import as_setting, parameter_rows
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Schema, real
-from flareclust.protocol.task import ASSESSMENT, CLUSTER, PLACED
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import ASSESSMENT, DESCRIBE, PLACED
 from flareclust.testing import ALWAYS, PROMISES
 
 
@@ -70,8 +71,11 @@ def leaves() -> str:
     rows = []
     for a in federated:
         rows += _first_steps(a, federated)
-        steps = {CLUSTER: a.executor_class().reply, **a.executor_class().steps}
-        rows += [[f"`{a.name}`", f"step `{step}`", _arrays(schema)] for step, schema in steps.items()]
+        rows += [
+            [f"`{a.name}`", f"step `{name}`", _arrays(step.schema)]
+            for name, step in _plain(a).items()
+            if name != DESCRIBE
+        ]
     rows.append(["all of them", "the assessment", _arrays(ASSESSMENT)])
     rows.append(["all of them", "step `place`, of a late site", _arrays(PLACED)])
     rows.append(["all of them", "every reply", f"`{SECONDS}` {real('')}"])
@@ -82,12 +86,18 @@ def leaves() -> str:
 def _first_steps(algorithm: Algorithm, federated: list[Algorithm]) -> list[list[str]]:
     """Return a line for each step before the rounds, for all algorithms that have it at once: where the first one has its own."""
     rows = []
-    for step in algorithm.executor_class().first_steps:
-        alike = [a for a in federated if step in a.executor_class().first_steps]
+    if DESCRIBE in _plain(algorithm):
+        alike = [a for a in federated if DESCRIBE in _plain(a)]
         if alike[0] is algorithm:
             names = ", ".join(f"`{a.name}`" for a in alike)
-            rows.append([names, f"step `{step}`, before the rounds", _arrays(algorithm.executor_class().schema(step))])
+            rows.append([names, f"step `{DESCRIBE}`, before the rounds", _arrays(_plain(algorithm)[DESCRIBE].schema)])
     return rows
+
+
+def _plain(algorithm: Algorithm) -> dict[str, Step]:
+    """Return the steps of an algorithm's jobs without secure sums."""
+    own = algorithm.executor_class().own_steps()
+    return {name: step for name, step in own.items() if step.jobs != "secure"}
 
 
 def _arrays(schema: Schema) -> str:

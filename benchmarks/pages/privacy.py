@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.pages import DOCS, RECORDS
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.reply_specs import ReplySpec, replies_of
 from flareclust.protocol.registry import BUILT_IN, Algorithm
@@ -51,13 +52,13 @@ def leaves(algorithms: Iterable[Algorithm] = BUILT_IN) -> str:
             lines.setdefault(("not federated", "the rows themselves", *4 * ["cannot be used"]), []).append(name)
             continue
         executor = algorithm.executor_class()
-        sent = replies_of([executor])
-        for step in executor.all_steps():
-            lines.setdefault((f"`{step}`", *_cells(step, sent[step][0])), []).append(name)
+        sent = replies_of(executor)
+        for step in executor.own_steps():
+            lines.setdefault((f"`{step}`", *_cells(step, sent[step])), []).append(name)
     rows = [[", ".join(names), *cells] for cells, names in lines.items()]
-    of_all = replies_of([])
+    of_all = replies_of(ClusteringExecutor)
     for step, words in OF_ALL.items():
-        *cells, _ = _cells(step, of_all[step][0])
+        *cells, _ = _cells(step, of_all[step])
         rows.append(["all that are federated", words, *cells, UNDER_DP[step]])
     rows.append(["all that are federated", "every message", f"`{SECONDS}`: value", *3 * ["as without"], "0"])
     columns = ("without a policy", "default policy", "`round_counts: 5`", "`secure_sums`", "`differential_privacy`")

@@ -38,6 +38,7 @@ from flareclust.executors.feca import (
 )
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.trials import Trial, TrialResult, experiment_trial
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import both, site
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import Task
@@ -118,7 +119,9 @@ class AblatedExecutor(FeCAExecutor):
 
     params: AblatedParams
 
-    def local(self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck) -> Message:
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
         """Run Algorithm 2, as far as it is wanted, and Algorithm 4."""
         k_local = self.params.n_local
         if len(data) < k_local:
@@ -130,7 +133,7 @@ class AblatedExecutor(FeCAExecutor):
         if self.params.remove:
             clusters, origin = remove_one_fit_many(clusters)
         labels = relabel(found.labels, origin)
-        sendable = disclosable_clusters(data, labels, clusters.centroids, self.min_count)
+        sendable = disclosable_clusters(data, labels, clusters.centroids, context.min_count)
         reach = statistics.max_distance[[sources[0] for sources in origin]]
         centroids = clusters.centroids[sendable]
         return {"centroids": centroids, "radii": empirical_radii(centroids, reach[sendable])}

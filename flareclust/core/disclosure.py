@@ -48,6 +48,12 @@ def disclosable_clusters(data: FloatArray, labels: IntArray, centroids: FloatArr
     return keep
 
 
+def check_enough(data: FloatArray, min_count: int) -> None:
+    """Raise Refusal where there are fewer rows (n, d) than a cluster must have to be sent."""
+    if len(data) < min_count:
+        raise Refusal(f"has fewer rows than min_count={min_count}")
+
+
 def nothing_to_send(min_count: int) -> Refusal:
     """Return the refusal of a site that has no cluster that may be described."""
     return Refusal(f"has no cluster of at least min_count={min_count} rows that differ, so nothing it may send")

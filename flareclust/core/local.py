@@ -9,9 +9,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray
-from flareclust.core.disclosure import LEAST_ROWS, describable, disclosable_clusters
+from flareclust.core.disclosure import LEAST_ROWS, check_enough, describable, disclosable_clusters
 from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
 
@@ -38,8 +37,7 @@ def local_clusters(
     data: FloatArray, k: int, rng: np.random.Generator, *, n_init: int, min_count: int, aborted: AbortCheck
 ) -> Sendable:
     """Run k-means on a site's rows (n, d), with fewer than k clusters where there are fewer than `min_count` rows each."""
-    if len(data) < min_count:
-        raise Refusal(f"has fewer rows than min_count={min_count}")
+    check_enough(data, min_count)
     k = min(k, len(data) // min_count)
     found = recompute_centroids(data, kmeans(data, k, rng, n_init=n_init, aborted=aborted))
     return _sendable(found, np.arange(len(found.counts)), _may_leave(data, found, min_count))
@@ -70,8 +68,7 @@ def seed_cells(
         aborted: asked while seeds are drawn.
         n_candidates: as for `kmeans_plusplus`; 1 is the k-means++ of the papers without the greedy choice.
     """
-    if len(data) < min_count:
-        raise Refusal(f"has fewer rows than min_count={min_count}")
+    check_enough(data, min_count)
     k = min(k, len(data) // min_count)
     drawn, _ = kmeans_plusplus(data, k, rng, n_candidates=n_candidates, aborted=aborted)
     labels, squared = assign(data, drawn)
@@ -92,8 +89,7 @@ def lloyd_update(data: FloatArray, centroids: FloatArray, min_count: int) -> Sen
     Raises:
         Refusal: the site has fewer than `min_count` rows.
     """
-    if len(data) < min_count:
-        raise Refusal(f"has fewer rows than min_count={min_count}")
+    check_enough(data, min_count)
     found, source = means_of_groups(data, assign(data, centroids)[0], centroids)
     return _sendable(found, source, describable(data, found.labels, found.centroids, min_count))
 

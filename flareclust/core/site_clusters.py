@@ -26,7 +26,7 @@ from sklearn.metrics import pairwise_distances, silhouette_score
 from flareclust._foundation.errors import Aborted, Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice, check_int, did_you_mean
-from flareclust.core.disclosure import disclosable_clusters
+from flareclust.core.disclosure import check_enough, disclosable_clusters
 from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
 from flareclust.core.local import Sendable
 from flareclust.core.seeds import kmeans_plusplus
@@ -85,8 +85,7 @@ def site_clusters(
         Refusal: the site has fewer than `min_count` rows, too many for this clusterer, or nothing it may send.
         Aborted: `aborted()` became true.
     """
-    if len(data) < min_count:
-        raise Refusal(f"has fewer rows than min_count={min_count}")
+    check_enough(data, min_count)
     maximum = min(k, len(data) // min_count)
     cluster = _clustering(data, rng, clusterer, n_init, aborted)
     if k_local == SILHOUETTE:

@@ -11,13 +11,13 @@ from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import OnRound, run_federation
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.reply_specs import registered_replies, replies_of
 from flareclust.privacy.request_log import RequestLog
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.outcome import Outcome
-from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.registry import Algorithm, name_of
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import ASSESS, Answer, Task
 from flareclust.sites.rows import SiteData
@@ -54,7 +54,7 @@ def run_inprocess(
     executor.check_sites(list(sites))
     aggregator.check_sites(list(sites))
     labels: dict[str, IntArray] = {}
-    enforcers = {} if policy is None else {site: Held.by(policy, algorithm) for site in sites}
+    policed = {} if policy is None else {site: SimulatedSite.of(policy, algorithm) for site in sites}
     read = _Reader(sites, reading)
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
@@ -62,7 +62,7 @@ def run_inprocess(
         for site in asked:
             # Each site gets its own copy of the task, as it would over a network.
             task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
-            replies[site] = _answer(executor, task, read, labels, enforcers.get(site))
+            replies[site] = _answer(executor, task, read, labels, policed.get(site))
         return replies
 
     outcome = run_federation(
@@ -93,46 +93,46 @@ class _Reader:
 
 
 @dataclass(frozen=True)
-class Held:
-    """What holds a job at a simulated site with a policy: its terms, and the gate through which messages pass."""
+class SimulatedSite:
+    """A simulated site with a policy: the job there, and the enforcer that its messages pass."""
 
-    terms: SiteContext
-    gate: PolicyEnforcer
+    session: SiteSession
+    enforcer: PolicyEnforcer
+    algorithm: str
 
     @classmethod
-    def by(cls, policy: Policy, algorithm: Algorithm) -> "Held":
-        """Return what a policy makes of an algorithm, registered or not; what it spends is forgotten with the run."""
-        known = {step: list(sent) for step, sent in registered_replies().items()}
-        for step, sent in replies_of([algorithm.executor_class()]).items():
-            known[step] = [*known.get(step, []), *sent]
-        gate = PolicyEnforcer(policy, RequestLog(), known)
-        if policy.dp is None or not algorithm.executor_class().private:
-            return cls(SiteContext(policy, _JOB), gate)
+    def of(cls, policy: Policy, algorithm: Algorithm) -> "SimulatedSite":
+        """Return a site for a job of an algorithm, registered or not; what it spends is forgotten with the run."""
+        executor = algorithm.executor_class()
+        known = {**registered_replies(), algorithm.name: replies_of(executor)}
+        enforcer = PolicyEnforcer(policy, RequestLog(), known)
+        if policy.dp is None or not executor.private:
+            return cls(SiteSession(policy, _JOB), enforcer, algorithm.name)
         from flareclust.privacy.dp.ledger import Ledger  # needs an optional package
 
-        return cls(SiteContext(policy, _JOB, Ledger.in_memory()), gate)
+        return cls(SiteSession(policy, _JOB, Ledger.in_memory()), enforcer, algorithm.name)
 
 
-def answered(executor: ClusteringExecutor, task: Task, rows: FloatArray | Table, held: Held | None) -> Answer:
+def answered(executor: ClusteringExecutor, task: Task, rows: FloatArray | Table, site: SimulatedSite | None) -> Answer:
     """Return what a site answers, with what its policy lets out.
 
     Raises:
         Refusal: it cannot take part, or its policy is against it.
         BadMessage: as `ClusteringExecutor.answer`.
     """
-    if held is None:
+    if site is None:
         return executor.answer(task, rows, never_abort)
-    question = held.gate.check_request(task.step, task.round, task.arrays)
-    answer = executor.answer(task, rows, never_abort, held.terms)
-    arrays = held.gate.check_reply(question, answer.arrays, held.terms.statement(private=executor.private))
-    return replace(answer, arrays=arrays)
+    request = site.enforcer.check_request(task.step, task.round, task.arrays)
+    answer = executor.answer(task, rows, never_abort, site.session)
+    stated = site.session.statement(name_of(type(executor)) or site.algorithm, private=executor.private)
+    return replace(answer, arrays=site.enforcer.check_reply(request, answer.arrays, stated))
 
 
 def _answer(
-    executor: ClusteringExecutor, task: Task, read: _Reader, labels: dict[str, IntArray], enforcer: Held | None
+    executor: ClusteringExecutor, task: Task, read: _Reader, labels: dict[str, IntArray], policed: SimulatedSite | None
 ) -> SiteReply:
     try:
-        answer = answered(executor, task, read(task.site), enforcer)
+        answer = answered(executor, task, read(task.site), policed)
     except (Refusal, BadMessage) as reason:
         return SiteReply(problem=str(reason))
     if task.step == ASSESS and answer.labels is not None:

@@ -12,10 +12,11 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.version import __version__
 from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.engines.options import JobOptions
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.flare.controller import ClusteringController
 from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
-from flareclust.protocol.task import ASSESS, CLUSTER, KEYS
+from flareclust.protocol.task import ASSESS, KEYS
 
 #: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
 TASK_REQUEST_INTERVAL = 0.1
@@ -73,16 +74,23 @@ def build_job(
     installed = installed_plugin(algorithm) if packaged else ()
     job.set_app_packages(["flareclust", *(top_package(line) for line in installed)])
     add_server(job, controller, aggregator)
-    tasks = [*executor.first_steps, CLUSTER, *executor.steps, ASSESS]
     if sums is not None:
         job.to_clients(sums, id=SECURE_SUMS)
-        tasks = [KEYS, *executor.masked_only, *(task for task in tasks if task not in executor.plain_only)]
-    job.to_clients(executor, tasks=tasks)
+    job.to_clients(executor, tasks=steps_of(executor, secure=sums is not None))
     if not packaged:
         for file, folder in _sources():
             job.add_file_to_server(file, folder)
             job.add_file_to_clients(file, folder)
     return job
+
+
+def steps_of(executor: ClusteringExecutor, *, secure: bool) -> list[str]:
+    """Return what a job asks the sites for, beside the placing of late rows: the names of its NVFlare tasks."""
+    own = executor.own_steps()
+    if not secure:
+        return [*(name for name, step in own.items() if step.jobs != "secure"), ASSESS]
+    masked_only = [name for name, step in own.items() if step.jobs == "secure"]
+    return [KEYS, *masked_only, *(name for name, step in own.items() if step.jobs == "all"), ASSESS]
 
 
 def installed_plugin(algorithm: Algorithm) -> tuple[str, ...]:

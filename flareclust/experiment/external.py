@@ -25,6 +25,7 @@ from flareclust.experiment.prepared import Prepared, in_places, tables_of
 from flareclust.features.result import columns_of, is_partial
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 
@@ -100,8 +101,10 @@ def _aggregation(
 ) -> float | None:
     """Return the share of local clusters that went to the right group; the sites' clustering is repeated for it."""
     executor, _ = registry.get(name).build(prepared.k, seed, params)
-    executor, terms = (executor, None) if policy is None else (executor.under(policy), SiteContext(policy, ""))
     assert isinstance(executor, LocalClustersExecutor)
+    session, context = None, SiteContext(executor.min_count)
+    if policy is not None:
+        session, context = SiteSession(policy, ""), context.under(policy)
     columns, tables = columns_of(outcome.arrays), tables_of(prepared, skip_unreadable=True)
     numbers, groups = outcome.arrays["received_site"], outcome.arrays["received_group"]
     true = np.full(len(groups), -1, dtype=np.int64)
@@ -110,11 +113,11 @@ def _aggregation(
         if site not in classes:
             return None
         try:
-            seen = tables[site] if terms is None else terms.microaggregated(tables[site])
+            seen = tables[site] if session is None else session.microaggregated(tables[site])
             rows, _ = executor.shown(seen, columns.sent())
-            clusters = executor.local_clustering(site, rows, stream(seed, 0, site), never_abort)
+            clusters = executor.local_clustering(site, rows, stream(seed, 0, site), never_abort, context)
             local = clusters.labels
-            if terms is not None:
+            if session is not None:
                 local = nearest(executor.shown(tables[site], columns.sent())[0], clusters.centroids, executor.phi)
         except Refusal:
             return None

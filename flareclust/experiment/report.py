@@ -25,6 +25,7 @@ from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.params import side_of
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.schema import Schema
+from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER
 from flareclust.sites.budget import Budget
 from flareclust.sites.check import Checked, Rows
 
@@ -138,10 +139,16 @@ def as_setting(value: object) -> str:
 
 def describe_replies(algorithm: Algorithm) -> str:
     """Return what leaves a site in every step, in words."""
-    executor = algorithm.executor_class()
-    first = [f"in step {step}: {describe_schema(executor.schema(step))}; then " for step in executor.first_steps]
-    further = [f"; in step {step}: {describe_schema(schema)}" for step, schema in executor.steps.items()]
-    return "".join([*first, describe_schema(executor.reply), *further])
+    words = ""
+    for name, step in algorithm.executor_class().own_steps().items():
+        sent = describe_schema(step.schema)
+        if name in BEFORE_ROUNDS and step.jobs == "all":
+            words += f"in step {name}: {sent}; then "
+        elif name == CLUSTER:
+            words += sent
+        elif step.jobs == "all":
+            words += f"; in step {name}: {sent}"
+    return words
 
 
 def describe_schema(schema: Schema) -> str:

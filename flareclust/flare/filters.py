@@ -25,10 +25,10 @@ from nvflare.private.privacy_manager import Scope
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.published import published
 from flareclust.executors.nvflare_executor import TRACEBACK_FILE
-from flareclust.privacy.context import MADE_UNDER, QUESTION
 from flareclust.privacy.enforcement import PolicyEnforcer, Request, reason
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.request_log import REQUEST_LOG_FILE, RequestLog
+from flareclust.privacy.session import MADE_UNDER, QUESTION
 from flareclust.protocol.task import NEEDS, REFUSED, ROUND, STEP
 
 log = logging.getLogger(__name__)

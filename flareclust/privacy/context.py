@@ -1,67 +1,33 @@
-"""What a site holds a job to: its policy, the rows that jobs see, and its account of privacy where it has one."""
+"""What a site asks of the replies of one step: the argument by which algorithms learn of policies."""
 
-import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flareclust._foundation.errors import Refusal
-from flareclust.core.chunks import is_mapped
-from flareclust.core.microaggregation import CHUNK, microaggregate
-from flareclust.data.spill import RowStore
-from flareclust.data.tables import Table
 from flareclust.privacy.policy import Policy
 
 if TYPE_CHECKING:
-    from flareclust.privacy.dp.ledger import Ledger
-
-#: The header of a reply with what `SiteContext.statement` returns; it does not leave the site.
-MADE_UNDER = "flareclust_made_under"
-
-#: What the filter of tasks leaves in the context of one task: the question as it was let in, or why it was not.
-QUESTION = "flareclust_question"
+    from flareclust.privacy.dp.budget import DPSession
 
 
-@dataclass
+@dataclass(frozen=True)
 class SiteContext:
-    """A site's conditions for one job.
+    """What holds for one reply of one site.
 
     Attributes:
-        policy: what may leave.
-        job: the job's name at this site; what it spends is written down under it.
-        ledger: where spendings are written down; None without differential privacy.
+        min_count: clusters with fewer rows are not sent: the job's parameter, or what the site's policy states if that is more.
+        round_counts: numbers of rows leave as multiples of it; sums over these rows are scaled with them.
+        grouped: whether the rows are groups of similar rows that a policy has put in the place of the site's.
+        secure: whether the site's sums leave it masked in this job.
+        dp: what the site grants the job under differential privacy; None where it grants nothing.
     """
 
-    policy: Policy
-    job: str
-    ledger: "Ledger | None" = None
-    _aggregated: tuple[Table, Table] | None = field(default=None, init=False, repr=False, compare=False)
+    min_count: int = 2
+    round_counts: int = 1
+    grouped: bool = False
+    secure: bool = False
+    dp: "DPSession | None" = None
 
-    def microaggregated(self, table: Table) -> Table:
-        """Return the table that algorithms without differential privacy see in the place of the site's rows.
-
-        Groups have at least the policy's `min_count` rows, whatever the job's is, so that all jobs see the same groups.
-        Made once for each table; on disk where the rows are.
-
-        Raises:
-            Refusal: no group of rows can be made.
-        """
-        if self._aggregated is None or self._aggregated[0].X is not table.X:
-            store = RowStore(CHUNK if is_mapped(table.X) else None, table.scratch)
-            for rows in microaggregate(table.X, self.policy.min_count):
-                store.add(rows)
-            X = store.rows()
-            if not len(X):
-                raise Refusal(
-                    f"has no group of at least {self.policy.min_count} rows that are alike and yet differ, so nothing it may "
-                    "send (its policy: min_count)"
-                )
-            self._aggregated = table, replace(table, X=X, ids=None, stamp=None)
-        return self._aggregated[1]
-
-    def statement(self, *, private: bool) -> str:
-        """Return what an executor states beside its reply, for the site's own filter: the policy that it kept to.
-
-        Args:
-            private: whether the executor's messages are differentially private; they are where the policy asks for it.
-        """
-        return json.dumps({"policy": self.policy.to_json(), "private": private and self.policy.dp is not None})
+    def under(self, policy: Policy, *, private: bool = False) -> "SiteContext":
+        """Return what holds at a site with a policy, of an algorithm whose replies are differentially private or not."""
+        min_count = max(self.min_count, policy.min_count)
+        return replace(self, min_count=min_count, round_counts=policy.round_counts, grouped=not private)

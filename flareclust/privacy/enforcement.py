@@ -5,7 +5,7 @@ the in-process engine calls them itself. They look at messages only, never at ro
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,12 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import Array, Message
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.reply_specs import ReplySpec, registered_replies
+from flareclust.privacy.reply_specs import OF_ALL, ReplySpec, ReplySpecs, registered_replies
 from flareclust.privacy.request_log import RequestLog
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
 from flareclust.protocol.schema import SECONDS, Field
-from flareclust.protocol.task import ASSESS, DESCRIBE, KEYS, PLACE, SCORE
+from flareclust.protocol.task import ASSESS, DESCRIBE, PLACE, SCORE
 
 #: The longest text of a refusal that leaves.
 LONGEST_REASON = 400
@@ -29,9 +29,6 @@ _KINDS = "fibU"
 
 #: The steps after which a job has nothing more to ask.
 _LAST = (ASSESS, PLACE)
-
-#: The steps that executors of all algorithms answer.
-_OF_ALL = (ASSESS, PLACE, KEYS)
 
 
 @dataclass(frozen=True)
@@ -58,12 +55,12 @@ class PolicyEnforcer:
     Attributes:
         policy: the site's.
         asked: what the job has asked so far.
-        known: what algorithms send, by step.
+        known: what algorithms send, by their names and by step.
     """
 
     policy: Policy
     asked: RequestLog = field(default_factory=RequestLog)
-    known: Mapping[str, list[ReplySpec]] = field(default_factory=registered_replies)
+    known: ReplySpecs = field(default_factory=registered_replies)
 
     def check_request(self, step: str, round_: object, arrays: Mapping[str, Any]) -> Request:
         """Return what the job asks for, written down as asked.
@@ -76,7 +73,7 @@ class PolicyEnforcer:
         Raises:
             Refusal: it may not be asked.
         """
-        if step not in self.known:
+        if not any(step in steps for steps in self.known.values()):
             raise _against("was asked for a step that no algorithm has which is registered there")
         if isinstance(round_, bool) or not isinstance(round_, int) or round_ < 0:
             raise _against("was asked without the number of a round")
@@ -100,72 +97,56 @@ class PolicyEnforcer:
         Args:
             question: what they answer.
             arrays: the reply.
-            made_under: what its executor stated, see `SiteContext.statement`.
+            made_under: what its executor stated: its algorithm and the policy it kept to, see `SiteSession.statement`.
 
         Raises:
             Refusal: they may not leave.
         """
-        private = self._stated(made_under)
+        algorithm, private = self._stated(made_under)
         if self.policy.dp is not None and not private:
             raise _against("lets out differentially private numbers only")
         message = {name: value for name, value in arrays.items() if name != SECONDS}
+        spec = self.known.get(algorithm, {}).get(question.step)
+        if spec is None:
+            raise _against(
+                f"kept back a reply to the step {question.step} of an algorithm that is not registered there"
+            )
         allowed = self.policy.arrays
+        # Other names than the algorithm's stay unsaid: they could be anything.
         if allowed is not None and (
-            kept := [name for name in self._names(question.step, message) if name not in allowed]
+            kept := [name for name in message if name in spec.schema.fields and name not in allowed]
         ):
             raise _against(f"does not let out {', '.join(sorted(kept))}", "arrays")
         if not all(type(value) is np.ndarray for value in arrays.values()):
             raise _against("lets out plain arrays only")
         if question.masked:
             return _masked(message) | {SECONDS: _seconds(arrays.get(SECONDS))}
-        sent = self._sent(question, message, private)
-        if self.policy.secure_sums and sent.sums and not sent.maskable:
+        _check_form(question, algorithm, spec, message, private)
+        if self.policy.secure_sums and spec.sums and not spec.maskable:
             what = f"lets out sums masked only, and those that this algorithm asks for in the step {question.step} cannot be masked"
             raise _against(what, "secure_sums")
-        if sent.sums is None or (self.policy.secure_sums and (sent.sums or _tells_columns(question, message))):
+        if spec.sums is None or (self.policy.secure_sums and (spec.sums or _tells_columns(question, message))):
             raise _against("lets out sums masked only; submit with secure_sums", "secure_sums")
-        for name, form in sent.schema.fields.items():
+        for name, form in spec.schema.fields.items():
             self._check_size(name, form, message[name])
             if form.rows and not private:
                 self._check_rows(name, message[name])
         seconds = _seconds(arrays.get(SECONDS))
-        return {name: np.array(message[name], order="C") for name in sent.schema.fields} | {SECONDS: seconds}
+        return {name: np.array(message[name], order="C") for name in spec.schema.fields} | {SECONDS: seconds}
 
-    def _stated(self, made_under: object) -> bool:
+    def _stated(self, made_under: object) -> tuple[str, bool]:
         if not isinstance(made_under, str):
             raise _against(
                 "lets out replies of flareclust's own executors only, which state the policy that they kept to"
             )
         try:
             stated = json.loads(made_under)
-            private, policy = stated["private"], stated["policy"]
+            algorithm, private, policy = stated["algorithm"], stated["private"], stated["policy"]
         except (ValueError, KeyError, TypeError):
             raise _against("could not read the policy that a reply was made under") from None
         if policy != json.loads(json.dumps(self.policy.to_json())):
             raise _against("got another policy while the job was under way; the next job will do")
-        return private is True
-
-    def _names(self, step: str, message: Mapping[str, Any]) -> Iterable[str]:
-        """Return the names of a reply's arrays that some algorithm sends in a step: others stay unsaid, they are no names."""
-        known = {name for sent in self.known.get(step, []) for name in sent.schema.fields}
-        return [name for name in message if name in known]
-
-    def _sent(self, question: Request, message: Message, private: bool) -> ReplySpec:
-        """Return what algorithm's reply this is."""
-        alike = [sent for sent in self.known.get(question.step, []) if set(sent.schema.fields) == set(message)]
-        # Of equal forms the one that is no sum goes first: the executor knows which of them its own is, and masks it if need be.
-        for sent in sorted(alike, key=lambda sent: sent.sums is not False):
-            if sent.private != private and question.step not in _OF_ALL:
-                continue
-            try:
-                sent.schema.check(message, question.sizes)
-            except BadMessage:
-                continue
-            return sent
-        form = "another form" if alike else "other arrays"
-        raise _against(
-            f"kept back a reply to the step {question.step}, which has {form} than those of the algorithms registered there"
-        )
+        return str(algorithm), private is True
 
     def _check_size(self, name: str, said: Field, value: Array) -> None:
         if said.axes[-1:] == ("d",) and len(said.axes) > 1:
@@ -179,6 +160,19 @@ class PolicyEnforcer:
             raise _against(f"lets out no {name} below {self.policy.min_count}", "min_count")
         if self.policy.round_counts > 1 and (counts % self.policy.round_counts != 0).any():
             raise _against(f"lets out {name} as multiples of {self.policy.round_counts} only", "round_counts")
+
+
+def _check_form(question: Request, algorithm: str, spec: ReplySpec, message: Message, private: bool) -> None:
+    """Raise Refusal unless a reply is what the algorithm sends in the step."""
+    form = "other arrays" if set(message) != set(spec.schema.fields) else ""
+    try:
+        spec.schema.check(message, question.sizes)
+    except BadMessage:
+        form = form or "another form"
+    if form or (spec.private != private and not (private is False and question.step in OF_ALL)):
+        raise _against(
+            f"kept back a reply to the step {question.step}, which has {form or 'another form'} than {algorithm} sends"
+        )
 
 
 def reason(text: object) -> str:

@@ -193,7 +193,8 @@ def unknown_arrays(policy: Policy) -> list[str]:
         return []
     from flareclust.privacy.reply_specs import registered_replies  # imports all algorithms
 
-    known = sorted({name for sent in registered_replies().values() for one in sent for name in one.schema.fields})
+    specs = (spec for steps in registered_replies().values() for spec in steps.values())
+    known = sorted({name for spec in specs for name in spec.schema.fields})
     return [f"{name!r}{did_you_mean(name, known)}" for name in policy.arrays if name not in known]
 
 

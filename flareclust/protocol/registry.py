@@ -294,6 +294,14 @@ def get(name: str) -> Algorithm:
     return table[name]
 
 
+def name_of(executor: type) -> str | None:
+    """Return the name of the algorithm with this executor; None where none is registered."""
+    path = f"{executor.__module__}.{executor.__qualname__}"
+    builtin = (algorithm.name for algorithm in BUILT_IN if algorithm.executor == path)
+    name = next(builtin, None)
+    return name or next((added.name for added in algorithms().values() if added.executor == path), None)
+
+
 def _import(path: str) -> Any:
     module, _, attribute = path.rpartition(".")
     try:

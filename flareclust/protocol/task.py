@@ -1,13 +1,9 @@
 """What a site is asked and what it answers: the steps, as NVFlare's tasks are called, and what all algorithms send alike."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from flareclust._foundation.typing import IntArray, Message
 from flareclust.protocol.schema import Schema, counts, real
-
-if TYPE_CHECKING:
-    from flareclust.privacy.dp.budget import DPSession
 
 #: The steps that every algorithm knows; an algorithm may have more of its own. They are the names of the NVFlare tasks.
 #: SCORE is answered here for all algorithms that list it: how well each of several solutions fits the site's rows. DESCRIBE
@@ -46,16 +42,12 @@ class Task:
         round: number of the round, from 0.
         arrays: what the server sends along; empty in round 0 unless the algorithm starts otherwise.
         site: the name of the site that is asked.
-        terms: what the site grants the job under differential privacy; None where it has no such terms.
-        secure: whether the site's sums leave it masked in this job.
     """
 
     step: str
     round: int
     arrays: Message
     site: str
-    terms: "DPSession | None" = field(default=None, compare=False)
-    secure: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)

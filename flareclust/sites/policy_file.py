@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import GONE, Policy, without_gone
+from flareclust.privacy.session import SiteSession
 from flareclust.sites.kit import read_json, write_json
 
 #: The file in a kit's folder `local`.
@@ -125,7 +125,7 @@ def remove_policy(local: Path) -> bool:
     return had
 
 
-def context_of(local: Path, site: str, job: str, *, private: bool) -> SiteContext | None:
+def session_of(local: Path, site: str, job: str, *, private: bool) -> SiteSession | None:
     """Return what a site holds a job to; None where it has no policy.
 
     Args:
@@ -144,10 +144,10 @@ def context_of(local: Path, site: str, job: str, *, private: bool) -> SiteContex
             f"has a {PRIVACY} that does not impose one policy on all jobs; see flareclust site check there"
         ) from None
     if policy is None or policy.dp is None or not private:
-        return None if policy is None else SiteContext(policy, job)
+        return None if policy is None else SiteSession(policy, job)
     from flareclust.sites.account import open_account  # the policy's file needs no rows, the account does
 
-    return SiteContext(policy, job, open_account(local, site))
+    return SiteSession(policy, job, open_account(local, site))
 
 
 def other_filters(local: Path) -> list[str]:

@@ -12,6 +12,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Array, FloatArray, Message
 from flareclust.aggregators.base import Round, expected_sizes
 from flareclust.evaluation.metrics import pooled_label_free
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import nbytes
@@ -20,6 +21,7 @@ from flareclust.testing.constructors import check_constructors_do_nothing
 from flareclust.testing.groups import check_answers_follow_the_groups
 from flareclust.testing.platform import check_nvflare_calls_ours
 from flareclust.testing.policies import check_policies_hold
+from flareclust.testing.purity import check_local_is_pure
 from flareclust.testing.tools import ContractViolation, ensure, exchanges, iid_sites, run
 
 
@@ -34,13 +36,12 @@ def check_arguments_survive(algorithm: Algorithm) -> None:
 def check_both_sides_agree(algorithm: Algorithm) -> None:
     """Both sides use the same schemas, and what a site sends in every step fits them."""
     executor, aggregator = algorithm.build(4)
-    same = executor.reply is aggregator.reply and executor.steps == aggregator.steps
-    ensure(same, algorithm, "executor and aggregator have different schemas")
+    ensure(executor.steps == aggregator.steps, algorithm, "executor and aggregator have different schemas")
     sites, _ = iid_sites()
     sent = exchanges(algorithm, sites, k=4)
     ensure(bool(sent), algorithm, "no site sent anything")
     for task, arrays in sent:
-        executor.schema(task.step).check(arrays, {"d": 3})
+        executor.step(task.step).schema.check(arrays, {"d": 3})
 
 
 def check_same_seed_same_centroids(algorithm: Algorithm) -> None:
@@ -90,7 +91,7 @@ def _ensure_no_row(algorithm: Algorithm, sites: Mapping[str, FloatArray], k: int
     """Ensure that no vector sent in any step is a row of the site that sends it."""
     for task, arrays in exchanges(algorithm, sites, k=k, **params):
         rows = sites[task.site]
-        for name, field in algorithm.executor_class().schema(task.step).fields.items():
+        for name, field in algorithm.executor_class().step(task.step).schema.fields.items():
             if field.axes[-1:] == ("d",):
                 vectors = arrays[name].reshape(-1, rows.shape[1])
                 gap = np.abs(vectors[:, None] - rows[None]).max(axis=2).min(initial=np.inf)
@@ -136,7 +137,7 @@ def check_bad_replies_are_named(algorithm: Algorithm) -> None:
     sent = exchanges(algorithm, sites, k=4)
     good = {task.step: arrays for task, arrays in sent if all(array.size for array in arrays.values())}
     for step, arrays in good.items():
-        schema = algorithm.executor_class().schema(step)
+        schema = algorithm.executor_class().step(step).schema
         for name, mutant in _mutants(arrays):
             answers = {"site-1": SiteReply(arrays), "site-2": SiteReply(mutant)}
             replies, problems, _ = accept(schema, answers, list(answers))
@@ -218,7 +219,7 @@ def check_abort_stops(algorithm: Algorithm) -> None:
     executor, aggregator = algorithm.build(4)
     task = Task(CLUSTER, 0, dict(aggregator.begin().task), "site-1")
     try:
-        executor.local(task, sites["site-1"], stream(0, 0, "site-1"), lambda: True)
+        executor.local(task, sites["site-1"], stream(0, 0, "site-1"), lambda: True, SiteContext(executor.min_count))
     except Aborted:
         return
     raise ContractViolation(f"{algorithm.name}: local() went on to the end although aborted() was true")
@@ -251,6 +252,7 @@ ALWAYS: tuple[Callable[[Algorithm], None], ...] = (
     check_nvflare_calls_ours,
     check_both_sides_agree,
     check_same_seed_same_centroids,
+    check_local_is_pure,
     check_result_is_finite_and_at_most_k,
     check_nothing_sent_is_a_row,
     check_small_clusters_stay,
@@ -271,6 +273,7 @@ ALWAYS: tuple[Callable[[Algorithm], None], ...] = (
 #: "differentially-private".
 NOT_OF_PRIVATE = (
     check_same_seed_same_centroids,
+    check_local_is_pure,
     check_nothing_sent_is_a_row,
     check_small_clusters_stay,
     check_bad_site_is_left_out,

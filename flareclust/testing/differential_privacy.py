@@ -14,6 +14,8 @@ from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp.accounting import rho_of
 from flareclust.privacy.dp.budget import DPSession, bounds_of
 from flareclust.privacy.dp.ledger import Ledger
+from flareclust.privacy.session import SiteSession
+from flareclust.privacy.stages import SiteExchange
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import Task
 from flareclust.testing.tools import GRANTED, ContractViolation, Exchange, ensure, exchanges
@@ -144,8 +146,7 @@ def _answer(executor: ClusteringExecutor, task: Task, rows: FloatArray, script: 
     terms = _watched(rows.shape[1], script)
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):
-            table = Table(rows)
-            executor.compute(replace(task, terms=terms), table, never_abort)
+            _compute(executor, task, rows, terms)
     except (Refusal, BadMessage) as refused:
         return terms, str(refused)
     except ArithmeticError as error:
@@ -153,6 +154,11 @@ def _answer(executor: ClusteringExecutor, task: Task, rows: FloatArray, script: 
             f"step {task.step}: what was sent led to numbers that are not finite: {error}"
         ) from None
     return terms, ""
+
+
+def _compute(executor: ClusteringExecutor, task: Task, rows: FloatArray, terms: _Watched | None) -> None:
+    table, context = Table(rows), SiteContext(executor.min_count, dp=terms)
+    executor.compute(SiteExchange(task, executor.step(task.step), table, table, context), never_abort)
 
 
 def build(algorithm: Algorithm, k: int) -> ClusteringExecutor:
@@ -188,7 +194,7 @@ def _ensure_answered(algorithm: Algorithm, executor: ClusteringExecutor, task: T
     """Ensure that a site answers whatever its rows hold but NaN and infinity: a refusal would tell of it."""
     for other in _worst(rows):
         try:
-            executor.answer(task, other, never_abort, SiteContext(GRANTED, "checks", Ledger.in_memory()))
+            executor.answer(task, other, never_abort, SiteSession(GRANTED, "checks", Ledger.in_memory()))
         except (Refusal, BadMessage) as refused:
             ensure(False, algorithm, f"step {task.step}: a row changes whether a site answers: {refused}")
 
@@ -202,9 +208,8 @@ def _ensure_paid(algorithm: Algorithm, mine: list[Exchange], rows: FloatArray, k
 
 
 def _ensure_refused_without_terms(algorithm: Algorithm, one: Exchange, rows: FloatArray, k: int) -> None:
-    table = Table(rows)
     try:
-        build(algorithm, k).compute(replace(one.task, terms=None), table, never_abort)
+        _compute(build(algorithm, k), one.task, rows, None)
     except Refusal:
         return
     raise ContractViolation(f"{algorithm.name}: answered the step {one.task.step} to a site without terms")

@@ -15,8 +15,8 @@ from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust._foundation.validation import LARGEST
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, PLACE, Task
@@ -73,7 +73,7 @@ def sites_of_groups() -> dict[str, FloatArray]:
 
 
 @dataclass
-class _SameGroups(SiteContext):
+class _SameGroups(SiteSession):
     """Terms under which a site's jobs see the microaggregated rows of `table`, whatever its rows are."""
 
     table: Table = field(kw_only=True)
@@ -175,13 +175,13 @@ def _ensure_same(
             )
 
 
-def _as_at_a_site(executor: ClusteringExecutor, own: Table, terms: SiteContext) -> ClusteringExecutor:
+def _as_at_a_site(executor: ClusteringExecutor, own: Table, terms: SiteSession) -> ClusteringExecutor:
     """Return an executor that holds what NVFlare's shell has given it: the rows and the site's terms."""
     executor._rows, executor._site = (SiteData(Path("rows.csv")), own), terms
     return executor
 
 
-def _outcome(executor: ClusteringExecutor, task: Task, own: Table, terms: SiteContext) -> _Outcome:
+def _outcome(executor: ClusteringExecutor, task: Task, own: Table, terms: SiteSession) -> _Outcome:
     """Return what a site with these rows lets out: of an unexpected error its type, as in NVFlare."""
     copied = replace(task, arrays={name: value.copy() for name, value in task.arrays.items()})
     try:

@@ -22,7 +22,7 @@ _UNASKED = frozenset({"__getattr__", "__del__", "__copy__", "__deepcopy__", "__g
 _OPEN = frozenset({"__init__", "__doc__", "__module__", "__class__", "__repr__", "__str__", "__eq__", "__hash__"})
 
 #: What makes an executor's reply what a site's policy lets out.
-_POLICY = frozenset({"answer", "under", "_without_keys", "_placed"})
+_POLICY = frozenset({"answer", "_stages", "_without_rows", "_key", "_placed"})
 
 
 def check_nvflare_calls_ours(algorithm: Algorithm) -> None:

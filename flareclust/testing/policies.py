@@ -11,7 +11,7 @@ from flareclust.core.microaggregation import microaggregate
 from flareclust.core.rounding import rounded
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol.registry import Algorithm
-from flareclust.protocol.task import ASSESS, ASSESSMENT
+from flareclust.protocol.task import ASSESS
 from flareclust.testing.groups import FLOOR, K, sites_of_groups
 from flareclust.testing.tools import Exchange, ensure, exchanges
 
@@ -90,5 +90,5 @@ def _ensure_large_cells(algorithm: Algorithm, one: Exchange, rows: FloatArray, p
 
 
 def _counts(algorithm: Algorithm, one: Exchange) -> Iterator[tuple[str, Array]]:
-    schema = ASSESSMENT if one.task.step == ASSESS else algorithm.executor_class().schema(one.task.step)
+    schema = algorithm.executor_class().step(one.task.step).schema
     yield from ((name, one.arrays[name]) for name, field in schema.fields.items() if field.rows)

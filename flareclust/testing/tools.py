@@ -10,7 +10,7 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.data.tables import Rows, Table
-from flareclust.engines.inprocess import Held, answered, run_inprocess
+from flareclust.engines.inprocess import SimulatedSite, answered, run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.federation import run_federation
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
@@ -89,7 +89,7 @@ def exchanges(
     executor, aggregator = algorithm.build(k, seed, params)
     seen: list[Exchange] = []
     policy = policy or _needed(algorithm)
-    enforcers = {} if policy is None else {site: Held.by(policy, algorithm) for site in sites}
+    enforcers = {} if policy is None else {site: SimulatedSite.of(policy, algorithm) for site in sites}
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
         replies = {}

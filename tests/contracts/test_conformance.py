@@ -1,13 +1,12 @@
 """Every promise of every algorithm, and proof that the checks notice when one is broken."""
 
-from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core import local
 from flareclust.engines.inprocess import run_inprocess
@@ -15,9 +14,11 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors import base, feca
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
+from flareclust.privacy import stages
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.enforcement import PolicyEnforcer, Request
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import Algorithm, algorithms, get
 from flareclust.protocol.task import CLUSTER, DESCRIBE, Task
 from flareclust.testing import ContractViolation, checks_for
@@ -25,6 +26,7 @@ from flareclust.testing import always as checks_always
 from flareclust.testing import promised as checks_promises
 from flareclust.testing.policies import check_policies_hold
 from flareclust.testing.tools import exchanges
+from tests.computed import computed
 
 SEEDED = [a for a in algorithms().values() if "seeds" in a.parameters()]
 assert {"fkm", "lloyd", "dkmpp", "minibatch"} <= {a.name for a in SEEDED}
@@ -70,27 +72,27 @@ def broken(**overrides) -> Algorithm:
     return Planted(line.name, line.title, line.executor, line.aggregator)
 
 
-def sends_rows(self, task, data, rng, aborted):
+def sends_rows(self, task, data, rng, aborted, context):
     return {"centroids": data[-self.k :].copy(), "radii": np.ones(min(self.k, len(data)))}
 
 
-def ignores_seed(self, task, data, rng, aborted):
-    return FeCAExecutor.local(self, task, data, np.random.default_rng(), aborted)
+def ignores_seed(self, task, data, rng, aborted, context):
+    return FeCAExecutor.local(self, task, data, np.random.default_rng(), aborted, context)
 
 
-def sends_nan(self, task, data, rng, aborted):
+def sends_nan(self, task, data, rng, aborted, context):
     return {"centroids": np.full((1, data.shape[1]), np.nan), "radii": np.ones(1)}
 
 
-def never_stops(self, task, data, rng, aborted):
-    return FeCAExecutor.local(self, task, data, rng, lambda: False)
+def never_stops(self, task, data, rng, aborted, context):
+    return FeCAExecutor.local(self, task, data, rng, lambda: False, context)
 
 
-def grows(self, task, data, rng, aborted):
+def grows(self, task, data, rng, aborted, context):
     return {"centroids": np.repeat(data.mean(axis=0)[None], len(data), axis=0), "radii": np.ones(len(data))}
 
 
-def sends_one_mean(self, task, data, rng, aborted):
+def sends_one_mean(self, task, data, rng, aborted, context):
     return {"centroids": data.mean(axis=0)[None], "radii": np.ones(1)}
 
 
@@ -144,7 +146,7 @@ def test_no_centroid_is_sent_that_lags_behind_its_cluster(monkeypatch):
     task = Task(CLUSTER, 0, {}, "site-1")
 
     def nearest_row():
-        sent = FeCAExecutor(3).local(task, rows, stream(0, 0, "site-1"), never_abort)["centroids"]
+        sent = computed(FeCAExecutor(3), task, rows, stream(0, 0, "site-1"))["centroids"]
         return np.abs(sent - rows.T).min()
 
     assert nearest_row() > 1e-6
@@ -152,10 +154,8 @@ def test_no_centroid_is_sent_that_lags_behind_its_cluster(monkeypatch):
     assert nearest_row() == 0, "the case no longer shows what settle is for"
 
 
-def ignores_the_floor(self, policy):
-    held = copy(self)
-    held.policy = policy
-    return held
+def ignores_the_floor(self, policy, *, private=False):
+    return replace(self, round_counts=policy.round_counts, grouped=not private)
 
 
 def does_not_check(self, question, arrays, made_under):
@@ -183,9 +183,8 @@ def does_not_count(self, step, round_, arrays):
 )
 def test_the_check_of_policies_notices_when_one_does_not_hold(monkeypatch, name, words, faults):
     for attribute, fault in faults.items():
-        where = next(
-            (owner for owner in (PolicyEnforcer, SiteContext, ClusteringExecutor) if hasattr(owner, attribute)), base
-        )
+        owners = (PolicyEnforcer, SiteSession, SiteContext, base, stages)
+        where = next(owner for owner in owners if hasattr(owner, attribute))
         monkeypatch.setattr(where, attribute, fault)
     with pytest.raises(ContractViolation, match=words):
         check_policies_hold(get(name))
@@ -193,7 +192,7 @@ def test_the_check_of_policies_notices_when_one_does_not_hold(monkeypatch, name,
 
 def test_a_policy_keeps_back_what_an_algorithm_sends_in_spite_of_it(monkeypatch):
     """An executor that ignores the floor, as one of another package might: its small counts do not leave."""
-    monkeypatch.setattr(ClusteringExecutor, "under", ignores_the_floor)
+    monkeypatch.setattr(SiteContext, "under", ignores_the_floor)
     refused: dict[str, list[str]] = {}
     rows = np.concatenate([np.random.default_rng(0).normal(size=(40, 2)), np.full((4, 2), 90.0) + np.eye(4, 2)])
     sent = exchanges(get("pooled"), {"site-1": rows}, 3, policy=Policy(), refused=refused)

@@ -1,7 +1,7 @@
 """Proof that the checks notice classes that do more than a job may have done, or tell more than their groups of rows."""
 
 import re
-from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from flareclust.data.tables import Table
 from flareclust.executors import described
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import LloydExecutor
+from flareclust.executors.stages import RowStage
 from flareclust.protocol.registry import BUILT_IN, Algorithm, get
 from flareclust.protocol.task import ASSESS
 from flareclust.sites.class_list import of_server, of_sites
@@ -19,6 +20,7 @@ from flareclust.testing import ContractViolation
 from flareclust.testing.constructors import check_constructors_do_nothing, effects_of
 from flareclust.testing.groups import check_answers_follow_the_groups
 from flareclust.testing.platform import check_nvflare_calls_ours
+from flareclust.testing.purity import check_local_is_pure
 from tests.paths import TESTS
 
 #: What an executor has seen in an earlier task.
@@ -73,13 +75,20 @@ def test_constructors_of_what_jobs_have_beside_algorithms_do_nothing_either():
     assert effects_of(sorted(others)) == []
 
 
-def sees_the_rows(self, data, check=ClusteringExecutor._check_rows):
-    RAW[:] = [Table(data)]
-    check(self, data)
+def sees_the_rows(self, exchange, before=RowStage.before):
+    RAW[:] = [exchange.table]
+    return before(self, exchange)
 
 
-def computes_from_the_rows(self, task, table, aborted, answers=ClusteringExecutor.compute):
-    return answers(self, task, RAW[0], aborted)
+def computes_from_the_rows(self, exchange, aborted, answers=ClusteringExecutor.compute):
+    return answers(self, replace(exchange, seen=RAW[0]), aborted)
+
+
+def test_the_check_of_purity_notices_what_is_remembered(monkeypatch):
+    monkeypatch.syspath_prepend(TESTS)
+    counting = Algorithm("faulty", "misbehaves", "faulty.CountingExecutor", "faulty.FaultyAggregator")
+    with pytest.raises(ContractViolation, match="depends on more than its arguments"):
+        check_local_is_pure(counting)
 
 
 class Listening(LloydExecutor):
@@ -155,61 +164,61 @@ def test_the_check_of_what_nvflare_calls_notices_a_side_that_takes_its_place(mon
         check_nvflare_calls_ours(line)
 
 
-def adds_a_statistic(self, task, table, aborted, answers=ClusteringExecutor.compute):
+def adds_a_statistic(self, exchange, aborted, answers=ClusteringExecutor.compute):
     """Sends a number of the rows themselves, of which no other check knows what it should be."""
-    found = answers(self, task, table, aborted)
-    if task.step == ASSESS:
-        found.arrays["silhouette"] = np.array(1e-3 * np.abs(RAW[0].X).max())
+    found = answers(self, exchange, aborted)
+    if exchange.task.step == ASSESS:
+        found["silhouette"] = np.array(1e-3 * np.abs(RAW[0].X).max())
     return found
 
 
-def remembers(self, task, data, asked=[], sums=ClusteringExecutor.assess):  # noqa: B006 - which is the fault
-    asked.append(task)
-    return {name: value * (1 + (len(asked) > 20)) for name, value in sums(self, task, data).items()}
+def remembers(self, *arguments, asked=[], sums=ClusteringExecutor.assess):  # noqa: B006 - which is the fault
+    asked.append(arguments)
+    return {name: value * (1 + (len(asked) > 20)) for name, value in sums(self, *arguments).items()}
 
 
-def keeps_the_largest(self, task, data, rng, aborted, seen, labels=ClusteringExecutor.labels, kept=KEPT):
+def keeps_the_largest(self, task, data, rng, aborted, context, seen, labels=ClusteringExecutor.labels, kept=KEPT):
     kept[:] = [float(data.max())]
-    return labels(self, task, data, rng, aborted, seen)
+    return labels(self, task, data, rng, aborted, context, seen)
 
 
-def tells_what_was_kept(self, task, table, aborted, answers=ClusteringExecutor.compute, kept=KEPT):
-    found = answers(self, task, table, aborted)
-    if kept and "inertia" in found.arrays:
-        found.arrays["inertia"] = np.array(abs(kept[0]))
+def tells_what_was_kept(self, exchange, aborted, answers=ClusteringExecutor.compute, kept=KEPT):
+    found = answers(self, exchange, aborted)
+    if kept and "inertia" in found:
+        found["inertia"] = np.array(abs(kept[0]))
     return found
 
 
-def refuses_large_rows(self, task, table, aborted, answers=ClusteringExecutor.compute):
+def refuses_large_rows(self, exchange, aborted, answers=ClusteringExecutor.compute):
     if RAW[0].X.max() > 500:
         raise Refusal("has large values")
-    return answers(self, task, table, aborted)
+    return answers(self, exchange, aborted)
 
 
-def fails_for_large_rows(self, task, table, aborted, answers=ClusteringExecutor.compute):
+def fails_for_large_rows(self, exchange, aborted, answers=ClusteringExecutor.compute):
     if RAW[0].X.max() > 5000:
         raise ZeroDivisionError
-    return answers(self, task, table, aborted)
+    return answers(self, exchange, aborted)
 
 
-def refuses_rows_beyond_what_was_sent(self, task, table, aborted, answers=ClusteringExecutor.compute):
+def refuses_rows_beyond_what_was_sent(self, exchange, aborted, answers=ClusteringExecutor.compute):
     """Answers honest servers only, whose centroids are not huge, and is refused by nothing but what it compares."""
-    sent = np.abs(task.arrays.get("centroids", np.zeros(1))).max()
+    sent = np.abs(exchange.task.arrays.get("centroids", np.zeros(1))).max()
     if sent > 1e100 and np.abs(RAW[0].X).max() > sent:
         raise Refusal("has values beyond the centroids")
-    return answers(self, task, table, aborted)
+    return answers(self, exchange, aborted)
 
 
-def labels_no_large_rows(self, task, data, rng, aborted, seen, labels=ClusteringExecutor.labels):
+def labels_no_large_rows(self, task, data, rng, aborted, context, seen, labels=ClusteringExecutor.labels):
     if np.abs(data).max() > 500:
         raise Refusal("has large values")
-    return labels(self, task, data, rng, aborted, seen)
+    return labels(self, task, data, rng, aborted, context, seen)
 
 
-def labels_no_rows_far_away(self, task, data, rng, aborted, seen, labels=ClusteringExecutor.labels):
+def labels_no_rows_far_away(self, task, data, rng, aborted, context, seen, labels=ClusteringExecutor.labels):
     if data.max() > 40 * task.arrays["centroids"].max():
         raise Refusal("is far from the centroids")
-    return labels(self, task, data, rng, aborted, seen)
+    return labels(self, task, data, rng, aborted, context, seen)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +237,7 @@ def labels_no_rows_far_away(self, task, data, rng, aborted, seen, labels=Cluster
     ],
 )
 def test_the_check_of_groups_notices_what_follows_from_rows(monkeypatch, name, words, faults):
-    monkeypatch.setattr(ClusteringExecutor, "_check_rows", sees_the_rows)
+    monkeypatch.setattr(RowStage, "before", sees_the_rows)
     for attribute, fault in faults.items():
         monkeypatch.setattr(ClusteringExecutor, attribute, fault)
     with pytest.raises(ContractViolation, match=words):
@@ -242,22 +251,16 @@ def test_the_check_of_groups_notices_scales_that_overflow_for_the_largest_row_al
         check_answers_follow_the_groups(get(name))
 
 
-def leaves_the_rows(self, policy):
-    held = copy(self)
-    held.min_count, held.policy = max(self.min_count, policy.min_count), policy
-    return held
-
-
-def tells_what_the_shell_has_read(self, task, data, rng, aborted, local=LloydExecutor.local):
-    found = local(self, task, data, rng, aborted)
-    if self._rows is not None and "inertia" in found:
+def tells_what_the_shell_has_read(self, *arguments, update=LloydExecutor.update):
+    found = update(self, *arguments)
+    if getattr(self, "_rows", None) is not None:
         found["inertia"] = np.array(self._rows[1].X.max())
     return found
 
 
 def test_an_algorithm_at_a_site_with_a_policy_does_not_see_the_rows_that_the_shell_has_read(monkeypatch):
-    monkeypatch.setattr(LloydExecutor, "local", tells_what_the_shell_has_read)
+    monkeypatch.setattr(LloydExecutor, "update", tells_what_the_shell_has_read)
     check_answers_follow_the_groups(get("lloyd"))
-    monkeypatch.setattr(ClusteringExecutor, "under", leaves_the_rows)
+    monkeypatch.setattr(ClusteringExecutor, "_without_rows", lambda self: self)
     with pytest.raises(ContractViolation, match="inertia changes with the rows"):
         check_answers_follow_the_groups(get("lloyd"))

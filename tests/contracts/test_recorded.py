@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_info
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserError
 from flareclust.data.datasets import load
 from flareclust.data.partition import partition as split
-from flareclust.engines.inprocess import Held, answered
+from flareclust.engines.inprocess import SimulatedSite, answered
 from flareclust.engines.options import JobOptions
 from flareclust.engines.pooled import run_pooled
 from flareclust.federation import run_federation
@@ -110,7 +110,7 @@ def run(algorithm: Algorithm, data: str, policy: Policy | None = None, secure: b
         policy = GRANTED if policy is None else replace(policy, dp=GRANTED.dp)
     messages = Messages()
     labels: dict[str, Any] = {}
-    held = {} if policy is None else {site: Held.by(policy, algorithm) for site in sites}
+    held = {} if policy is None else {site: SimulatedSite.of(policy, algorithm) for site in sites}
     sums = options.among(list(sites)).sums()
     executor.hold_to(sums)
 

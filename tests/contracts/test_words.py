@@ -19,7 +19,7 @@ STANDARD = {
     r"slip of the keyboard": "typing error",
     r"in a hurry": "say what happens",
     r"PromiseBroken": "ContractViolation",
-    r"SiteTerms|terms_of": "SiteContext, context_of",
+    r"SiteTerms|terms_of": "SiteSession, session_of",
     r"class Asked|class Watched|class Heard|class Judged|class Stamp|class Gate|class Terms|class Question": "the thing's name",
     r"may_leave|along_one_column|note_small|def settle|def insist|def hear|def judge": "the action's name",
     r"least=|most=": "minimum=, maximum=",

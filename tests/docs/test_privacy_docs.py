@@ -12,14 +12,16 @@ import pytest
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, Message
+from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import update
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol import registry
 from flareclust.protocol.registry import BUILT_IN, Algorithm, get
 from flareclust.protocol.schema import Schema, counts
-from flareclust.protocol.task import ASSESS
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import ASSESS, CLUSTER, Task
 from flareclust.testing.tools import exchanges, iid_sites
 from tests.paths import ROOT
 
@@ -76,18 +78,18 @@ def line_of(table: str, algorithm: str, step: str) -> list[str]:
 @pytest.mark.parametrize("algorithm", FEDERATED, ids=lambda a: a.name)
 def test_every_algorithm_is_in_the_table_with_all_that_it_sends(algorithm: Algorithm, docs: ModuleType) -> None:
     executor = algorithm.executor_class()
-    for step in executor.all_steps():
+    for step in executor.own_steps():
         cells = line_of(docs.leaves(), algorithm.name, step)
         told = re.findall(r"`(\w+)`: ", " ".join(cells))
-        assert told == list(executor.schema(step).fields)
+        assert told == list(executor.step(step).schema.fields)
 
 
 class CountingExecutor(ClusteringExecutor):
     """Sends how many rows it has."""
 
-    reply = Schema(how_many=counts("k"))
+    steps = {CLUSTER: Step(Schema(how_many=counts("k")))}
 
-    def local(self, task: Any, data: FloatArray, rng: np.random.Generator, aborted: Any) -> Message:
+    def local(self, task: Any, data: FloatArray, rng: np.random.Generator, aborted: Any, context: Any) -> Message:
         return {"how_many": np.array([len(data)])}
 
 
@@ -111,13 +113,14 @@ def test_an_algorithm_that_is_registered_later_is_in_the_table(
 @pytest.mark.parametrize("algorithm", FEDERATED, ids=lambda a: a.name)
 def test_what_is_refused_under_differential_privacy_is_refused(algorithm: Algorithm, docs: ModuleType) -> None:
     executor, _ = algorithm.build(3)
+    rows = np.random.default_rng(0).uniform(size=(40, 2))
     refused = line_of(docs.leaves(), algorithm.name, "cluster")[-1] == "refused"
     policy = Policy(dp=DifferentialPrivacy((0.0, 1.0), 1.0, 1e-5, 1.0))
     if refused:
         with pytest.raises(Refusal, match="differentially private"):
-            executor.under(policy)
+            executor.answer(Task(CLUSTER, 0, {}, "a"), rows, never_abort, SiteSession(policy, "job"))
     else:
-        assert executor.under(policy).private
+        assert executor.private
 
 
 @pytest.mark.parametrize("name", ["lloyd", "pooled", "portfolio", "masked"])
@@ -132,7 +135,7 @@ def test_floors_and_roundings_of_the_table_hold(name: str, multiple: int) -> Non
     assert any(task.step == ASSESS for task, _ in seen)
     for task, arrays in seen:
         for array, value in arrays.items():
-            schema = get(name).executor_class().schema(task.step) if task.step != ASSESS else None
+            schema = get(name).executor_class().step(task.step).schema if task.step != ASSESS else None
             if array in ("counts", "rows") and (schema is None or schema.fields[array].rows):
                 assert ((value == 0) | (value >= 10)).all()
                 assert (value % multiple == 0).all()

@@ -19,7 +19,7 @@ from nvflare.fuel.utils.fobs import FOBSContextKey
 
 from flareclust._foundation.typing import Message, never_abort
 from flareclust.aggregators.base import ClusteringAggregator, Round, unpack
-from flareclust.engines.inprocess import Held
+from flareclust.engines.inprocess import SimulatedSite
 from flareclust.federation import run_federation
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol import registry
@@ -74,7 +74,7 @@ def exchanges() -> tuple[Exchange, ...]:
 def _run(algorithm: registry.Algorithm) -> list[Exchange]:
     sites, _ = iid_sites(m=4, k=K, d=3)
     executor, server = algorithm.build(K, 0, {})
-    held = {site: Held.by(_POLICY, algorithm).terms if executor.private else None for site in sites}
+    held = {site: SimulatedSite.of(_POLICY, algorithm).session if executor.private else None for site in sites}
     seen: list[Exchange] = []
     answers: dict[str, Message] = {}
     advance = server.advance

@@ -13,11 +13,11 @@ import numpy as np
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.tables import Table
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.ledger import Ledger, Overspent
 from flareclust.privacy.policy import Bounds, DifferentialPrivacy
+from flareclust.privacy.session import SiteSession
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class DPSession:
     rho: float
 
     @classmethod
-    def of(cls, site: SiteContext, table: Table, name: str) -> "DPSession":
+    def of(cls, site: SiteSession, table: Table, name: str) -> "DPSession":
         """Return the terms of a site's policy for its rows.
 
         Args:

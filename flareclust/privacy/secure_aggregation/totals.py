@@ -13,7 +13,6 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.rounding import factor
-from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import FRACTION, RANGE, Words
 from flareclust.protocol.schema import MOST_ROWS, Schema, counts, index, real
@@ -175,11 +174,9 @@ def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
     return {"K": k, "k": k, "d": d}
 
 
-def rounded_spread(groups: Message, policy: Policy | None, floor: int) -> Message:
-    """Return groups whose squared deviations go with the numbers of rows that the site's policy makes of theirs."""
-    if policy is None:
-        return groups
-    return {**groups, SPREAD: groups[SPREAD] * factor(groups[ROWS], policy.round_counts, floor)[:, None]}
+def rounded_spread(groups: Message, multiple: int, floor: int) -> Message:
+    """Return groups whose squared deviations go with their numbers of rows, as multiples of a site's policy."""
+    return {**groups, SPREAD: groups[SPREAD] * factor(groups[ROWS], multiple, floor)[:, None]}
 
 
 def check_range(data: FloatArray) -> None:

@@ -5,7 +5,6 @@ import pytest
 import watching
 from conftest import LATE, SITES
 
-from flareclust._foundation.typing import never_abort
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
@@ -15,7 +14,8 @@ from flareclust.privacy.secure_aggregation.totals import Layout, sizes_of
 from flareclust.protocol.outcome import read
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
-from flareclust.protocol.task import ASSESS, ASSESSMENT, KEYS, Task
+from flareclust.protocol.task import ASSESS, KEYS, Task
+from tests.computed import replied
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -32,8 +32,8 @@ def plain_words(step, arrays, rows):
     """Return what a site would send in fixed point if it did not mask it."""
     executor = LloydExecutor(k=5, seed=3)
     asked = {name: value for name, value in arrays.items() if name != KEYS_ARRAY}
-    told = executor.compute(Task(step, 1, asked, "a site"), _table(rows), never_abort).arrays
-    schema = ASSESSMENT if step == ASSESS else executor.schema(step)
+    told = replied(executor, Task(step, 1, asked, "a site"), _table(rows))
+    schema = executor.step(step).schema
     return Layout(schema, sizes_of(asked, rows.shape[1])).words(schema.pack(told)).view(np.int64)
 
 

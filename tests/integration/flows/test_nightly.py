@@ -36,7 +36,6 @@ from datetime import timedelta
 from prefect.schedules import Interval
 
 from flareclust.flows.nightly import nightly_flow
-from tests.paths import ROOT
 
 if __name__ == "__main__":
     parameters = {"experiment": %r}

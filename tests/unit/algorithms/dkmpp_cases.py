@@ -7,6 +7,7 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.dkmpp import DKMPPAggregator
 from flareclust.executors.dkmpp import DKMPPExecutor
 from flareclust.protocol.task import CLUSTER, Task
+from tests.computed import computed
 
 TASK = Task(CLUSTER, 0, {}, "site-1")
 
@@ -18,7 +19,7 @@ def line(*numbers):
 
 
 def sent(rows, k, rng=None, **params):
-    return DKMPPExecutor(k, **params).local(TASK, rows, rng or np.random.default_rng(0), never_abort)
+    return computed(DKMPPExecutor(k, **params), TASK, rows, rng or np.random.default_rng(0), never_abort)
 
 
 def merge(k, replies, clusterer="kmeans"):

@@ -21,6 +21,7 @@ from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
+from tests.computed import computed
 from tests.examples import examples
 
 
@@ -46,7 +47,7 @@ def reply(centroids: list[list[float]], counts: list[int], cluster: list[int]) -
 def ask(rows: FloatArray, step: str, centroids: FloatArray | None = None, **params: object) -> Message:
     executor = LloydExecutor(**{"k": 3, **params})  # type: ignore[arg-type]
     arrays = {} if centroids is None else {"centroids": centroids}
-    return executor.local(Task(step, 0, arrays, "site-1"), rows, np.random.default_rng(0), never_abort)
+    return computed(executor, Task(step, 0, arrays, "site-1"), rows, np.random.default_rng(0), never_abort)
 
 
 def _told(record: Mapping[str, object], name: str) -> float:

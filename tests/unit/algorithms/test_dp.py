@@ -11,10 +11,10 @@ from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.engines import inprocess
 from flareclust.executors.dp_lloyd import BOUNDS, DPLloydExecutor
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp.accounting import rho_of
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, PLACE, Task
 from tests.unit.algorithms.dp_cases import PRIVATE, policy
@@ -75,7 +75,7 @@ def test_rows_beyond_the_bounds_count_at_the_bounds_and_nobody_is_told(sites):
 
 def test_the_number_of_placed_rows_is_not_told(sites):
     rows = sites["site-1"]
-    held = SiteContext(Policy.of(policy()), "a", Ledger.in_memory())
+    held = SiteSession(Policy.of(policy()), "a", Ledger.in_memory())
     answer = DPLloydExecutor(4).answer(Task(PLACE, 0, {"centroids": rows[:4]}, "site-1"), rows, never_abort, held)
     assert answer.arrays["rows"] == 0
     assert answer.arrays["seconds"] == 0, "the time that it took follows from the rows, too"
@@ -93,7 +93,7 @@ def test_bounds_that_nothing_can_be_computed_with_are_refused_by_the_site_that_h
             Task(step, 0, {}, "s"),
             np.zeros((9, 2)),
             never_abort,
-            SiteContext(Policy.of(policy(bounds=bounds)), "a", ledger),
+            SiteSession(Policy.of(policy(bounds=bounds)), "a", ledger),
         )
     assert ledger.spent().total == 0
 

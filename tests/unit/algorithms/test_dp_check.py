@@ -7,9 +7,7 @@ import pytest
 
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.sums import COUNT, UNIT, Box
-from flareclust.executors import dp_base
-from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.dp_base import PrivateExecutor
+from flareclust.executors import dp_base, stages
 from flareclust.privacy.dp import mechanism
 from flareclust.protocol.registry import get
 from flareclust.testing import ContractViolation
@@ -62,7 +60,9 @@ def test_the_check_notices_a_box_that_is_too_small_to_compute_with(monkeypatch):
 
 @pytest.mark.parametrize("name", PRIVATE)
 def test_the_check_notices_a_refusal_for_values_beyond_the_bounds(name, monkeypatch):
-    monkeypatch.setattr(PrivateExecutor, "_check_rows", ClusteringExecutor._check_rows)
+    monkeypatch.setattr(
+        stages, "check_rows", lambda data, *, private, check=stages.check_rows: check(data, private=False)
+    )
     with pytest.raises(ContractViolation, match="a row changes whether a site answers"):
         checks_private.check_differentially_private(get(name))
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp.accounting import rho_of
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, Task
 from flareclust.testing import differential_privacy as checks_private
@@ -55,7 +55,7 @@ def test_what_a_lying_server_sends_is_refused_and_costs_nothing(step, arrays, si
     words = "was sent|^centroids: "
     with pytest.raises((BadMessage, Refusal), match=words), np.errstate(divide="raise", over="raise", invalid="raise"):
         DPLloydExecutor(4).answer(
-            Task(step, 0, arrays, "site-1"), sites["site-1"], never_abort, SiteContext(Policy.of(policy()), "a", ledger)
+            Task(step, 0, arrays, "site-1"), sites["site-1"], never_abort, SiteSession(Policy.of(policy()), "a", ledger)
         )
     assert ledger.spent().total == 0
 
@@ -101,7 +101,7 @@ def test_whatever_a_server_asks_a_row_changes_sums_by_the_sensitivity_only_and_n
 
 
 def test_values_of_any_size_are_taken_and_others_than_numbers_are_not(sites):
-    held = SiteContext(Policy.of(policy(budget=50.0)), "a", Ledger.in_memory())
+    held = SiteSession(Policy.of(policy(budget=50.0)), "a", Ledger.in_memory())
     centroids, rows = sites["site-1"][:3], sites["site-1"].copy()
     tasks = (
         Task(BOUNDS, 0, {}, "site-1"),
@@ -121,7 +121,7 @@ def test_values_of_any_size_are_taken_and_others_than_numbers_are_not(sites):
 
 def test_a_site_that_is_asked_again_and_again_stops_at_the_jobs_budget(sites):
     ledger = Ledger.in_memory()
-    held = SiteContext(Policy.of(policy(epsilon=5.0, budget=50.0)), "a", ledger)
+    held = SiteSession(Policy.of(policy(epsilon=5.0, budget=50.0)), "a", ledger)
     arrays = {"centroids": np.zeros((1, 3)), "radii": np.ones(1)}
 
     def ask(round_: int) -> None:

@@ -17,6 +17,7 @@ from flareclust.executors.ffcm import FUZZY, FFCMExecutor, describable_centroids
 from flareclust.protocol.schema import BadMessage
 from flareclust.protocol.task import CLUSTER, Task
 from flareclust.testing.tools import exchanges
+from tests.computed import computed
 from tests.examples import examples
 from tests.unit.algorithms.ffcm_cases import FFCM, twin_describable
 from tests.unit.core.fuzzy_cases import twin
@@ -53,9 +54,9 @@ def test_a_site_answers_as_the_literal_algorithm(seed, n, d, k, m, min_count, su
 
     if not len(sent):
         with pytest.raises(Refusal, match="nothing it may send"):
-            executor.local(fuzzy_task(start), X, rng, never_abort)
+            computed(executor, fuzzy_task(start), X, rng, never_abort)
         return
-    reply = executor.local(fuzzy_task(start), X, rng, never_abort)
+    reply = computed(executor, fuzzy_task(start), X, rng, never_abort)
 
     np.testing.assert_array_equal(reply["cluster"], sent)
     np.testing.assert_allclose(reply["centroids"], centroids[sent], rtol=1e-9, atol=1e-9)
@@ -136,9 +137,9 @@ def test_a_site_with_nothing_to_send_says_so():
         with pytest.raises(Refusal, match="fewer rows than min_count=3"):
             executor.answer(task, line(0, 1), never_abort)
         with pytest.raises(Refusal, match="nothing it may send"):
-            executor.local(task, line(5, 5, 5, 5), rng, never_abort)
+            computed(executor, task, line(5, 5, 5, 5), rng, never_abort)
         with pytest.raises(Aborted):
-            executor.local(task, line(0, 1, 2, 3, 9), rng, lambda: True)
+            computed(executor, task, line(0, 1, 2, 3, 9), rng, lambda: True)
     with pytest.raises(Refusal, match="rows of 1 columns where the federation has 2"):
         executor.answer(fuzzy_task([[0.0, 1.0]]), line(0, 1, 2, 3, 9), never_abort)
     with pytest.raises(BadMessage, match="does not have"):

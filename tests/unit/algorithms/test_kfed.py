@@ -13,6 +13,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.evaluation.metrics import accuracy, l2_distance
 from flareclust.executors.kfed import KFedExecutor
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol import outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import ASSESS, Task
@@ -114,7 +115,9 @@ def test_a_late_device_gets_the_clusters_it_would_have_had(tmp_path):
 
         executor, _ = get("kfed").build(9, seed, params)
         task = Task(ASSESS, 1, without.arrays, latecomer)
-        asked = executor.labels(task, sites[latecomer], np.random.default_rng(9), never_abort, sites[latecomer])
+        asked = executor.labels(
+            task, sites[latecomer], np.random.default_rng(9), never_abort, SiteContext(), sites[latecomer]
+        )
         placed = late.place(folder, sites[latecomer], latecomer)
         placed_some = late.place(folder, some, "device-new")
 

@@ -17,8 +17,10 @@ from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.masked import UPDATE, MaskedExecutor
+from flareclust.privacy.context import SiteContext
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
+from tests.computed import computed
 from tests.unit.algorithms.masked_cases import NAN, by_name, run, truth, window_sites
 
 # ---- the start ----
@@ -112,7 +114,7 @@ def test_what_was_received_can_be_repeated_at_the_site():
     for i, site in enumerate(found.arrays["column_sites"].tolist()):
         own = [sites[site].columns.index(name) for name in order if name in sites[site].columns]
         X = np.ascontiguousarray(sites[site].X[:, own])
-        again = executor.local_clustering(site, X, stream(11, 0, site), never_abort)
+        again = executor.local_clustering(site, X, stream(11, 0, site), never_abort, SiteContext())
         mine = found.arrays["received_site"] == i
         mask = found.arrays["column_masks"][i]
         np.testing.assert_array_equal(found.arrays["received_centroids"][mine][:, mask], again.centroids)
@@ -125,7 +127,7 @@ def test_every_site_uses_its_own_clusterer():
     data = np.random.default_rng(0).normal(size=(40, 3))
     executor = MaskedExecutor(5, clusterer={"a": "agglomerative", "b": "kmedoids"})
     for site, clusterer in (("a", "agglomerative"), ("b", "kmedoids"), ("c", "kmeans")):
-        ours = executor.local(Task(CLUSTER, 0, {}, site), data, stream(0, 0, site), never_abort)
+        ours = computed(executor, Task(CLUSTER, 0, {}, site), data, stream(0, 0, site), never_abort)
         others = {
             name: site_clusters(data, 5, stream(0, 0, site), clusterer=name, min_count=2, aborted=never_abort).centroids
             for name in CLUSTERERS_AT_SITES
@@ -190,7 +192,7 @@ def test_rows_belong_to_the_nearest_centroid_by_the_jobs_distance():
     data = np.array([[1.0, 0.1], [30.0, 40.0], [0.1, 9.0]])
     task = Task("assess", 3, {"centroids": np.array([[9.0, 0.0], [1.0, 1.0], [0.0, 2.0]])}, "a")
     found = {
-        phi: MaskedExecutor(3, phi=phi).labels(task, data, stream(0, 0, "a"), never_abort, data).tolist()
+        phi: MaskedExecutor(3, phi=phi).labels(task, data, stream(0, 0, "a"), never_abort, SiteContext(), data).tolist()
         for phi in ("euclidean", "cosine")
     }
     assert found == {"euclidean": [1, 0, 2], "cosine": [0, 1, 2]}

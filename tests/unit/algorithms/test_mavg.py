@@ -20,6 +20,7 @@ from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
 from flareclust.testing import iid_sites
+from tests.computed import computed
 
 
 def run(sites: Mapping[str, FloatArray], k: int, seed: int = 0, **params: object) -> Outcome:
@@ -28,7 +29,7 @@ def run(sites: Mapping[str, FloatArray], k: int, seed: int = 0, **params: object
 
 def ask(rows: FloatArray, k: int, **params: object) -> FloatArray:
     executor = MAvgExecutor(k, **params)  # type: ignore[arg-type]
-    return executor.local(Task(CLUSTER, 0, {}, "site-1"), rows, np.random.default_rng(0), never_abort)["centroids"]
+    return computed(executor, Task(CLUSTER, 0, {}, "site-1"), rows, np.random.default_rng(0), never_abort)["centroids"]
 
 
 def literal(sent: list[FloatArray]) -> FloatArray:

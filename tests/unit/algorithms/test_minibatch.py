@@ -23,6 +23,7 @@ from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor, sample_mea
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
+from tests.computed import computed
 
 
 def run(sites: Mapping[str, FloatArray], k: int, seed: int = 0, **params: object) -> Outcome:
@@ -32,7 +33,7 @@ def run(sites: Mapping[str, FloatArray], k: int, seed: int = 0, **params: object
 def ask(rows: FloatArray, step: str, centroids: FloatArray | None = None, seed: int = 0, **params: object) -> Message:
     executor = MiniBatchExecutor(**{"k": 3, **params})  # type: ignore[arg-type]
     arrays = {} if centroids is None else {"centroids": centroids}
-    return executor.local(Task(step, 0, arrays, "site-1"), rows, np.random.default_rng(seed), never_abort)
+    return computed(executor, Task(step, 0, arrays, "site-1"), rows, np.random.default_rng(seed), never_abort)
 
 
 # NVFlare's server as the oracle
@@ -75,8 +76,8 @@ def test_from_the_same_messages_the_centroids_are_those_of_nvflares_server(seed:
 
     def local(step: str, round_: int, arrays: Message) -> dict[str, Message]:
         return {
-            site: executor.local(
-                Task(step, round_, arrays, site), rows, np.random.default_rng([seed, round_]), never_abort
+            site: computed(
+                executor, Task(step, round_, arrays, site), rows, np.random.default_rng([seed, round_]), never_abort
             )
             for site, rows in sites.items()
         }

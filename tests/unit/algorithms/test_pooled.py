@@ -16,6 +16,7 @@ from flareclust.evaluation.scores import unstack
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, SCORE, Task
+from tests.computed import computed
 
 
 def upload(centroids, counts):
@@ -139,7 +140,7 @@ def blobs(seed=0, n=30, d=2):
 
 def test_a_site_sends_the_means_and_sizes_of_its_clusters():
     X = blobs()
-    sent = PooledExecutor(3, n_init=3).local(Task(CLUSTER, 0, {}, "a"), X, np.random.default_rng(0), never_abort)
+    sent = computed(PooledExecutor(3, n_init=3), Task(CLUSTER, 0, {}, "a"), X, np.random.default_rng(0), never_abort)
     order = sent["centroids"][:, 0].argsort()
     np.testing.assert_allclose(sent["centroids"][order], X.reshape(3, 30, 2).mean(axis=1), atol=1e-9)
     assert sent["counts"].tolist() == [30, 30, 30]

@@ -18,6 +18,7 @@ from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.portfolio import UPDATE, PortfolioExecutor
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, SCORE, Task
+from tests.computed import computed
 from tests.examples import examples
 from tests.unit.algorithms.portfolio_cases import federation, mixture, run
 
@@ -132,7 +133,7 @@ def test_a_site_with_nothing_to_say_in_an_update_stays():
     others = np.concatenate([lonely[1:] + np.random.default_rng(i).normal(0, 0.5, (4, 2)) for i in range(30)])
     centroids = lonely[1:] + 0.05
     centroids = np.concatenate([centroids, [[-0.1, -0.1]]])
-    sent = PortfolioExecutor(5).local(Task(UPDATE, 2, {"centroids": centroids}, "a"), lonely, None, never_abort)
+    sent = computed(PortfolioExecutor(5), Task(UPDATE, 2, {"centroids": centroids}, "a"), lonely, None, never_abort)
     assert sent["counts"].tolist() == []
     assert set(sent) == {"centroids", "counts", "cluster"}
     found = run({"a": lonely, "b": others[:60], "c": others[60:]}, k=4, polish=2)

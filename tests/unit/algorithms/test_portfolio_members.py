@@ -17,6 +17,7 @@ from flareclust.executors.portfolio import PortfolioExecutor
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
 from tests import twins
+from tests.computed import computed
 from tests.unit.algorithms.portfolio_cases import federation, mixture, run
 
 TASK = Task(CLUSTER, 0, {}, "site-1")
@@ -24,7 +25,7 @@ TASK = Task(CLUSTER, 0, {}, "site-1")
 
 def uploads(sites, k=5, seed=0, **params):
     executor = PortfolioExecutor(k, seed, **params)
-    return {site: executor.local(TASK, X, stream(seed, 0, site), never_abort) for site, X in sites.items()}
+    return {site: computed(executor, TASK, X, stream(seed, 0, site), never_abort) for site, X in sites.items()}
 
 
 # ---- the upload ----
@@ -33,7 +34,7 @@ def uploads(sites, k=5, seed=0, **params):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_upload_describes_the_clusters_of_the_local_k_means(seed):
     X = mixture(seed, 200)
-    sent = PortfolioExecutor(5).local(TASK, X, np.random.default_rng(seed), never_abort)
+    sent = computed(PortfolioExecutor(5), TASK, X, np.random.default_rng(seed), never_abort)
     labels = np.linalg.norm(X[:, None] - sent["centroids"][None], axis=2).argmin(axis=1)
     for r, centroid in enumerate(sent["centroids"]):
         own = X[labels == r]
@@ -48,7 +49,7 @@ def test_what_is_sent_by_hand():
     """0, 2, 4, 4.2 and 100, 102, 106 in two opposite columns; the row at 1000 stays."""
     X = np.array([0, 2, 4, 4.2, 100, 102, 106, 1000.0])[:, None] * [1.0, -1.0] + [[0, 0.5]] * 8
     X[1] += [0.0, 0.25]  # so that rows differ in two columns, and not on a line
-    sent = PortfolioExecutor(3, n_init=10).local(TASK, X, np.random.default_rng(0), never_abort)
+    sent = computed(PortfolioExecutor(3, n_init=10), TASK, X, np.random.default_rng(0), never_abort)
     order = sent["centroids"][:, 0].argsort()
     clusters = [X[:4], X[4:7]]
     for r, own in zip(order, clusters, strict=True):
@@ -65,7 +66,7 @@ def test_along_one_column_distances_and_squares_are_coarse(column):
     X = np.full((40, 2), 7.0)
     X[:20, column] = [0.0, 2.0] * 10
     X[20:, column] = np.linspace(500.0, 503.0, 20)
-    sent = PortfolioExecutor(2, n_init=5).local(TASK, X, np.random.default_rng(0), never_abort)
+    sent = computed(PortfolioExecutor(2, n_init=5), TASK, X, np.random.default_rng(0), never_abort)
     first = sent["centroids"][:, column].argmin()
     assert sent["radii"][first] == pytest.approx(1.1)
     assert sent["sse"][first] == pytest.approx(21.0)  # of 20 rows, 20 in truth
@@ -87,7 +88,7 @@ def test_feca_is_feca_where_nothing_is_withheld(seed):
     sent = uploads(sites, seed=seed, n_init=2)
     assert all_sent(sent, sites)
     executor = FeCAExecutor(5, seed, n_init=2)
-    theirs = {site: executor.local(TASK, X, stream(seed, 0, site), never_abort) for site, X in sites.items()}
+    theirs = {site: computed(executor, TASK, X, stream(seed, 0, site), never_abort) for site, X in sites.items()}
     expected = FeCAAggregator(5).merge(Round(), theirs, np.random.default_rng(0)).task["centroids"]
     found = MEMBERS["feca"](list(sent.values()), 5, 20, np.random.default_rng(0))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
@@ -143,8 +144,8 @@ def test_pooled_is_the_algorithm_pooled(member, weighted):
 
 def test_a_site_sends_pooled_and_portfolio_the_same_centroids():
     X = mixture(0, 100)
-    ours = PortfolioExecutor(5, n_init=2).local(TASK, X, np.random.default_rng(0), never_abort)
-    theirs = PooledExecutor(5, n_init=2).local(TASK, X, np.random.default_rng(0), never_abort)
+    ours = computed(PortfolioExecutor(5, n_init=2), TASK, X, np.random.default_rng(0), never_abort)
+    theirs = computed(PooledExecutor(5, n_init=2), TASK, X, np.random.default_rng(0), never_abort)
     for name, value in theirs.items():
         np.testing.assert_array_equal(ours[name], value)
 

@@ -10,6 +10,7 @@ from flareclust._foundation.errors import Aborted, Refusal, UserError
 from flareclust._foundation.typing import never_abort
 from flareclust.executors.proxy import ProxyExecutor, fit_pdf, several
 from flareclust.protocol.task import CLUSTER, Task
+from tests.computed import computed
 from tests.examples import examples
 from tests.unit.algorithms.proxy_cases import two_clusters
 
@@ -212,7 +213,7 @@ def test_a_site_stops_between_clusters_when_told():
         return len(asked) > calls - 1
 
     calls = 10**9
-    ProxyExecutor(2, n_init=1).local(Task(CLUSTER, 0, {}, "a"), rows, np.random.default_rng(0), later)
+    computed(ProxyExecutor(2, n_init=1), Task(CLUSTER, 0, {}, "a"), rows, np.random.default_rng(0), later)
     calls, asked = len(asked), []
     with pytest.raises(Aborted, match="after the distributions of"):
-        ProxyExecutor(2, n_init=1).local(Task(CLUSTER, 0, {}, "a"), rows, np.random.default_rng(0), later)
+        computed(ProxyExecutor(2, n_init=1), Task(CLUSTER, 0, {}, "a"), rows, np.random.default_rng(0), later)

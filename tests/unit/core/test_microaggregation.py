@@ -12,8 +12,8 @@ from flareclust._foundation.errors import Refusal
 from flareclust.core import microaggregation
 from flareclust.core.microaggregation import SMALLEST_GROUP, groups_of, microaggregate, synthetic_rows
 from flareclust.data.tables import Table
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.session import SiteSession
 
 FLOOR = 10
 
@@ -147,7 +147,7 @@ def test_very_small_and_very_large_values(rng, scale):
 
 
 def test_a_site_makes_its_table_once_and_by_its_own_floor(rows):
-    terms, table = SiteContext(Policy(min_count=20), "job"), Table(rows, ("a", "b", "c"), salt="s")
+    terms, table = SiteSession(Policy(min_count=20), "job"), Table(rows, ("a", "b", "c"), salt="s")
     seen = terms.microaggregated(table)
     assert terms.microaggregated(replace(table)) is seen
     np.testing.assert_array_equal(seen.X, next(microaggregate(rows, 20)))
@@ -157,11 +157,11 @@ def test_a_site_makes_its_table_once_and_by_its_own_floor(rows):
 def test_rows_in_a_mapped_file_go_to_another_one(rows, tmp_path):
     np.save(tmp_path / "rows.npy", rows)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    seen = SiteContext(Policy(), "job").microaggregated(Table(mapped, scratch=tmp_path))
+    seen = SiteSession(Policy(), "job").microaggregated(Table(mapped, scratch=tmp_path))
     np.testing.assert_array_equal(seen.X, next(microaggregate(rows, 10)))
     assert [file.name for file in tmp_path.iterdir()] == ["rows.npy"]
 
 
 def test_a_site_without_any_group_says_so():
     with pytest.raises(Refusal, match="no group of at least 10 rows"):
-        SiteContext(Policy(), "job").microaggregated(Table(np.ones((30, 2))))
+        SiteSession(Policy(), "job").microaggregated(Table(np.ones((30, 2))))

@@ -13,20 +13,21 @@ from flareclust.federation import quorum, run_federation
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept, gathered
 from flareclust.protocol.schema import SECONDS, Schema, counts
-from flareclust.protocol.task import ASSESS, Task
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import ASSESS, CLUSTER, Task
 from flareclust.testing.tools import iid_sites
 
 
 class MeanExecutor(ClusteringExecutor):
     """Sends the mean; refuses in a round that is named to it."""
 
-    reply = Schema(centroids="k d")
+    steps = {CLUSTER: Step(Schema(centroids="k d"))}
 
     def __init__(self, k=1, seed=0, refuse_in=-1):
         super().__init__(k, seed)
         self.refuse_in = refuse_in
 
-    def local(self, task, data, rng, aborted):
+    def local(self, task, data, rng, aborted, context):
         if task.round == self.refuse_in:
             raise Refusal("does not want to")
         return {"centroids": data.mean(axis=0, keepdims=True)}
@@ -35,7 +36,7 @@ class MeanExecutor(ClusteringExecutor):
 class MeanAggregator(ClusteringAggregator):
     """Averages the means, for three rounds."""
 
-    reply = MeanExecutor.reply
+    steps = MeanExecutor.steps
 
     def merge(self, round_, replies, rng):
         mean = np.mean([reply["centroids"] for reply in replies.values()], axis=0)
@@ -167,13 +168,15 @@ def test_without_assessment_there_are_no_metrics():
 def test_a_sites_odd_account_of_its_time_is_ignored():
     good = {"centroids": np.ones((1, 2))}
     for odd in (np.array("x"), np.array(np.nan), np.array(-3.0), np.ones(4), None):
-        replies, problems, slowest = accept(MeanExecutor.reply, {"a": SiteReply(good | {SECONDS: odd})}, ["a"])
+        replies, problems, slowest = accept(
+            MeanExecutor.step(CLUSTER).schema, {"a": SiteReply(good | {SECONDS: odd})}, ["a"]
+        )
         assert (list(replies), problems, slowest) == (["a"], {}, 0.0)
 
 
 def test_all_sites_refusing_the_assessment_leaves_the_centroids():
     class Shy(MeanExecutor):
-        def labels(self, task, data, rng, aborted, seen):
+        def labels(self, task, data, rng, aborted, context, seen):
             raise Refusal("does not assess")
 
     outcome = run({site: Shy() for site in SITES})
@@ -209,7 +212,7 @@ def test_labels_stay_out_of_what_is_sent(sites):
 
 @pytest.mark.parametrize("algorithm", ["feca", "kfed"])
 def test_an_empty_reply_is_refused_by_name(algorithm):
-    schema = get(algorithm).executor_class().reply
+    schema = get(algorithm).executor_class().step(CLUSTER).schema
     empty = schema.pack(
         {name: np.zeros((0, 2)[: len(field.axes)]) for name, field in schema.fields.items() if field.dtype == "float64"}
         | {name: np.zeros(0, np.int64) for name, field in schema.fields.items() if field.dtype == "int64"}
@@ -267,7 +270,7 @@ def test_records_say_what_had_happened_until_then():
 
 def test_a_loss_in_the_assessment_is_told_apart():
     class Shy(MeanExecutor):
-        def labels(self, task, data, rng, aborted, seen):
+        def labels(self, task, data, rng, aborted, context, seen):
             raise Refusal("does not assess")
 
     outcome = run({site: Shy() if site == "b" else MeanExecutor() for site in SITES})

@@ -88,7 +88,7 @@ def test_what_a_field_takes_in_words():
 
 
 class Renamed(Settings):
-    renamed = {"old": "new"}  # noqa: RUF012 - as the class declares it
+    renamed = {"old": "new"}
     new: int = 1
 
 

@@ -19,6 +19,7 @@ from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.protocol.task import CLUSTER, Task
+from tests.computed import computed
 
 #: What each release claims. With a large delta the bulk of the distributions decides, which thousands of runs show.
 EPSILON, DELTA = 1.75, 0.01
@@ -84,7 +85,7 @@ def told(attacked: Attacked, data: FloatArray) -> FloatArray:
     dp = DifferentialPrivacy((-1.0, 1.0), epsilon, DELTA, epsilon)
     terms = DPSession(LOW[: attacked.d], HIGH[: attacked.d], dp, "job", Free.in_memory(), rho_of(epsilon, DELTA))
     task = Task(attacked.step, 0, attacked.arrays, "site-1", terms)
-    return attacked.of(attacked.executor.local(task, data[:, : attacked.d], stream(0, 0, "site-1"), never_abort))
+    return attacked.of(computed(attacked.executor, task, data[:, : attacked.d], stream(0, 0, "site-1"), never_abort))
 
 
 def proven(what: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> float:

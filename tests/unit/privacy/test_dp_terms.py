@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import Aborted, Refusal, UserError
-from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor
 from flareclust.privacy.context import SiteContext
@@ -14,15 +13,17 @@ from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, Task
+from tests.computed import computed
 from tests.unit.algorithms.dp_cases import PRIVATE, policy
 
 
 def terms(rows, columns=None, ledger=None, job="a", **said) -> DPSession:
     held = Policy.of(policy(**said))
     return DPSession.of(
-        SiteContext(held, job, ledger or Ledger.in_memory()), Table(np.asarray(rows, float), columns), "site-1"
+        SiteSession(held, job, ledger or Ledger.in_memory()), Table(np.asarray(rows, float), columns), "site-1"
     )
 
 
@@ -125,11 +126,12 @@ def test_sites_may_have_different_bounds(sites):
             for i, data in enumerate(rows):
                 bounds = (-20.0 - i, 20.0)
                 held = terms(data, bounds=bounds, epsilon=100.0, budget=1000.0, job=f"{round_.step}{round_.index}")
-                replies[f"site-{i}"] = executor.local(
-                    Task(round_.step, round_.index, round_.task, f"site-{i}", held),
+                replies[f"site-{i}"] = computed(
+                    executor,
+                    Task(round_.step, round_.index, round_.task, f"site-{i}"),
                     data,
                     np.random.default_rng(0),
-                    never_abort,
+                    context=SiteContext(dp=held),
                 )
             round_ = aggregator.advance(round_, replies)
         centers = np.abs(round_.task["centroids"])
@@ -141,7 +143,12 @@ def test_a_stop_is_heard_before_anything_is_spent(sites):
     held = terms(sites["site-1"], ledger=ledger)
     for step in (CLUSTER, BOUNDS, OUTLINE, UPDATE):
         with pytest.raises(Aborted):
-            DPLloydExecutor(4).local(
-                Task(step, 0, {}, "s", held), sites["site-1"], np.random.default_rng(0), lambda: True
+            computed(
+                DPLloydExecutor(4),
+                Task(step, 0, {}, "s"),
+                sites["site-1"],
+                np.random.default_rng(0),
+                lambda: True,
+                SiteContext(dp=held),
             )
     assert ledger.spent().total == 0

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import least_squares
 
 from flareclust._foundation.errors import Refusal
-from flareclust.engines.inprocess import Held, answered
+from flareclust.engines.inprocess import SimulatedSite, answered
 from flareclust.evaluation.scores import stack
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy.policy import Policy
@@ -32,7 +32,7 @@ def asks(name, rows, policy, step, questions, k=2, **params):
     """Return what a site answers to several questions of one job, None where it refuses."""
     line = get(name)
     executor, _ = line.build(k, 0, params)
-    held = None if policy is None else Held.by(policy, line)
+    held = None if policy is None else SimulatedSite.of(policy, line)
     found = []
     for round_, arrays in enumerate(questions):
         try:
@@ -58,7 +58,7 @@ def scored(rows, policy, task, name="pooled"):
     """Return what a site answers to a question about solutions, after its own clusters."""
     line = get(name)
     executor, _ = line.build(2, 0, {"min_count": 1})
-    held = None if policy is None else Held.by(policy, line)
+    held = None if policy is None else SimulatedSite.of(policy, line)
     answered(executor, Task(CLUSTER, 0, {}, "site-1"), rows, held)
     return answered(executor, Task(SCORE, 1, task, "site-1"), rows, held).arrays
 
@@ -159,7 +159,7 @@ def test_own_clusters_asked_for_again_do_not_differ_by_one_row(rng, name):
 
 
 def schema_of(name):
-    return get(name).executor_class().reply.fields
+    return get(name).executor_class().step(CLUSTER).schema.fields
 
 
 @pytest.mark.parametrize("fuzzifier", [1.0000001, 1.1, 2.0])
@@ -235,7 +235,7 @@ def test_what_goes_wrong_with_the_labels_of_rows_is_not_seen_by_the_server(name,
     """A scale by which the largest value overflows and the groups' do not told the value, in 47 jobs."""
     executor, _ = get(name).build(2)
 
-    def far_ones_fail(self, task, data, rng, aborted, seen):
+    def far_ones_fail(self, task, data, rng, aborted, context, seen):
         if np.abs(data).max() > 20:
             raise Refusal("has a row beyond 20")
         return np.zeros(len(data), dtype=int)
@@ -247,10 +247,10 @@ def test_what_goes_wrong_with_the_labels_of_rows_is_not_seen_by_the_server(name,
             **({"tau": np.zeros(0), "tau_site": np.zeros(0)} if name == "kfed" else {}),
         }
         task = Task(step, 0, sent, "a")
-        told = answered(executor, task, rows, Held.by(Policy(), get(name)))
+        told = answered(executor, task, rows, SimulatedSite.of(Policy(), get(name)))
         assert told.labels is None
         assert "beyond 20" in str(told.unplaced)
-        near = answered(executor, task, rows[:-1], Held.by(Policy(), get(name)))
+        near = answered(executor, task, rows[:-1], SimulatedSite.of(Policy(), get(name)))
         assert near.unplaced is None
         for array in near.arrays:
             if array != SECONDS:

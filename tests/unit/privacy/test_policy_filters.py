@@ -22,9 +22,9 @@ from flareclust.cli.main import main
 from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.flare.filters import SiteResultPolicy, SiteTaskPolicy
-from flareclust.privacy.context import MADE_UNDER, QUESTION
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.request_log import REQUEST_LOG_FILE
+from flareclust.privacy.session import MADE_UNDER, QUESTION
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, CLUSTER, REFUSED, ROUND, STEP
 from flareclust.sites.check import check

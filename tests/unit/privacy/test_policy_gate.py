@@ -11,14 +11,15 @@ import flareclust
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust.core.assessment import assessment_sums, without_small
 from flareclust.core.rounding import factor, rounded
-from flareclust.engines.inprocess import Held, answered, run_inprocess
+from flareclust.engines.inprocess import SimulatedSite, answered, run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE
-from flareclust.privacy import context as site_terms
-from flareclust.privacy.context import SiteContext
+from flareclust.privacy import session
 from flareclust.privacy.enforcement import PolicyEnforcer, Request
 from flareclust.privacy.policy import DifferentialPrivacy, Policy, read_policy
+from flareclust.privacy.reply_specs import registered_replies
 from flareclust.privacy.request_log import RequestLog
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, PLACE, SCORE, Task
@@ -31,13 +32,22 @@ ASSESSED = Request(ASSESS, 2, {"K": 2, "k": 2})
 SECRET = "v123456.789"
 
 
-def statement(policy, private=False):
-    return SiteContext(policy, "job").statement(private=private)
+def statement(policy, private=False, algorithm="kfed"):
+    return SiteSession(policy, "job").statement(algorithm, private=private)
+
+
+def sender(step, arrays):
+    """Return an algorithm that sends these arrays in a step, or has such a step at least."""
+    able = {name: steps[step] for name, steps in registered_replies().items() if step in steps}
+    alike = (name for name, spec in able.items() if set(spec.schema.fields) == set(arrays) - {SECONDS})
+    return next(alike, next(iter(able), None))
 
 
 def released(arrays, policy=None, question=ASSESSED, made_under=None):
     policy = policy or Policy()
-    return PolicyEnforcer(policy).check_reply(question, arrays, made_under or statement(policy))
+    return PolicyEnforcer(policy).check_reply(
+        question, arrays, made_under or statement(policy, algorithm=sender(question.step, arrays))
+    )
 
 
 # ---- numbers of rows ----
@@ -68,7 +78,7 @@ def test_means_over_cells_stay_what_they_are_when_their_numbers_are_rounded(site
 @pytest.mark.parametrize(("policy", "calls"), [(None, 0), (Policy(), 4)])
 def test_only_sites_with_a_policy_microaggregate_and_each_once(sites, monkeypatch, policy, calls):
     seen = []
-    monkeypatch.setattr(site_terms, "microaggregate", lambda X, floor: [seen.append(len(X)), X][1:])
+    monkeypatch.setattr(session, "microaggregate", lambda X, floor: [seen.append(len(X)), X][1:])
     run_inprocess(get("portfolio"), {"polish": 2}, sites, JobOptions(k=4), policy=policy)
     assert len(seen) == calls
 
@@ -133,7 +143,7 @@ def test_late_rows_are_placed_under_a_policy_and_only_their_rounded_number_leave
     executor, _ = line.build(4)
     task = Task(PLACE, 0, executor.placing(finished.arrays), "late")
     rows = next(iter(tables.values()))
-    answer = answered(executor, task, rows, Held.by(held, line))
+    answer = answered(executor, task, rows, SimulatedSite.of(held, line))
     assert set(answer.arrays) == {"rows", SECONDS}
     assert answer.arrays["rows"] == 50 * round(len(rows) / 50)
     assert answer.labels is not None
@@ -196,7 +206,9 @@ def test_only_differentially_private_replies_leave_where_the_policy_asks_for_it(
     policy = Policy(dp=DifferentialPrivacy((0, 1), 1.0, 1e-6, 5.0))
     with pytest.raises(Refusal, match="differentially private"):
         released(SUMS, policy)
-    assert released({**SUMS, "counts": np.array([3, 1])}, policy, made_under=statement(policy, private=True))
+    assert released(
+        {**SUMS, "counts": np.array([3, 1])}, policy, made_under=statement(policy, private=True, algorithm="dp-lloyd")
+    )
 
 
 def test_too_many_centroids_do_not_leave():

@@ -6,11 +6,11 @@ import pytest
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
-from flareclust.engines.inprocess import Held, answered
+from flareclust.engines.inprocess import SimulatedSite, answered
 from flareclust.executors.lloyd import UPDATE
 from flareclust.features.alignment import codes_of
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, Task
 
@@ -25,7 +25,7 @@ def sums_of_two_executors(rows, policy):
     """
     fkm, _ = get("fkm").build(3, 0, {"min_count": 1})
     lloyd, _ = get("lloyd").build(3, 0, {"min_count": 1})
-    held = None if policy is None else Held.by(policy, get("lloyd"))
+    held = None if policy is None else SimulatedSite.of(policy, get("lloyd"))
     rng, told = np.random.default_rng(1), []
     for round_ in range(_EXCHANGES // 2):
         clusters = answered(fkm, Task(CLUSTER, 2 * round_, {}, "site-1"), rows, held).arrays
@@ -56,7 +56,7 @@ def test_answers_of_one_executor_do_not_change_with_what_the_other_has_been_aske
     rows = rng.normal(size=(90, 2))
     at = {"centroids": rng.normal(size=(3, 2))}
     fkm, lloyd = get("fkm").build(3)[0], get("lloyd").build(3)[0]
-    held = Held.by(Policy(), get("lloyd"))
+    held = SimulatedSite.of(Policy(), get("lloyd"))
     told = []
     for round_ in range(0, 6, 2):
         told.append(answered(lloyd, Task(UPDATE, round_, at, "site-1"), rows, held).arrays)
@@ -88,7 +88,7 @@ def test_no_scale_of_the_servers_tells_how_large_the_largest_value_is(rng, name,
     def words(deviation, mean=0.0):
         try:
             executor.answer(
-                scaled_task(table, name, deviation, mean, step), table, never_abort, SiteContext(Policy(), "job")
+                scaled_task(table, name, deviation, mean, step), table, never_abort, SiteSession(Policy(), "job")
             )
         except (Refusal, BadMessage) as reason:
             return str(reason)

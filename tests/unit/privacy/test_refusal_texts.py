@@ -17,7 +17,7 @@ from nvflare.apis.workspace import Workspace
 from flareclust.flare.filters import SiteResultPolicy, SiteTaskPolicy
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import algorithms
-from flareclust.protocol.task import ASSESS, KEYS, PLACE, REFUSED, ROUND, SCORE
+from flareclust.protocol.task import ASSESS, CLUSTER, KEYS, PLACE, REFUSED, ROUND, SCORE
 from flareclust.sites.config import write_config
 from flareclust.sites.policy_file import write_policy
 
@@ -78,7 +78,7 @@ def spoil(executor, fault, rows):
     elif fault == "odd reply":
         executor.local = lambda *_: {text: rows}
     elif fault == "longer reply":
-        executor.local = lambda *_: {name: rows for name in executor.reply.fields}
+        executor.local = lambda *_: {name: rows for name in executor.step(CLUSTER).schema.fields}
 
 
 def context(folder, step):
@@ -122,7 +122,7 @@ def test_no_text_of_an_executor_or_a_filter_holds_a_value(algorithm, kits, rows_
     for file in (folder / "job").iterdir():
         file.unlink()
     executor, _ = algorithm.build(3)
-    steps = executor.all_steps()
+    steps = list(executor.own_steps())
     step = {"first": steps[0], "second": steps[min(1, len(steps) - 1)], "last": steps[-1]}.get(step, step)
     rows = made_rows(rows_kind)
     write_rows(folder, rows_kind, rows)

@@ -181,9 +181,9 @@ def test_server_and_sites_agree_on_what_adds_up() -> None:
     for algorithm in algorithms().values():
         if algorithm.federated:
             site, server = algorithm.executor_class(), algorithm.aggregator_class()
-            assert site.summed == server.summed, algorithm.name
-            assert dict(site.masked_only) == dict(server.masked_only), algorithm.name
-    assert get("portfolio").executor_class().summed == {UPDATE, SCORE, ASSESS}
+            assert site.steps == server.steps, algorithm.name
+    steps = get("portfolio").executor_class().steps
+    assert {name for name, step in steps.items() if step.maskable} == {UPDATE, SCORE, ASSESS}
 
 
 def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object) -> None:

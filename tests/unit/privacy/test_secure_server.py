@@ -17,7 +17,6 @@ from flareclust.data.tables import Table
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point
@@ -26,8 +25,10 @@ from flareclust.privacy.secure_aggregation.fixed_point import Words
 from flareclust.privacy.secure_aggregation.identity import Identity
 from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks, key_of, total
 from flareclust.privacy.secure_aggregation.totals import Layout, sizes_of
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, KEYS, Task
+from tests.computed import replied
 from tests.kits import Kits
 
 SITES = [f"clinic-{letter}" for letter in "abcdefghij"]
@@ -69,7 +70,7 @@ class Server:
         self.victim = LloydExecutor(k=2)
         self.victim.hold_to(job)
         self.victim._sums.is_at(startups[VICTIM], JOB, folder)
-        self.terms = None if policy is None else SiteContext(policy, JOB)
+        self.terms = None if policy is None else SiteSession(policy, JOB)
         self.refusals: list[str] = []
         self.key = key_of(self.ask(KEYS, {})["key"])
         self._round = 0
@@ -102,12 +103,12 @@ class Server:
         return total([told, *(words.view(np.int64) for words in added)])
 
 
-def secret(terms: SiteContext | None = None) -> Words:
+def secret(terms: SiteSession | None = None) -> Words:
     """Return the victim's numbers, which no server should have."""
     executor, rows = LloydExecutor(k=2), Table(ROWS)
     seen = rows if terms is None else terms.microaggregated(rows)
-    reply = executor.compute(Task(UPDATE, 1, dict(TASK), VICTIM), seen, never_abort).arrays
-    schema = executor.schema(UPDATE)
+    reply = replied(executor, Task(UPDATE, 1, dict(TASK), VICTIM), seen)
+    schema = executor.step(UPDATE).schema
     return Layout(schema, sizes_of(TASK, 2)).words(schema.pack(reply))
 
 

@@ -11,7 +11,6 @@ from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
 from flareclust.features.alignment import codes_of
-from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.secure_aggregation.masking import (
     KeyTable,
@@ -21,9 +20,11 @@ from flareclust.privacy.secure_aggregation.masking import (
 )
 from flareclust.privacy.secure_aggregation.server import ServerSums
 from flareclust.privacy.secure_aggregation.totals import MOST_SITES
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import ASSESS, KEYS, MOMENTS, Task
 from flareclust.testing import iid_sites
+from tests.computed import replied
 from tests.unit.privacy.secure_cases import FEWER, OPTIONS, PLAIN
 
 
@@ -56,7 +57,7 @@ def test_a_policy_can_ask_for_secure_sums() -> None:
             Task(UPDATE, 1, {"centroids": sites["site-1"][:2].copy()}, "a"),
             sites["site-1"],
             never_abort,
-            SiteContext(policy, "a job"),
+            SiteSession(policy, "a job"),
         )
     with pytest.raises(JobFailed, match="sums"):
         run_inprocess(get("lloyd"), {}, sites, PLAIN, policy=policy)
@@ -92,12 +93,12 @@ def test_sums_with_noise_leave_a_site_that_lets_out_sums_masked_only() -> None:
 
 def test_numbers_of_rows_that_a_policy_rounds_leave_variances_as_they_are() -> None:
     rows = np.random.default_rng(0).normal(size=(57, 3)) + 9
-    held = LloydExecutor(k=2).under(Policy(min_count=5, round_counts=20))
-    told = held.compute(Task(SPREAD, 0, {}, "a"), Table(rows), never_abort).arrays
+    policy = Policy(min_count=5, round_counts=20)
+    told = replied(LloydExecutor(k=2), Task(SPREAD, 0, {}, "a"), Table(rows), policy)
     assert told["counts"].tolist() == [57]  # what leaves in the end is 60, and 60 times the variance
     np.testing.assert_allclose(told["m2"][0] / 60, rows.var(axis=0), rtol=1e-12)
-    executor = get("masked").build(2, 0, {"standardize": True})[0].under(Policy(min_count=5, round_counts=20))
-    told = executor.compute(Task(MOMENTS, 0, {"columns": codes_of(Table(rows))}, "a"), Table(rows), never_abort).arrays
+    executor = get("masked").build(2, 0, {"standardize": True})[0]
+    told = replied(executor, Task(MOMENTS, 0, {"columns": codes_of(Table(rows))}, "a"), Table(rows), policy)
     np.testing.assert_allclose(told["m2"][:, 0] / 60, rows.var(axis=0), rtol=1e-12)
 
 

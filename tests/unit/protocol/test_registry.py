@@ -169,19 +169,22 @@ from flareclust.protocol.params import site
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.registry import Algorithm
 
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER
+
 class MeanParams(ClusteringParams):
     shift: float = site(0.0, "Added to the mean.")
 
 class MeanExecutor(ClusteringExecutor):
     params: MeanParams
-    reply = Schema(centroids="k d")
+    steps = {CLUSTER: Step(Schema(centroids="k d"))}
 
-    def local(self, task, data, rng, aborted):
+    def local(self, task, data, rng, aborted, context):
         return {"centroids": data.mean(axis=0, keepdims=True) + self.params.shift}
 
 class MeanAggregator(ClusteringAggregator):
     params: MeanParams
-    reply = MeanExecutor.reply
+    steps = MeanExecutor.steps
 
     def merge(self, round_, replies, rng):
         return Round({"centroids": np.mean([reply["centroids"] for reply in replies.values()], axis=0)}, done=True)

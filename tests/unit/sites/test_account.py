@@ -22,7 +22,7 @@ from flareclust.sites import account as module
 from flareclust.sites.account import MEMORY, accounts, open_account
 from flareclust.sites.budget import budget_of
 from flareclust.sites.config import CONFIG_FILE, write_site
-from flareclust.sites.policy_file import context_of, write_policy
+from flareclust.sites.policy_file import session_of, write_policy
 from flareclust.sites.takeover import OLD
 
 PRIVATE = {"min_count": 2, "differential_privacy": {"bounds": [-9, 9], "epsilon": 1, "delta": 1e-5, "budget": 5}}
@@ -69,7 +69,7 @@ def renewed(local: Path, folder: Path) -> Path:
 
 def spend(local: Path, job: str, rho: float = 0.25, site: str = "north") -> float:
     """Spend as a job of that id does; return what the table has spent until then."""
-    terms = context_of(local, site, job, private=True)
+    terms = session_of(local, site, job, private=True)
     assert terms is not None
     assert terms.ledger is not None
     before = terms.ledger.spent().total
@@ -207,7 +207,7 @@ def test_a_lost_account_is_refused_until_it_is_back(tmp_path, rows, state, how, 
 
 
 def test_a_ledger_that_is_lost_while_a_job_runs_is_not_made_anew(tmp_path, rows):
-    terms = context_of(kit_of(tmp_path, "north", rows), "north", "a", private=True)
+    terms = session_of(kit_of(tmp_path, "north", rows), "north", "a", private=True)
     assert terms is not None
     assert terms.ledger is not None
     terms.ledger.spend("a", "cells", 0.25, 1.0, 1.0)
@@ -355,7 +355,7 @@ def job(local, where):
     for owner, names in STEPS:
         for name in names:
             watched(owner, name)
-    site_file.context_of(Path(local), "north", "a", private=True)
+    site_file.session_of(Path(local), "north", "a", private=True)
 
 STEPS = (
     (ledger_file, ["make", "set_up"]), (account, ["_sign", "take_over", "_remember", "write_json"]),
@@ -394,7 +394,7 @@ def test_a_takeover_killed_at_any_step_is_done_by_the_next_job_exactly_once(tmp_
         local = Path(name)
         told = budget_of(local, "north")
         assert [line.job for line in told.lines] == ["x", "y"], f"killed {where}: lost or counted twice"
-        ledger = context_of(local, "north", "b", private=True).ledger
+        ledger = session_of(local, "north", "b", private=True).ledger
         assert ledger.spent().total == 0.75, f"killed {where}"
         assert spend(local, "c") == 0.75
         shutil.rmtree(accounts() / Path(json.loads((local / MEMORY).read_text())[str(told.place)]["folder"]))
@@ -406,11 +406,11 @@ SPENDER = """
 import sys
 from pathlib import Path
 from flareclust.privacy.dp.ledger import Overspent
-from flareclust.sites.policy_file import context_of
+from flareclust.sites.policy_file import session_of
 spent = 0
 print("ready", flush=True)
 sys.stdin.readline()
-ledger = context_of(Path(sys.argv[1]), sys.argv[2], sys.argv[2], private=True).ledger
+ledger = session_of(Path(sys.argv[1]), sys.argv[2], sys.argv[2], private=True).ledger
 for _ in range(40):
     try:
         ledger.spend(sys.argv[2], "x", 1 / 64, 1.0, 1.0)

@@ -1,0 +1,54 @@
+"""The stages that every reply goes through: the site's rows can be computed with, and the reply fits its schema."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.typing import FloatArray, Message
+from flareclust._foundation.validation import LARGEST
+from flareclust.privacy.stages import SiteExchange, Stage
+
+
+@dataclass(frozen=True)
+class RowStage(Stage):
+    """Checks the rows, and that nobody changes their file meanwhile.
+
+    Attributes:
+        private: whether the number and size of the rows are private, and so never cause a refusal.
+    """
+
+    private: bool
+
+    def before(self, exchange: SiteExchange) -> SiteExchange:
+        """Refuse rows that are not numbers, or whose squares cannot be added up."""
+        exchange.table.check_unchanged()
+        check_rows(exchange.table.X, private=self.private)
+        return exchange
+
+    def after(self, exchange: SiteExchange, reply: Message) -> Message:
+        """Check the rows' file once more."""
+        exchange.table.check_unchanged()
+        return reply
+
+
+class SchemaStage(Stage):
+    """Lets the arrays of the step's schema leave, and no others."""
+
+    def after(self, exchange: SiteExchange, reply: Message) -> Message:
+        """Return the arrays as the schema has them; raise BadMessage where they do not fit."""
+        fields = exchange.step.schema.fields
+        if extra := set(reply) - set(fields):  # a faulty algorithm could have named them by a value
+            raise BadMessage(f"made {len(extra)} arrays more than those that its schema has: {sorted(fields)}")
+        return exchange.step.schema.pack(reply)
+
+
+def check_rows(data: FloatArray, *, private: bool) -> None:
+    """Raise Refusal unless these are rows (n, d) of finite numbers that can be computed with."""
+    if len(data) == 0:
+        raise Refusal("has no rows")
+    minimum, largest = data.min(), data.max()  # NaN where a cell is; and no copy of the rows
+    if not (np.isfinite(minimum) and np.isfinite(largest)):
+        raise Refusal("has rows with NaN or infinite values; remove or impute them at the site")
+    if not private and max(-minimum, largest) > LARGEST:
+        raise Refusal(f"has values beyond {LARGEST:g}, whose squares cannot be added up; rescale them at the site")

@@ -1,0 +1,69 @@
+"""One job at a site with a policy: the policy, the rows that the job sees, and the site's account of privacy."""
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from flareclust._foundation.errors import Refusal
+from flareclust.core.chunks import is_mapped
+from flareclust.core.microaggregation import CHUNK, microaggregate
+from flareclust.data.spill import RowStore
+from flareclust.data.tables import Table
+from flareclust.privacy.policy import Policy
+
+if TYPE_CHECKING:
+    from flareclust.privacy.dp.ledger import Ledger
+
+#: The header of a reply with what `SiteSession.statement` returns; it does not leave the site.
+MADE_UNDER = "flareclust_made_under"
+
+#: What the filter of tasks leaves in the context of one task: the question as it was let in, or why it was not.
+QUESTION = "flareclust_question"
+
+
+@dataclass
+class SiteSession:
+    """One job at a site with a policy.
+
+    Attributes:
+        policy: what may leave.
+        job: the job's name at this site; what it spends is written down under it.
+        ledger: where spendings are written down; None without differential privacy.
+    """
+
+    policy: Policy
+    job: str
+    ledger: "Ledger | None" = None
+    _aggregated: tuple[Table, Table] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def microaggregated(self, table: Table) -> Table:
+        """Return the table that algorithms without differential privacy see in the place of the site's rows.
+
+        Groups have at least the policy's `min_count` rows, whatever the job's is, so that all jobs see the same groups.
+        Made once for each table; on disk where the rows are.
+
+        Raises:
+            Refusal: no group of rows can be made.
+        """
+        if self._aggregated is None or self._aggregated[0].X is not table.X:
+            store = RowStore(CHUNK if is_mapped(table.X) else None, table.scratch)
+            for rows in microaggregate(table.X, self.policy.min_count):
+                store.add(rows)
+            X = store.rows()
+            if not len(X):
+                raise Refusal(
+                    f"has no group of at least {self.policy.min_count} rows that are alike and yet differ, so nothing it may "
+                    "send (its policy: min_count)"
+                )
+            self._aggregated = table, replace(table, X=X, ids=None, stamp=None)
+        return self._aggregated[1]
+
+    def statement(self, algorithm: str | None, *, private: bool) -> str:
+        """Return what an executor states beside its reply, for the site's own filter: its algorithm, and the policy it kept to.
+
+        Args:
+            algorithm: the executor's name in the registry; None where it is not registered.
+            private: whether the executor's messages are differentially private; they are where the policy asks for it.
+        """
+        stated = {"policy": self.policy.to_json(), "private": private and self.policy.dp is not None}
+        return json.dumps({"algorithm": algorithm, **stated})

@@ -1,0 +1,112 @@
+"""What happens at a site before and after an algorithm computes a reply, stage by stage.
+
+A stage looks at the exchange before the computation, and at the reply after it; stages go in the order of their list both
+times. This module has the stages of the site's policy; those of rows and schemas are in `flareclust.executors.stages`, that of
+masks in `flareclust.privacy.secure_aggregation.stage`.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.typing import Message
+from flareclust.data.tables import Table
+from flareclust.privacy.context import SiteContext
+from flareclust.privacy.rounding import rounded_reply
+from flareclust.privacy.secure_aggregation.masking import KeyTable
+from flareclust.privacy.session import SiteSession
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import Task
+
+
+@dataclass(frozen=True)
+class SiteExchange:
+    """One task at one site, on its way to the algorithm and back.
+
+    Attributes:
+        task: what the server asks for.
+        step: its line in the algorithm's table.
+        table: the site's rows.
+        seen: the rows that the algorithm sees, where a policy puts others in their place.
+        context: what the algorithm is told of the site's conditions.
+        keys: the keys of the sites whose masked sums are added to this site's; None for none.
+    """
+
+    task: Task
+    step: Step
+    table: Table
+    seen: Table
+    context: SiteContext = field(default_factory=SiteContext)
+    keys: KeyTable | None = None
+
+
+class Stage:
+    """One stage; it raises `Refusal` where the site cannot take part."""
+
+    def before(self, exchange: SiteExchange) -> SiteExchange:
+        """Return the exchange as the next stage, and at last the algorithm, gets it."""
+        return exchange
+
+    def after(self, exchange: SiteExchange, reply: Message) -> Message:
+        """Return the reply as it goes on to the next stage, and at last to the server."""
+        return reply
+
+
+@dataclass(frozen=True)
+class PolicyStage(Stage):
+    """Refuses what the site's policy is against, and tells the algorithm what the policy asks of it.
+
+    Attributes:
+        session: the job at this site.
+        kind: name of the executor's class, for refusals.
+        private: whether all that the executor sends is differentially private.
+        sends_rows: whether the job asks for rows as seeds.
+    """
+
+    session: SiteSession
+    kind: str
+    private: bool
+    sends_rows: bool
+
+    def before(self, exchange: SiteExchange) -> SiteExchange:
+        """Return the exchange with the policy's conditions; it does not depend on the values of the rows."""
+        policy = self.session.policy
+        if policy.dp is not None and not self.private:
+            raise Refusal(
+                f"lets out differentially private numbers only, which {self.kind} does not make; algorithms that do have "
+                "names that begin with dp-"
+            )
+        if self.sends_rows:
+            raise Refusal('lets out no rows, as seeds="rows" would; take seeds="means" (its policy)')
+        context = exchange.context.under(policy, private=self.private)
+        if policy.dp is not None:
+            from flareclust.privacy.dp.budget import DPSession  # needs an optional package
+
+            context = replace(context, dp=DPSession.of(self.session, exchange.table, exchange.task.site))
+        return replace(exchange, context=context)
+
+
+@dataclass(frozen=True)
+class GroupingStage(Stage):
+    """Puts groups of similar rows in the place of rows, and multiples in the place of numbers of rows.
+
+    Attributes:
+        session: the job at this site.
+        private: whether all that the executor sends is differentially private; it then sees the rows, and its numbers stay.
+    """
+
+    session: SiteSession
+    private: bool
+
+    def before(self, exchange: SiteExchange) -> SiteExchange:
+        """Return the exchange with the microaggregated rows."""
+        table = exchange.table
+        if len(table.X) < self.session.policy.least_rows(private=self.private):
+            raise Refusal("has fewer rows than it must have to take part (its policy: min_rows, min_count)")
+        return exchange if self.private else replace(exchange, seen=self.session.microaggregated(table))
+
+    def after(self, exchange: SiteExchange, reply: Message) -> Message:
+        """Round the numbers of rows."""
+        if self.private:
+            return reply
+        context = exchange.context
+        return rounded_reply(reply, exchange.step.schema, context.round_counts, context.min_count)

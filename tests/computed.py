@@ -1,0 +1,31 @@
+"""What a site computes for a task, without what stands around the algorithm: the method of the task's step."""
+
+from typing import Any
+
+from flareclust._foundation.typing import AbortCheck, FloatArray, Message, never_abort
+from flareclust.data.tables import Table
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.privacy.context import SiteContext
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.stages import SiteExchange
+from flareclust.protocol.task import Task
+
+
+def computed(
+    executor: ClusteringExecutor,
+    task: Task,
+    data: FloatArray,
+    rng: Any,
+    aborted: AbortCheck = never_abort,
+    context: SiteContext | None = None,
+) -> Message:
+    """Call the method of the task's step with these arguments."""
+    context = context or SiteContext(executor.min_count)
+    return getattr(executor, executor.step(task.step).method)(task, data, rng, aborted, context)
+
+
+def replied(executor: ClusteringExecutor, task: Task, table: Table, policy: Policy | None = None) -> Message:
+    """Return what the executor computes from a table, at a site with this policy; the rows are taken as groups."""
+    context = SiteContext(executor.min_count)
+    context = context if policy is None else context.under(policy)
+    return executor.compute(SiteExchange(task, executor.step(task.step), table, table, context), never_abort)
