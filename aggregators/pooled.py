@@ -1,7 +1,7 @@
 """Pooled centroids, the server's side: k-means on the centroids of all sites, each weighted by its rows.
 
 With `k_min` the server looks for every number of clusters from k_min to k in the same upload, has the sites score the
-solutions, and returns the one that `choose_by` prefers (`flareclust.evaluation.criteria`).
+solutions, and returns the one that `criterion` prefers (`flareclust.evaluation.criteria`).
 
 With `robust`, centroids that are unlike those of the other sites are left out before the k-means, its centroids are
 trimmed means or geometric medians over the sites, and the scores are trimmed means; `cap` limits what a site's rows count
@@ -75,7 +75,7 @@ class PooledAggregator(ClusteringAggregator):
                 "(rows times columns) at a site would do; give a smaller range of k, or fewer and larger sites"
             )
         selection = score_candidates(round_.task, total)
-        best = choose(selection, self.params.choose_by)
+        best = choose(selection, self.params.criterion)
         centroids = unstack(round_.task)[best]
         diagnostics = {"chosen_k": float(len(centroids))}
         record = {**round_.record, **_told(selection), "chosen_k": np.array(len(centroids))}

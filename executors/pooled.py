@@ -7,7 +7,8 @@ from one upload (`flareclust.evaluation.selection`).
 2. Clusters that may not be described to others are not sent.
 """
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import model_validator
@@ -30,11 +31,13 @@ from flareclust.protocol.task import CLUSTER, SCORE, Task
 class PooledParams(CappedParams):
     """Parameters of pooled centroids; with `k_min`, k is the largest number of clusters tried."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"choose_by": "criterion"}
+
     n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1)
     restarts: int = server(20, "Starts of the server's k-means; the best one counts.", ge=1)
     weighted: bool = server(True, "Whether a centroid counts as often as it has rows.")
     k_min: int | None = server(None, "The smallest number of clusters tried; None for k only.", ge=2)
-    choose_by: Annotated[str, OneOf(RULES)] = server("silhouette", "The criterion that selects k.")
+    criterion: Annotated[str, OneOf(RULES)] = server("silhouette", "The criterion that selects k.")
 
     @model_validator(mode="after")
     def _in_order(self) -> "PooledParams":

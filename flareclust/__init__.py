@@ -1,7 +1,7 @@
 """Federated clustering for NVIDIA FLARE.
 
-The public surface: `run` a federation from Python, get a `recipe` for NVFlare's own environments, list the
-`algorithms`, and read a `Result`. Everything else may change.
+The public surface: `run` a federation, `select_k`, `sweep` over a grid of experiments, `load_result`, the estimators of
+`flareclust.estimators`, a `recipe` for NVFlare's own environments, and the table of `algorithms`. Everything else may change.
 """
 
 from importlib import import_module
@@ -16,13 +16,25 @@ if TYPE_CHECKING:
     from flareclust.api import run as run
     from flareclust.core.fuzzy import memberships as memberships
     from flareclust.engines.recipe import recipe as recipe
+    from flareclust.estimators import FederatedKMeans as FederatedKMeans
     from flareclust.experiment.result import Result as Result
+    from flareclust.load import load_result as load_result
     from flareclust.protocol.registry import Algorithm as Algorithm
     from flareclust.protocol.registry import algorithms as algorithms
+    from flareclust.select import KSelected as KSelected
+    from flareclust.select import select_k as select_k
+    from flareclust.sweeps import SweepResult as SweepResult
+    from flareclust.sweeps import sweep as sweep
 
 # Imported on first use: a site's process loads this package too, and needs a few modules of it only.
 _PUBLIC = {
     "run": "flareclust.api",
+    "select_k": "flareclust.select",
+    "sweep": "flareclust.sweeps",
+    "load_result": "flareclust.load",
+    "FederatedKMeans": "flareclust.estimators",
+    "KSelected": "flareclust.select",
+    "SweepResult": "flareclust.sweeps",
     "recipe": "flareclust.engines.recipe",
     "algorithms": "flareclust.protocol.registry",
     "memberships": "flareclust.core.fuzzy",
@@ -35,15 +47,21 @@ _PUBLIC = {
 
 __all__ = [
     "Algorithm",
+    "FederatedKMeans",
     "FlareclustError",
     "JobFailed",
+    "KSelected",
     "Result",
+    "SweepResult",
     "UserError",
     "__version__",
     "algorithms",
+    "load_result",
     "memberships",
     "recipe",
     "run",
+    "select_k",
+    "sweep",
 ]
 
 

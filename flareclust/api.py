@@ -35,12 +35,12 @@ DEFAULT_DATA = _Default("digits")
 def run(
     algorithm: str,
     data: str | Path | FloatArray | Mapping[str, Any] = DEFAULT_DATA,
-    k: int | str | None = None,
+    k: int | str | range | tuple[int, int] | None = None,
     *,
     partition: str | None = None,
     n_sites: int | None = None,
     seed: int = 0,
-    choose_by: str = "silhouette",
+    criterion: str = "silhouette",
     engine: str = "inprocess",
     kit: str | Path | None = None,
     track: bool = False,
@@ -50,7 +50,8 @@ def run(
     task_timeout: int = 600,
     secure_sums: bool = False,
     policy: str | Path | Mapping[str, Any] | None = None,
-    on_round: OnRound = lambda record: None,
+    progress: bool = False,
+    on_round: OnRound | None = None,
     **params: object,
 ) -> Result:
     """Cluster data that are spread over sites.
@@ -59,12 +60,12 @@ def run(
         algorithm: a name from `flareclust.algorithms()`, e.g. "feca".
         data: a data set's name, a table file, an array or data frame (n, d), or a mapping from site names to such tables
             (n_i, d) or files; a mapping is not partitioned. By default "digits", and what the sites have where there are real ones.
-        k: number of clusters, or a range such as "5..25" to choose from; may be left out for data sets whose number
+        k: number of clusters, or a range such as "5..25", (5, 25) or range(5, 26) to select from; may be left out for data sets whose number
             is known.
         partition: how the rows are assigned to sites: "iid", "dirichlet:0.3", ...; see `flareclust.data.partition`. By default "iid".
         n_sites: number of sites, by default 10.
         seed: of the partition and of the job.
-        choose_by: how one k of a range is chosen: "silhouette", "davies-bouldin", "elbow" or "separation".
+        criterion: how one k of a range is selected: "silhouette", "davies-bouldin", "elbow" or "separation".
         engine: "inprocess", "simulator", "poc" or "production"; the last two run on sites that are there already.
         kit: for "production" the kit of the admin who submits the job, for "poc" its folder.
         track: whether to log an MLflow run; NVFlare engines then go through the Prefect flow.
@@ -75,7 +76,8 @@ def run(
         task_timeout: seconds a site has for one task.
         secure_sums: whether sites send sums masked, so that the server learns their total only.
         policy: what simulated sites let out, a file or a mapping; see `flareclust.privacy.policy`.
-        on_round: called with a record per exchange while the job runs.
+        progress: whether to show rounds and sites while the job runs, in a notebook or on a terminal.
+        on_round: called with a record per exchange while the job runs; not together with `progress`.
         **params: the algorithm's own settings, e.g. n_init=10.
 
     Raises:
@@ -90,8 +92,10 @@ def run(
     """
     if isinstance(data, Mapping) and not data:
         raise UserError("no sites: expected a mapping of site names to rows")
-    if n_sites is None and "clients" in params:  # its name until 0.2
-        n_sites = params.pop("clients")  # type: ignore[assignment]
+    # The names that these had until 0.2.
+    n_sites = params.pop("clients", n_sites)  # type: ignore[assignment]
+    if isinstance(k, str | range | tuple):
+        criterion = params.pop("choose_by", criterion)  # type: ignore[assignment]
     name = str(data) if isinstance(data, str | Path) else "own data"
     experiment = make_experiment(
         algorithm=algorithm,
@@ -101,7 +105,7 @@ def run(
         n_sites=len(data) if isinstance(data, Mapping) else n_sites,
         seed=seed,
         kit=None if kit is None else str(kit),
-        choose_by=choose_by,
+        criterion=criterion,
         engine=engine,
         columns=None if columns is None else tuple(columns),
         params=params,
@@ -111,7 +115,13 @@ def run(
         policy=None if policy is None else read_policy(policy).to_json(),
     )
     loaded = _in_memory(experiment, data)
-    return run_experiment(experiment, loaded, track=track, out=None if out is None else Path(out), on_round=on_round)
+    folder = None if out is None else Path(out)
+    if not progress:
+        return run_experiment(experiment, loaded, track=track, out=folder, on_round=on_round or (lambda record: None))
+    from flareclust.experiment import report
+
+    with report.progress(experiment) as show:
+        return run_experiment(experiment, loaded, track=track, out=folder, on_round=on_round or show)
 
 
 def run_experiment(
@@ -154,7 +164,7 @@ def _run_untracked(experiment: Experiment, prepared: Prepared | None, out: Path 
     prepared = prepared or prepare(experiment)
     outcome = submit(experiment, prepared, on_round)
     result = evaluate(experiment, prepared, outcome, time.time() - started)
-    return result if out is None else save(result, outcome, experiment, out)
+    return result if out is None else save(result, out)
 
 
 def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound) -> Result:
@@ -166,7 +176,7 @@ def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, o
     run_id = start_run(experiment, experiment.key(uuid.uuid4().hex), {})
     try:
         outcome = submit(experiment, prepared, on_round)
-        result = save(evaluate(experiment, prepared, outcome, time.time() - started), outcome, experiment, out)
+        result = save(evaluate(experiment, prepared, outcome, time.time() - started), out)
         return log_run(result, outcome, experiment, run_id, started)
     except BaseException as error:
         fail_run(experiment, run_id, str(error) or type(error).__name__, stopped=was_stopped(error))

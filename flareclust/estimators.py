@@ -26,6 +26,7 @@ GENERAL: Mapping[str, Any] = {
     "n_clusters": 8,
     "n_sites": 10,
     "partition": "iid",
+    "criterion": "silhouette",
     "engine": "inprocess",
     "min_sites": None,
     "secure_sums": False,
@@ -41,6 +42,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         n_clusters: number of clusters, or a range such as "5..25" to choose from.
         n_sites: number of simulated sites that one table is split over.
         partition: how its rows are assigned to them, as in `flareclust.run`.
+        criterion: what selects the number of clusters from a range.
         engine: where the federation runs: "inprocess" or "simulator".
         min_sites: quorum of a round; None for more than half of the sites.
         secure_sums: whether sites mask their sums, so that the server learns their total only.
@@ -89,6 +91,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.algorithm,
             data,
             self.n_clusters,
+            criterion=self.criterion,
             seed=_seed(self.random_state),
             engine=self.engine,
             min_sites=self.min_sites,

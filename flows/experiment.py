@@ -77,7 +77,7 @@ def submit_task(experiment: Experiment, prepared: Prepared, run_key: str) -> Out
 @task(name="evaluate", cache_policy=NO_CACHE)
 def evaluate_task(experiment: Experiment, prepared: Prepared, outcome: Outcome, started: float, out: Path) -> Result:
     """Compare with the truth and write the result's files."""
-    return save(evaluate(experiment, prepared, outcome, time.time() - started), outcome, experiment, out)
+    return save(evaluate(experiment, prepared, outcome, time.time() - started), out)
 
 
 @task(name="log to MLflow", cache_policy=NO_CACHE)

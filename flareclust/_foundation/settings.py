@@ -49,12 +49,12 @@ class Settings(BaseModel):
     def _python_scalars(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        return {_new_name(name, values, cls.renamed): _plain(value) for name, value in values.items()}
+        return {cls.new_name(name, values): _plain(value) for name, value in values.items()}
 
-
-def _new_name(name: str, values: Mapping[str, Any], renamed: Mapping[str, str]) -> str:
-    """Return the name a setting has now; an old name beside the new one is left, and refused as unknown."""
-    return renamed[name] if name in renamed and renamed[name] not in values else name
+    @classmethod
+    def new_name(cls, name: str, values: Mapping[str, Any]) -> str:
+        """Return the name a setting has now; an old name beside the new one is left, and refused as unknown."""
+        return cls.renamed[name] if name in cls.renamed and cls.renamed[name] not in values else name
 
 
 def _plain(value: Any) -> Any:

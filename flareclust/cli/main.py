@@ -58,8 +58,13 @@ def run(
         str | None,
         typer.Option("--k", help="Number of clusters, or a range 5..25 to choose from; known for the named data sets."),
     ] = None,
-    choose_by: Annotated[
-        str, typer.Option(help="What chooses from a range of k: silhouette, davies-bouldin, elbow or separation.")
+    criterion: Annotated[
+        str,
+        typer.Option(
+            "--criterion",
+            "--choose-by",
+            help="What selects k from a range: silhouette, davies-bouldin, elbow or separation.",
+        ),
     ] = "silhouette",
     partition: Annotated[
         str | None,
@@ -108,7 +113,7 @@ def run(
         algorithm=algorithm,
         data=data,
         k=k,
-        choose_by=choose_by,
+        criterion=criterion,
         partition=partition,
         n_sites=n_sites,
         seed=seed,

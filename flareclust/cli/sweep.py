@@ -1,27 +1,17 @@
 """The command `flareclust sweep`."""
 
 import json
-import os
-import re
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from flareclust._foundation.errors import FlareclustError, UserError
-from flareclust._foundation.extras import require
-
-if TYPE_CHECKING:
-    from flareclust.experiment.sweep import Sweep
-    from flareclust.experiment.trials import OnDone, Trial, TrialRun
-
-FOLDER = Path("flareclust-sweeps")
-TRIALS = "trials.jsonl"
+from flareclust._foundation.errors import FlareclustError
 
 
 class Interrupted(FlareclustError):
@@ -36,58 +26,32 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")] = False,
 ) -> None:
     """Run a grid of experiments; the same command goes on where it was stopped."""
-    from flareclust.experiment import sweep_report as report_sweep
-    from flareclust.experiment.sweep import read_sweep, trials
-    from flareclust.experiment.trials_file import read_trials, write_trials
+    from flareclust.experiment.sweep import read_sweep
+    from flareclust.experiment.sweep_report import print_sweep, sweep_progress
+    from flareclust.sweeps import run_sweep
 
     chosen = read_sweep(file, workers)
-    todo = trials(chosen)
-    folder = out or default_folder(chosen.name, todo)
-    check_folder(folder)
-    read_trials(folder / TRIALS, chosen.name, todo)  # refuses those of another sweep
-    with redirect_stdout(sys.stderr), report_sweep.sweep_progress(len(todo)) as progress:
+    with redirect_stdout(sys.stderr), sweep_progress(chosen.n_trials) as progress:
         with stop_signals() as received:
             try:
-                done, run_id = _run(chosen, todo, folder / TRIALS, progress, track=track)
+                done = run_sweep(chosen, track=track, out=out, on_done=progress)
             except BaseException:
                 if not received:
                     raise
         if received:
             failed = f", {progress.failed} failed" if progress.failed else ""
             raise Interrupted(
-                f"interrupted; {progress.n - progress.failed} of {len(todo)} trials are done and kept{failed}, "
+                f"interrupted; {progress.n - progress.failed} of {chosen.n_trials} trials are done and kept{failed}, "
                 "the same command does the others"
             )
-    write_trials(folder / TRIALS, chosen.name, done)
-    files = [folder / TRIALS, *report_sweep.write_files(chosen.name, done, folder)]
     if as_json:
-        about = {"name": chosen.name, **report_sweep.summary(done), "files": list(map(str, files)), "run_id": run_id}
-        typer.echo(json.dumps(about, allow_nan=False))
+        typer.echo(json.dumps(done.to_json(), allow_nan=False))
     else:
-        places = [f"files: {folder}"] + ([f"MLflow run {run_id}; see it with: flareclust ui"] if run_id else [])
-        report_sweep.print_sweep(done, places)
-    if any(one.measured is None for one in done):
+        places = [f"files: {done.folder}"]
+        places += [f"MLflow run {done.run_id}; see it with: flareclust ui"] if done.run_id else []
+        print_sweep(done.trials, places)
+    if done.failed:
         raise typer.Exit(1)
-
-
-def default_folder(name: str, trials: "Sequence[Trial]") -> Path:
-    """Return where a sweep's files go unless the user says so: the same folder for the same sweep."""
-    from flareclust.experiment.trials_file import study_key, trial_keys
-
-    short = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "sweep"
-    return FOLDER / f"{short}-{study_key(name, trial_keys(name, trials))[:8]}"
-
-
-def check_folder(folder: Path) -> None:
-    """Raise UserError unless a sweep's files may be written to `folder`: new, empty, or of an earlier sweep."""
-    from flareclust.experiment.sweep_report import CSV, FIGURE, TABLE
-
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise UserError(f"{existing} is not a folder that can be written to; choose another one with --out")
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if others := names - {TRIALS, f"{TRIALS}.part", TABLE, CSV, FIGURE}:
-        raise UserError(f"{folder} holds other files than a sweep's, such as {min(others)}; choose a new folder")
 
 
 @contextmanager
@@ -114,19 +78,3 @@ def stop_signals() -> Iterator[list[int]]:
         waiting.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _run(
-    sweep: "Sweep", trials: "Sequence[Trial]", file: Path, on_done: "OnDone", *, track: bool
-) -> "tuple[list[TrialRun], str | None]":
-    """Run the trials; return what they came to, and MLflow's parent run."""
-    if not track:
-        from flareclust.experiment.trials_file import FileRunner
-
-        return FileRunner(file, sweep.name, sweep.workers, on_done)(trials), None
-    for extra in ("tracking", "flows"):
-        require(extra, "a sweep with MLflow runs (--no-track leaves them out)")
-    from flareclust.flows.sweep import tracked_runner
-
-    runner = tracked_runner(sweep.name, sweep.mlflow_experiment, on_done=on_done, workers=sweep.workers)
-    return runner(trials), runner.run_id

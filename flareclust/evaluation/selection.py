@@ -22,7 +22,7 @@ _PREFIX = "choice_"
 
 
 def parse_k(k: object) -> tuple[int | None, tuple[int, int] | None]:
-    """Return (k, None) for a number, (None, (least, most)) for a range such as "5..25"; None stays None.
+    """Return (k, None) for a number, (None, (least, most)) for a range such as "5..25", (5, 25) or range(5, 26); None stays None.
 
     Raises:
         UserError: it is neither, or the range is reversed or starts below 2.
@@ -31,8 +31,12 @@ def parse_k(k: object) -> tuple[int | None, tuple[int, int] | None]:
         return k, None
     if isinstance(k, np.integer):
         return int(k), None
+    if isinstance(k, range) and k.step == 1 and len(k):
+        k = f"{k[0]}..{k[-1]}"
+    elif isinstance(k, tuple) and len(k) == 2 and all(type(end) is int for end in k):
+        k = f"{k[0]}..{k[1]}"
     if isinstance(k, tuple | list | range):
-        raise UserError(f'k: expected an integer or a range such as "5..25", as text; got {k!r}')
+        raise UserError(f'k: expected an integer or a range such as "5..25", (5, 25) or range(5, 26); got {k!r}')
     text = str(k).strip()
     if re.fullmatch(r"-?\d{1,18}", text) and isinstance(k, str):
         return int(text), None
@@ -46,10 +50,10 @@ def parse_k(k: object) -> tuple[int | None, tuple[int, int] | None]:
     return None, (minimum, maximum)
 
 
-def settings(k_range: tuple[int, int], choose_by: str, params: Mapping[str, Any]) -> dict[str, Any]:
+def settings(k_range: tuple[int, int], criterion: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the job that chooses, for an algorithm with these `params`."""
     own = {"min_count": params["min_count"]} if "min_count" in params else {}
-    return {**own, "k_min": k_range[0], "choose_by": choose_by}
+    return {**own, "k_min": k_range[0], "criterion": criterion}
 
 
 def chosen_k(arrays: Message) -> int | None:

@@ -1,21 +1,25 @@
-"""The files of a saved result."""
+"""The files of a saved result: written in one step, and read again."""
 
+import csv
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from flareclust._foundation.errors import UserError
+import numpy as np
+
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.extras import installed
 from flareclust._foundation.own_files import close_files, create, make_folder
+from flareclust._foundation.typing import IntArray
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
-from flareclust.experiment.config import Experiment
-from flareclust.experiment.result import Result
+from flareclust.experiment.evaluate import left_out
+from flareclust.experiment.result import JSON_FIELDS, Result
 from flareclust.features import result as partial
 from flareclust.protocol import outcome as outcome_files
-from flareclust.protocol.outcome import Outcome
 
 PICTURE, CHOICE_PICTURE, TREE_PICTURE = "picture.png", "choice.png", "tree.png"
 #: What a saved result is made of; the summary says that the others are there.
@@ -41,7 +45,7 @@ def check_out(folder: Path) -> None:
         raise UserError(f"{folder} holds other files than a result; choose a new folder")
 
 
-def save(result: Result, outcome: Outcome, experiment: Experiment, folder: Path) -> Result:
+def save(result: Result, folder: Path) -> Result:
     """Write the result's files to `folder` in one step; return the result with `centroids_file` set.
 
     The folder holds result.npz, result.json, rounds.jsonl, labels.csv and picture.png; choice.png where k was chosen, and
@@ -50,26 +54,25 @@ def save(result: Result, outcome: Outcome, experiment: Experiment, folder: Path)
     """
     check_out(folder)
     try:
-        return _saved(result, outcome, experiment, folder.absolute())
+        return _saved(result, folder.absolute())
     except OSError as error:
         raise UserError(
             f"the result cannot be written to {folder} ({error.strerror}); choose another folder"
         ) from error
 
 
-def _saved(result: Result, outcome: Outcome, experiment: Experiment, folder: Path) -> Result:
+def _saved(result: Result, folder: Path) -> Result:
+    if result.outcome is None:
+        raise UserError("only a result of `run` or `load_result` can be saved")
     make_folder(folder.parent)
     result = replace(result, centroids_file=str(folder / outcome_files.ARRAYS))
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
         new = Path(scratch) / "new"
         new.mkdir()
-        about = {
-            **result.to_json(),
-            "experiment": experiment.model_dump(mode="json", exclude={"tracking_uri"}),
-            "flareclust": __version__,
-        }
+        about = {**result.to_json(), "experiment": dict(result.experiment), "flareclust": __version__}
         about["columns"] = None if result.columns is None else list(result.columns)
-        outcome_files.write(outcome, new, about)
+        assert result.outcome is not None
+        outcome_files.write(result.outcome, new, about)
         if result.site_labels:
             _write_labels(result, new)
         if installed("plots"):
@@ -77,6 +80,61 @@ def _saved(result: Result, outcome: Outcome, experiment: Experiment, folder: Pat
         close_files(new)  # they show rows and labels; until now nobody else could enter the folder around them
         _put(new, folder)
     return result
+
+
+def read_result(folder: Path) -> Result:
+    """Return a saved result; the rows of sites, the true centroids and the pictures are not among it.
+
+    Raises:
+        UserError: the folder holds no complete result.
+    """
+    try:
+        outcome, about = outcome_files.read(folder)
+        site_labels, site_rows = _read_labels(folder / LABELS_FILE)
+        columns = about["columns"]
+        plain = {name: about[name] for name in JSON_FIELDS}
+    except (JobFailed, KeyError, ValueError) as error:
+        raise UserError(
+            f"{folder} holds no complete result of flareclust {__version__}; name the folder that `run` or `save` has written"
+        ) from error
+    outcome = replace(outcome, labels=site_labels, job=about.get("job") or "")
+    return Result(
+        **plain | {"centroids_file": str(folder.absolute() / outcome_files.ARRAYS)},
+        centroids=outcome.centroids,
+        labels=_in_order(site_labels, site_rows),
+        site_labels=site_labels,
+        site_rows=site_rows,
+        arrays=outcome.arrays,
+        columns=None if columns is None else tuple(columns),
+        left_out=left_out(outcome),
+        job=about.get("job"),
+        experiment=about["experiment"],
+        outcome=outcome,
+    )
+
+
+def _read_labels(file: Path) -> tuple[dict[str, IntArray], dict[str, IntArray]]:
+    """Return the labels by site, and which rows of the data each site has; both empty where there is no file."""
+    labels: dict[str, list[int]] = {}
+    rows: dict[str, list[int]] = {}
+    if file.exists():
+        with file.open(newline="", encoding="utf-8") as lines:
+            for line in csv.DictReader(lines):
+                labels.setdefault(line["site"], []).append(int(line["label"]))
+                if "data_row" in line:
+                    rows.setdefault(line["site"], []).append(int(line["data_row"]))
+    by_site = ({site: np.array(values, dtype=np.int64) for site, values in one.items()} for one in (labels, rows))
+    return next(by_site), next(by_site)
+
+
+def _in_order(labels: Mapping[str, IntArray], rows: Mapping[str, IntArray]) -> IntArray:
+    """Return the labels (n,) in the order of the data, -1 for rows of sites that gave none; else in that of the sites' names."""
+    if not rows:
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(labels[site] for site in sorted(labels))])
+    found = np.full(1 + max(int(own.max()) for own in rows.values()), -1, dtype=np.int64)
+    for site, own in rows.items():
+        found[own] = labels[site]
+    return found
 
 
 def _draw(result: Result, folder: Path) -> None:
@@ -94,11 +152,17 @@ def _draw(result: Result, folder: Path) -> None:
 
 
 def _write_labels(result: Result, folder: Path) -> None:
-    """Write the labels of all sites, as only an engine that sees the rows can: site, number of the row there, label."""
+    """Write the labels of all sites, as only an engine that sees the rows can: site, number of the row there, label.
+
+    Of data that were split here, the number of the row in the data as well.
+    """
+    split = set(result.site_labels) <= set(result.site_rows)
     with create(folder / LABELS_FILE) as file:
-        file.write("site,row,label\n")
+        file.write("site,row,label,data_row\n" if split else "site,row,label\n")
         for site, labels in sorted(result.site_labels.items()):
-            file.writelines(f"{site},{row},{label}\n" for row, label in enumerate(labels.tolist()))
+            rows = result.site_rows[site].tolist() if split else []
+            for row, label in enumerate(labels.tolist()):
+                file.write(f"{site},{row},{label},{rows[row]}\n" if split else f"{site},{row},{label}\n")
 
 
 def _put(new: Path, folder: Path) -> None:

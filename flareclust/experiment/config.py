@@ -27,7 +27,7 @@ OWN_ROWS = "sites"
 class Experiment(RunSettings):
     """One federated clustering of one data set."""
 
-    renamed: ClassVar[Mapping[str, str]] = {"clients": "n_sites"}
+    renamed: ClassVar[Mapping[str, str]] = {"clients": "n_sites", "choose_by": "criterion"}
 
     algorithm: str = Field(description="A name of the registry.")
     data: str = Field(
@@ -38,7 +38,7 @@ class Experiment(RunSettings):
     k_range: tuple[int, int] | None = Field(
         default=None, strict=False, description="The smallest and the largest k to try, in place of k."
     )
-    choose_by: str = Field(
+    criterion: str = Field(
         default="silhouette", description="Criterion that selects k: silhouette, davies-bouldin, elbow or separation."
     )
     partition: str = Field(default="iid", description="How rows are assigned to sites (`flareclust.data.partition`).")
@@ -101,10 +101,10 @@ class Experiment(RunSettings):
     def _in_order(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
         return None if value is None else parse_k(f"{value[0]}..{value[1]}")[1]
 
-    @field_validator("choose_by")
+    @field_validator("criterion")
     @classmethod
     def _known_rule(cls, value: str) -> str:
-        return check_choice("choose_by", value, RULES)
+        return check_choice("criterion", value, RULES)
 
     @field_validator("policy")
     @classmethod
@@ -162,8 +162,8 @@ class Experiment(RunSettings):
             )
         if self.k_range is not None and "k_min" in self.params:
             raise ValueError("a range of k says k_min already; leave out one of them")
-        if self.k_range is not None and "choose_by" in self.params:
-            raise ValueError("with a range of k the rule is an option of its own: --choose-by, or choose_by=")
+        if self.k_range is not None and {"criterion", "choose_by"} & self.params.keys():
+            raise ValueError("with a range of k the criterion is an option of its own: --criterion, or criterion=")
         return self
 
     @property

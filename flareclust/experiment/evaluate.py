@@ -69,13 +69,21 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         centroids=outcome.centroids,
         labels=labels,
         site_labels=outcome.labels,
+        site_rows=prepared.index or {},
         arrays=outcome.arrays,
         sites=_shown(prepared, outcome),
         true_centroids=None if dataset is None else _comparable(dataset, outcome),
         columns=_names(prepared, outcome),
         job=outcome.job or None,
-        left_out={site: why for site, why in outcome.refused.items() if not why.endswith(IN_ASSESSMENT)},
+        experiment=experiment.model_dump(mode="json", exclude={"tracking_uri"}),
+        outcome=outcome,
+        left_out=left_out(outcome),
     )
+
+
+def left_out(outcome: Outcome) -> dict[str, str]:
+    """Return why sites took no part; those that failed in the assessment only took part."""
+    return {site: why for site, why in outcome.refused.items() if not why.endswith(IN_ASSESSMENT)}
 
 
 def _names(prepared: Prepared, outcome: Outcome) -> tuple[str, ...] | None:
@@ -97,7 +105,7 @@ def _choosing(experiment: Experiment) -> dict[str, Any]:
     """Return the settings that a range of k has added to those of the experiment."""
     if experiment.k_range is None or experiment.algorithm != choice.CHOOSER:
         return {}
-    return choice.settings(experiment.k_range, experiment.choose_by, experiment.params)
+    return choice.settings(experiment.k_range, experiment.criterion, experiment.params)
 
 
 def _pooled_labels(prepared: Prepared, outcome: Outcome) -> IntArray:

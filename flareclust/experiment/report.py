@@ -37,9 +37,9 @@ def default_out(experiment: Experiment) -> Path:
 
 @contextmanager
 def progress(experiment: Experiment) -> Iterator[OnRound]:
-    """Show rounds and sites on stderr while a job runs, if that is a terminal; give the callback to feed it."""
+    """Show rounds and sites while a job runs, in a notebook or on a stderr that is a terminal; give the callback to feed it."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not (console.is_terminal or console.is_jupyter):
         yield lambda record: None
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())

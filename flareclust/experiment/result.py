@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.lloyd import assign
@@ -13,6 +15,7 @@ from flareclust.data.frames import is_frame, table_of
 from flareclust.data.tables import check_rows
 from flareclust.evaluation import selection as choice
 from flareclust.features import result as partial
+from flareclust.protocol.outcome import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,11 +47,14 @@ class Result:
             rows); -1 for rows of sites that gave none, unless their rows are in files.
         site_labels: the same by site.
         arrays: the algorithm's other arrays, e.g. FeCA's `radii`.
+        site_rows: which rows of the data each site has; empty where sites brought their own rows.
         sites: rows of each site, kept for pictures; empty where they are not in this process.
         true_centroids: (k*, d) where they are known.
         columns: names of the columns (d), where they have any.
         run_id: the MLflow run, None if not tracked.
         job: the id of the job at its NVFlare server, by which sites find their labels; None where there was none.
+        experiment: what was asked, as plain values.
+        outcome: what the engine returned: the sites, the exchanges, and the arrays of the server.
     """
 
     algorithm: str
@@ -68,12 +74,15 @@ class Result:
     labels: IntArray = field(repr=False)
     site_labels: Mapping[str, IntArray] = field(repr=False, default_factory=dict)
     arrays: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    site_rows: Mapping[str, IntArray] = field(repr=False, default_factory=dict)
     sites: Mapping[str, FloatArray] = field(repr=False, default_factory=dict)
     true_centroids: FloatArray | None = field(repr=False, default=None)
     columns: tuple[str, ...] | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
     run_id: str | None = None
     job: str | None = None
+    experiment: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    outcome: Outcome | None = field(repr=False, default=None)
 
     @property
     def mask(self) -> BoolArray:
@@ -107,6 +116,9 @@ class Result:
         """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA).
 
         Where sites had different columns: of who has which, and of what is known of the centroids.
+
+        Raises:
+            UserError: the rows are not here, as in a result of provisioned sites or of `load_result`; or there is no matplotlib.
         """
         require("plots", "a picture")
         if partial.is_partial(self.arrays) and not self.sites:
@@ -115,6 +127,11 @@ class Result:
             columns = partial.columns_of(self.arrays)
             title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.took_part}"
             return coverage_picture(columns.names, columns.sites, columns.masks, None, self.centroids, title)
+        if not self.sites:
+            raise UserError(
+                "the rows of the sites are not here, so there is no picture of them; the folder of a run on this machine has "
+                "picture.png"
+            )
         from flareclust.plotting.federation import federation_picture
 
         title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.took_part}"
@@ -122,6 +139,22 @@ class Result:
         return federation_picture(
             self.sites, self.centroids, true_centroids=self.true_centroids, radii=radii, title=title
         )
+
+    def save(self, folder: str | Path) -> "Result":
+        """Write the result to a folder, as `run(out=...)` does; return it with `centroids_file` set.
+
+        Raises:
+            UserError: the folder cannot be written to, or holds other files than an older result.
+        """
+        from flareclust.experiment.artifacts import save
+
+        return save(self, Path(folder))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from flareclust.experiment.result_html import page
+
+        return page(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as the command line prints them with `--json`.

@@ -62,7 +62,7 @@ def _chosen_and_run(experiment: Experiment, prepared: Prepared, on_round: OnRoun
 
     if experiment.k_range is None:
         return with_round_metrics(run(experiment.algorithm, params, k), prepared)
-    choosing = choice.settings(experiment.k_range, experiment.choose_by, params)
+    choosing = choice.settings(experiment.k_range, experiment.criterion, params)
     if experiment.algorithm == choice.CHOOSER:
         return run(choice.CHOOSER, {**params, **choosing}, k)
     chosen = run(choice.CHOOSER, choosing, k, assess=False)

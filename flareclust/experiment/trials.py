@@ -139,7 +139,7 @@ def experiment_trial(experiment: Experiment, cell: Mapping[str, str], dataset: D
         cost |= {f"seconds_{name}": result.seconds[name] for name in ("local_max", "merge")}
         return TrialResult(final, cost, [_numbers(record) for record in outcome.rounds if is_round(record)])
 
-    chosen = {"k_range", "choose_by"} if experiment.k_range else set()
+    chosen = {"k_range", "criterion"} if experiment.k_range else set()
     decides = chosen | {"algorithm", "data", "k", "partition", "n_sites", "engine", "columns", "params", "min_sites"}
     params = experiment.model_dump(mode="json", include=decides)
     return Trial(cell, experiment.seed, params, measure)

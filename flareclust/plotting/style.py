@@ -3,7 +3,9 @@
 Figures are made without pyplot, so nothing global is touched and threads may draw at the same time.
 """
 
+import io
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +37,27 @@ INK, SOFT = "#1a1a1a", "#555555"
 
 def page(width: float, height: float) -> "Figure":
     """Return an empty white figure of so many inches at 150 dots per inch."""
+    return _figure_class()(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
+
+
+@cache
+def _figure_class() -> "type[Figure]":
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
+    class NotebookFigure(Figure):
+        """A figure that a notebook shows although it was made without pyplot."""
+
+        def _repr_png_(self) -> bytes:
+            return png(self)
+
+    return NotebookFigure
+
+
+def png(figure: "Figure", dpi: int = 80) -> bytes:
+    """Return a figure as the bytes of a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=dpi)
+    return file.getvalue()
 
 
 def open_frame(axes: "Axes", sides: Sequence[str] = ("top", "right")) -> None:

@@ -5,7 +5,7 @@ An algorithm's executor and aggregator declare the same class, `params: FeCAPara
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from pydantic import Field
@@ -40,11 +40,16 @@ class Params(Settings):
         return {name: field for name, field in in_order if side is None or side_of(field) in (side, "both")}
 
     @classmethod
+    def current(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values by the names that their parameters have now."""
+        return {cls.new_name(name, values): value for name, value in values.items()}
+
+    @classmethod
     def check_names(cls, algorithm: str, names: Iterable[str], others: Iterable[str] = ()) -> None:
         """Raise UserError for a name that is none of the algorithm's own parameters, with the nearest of them and of `others`."""
         own = cls.own()
         for name in names:
-            if name not in own:
+            if name not in own and name not in cls.renamed:
                 hint = did_you_mean(name, [*own, *others])
                 raise UserError(f"{algorithm} has no parameter {name!r}{hint}; it has {', '.join(own) or 'none'}")
 

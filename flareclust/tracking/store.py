@@ -102,6 +102,25 @@ def connect(uri: str) -> Any:
     return MlflowClient(uri)
 
 
+def download(run_id: str, folder: Path, uri: str | None = None) -> Path:
+    """Download the files of a run into a folder; return where they are.
+
+    Raises:
+        UserError: there is no such store or run.
+    """
+    store = resolve_uri(uri)
+    file = sqlite_file(store)
+    if file is not None and not file.exists():
+        raise UserError(f"there is no MLflow store {file}; go to the folder of the tracked run, or give tracking_uri")
+    client = connect(store)
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return Path(client.download_artifacts(run_id, "", str(folder)))
+    except MlflowException as error:
+        raise UserError(f"the run {run_id} cannot be read from {store}: {error}") from error
+
+
 def sqlite_file(uri: str) -> Path | None:
     """Return the database file of a SQLite address, None for other addresses."""
     return Path(uri.removeprefix(_SQLITE).partition("?")[0]) if uri.startswith(_SQLITE) else None

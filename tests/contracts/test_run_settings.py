@@ -31,7 +31,7 @@ def test_what_an_experiment_shares_with_the_call_has_the_same_default():
         "engine",
         "params",
     }
-    assert shared >= {"k", "seed", "choose_by", "kit", "columns", "min_sites", "task_timeout", "secure_sums", "policy"}
+    assert shared >= {"k", "seed", "criterion", "kit", "columns", "min_sites", "task_timeout", "secure_sums", "policy"}
     assert {name: parameters[name].default for name in shared} == {
         name: Experiment.model_fields[name].default for name in shared
     }

@@ -184,13 +184,17 @@ def test_the_python_of_the_readme_and_of_its_page_runs(tmp_path: Path, monkeypat
     names: dict[str, object] = {}
     pages = ("README.md", "docs/python.md")
     ran = [block for page in pages for block in blocks(page, "python") if "nvflare" not in block]
-    assert len(ran) == 4
+    assert len(ran) == 10
     for block in ran:
         exec(block, names)
-    result = names["result"]
+    result, again = names["result"], names["again"]
     assert isinstance(result, flareclust.Result)
+    assert isinstance(again, flareclust.Result)
     assert result.site_labels["north"].shape == (350,)
+    np.testing.assert_array_equal(result.labels, again.labels)
+    assert getattr(names["selected"], "k", None) == 3
     assert (tmp_path / "picture.png").exists()
+    assert (tmp_path / "choice.png").exists()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "labels.csv",
         "picture.png",

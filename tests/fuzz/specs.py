@@ -145,7 +145,7 @@ def _experiment(choices: Choices) -> None:
         "k": _text(choices, *_NUMBERS),
         "partition": _text(choices, *SPECS, "dirichlet:0.3", "beta:1,redraw"),
         "columns": split_names(_text(choices, "a,b", "")),
-        "choose_by": _text(choices, "silhouette", "elbow"),
+        "criterion": _text(choices, "silhouette", "elbow"),
         "engine": choices.one_of(("inprocess", "simulator", "elsewhere", "")),
         "register_as": _text(choices, "model", "a/b"),
         "n_sites": choices.one_of((1, 10, 0, -1, 10**30, True, 2.5)),

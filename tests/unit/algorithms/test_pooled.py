@@ -101,11 +101,11 @@ def test_with_k_min_every_k_is_proposed_and_the_sites_are_asked():
 
 
 @pytest.mark.parametrize(
-    ("choose_by", "k"), [("silhouette", 3), ("davies-bouldin", 4), ("elbow", 3), ("separation", 2)]
+    ("criterion", "k"), [("silhouette", 3), ("davies-bouldin", 4), ("elbow", 3), ("separation", 2)]
 )
-def test_the_rule_that_is_named_chooses(choose_by, k):
+def test_the_rule_that_is_named_chooses(criterion, k):
     """Two sites' sums, made so that every rule has a favourite of its own."""
-    proposed = merge(k=4, k_min=2, choose_by=choose_by)
+    proposed = merge(k=4, k_min=2, criterion=criterion)
     half = {
         "rows": np.array(30),
         "sse": np.array([100.0, 20.0, 10.0]),
@@ -114,7 +114,7 @@ def test_the_rule_that_is_named_chooses(choose_by, k):
         "counts": np.array([15, 15, 10, 10, 10, 8, 8, 7, 7]),
         "scatter": np.array([900.0] * 5 + [1e-3] * 4),
     }
-    aggregator = PooledAggregator(4, k_min=2, choose_by=choose_by)
+    aggregator = PooledAggregator(4, k_min=2, criterion=criterion)
     done = aggregator.merge(proposed, {"a": half, "b": half}, np.random.default_rng(0))
     assert done.done
     assert len(done.task["centroids"]) == k == int(done.record["chosen_k"])
@@ -182,7 +182,7 @@ def test_rare_clusters_stay_at_home():
         ({"k_min": 1}, "k_min must be an integer of at least 2"),
         ({"k_min": 5}, "k_min=5 is more than k=4; give the smaller number"),
         ({"k_min": True}, "k_min must be"),
-        ({"choose_by": "silhouete"}, "did you mean 'silhouette'"),
+        ({"criterion": "silhouete"}, "did you mean 'silhouette'"),
         ({"n_init": 0}, "n_init must be an integer of at least 1"),
         ({"min_count": 0}, "min_count must be"),
         ({"weights": True}, "no parameter 'weights'.*did you mean 'weighted'"),
@@ -195,7 +195,7 @@ def test_bad_settings_are_refused(params, words):
 
 def test_the_choosing_rules_are_those_of_the_registry_of_rules():
     for rule in RULES:
-        get("pooled").build(4, 0, {"k_min": 2, "choose_by": rule})
+        get("pooled").build(4, 0, {"k_min": 2, "criterion": rule})
 
 
 # ---- on real data ----

@@ -83,6 +83,11 @@ def test_numbers_and_ranges(text, expected):
     assert parse_k(text) == expected
 
 
+@pytest.mark.parametrize("ends", [(5, 25), range(5, 26)])
+def test_ends_and_ranges_of_python_are_ranges_too(ends):
+    assert parse_k(ends) == (None, (5, 25))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -99,7 +104,10 @@ def test_numbers_and_ranges(text, expected):
         ("2.5..8", "an integer or a range"),
         (5.0, "an integer or a range"),
         (True, "an integer or a range such as 5..25, got True"),
-        ((5, 25), "an integer or a range"),
+        ([5, 25], "an integer or a range"),
+        ((5, 25, 30), "an integer or a range"),
+        (range(5, 25, 2), "an integer or a range"),
+        (range(5, 5), "an integer or a range"),
     ],
 )
 def test_what_is_no_number_of_clusters_is_refused(text, words):
@@ -114,7 +122,7 @@ def test_what_is_no_number_of_clusters_is_refused(text, words):
         ({"k": "ten"}, "range such as"),
         ({"k": True}, "integer"),
         ({"k": "1..5"}, "start at 2"),
-        ({"k": "2..5", "choose_by": "sillhouette"}, "did you mean 'silhouette'"),
+        ({"k": "2..5", "criterion": "sillhouette"}, "did you mean 'silhouette'"),
         ({"k": "2..5", "algorithm": "central"}, "one k, not a range"),
         ({"k": "2..5", "algorithm": "pooled", "k_min": 3}, "k_min already"),
     ],

@@ -31,7 +31,7 @@ def table(tmp_path, monkeypatch):
 
 
 def test_the_command_prints_the_choice_and_keeps_its_picture(table, tmp_path, capsys):
-    arguments = ("run", "pooled", "--data", table, "--k", "2..6", "--choose-by", "davies-bouldin", *FAST)
+    arguments = ("run", "pooled", "--data", table, "--k", "2..6", "--criterion", "davies-bouldin", *FAST)
     assert call(*arguments, "--json", "--out", "here") == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["k"] == 4
@@ -40,7 +40,7 @@ def test_the_command_prints_the_choice_and_keeps_its_picture(table, tmp_path, ca
     saved = json.loads((tmp_path / "here" / "result.json").read_text())
     assert saved["choice"] == printed["choice"]
     assert saved["experiment"]["k_range"] == [2, 6]
-    assert saved["experiment"]["choose_by"] == "davies-bouldin"
+    assert saved["experiment"]["criterion"] == "davies-bouldin"
     with np.load(tmp_path / "here" / "result.npz", allow_pickle=False) as arrays:
         assert choice.summary(arrays) == printed["choice"]
     assert (tmp_path / "here" / "choice.png").read_bytes().startswith(b"\x89PNG")
@@ -61,7 +61,7 @@ def test_a_run_without_a_choice_takes_the_old_picture_away(table, tmp_path, caps
         (("--k", "25..5"), "reversed; write 5..25"),
         (("--k", "ten"), "range such as 5..25"),
         (("--k", "1..5"), "must start at 2"),
-        (("--k", "2..5", "--choose-by", "elbo"), "did you mean 'elbow'"),
+        (("--k", "2..5", "--criterion", "elbo"), "did you mean 'elbow'"),
     ],
 )
 def test_bad_ranges_end_the_command_with_2(table, arguments, words, capsys):

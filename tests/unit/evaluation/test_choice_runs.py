@@ -16,7 +16,7 @@ from tests.unit.evaluation.choice_cases import sites
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("algorithm", ["pooled", "kfed"])
 def test_clear_clusters_are_counted_by_every_rule(algorithm, rule):
-    result = flareclust.run(algorithm, sites(), k="2..7", choose_by=rule)
+    result = flareclust.run(algorithm, sites(), k="2..7", criterion=rule)
     assert result.k == result.centroids_found == 4
     assert not result.warnings
     told = result.to_json()["choice"]
@@ -97,4 +97,4 @@ def test_fifteen_clusters_are_found_in_the_s_sets(name, shared_data):
 
 
 def test_another_algorithm_gets_fifteen_too(shared_data):
-    assert flareclust.run("feca", data="s1", k="5..25", choose_by="davies-bouldin", n_init=3).centroids_found == 15
+    assert flareclust.run("feca", data="s1", k="5..25", criterion="davies-bouldin", n_init=3).centroids_found == 15

@@ -1,0 +1,37 @@
+"""`flareclust.load_result`: a result from a folder or from MLflow."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require
+from flareclust.experiment.artifacts import read_result
+from flareclust.experiment.result import Result
+
+_RUN = "runs:/"
+
+
+def load_result(source: str | Path, *, tracking_uri: str | None = None) -> Result:
+    """Return a result that `run(out=...)`, `Result.save` or a tracked run has kept.
+
+    It has no rows of sites, so there is no picture to `plot`; a run in MLflow has no labels either.
+
+    Args:
+        source: the folder, or "runs:/<run id>".
+        tracking_uri: MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
+
+    Raises:
+        UserError: there is no complete result.
+    """
+    if not str(source).startswith(_RUN):
+        return read_result(Path(source))
+    require("tracking", f"a result of {source}")
+    from flareclust.tracking.store import download
+
+    run_id = str(source).removeprefix(_RUN).strip("/")
+    if not run_id or "/" in run_id:
+        raise UserError(f"expected runs:/ and the id of one run, got {source!r}")
+    with tempfile.TemporaryDirectory(prefix="flareclust-") as folder:
+        result = read_result(download(run_id, Path(folder), tracking_uri))
+    return replace(result, run_id=run_id, centroids_file=None)

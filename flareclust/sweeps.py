@@ -1,0 +1,140 @@
+"""`flareclust.sweep`: a grid of experiments, resumed where it was stopped."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require
+from flareclust.experiment.sweep import Sweep, make_sweep, read_sweep, trials
+from flareclust.experiment.sweep_report import CSV, FIGURE, TABLE, markdown, summary, write_files
+from flareclust.experiment.trials import OnDone, Trial, TrialRun, by_cell
+from flareclust.experiment.trials_file import FileRunner, read_trials, study_key, trial_keys, write_trials
+
+FOLDER = Path("flareclust-sweeps")
+TRIALS = "trials.jsonl"
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What a sweep came to.
+
+    Attributes:
+        name: of the sweep.
+        trials: every trial, with its metrics or why it failed.
+        folder: has trials.jsonl, table.md, table.csv and, with the extra `plots`, figure.png.
+        files: these files.
+        run_id: MLflow's parent run; None if not tracked.
+    """
+
+    name: str
+    trials: Sequence[TrialRun]
+    folder: Path
+    files: Sequence[Path]
+    run_id: str | None
+
+    @property
+    def failed(self) -> int:
+        """Return how many trials failed."""
+        return sum(one.measured is None for one in self.trials)
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return a plain row per cell of the grid, with mean and standard deviation of every metric, as for a data frame."""
+        return [
+            {
+                **cell.cell,
+                "done": cell.n,
+                "failed": cell.failed,
+                **{f"{name}_mean": value for name, value in cell.mean.items()},
+                **{f"{name}_std": value for name, value in cell.std.items()},
+            }
+            for cell in by_cell(self.trials)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain values, as `flareclust sweep --json` prints them."""
+        files = list(map(str, self.files))
+        return {"name": self.name, **summary(self.trials), "files": files, "run_id": self.run_id}
+
+    def _repr_markdown_(self) -> str:
+        return markdown(by_cell(self.trials))
+
+
+def sweep(
+    study: str | Path | Mapping[str, Any],
+    *,
+    track: bool = False,
+    out: str | Path | None = None,
+    workers: int | None = None,
+    on_done: OnDone = lambda done: None,
+) -> SweepResult:
+    """Run a grid of experiments; the same call goes on where it was stopped.
+
+    Args:
+        study: a TOML file, or its keys as a mapping: `name`, `data`, `algorithms`, `seeds`, ... (docs/sweeps.md).
+        track: whether to log all trials to MLflow, through a Prefect flow.
+        out: folder for the files; by default one in `flareclust-sweeps`, the same for the same sweep.
+        workers: trials side by side, in place of what the study says.
+        on_done: called with each trial that is over.
+
+    Raises:
+        UserError: a key or value is wrong, or the folder holds something else. Trials that fail are counted, not raised.
+
+    Example:
+        >>> import flareclust
+        >>> study = {"name": "iris", "data": "iris", "n_sites": 3, "algorithms": ["feca", "kfed"], "seeds": 5}
+        >>> flareclust.sweep(study).table()[0]["ari_mean"]  # doctest: +SKIP
+        0.62
+    """
+    return run_sweep(_checked(study, workers), track=track, out=None if out is None else Path(out), on_done=on_done)
+
+
+def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) -> SweepResult:
+    """Run a sweep and write its files."""
+    todo = trials(chosen)
+    folder = out or default_folder(chosen.name, todo)
+    check_folder(folder)
+    read_trials(folder / TRIALS, chosen.name, todo)  # refuses those of another sweep
+    done, run_id = _run(chosen, todo, folder / TRIALS, on_done, track=track)
+    write_trials(folder / TRIALS, chosen.name, done)
+    files = [folder / TRIALS, *write_files(chosen.name, done, folder)]
+    return SweepResult(chosen.name, done, folder, files, run_id)
+
+
+def default_folder(name: str, trials: Sequence[Trial]) -> Path:
+    """Return where a sweep's files go unless the user says so: the same folder for the same sweep."""
+    short = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "sweep"
+    return FOLDER / f"{short}-{study_key(name, trial_keys(name, trials))[:8]}"
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UserError unless a sweep's files may be written to `folder`: new, empty, or of an earlier sweep."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise UserError(f"{existing} is not a folder that can be written to; choose another one with --out")
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if others := names - {TRIALS, f"{TRIALS}.part", TABLE, CSV, FIGURE}:
+        raise UserError(f"{folder} holds other files than a sweep's, such as {min(others)}; choose a new folder")
+
+
+def _checked(study: str | Path | Mapping[str, Any], workers: int | None) -> Sweep:
+    if isinstance(study, Mapping):
+        return make_sweep({**study, **({} if workers is None else {"workers": workers})})
+    return read_sweep(study, workers)
+
+
+def _run(
+    sweep: Sweep, trials: Sequence[Trial], file: Path, on_done: OnDone, *, track: bool
+) -> tuple[list[TrialRun], str | None]:
+    """Run the trials; return what they came to, and MLflow's parent run."""
+    if not track:
+        return FileRunner(file, sweep.name, sweep.workers, on_done)(trials), None
+    for extra in ("tracking", "flows"):
+        require(extra, "a sweep with MLflow runs (track=True; --no-track leaves them out)")
+    from flareclust.flows.sweep import tracked_runner
+
+    runner = tracked_runner(sweep.name, sweep.mlflow_experiment, on_done=on_done, workers=sweep.workers)
+    return runner(trials), runner.run_id

@@ -1,0 +1,110 @@
+"""`Result.save` and `flareclust.load_result`: what was kept comes back."""
+
+import numpy as np
+import pytest
+
+import flareclust
+from flareclust._foundation.errors import UserError
+from tests.unit.experiment.api_cases import rows
+
+
+def assert_same(found, result):
+    for name in ("algorithm", "engine", "seed", "k", "n_sites", "rounds", "centroids_found", "columns", "left_out"):
+        assert getattr(found, name) == getattr(result, name), name
+    assert dict(found.metrics) == dict(result.metrics)
+    assert found.warnings == result.warnings
+    np.testing.assert_array_equal(found.centroids, result.centroids)
+    np.testing.assert_array_equal(found.labels, result.labels)
+    assert set(found.arrays) == set(result.arrays)
+    for site, labels in result.site_labels.items():
+        np.testing.assert_array_equal(found.site_labels[site], labels)
+
+
+def test_a_result_of_split_data_comes_back_with_its_labels_in_the_order_of_the_data(tmp_path):
+    result = flareclust.run("feca", "iris", 3, n_sites=3, partition="dirichlet:0.5")
+    found = flareclust.load_result(result.save(tmp_path / "a").save(tmp_path / "b").centroids_file.rpartition("/")[0])
+    assert_same(found, result)
+    y = flareclust.run("central", "iris", 3).labels
+    assert len(found.labels) == len(y) == 150
+    for site, own in result.site_rows.items():
+        np.testing.assert_array_equal(found.site_rows[site], own)
+        np.testing.assert_array_equal(result.labels[own], result.site_labels[site])
+    np.testing.assert_array_equal(found.predict(rows(4)[:, [0, 0, 0, 0]]), result.predict(rows(4)[:, [0, 0, 0, 0]]))
+
+
+def test_what_was_loaded_can_be_saved_again(tmp_path):
+    sites = {"b": rows(40), "a": rows(30)}
+    result = flareclust.run("kfed", sites, k=3, k_local=2, out=tmp_path / "first")
+    again = flareclust.load_result(tmp_path / "first").save(tmp_path / "second")
+    assert_same(flareclust.load_result(tmp_path / "second"), result)
+    assert again.centroids_file == str(tmp_path / "second" / "result.npz")
+
+
+def test_a_result_with_a_selected_k_and_one_of_different_columns_come_back(tmp_path):
+    chosen = flareclust.run("feca", "iris", (2, 4), n_sites=3, out=tmp_path / "k")
+    assert flareclust.load_result(tmp_path / "k").to_json() == chosen.to_json()
+    partial = flareclust.run("masked", "iris", 3, n_sites=3, partition="features-overlap:0.5", out=tmp_path / "p")
+    found = flareclust.load_result(tmp_path / "p")
+    assert found.columns == partial.columns
+    np.testing.assert_array_equal(found.mask, partial.mask)
+
+
+def test_sites_that_took_no_part_are_still_named(tmp_path):
+    sites = {"a": rows(30), "b": rows(30), "c": rows()[:2]}
+    result = flareclust.run("feca", sites, k=3, out=tmp_path / "out")
+    found = flareclust.load_result(tmp_path / "out")
+    assert found.left_out == result.left_out == {"c": "has fewer rows than k=3"}
+    assert found.took_part == "2 of 3 sites"
+
+
+@pytest.mark.parametrize("broken", ["nothing", "result.json", "result.npz", "columns"])
+def test_a_folder_without_a_complete_result_is_refused(tmp_path, broken):
+    folder = tmp_path / "out"
+    if broken != "nothing":
+        flareclust.run("feca", "iris", 3, n_sites=3, out=folder)
+    if broken == "columns":
+        text = (folder / "result.json").read_text().replace('"columns"', '"other"')
+        (folder / "result.json").write_text(text)
+    elif broken != "nothing":
+        (folder / broken).unlink()
+    with pytest.raises(UserError, match="holds no complete result of flareclust"):
+        flareclust.load_result(folder)
+
+
+@pytest.mark.parametrize("source", ["runs:/", "runs:/a/b"])
+def test_a_run_is_named_by_its_id_alone(source):
+    with pytest.raises(UserError, match="the id of one run"):
+        flareclust.load_result(source)
+
+
+def test_no_store_is_made_to_look_for_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(UserError, match="there is no MLflow store"):
+        flareclust.load_result("runs:/abc")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_of_rows_that_are_not_here_is_refused(tmp_path):
+    flareclust.run("feca", "iris", 3, n_sites=3, out=tmp_path / "out")
+    with pytest.raises(UserError, match="the rows of the sites are not here"):
+        flareclust.load_result(tmp_path / "out").plot()
+
+
+def test_a_notebook_shows_metrics_sites_sizes_warnings_and_the_picture():
+    sites = {"north": rows(60), "east": rows(60), "south": rows()[:2]}
+    result = flareclust.run("feca", sites, k=3)
+    html = result._repr_html_()
+    assert "2 of 3 sites" in html
+    assert "<td>south</td><td>has fewer rows than k=3</td>" in html
+    assert f"<td>inertia</td><td>{result.metrics['inertia']:,.4f}</td>" in html
+    counts = np.bincount(result.labels[result.labels >= 0])
+    assert all(f"<td>{cluster}</td><td>{rows_}</td>" in html for cluster, rows_ in enumerate(counts))
+    assert "data:image/png;base64," in html
+
+
+def test_text_in_a_notebook_is_escaped():
+    from dataclasses import replace
+
+    result = replace(flareclust.run("feca", "iris", 3, n_sites=3), warnings=["<script>"])
+    assert "<script>" not in result._repr_html_()
