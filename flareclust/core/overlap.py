@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse.csgraph import connected_components
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray
@@ -53,6 +52,8 @@ def components(masks: ArrayLike) -> list[list[int]]:
     Raises:
         UserError: masks are not (m, D) of true and false, m >= 1.
     """
+    from scipy.sparse.csgraph import connected_components
+
     count, labels = connected_components(_edges(_as_masks(masks)), directed=False)
     found = [np.flatnonzero(labels == c).tolist() for c in range(count)]
     return sorted(found)

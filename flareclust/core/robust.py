@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core.location import center, trimmed_mean, weighted_median
@@ -132,6 +131,8 @@ def outlier_score(points: FloatArray, site: IntArray) -> tuple[FloatArray, BoolA
         The quotient (c,), about 1 for centroids that all sites have; and which distances (c,) are larger than the
         largest one between two sites' centroids usually is (the median, over the sites, of the median over the others).
     """
+    from scipy.spatial.distance import cdist
+
     sites, of = np.unique(site, return_inverse=True)
     nearest, across = np.empty((len(sites), len(points))), np.zeros((len(sites), len(sites)))
     matches = np.empty((len(sites), len(points)), dtype=np.int64)

@@ -5,8 +5,6 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
@@ -18,6 +16,9 @@ HISTORY = "history"
 
 def match(A: FloatArray, B: FloatArray) -> tuple[IntArray, IntArray]:
     """Return the pairs of rows of A (a, d) and B (b, d) whose distances add up to least: indices, both (min(a, b),)."""
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+
     rows, columns = linear_sum_assignment(cdist(A, B))
     return rows.astype(np.int64), columns.astype(np.int64)
 

@@ -20,8 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
-from sklearn.cluster import AgglomerativeClustering
-from sklearn.metrics import pairwise_distances, silhouette_score
 
 from flareclust._foundation.errors import Aborted, Refusal, UserError
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray
@@ -219,6 +217,8 @@ def _best_kmedoids(data: FloatArray, k: int, rng: np.random.Generator, n_init: i
 
 def _medoid(data: FloatArray, members: IntArray) -> int:
     """Return the member whose distances to the others (all rows of data) add up to least; of equal ones the first."""
+    from sklearn.metrics import pairwise_distances
+
     rows = data[members] - data[members].mean(axis=0)  # distances by products lose digits far from the origin
     totals = np.empty(len(rows))
     for at in range(0, len(rows), _BLOCK):
@@ -238,6 +238,8 @@ def _ward_tree(data: FloatArray) -> IntArray:
     """Return what Ward's method merged in each step (n - 1, 2): rows by number, and n + step for what a step made."""
     if len(data) == 1:
         return np.empty((0, 2), dtype=np.int64)
+    from sklearn.cluster import AgglomerativeClustering
+
     merged: IntArray = AgglomerativeClustering(n_clusters=1, compute_full_tree=True).fit(data).children_
     return merged.astype(np.int64)
 
@@ -267,6 +269,8 @@ def _best_by_silhouette(
     data: FloatArray, maximum: int, cluster: _ByNumber, rng: np.random.Generator, aborted: AbortCheck
 ) -> Clustering:
     """Return the clustering into 2 to `most` clusters with the largest mean silhouette, or a single cluster."""
+    from sklearn.metrics import pairwise_distances, silhouette_score
+
     n = len(data)
     seen = np.arange(n) if n <= SILHOUETTE_ROWS else np.sort(rng.choice(n, SILHOUETTE_ROWS, replace=False))
     rows = data[seen] - data[seen].mean(axis=0)

@@ -10,7 +10,6 @@ from flareclust.data.datasets import Dataset
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.metrics import sigma, truth_metrics
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.external import partial_truth
 from flareclust.experiment.prepared import Prepared, arrays_of, names_of
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
@@ -42,8 +41,11 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         y = dataset.y[known] if dataset.y is not None and known.any() else None
         metrics |= truth_metrics(outcome.centroids, labels[known], y=y, true_centroids=_comparable(dataset, outcome))
         policy = None if experiment.policy is None else Policy.of(experiment.policy)
-        identity = experiment.algorithm, experiment.params, experiment.seed
-        metrics |= partial_truth(*identity, prepared, outcome, labels, policy)
+        if partial.is_partial(outcome.arrays):
+            from flareclust.experiment.external import partial_truth  # imports scikit-learn
+
+            identity = experiment.algorithm, experiment.params, experiment.seed
+            metrics |= partial_truth(*identity, prepared, outcome, labels, policy)
         if dataset.centroids is not None and "received_radii" in outcome.arrays:
             received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
             metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))

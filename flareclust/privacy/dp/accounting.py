@@ -12,8 +12,6 @@ epsilon = inf over a > 1 of a rho + log(1 - 1/a) - log(a delta) / (a - 1). OpenD
 import math
 from functools import lru_cache
 
-from scipy.optimize import minimize_scalar
-
 from flareclust._foundation.errors import UserError
 
 #: More protects nothing: rows would be as good as told. Less would need more noise than the numbers have bits.
@@ -51,6 +49,8 @@ def epsilon_of(rho: float, delta: float) -> float:
         above = math.exp(log_order)  # a - 1
         order = 1 + above
         return order * rho + math.log(above / order) - (math.log(order) + math.log(delta)) / above
+
+    from scipy.optimize import minimize_scalar  # takes longer to import than a small federation to run
 
     # The best order lies near 1 + (log(1 / delta) / rho)^0.5. Any order gives a valid epsilon, so a search that stopped
     # early would only tell too much.

@@ -1,0 +1,31 @@
+"""Linkage, the server's side: average linkage of all sites' centroids, cut into k; the mean of each group."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+
+from flareclust._foundation.typing import Message
+from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.protocol.replies import gathered
+from flareclust_linkage.executor import LinkageExecutor, LinkageParams
+
+
+class LinkageAggregator(ClusteringAggregator):
+    """The server of linkage. Kept beside `centroids`: `spread` (k,), the largest of a group's."""
+
+    params: LinkageParams
+    steps = LinkageExecutor.steps
+
+    def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+        """Merge all sites' centroids (c, d) into k."""
+        sent, _ = gathered(replies.values())
+        centroids, rows = sent["centroids"], sent["counts"].astype(np.float64)
+        weights = rows if self.params.weighted else np.ones(len(rows))
+        group = np.zeros(len(centroids), np.int64)
+        if len(centroids) > 1:
+            group = fcluster(linkage(centroids, "average"), self.k, criterion="maxclust") - 1
+        groups = [group == g for g in range(group.max() + 1)]
+        means = np.stack([np.average(centroids[own], axis=0, weights=weights[own]) for own in groups])
+        spread = np.array([sent["spread"][own].max() for own in groups])
+        return Round({"centroids": means}, done=True, record={"spread": spread})

@@ -1,0 +1,53 @@
+"""Linkage, the site's side: local k-means; centroids, how many rows each has, and how far they lie from it.
+
+Readings and deviations: clusters that would describe too few rows are not sent (`local_clusters`).
+"""
+
+import numpy as np
+
+from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust.core.lloyd import member_statistics
+from flareclust.core.local import local_clusters
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import ClusteringParams
+from flareclust.privacy.context import SiteContext
+from flareclust.protocol.params import server, site
+from flareclust.protocol.schema import Schema, counts, real
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import CLUSTER, Task
+
+
+class LinkageParams(ClusteringParams):
+    """Parameters of linkage."""
+
+    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1)
+    weighted: bool = server(True, "Whether a centroid counts as often as it has rows.")
+
+
+class LinkageExecutor(ClusteringExecutor):
+    """A site of linkage."""
+
+    params: LinkageParams
+
+    steps = {CLUSTER: Step(Schema(centroids="k d", counts=counts("k"), spread=real("k", minimum=0)))}
+
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Cluster the rows (n, d) and describe the clusters."""
+        clusters = local_clusters(
+            data, self.k, rng, n_init=self.params.n_init, min_count=context.min_count, aborted=aborted
+        )
+        sse = member_statistics(data, clusters.labels, clusters.centroids).sse
+        return {
+            "centroids": clusters.centroids,
+            "counts": clusters.counts,
+            # Of two significant digits: with centroid and count, an exact one would tell more about the rows of small clusters.
+            "spread": _rounded(np.sqrt(sse / clusters.counts)),
+        }
+
+
+def _rounded(values: FloatArray) -> FloatArray:
+    unit = 10.0 ** (np.floor(np.log10(np.where(values > 0, values, 1.0))) - 1)
+    rounded: FloatArray = np.ceil(values / unit) * unit
+    return rounded
