@@ -10,9 +10,8 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 # Before prefect is imported. Offline, its telemetry would only log errors; and a machine that starts several sites at
 # once can be too slow for the default 20 s to start a server.
@@ -40,16 +39,6 @@ from flareclust.protocol.outcome import Outcome
 from flareclust.tracking.run_logging import fail_run, log_run, offer_alias, start_run, was_stopped
 
 
-class _Local(NamedTuple):
-    """What a caller in this process adds to a flow run; a flow that Prefect starts elsewhere has none of it."""
-
-    prepared: Prepared | None = None
-    on_round: OnRound = lambda record: None
-
-
-_local: ContextVar[_Local] = ContextVar("flareclust_flow_local")
-
-
 @task(name="start MLflow run", cache_policy=NO_CACHE)
 def start_run_task(experiment: Experiment, run_key: str, tags: dict[str, object]) -> str:
     """Find or create the MLflow run."""
@@ -59,7 +48,7 @@ def start_run_task(experiment: Experiment, run_key: str, tags: dict[str, object]
 @task(name="prepare", cache_policy=NO_CACHE)
 def prepare_task(experiment: Experiment) -> Prepared:
     """Load the data and assign the rows to sites."""
-    return _local.get(_Local()).prepared or prepare(experiment)
+    return prepare(experiment)
 
 
 def _worth_another_try(task: Any, run: Any, state: Any) -> bool:
@@ -69,9 +58,9 @@ def _worth_another_try(task: Any, run: Any, state: Any) -> bool:
 
 
 @task(name="submit", cache_policy=NO_CACHE, retry_delay_seconds=1, retry_condition_fn=_worth_another_try)
-def submit_task(experiment: Experiment, prepared: Prepared, run_key: str) -> Outcome:
+def submit_task(experiment: Experiment, prepared: Prepared, run_key: str, on_round: OnRound) -> Outcome:
     """Run the NVFlare job, or take it up again where this run has submitted it before."""
-    return submit(experiment, prepared, _local.get(_Local()).on_round, run_key)
+    return submit(experiment, prepared, on_round, run_key)
 
 
 @task(name="evaluate", cache_policy=NO_CACHE)
@@ -103,23 +92,31 @@ def experiment_flow(experiment: Experiment, out: str | None = None) -> Result:
     return run_logged(experiment, out)
 
 
-def run_logged(experiment: Experiment, out: str | None, alias: tuple[str, str] | None = None) -> Result:
+def run_logged(
+    experiment: Experiment,
+    out: str | None,
+    alias: tuple[str, str] | None = None,
+    prepared: Prepared | None = None,
+    on_round: OnRound = lambda record: None,
+) -> Result:
     """Do the work of a flow run, in whose function this is called: all tasks, and the MLflow run closed in any case.
 
     Args:
         experiment: what to run.
         out: folder for the result's files; a new one under flareclust-runs/ by default.
         alias: of the registered model, to be offered to the new version, and the metric that decides.
+        prepared: the federation, where its rows are in memory; None to prepare it from the experiment.
+        on_round: called with a record per exchange.
     """
     started = time.time()
     folder = Path(out) if out else folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
     flow_run_id = str(flow_run.id)
-    prepared = prepare_task(experiment)
+    prepared = prepared or prepare_task(experiment)
     experiment = experiment.model_copy(update={"k": prepared.k})
     run_key = experiment.key(flow_run_id)
     run_id = start_run_task(experiment, run_key, {"prefect.flow_run_id": flow_run_id})
     try:
-        outcome = submit_task.with_options(retries=experiment.retries)(experiment, prepared, run_key)
+        outcome = submit_task.with_options(retries=experiment.retries)(experiment, prepared, run_key, on_round)
         result = evaluate_task(experiment, prepared, outcome, started, folder)
         result = log_task(result, outcome, experiment, run_id, started)
         decision = alias_task(experiment, run_id, *alias) if alias else ""
@@ -144,13 +141,14 @@ def _close(experiment: Experiment, run_id: str, error: BaseException) -> None:
 
 def run_flow(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound) -> Result:
     """Run the flow in this process with what only this process has: rows in memory, somebody watching the rounds."""
-    token = _local.set(_Local(prepared, on_round))
-    try:
-        with server_reached():
-            start_server()
-            return experiment_flow(experiment, str(out))
-    finally:
-        _local.reset(token)
+
+    @flow(name=experiment_flow.name, flow_run_name="{experiment.name}", persist_result=False)
+    def flow_here(experiment: Experiment, out: str) -> Result:
+        return run_logged(experiment, out, prepared=prepared, on_round=on_round)
+
+    with server_reached():
+        start_server()
+        return flow_here(experiment, str(out))
 
 
 @contextmanager

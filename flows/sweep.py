@@ -9,7 +9,6 @@ does is in `flareclust.experiment.trials`, what is logged in `flareclust.trackin
 import logging
 import tempfile
 from collections.abc import Sequence
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -77,17 +76,14 @@ class _Study:
             self.tracker.close(self.done, write_files(self.name, self.done, Path(scratch)))
 
 
-_local: ContextVar[_Study] = ContextVar("flareclust_study")
-
-
-@task(name="trial", task_run_name="{name}", cache_policy=NO_CACHE)
-def trial_task(name: str, number: int) -> State[Any]:
-    """Run one trial of the study of this process."""
-    done = _local.get().run(number)
-    return Completed(message="done") if done.error is None else Failed(message=done.error)
-
-
 def _run_all(study: _Study) -> State[Any]:
+    """Run the missing trials of a study as tasks of the flow in whose function this is called."""
+
+    @task(name="trial", task_run_name="{name}", cache_policy=NO_CACHE)
+    def trial_task(name: str, number: int) -> State[Any]:
+        done = study.run(number)
+        return Completed(message="done") if done.error is None else Failed(message=done.error)
+
     names = [study.trials[number].name for number in study.missing]
     # A runner of our own: on leaving, also by Ctrl-C, it lets the tasks that are running end and drops the others.
     with ThreadPoolTaskRunner[Any](max_workers=study.workers) as runner:
@@ -95,12 +91,6 @@ def _run_all(study: _Study) -> State[Any]:
     study.close()
     failed = any(one.measured is None for one in study.done)
     return Failed(message=failure(study.done)) if failed else Completed(message=f"{len(names)} trials run")
-
-
-@flow(name="flareclust-trials", flow_run_name="{name}", persist_result=False)
-def trials_flow(name: str) -> State[Any]:
-    """Run the trials of a study that this process has in memory; see `tracked_runner`."""
-    return _run_all(_local.get())
 
 
 @flow(name="flareclust-sweep", flow_run_name="{sweep.name}", persist_result=False)
@@ -111,15 +101,12 @@ def sweep_flow(sweep: Sweep) -> State[Any]:
         sweep: as its file has it.
     """
     study = _Study(sweep.name, trials_of(sweep), sweep.mlflow_experiment, None, sweep.workers, lambda done: None)
-    token = _local.set(study)
     try:
         study.resume()
         return _run_all(study)
     except BaseException:
         study.tracker.abandon()
         raise
-    finally:
-        _local.reset(token)
 
 
 class TrackedRunner:
@@ -137,7 +124,6 @@ class TrackedRunner:
         """
         study = _Study(self.study, trials, self.experiment, self.uri, self.workers, self.on_done)
         self.run_id = study.tracker.parent
-        token = _local.set(study)
         try:
             study.resume()
             if study.missing:
@@ -147,8 +133,6 @@ class TrackedRunner:
         except BaseException:
             study.tracker.abandon()
             raise
-        finally:
-            _local.reset(token)
         return study.done
 
 
@@ -177,6 +161,11 @@ def tracked_runner(
 
 def _through_flow(study: _Study) -> None:
     """Run the flow; raise what ended it before it was through. Failed trials do not."""
+
+    @flow(name="flareclust-trials", flow_run_name="{name}", persist_result=False)
+    def trials_flow(name: str) -> State[Any]:
+        return _run_all(study)
+
     try:
         with server_reached():
             start_server()

@@ -1,5 +1,6 @@
 """An algorithm with sites that misbehave, for tests with real processes. NVFlare copies this module into the job."""
 
+import json
 import os
 import time
 from importlib import import_module
@@ -14,6 +15,7 @@ from flareclust._foundation.errors import Aborted
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import ClusteringParams
+from flareclust.privacy.session import MADE_UNDER
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
@@ -96,7 +98,10 @@ class FaultyExecutor(ClusteringExecutor):
             return DXO(DataKind.METRICS, data={"centroids": np.ones((1, 2))}).to_shareable()
         if fault == "error code":
             return make_reply(ReturnCode.BAD_TASK_DATA)
-        return super().execute(task_name, shareable, fl_ctx, abort_signal)
+        reply = super().execute(task_name, shareable, fl_ctx, abort_signal)
+        if fault == "states kfed" and (stated := reply.get_header(MADE_UNDER)) is not None:
+            reply.set_header(MADE_UNDER, json.dumps({**json.loads(stated), "algorithm": "kfed"}))
+        return reply
 
 
 class CountingExecutor(FaultyExecutor):

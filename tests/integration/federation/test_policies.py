@@ -72,11 +72,13 @@ def test_each_site_holds_jobs_to_its_own_policy_without_a_restart(lonely):
 def test_foreign_executors_and_other_scopes_do_not_get_around_a_policy(lonely, faulty, tmp_path):
     """A reply that no policy was kept for and an error code, in a job that names a scope that the sites do not have.
 
+    The executor is registered nowhere. North lets its reply out because it has the form of the algorithm that it states.
+
     NVFlare lets the job in, as the sites had no such file when they were started, and finds no filters for it.
     """
     for site in SITES:
         policy(lonely, site)
-    faults = {"south": "error code", "west": "missing array"}
+    faults = {"north": "states kfed", "south": "error code", "west": "missing array"}
     exported = export_job(build_job(faulty, {"faults": faults}, JobOptions(k=1, min_sites=1)), tmp_path / "job")
     about = json.loads((exported / "meta.json").read_text())
     (exported / "meta.json").write_text(json.dumps(about | {"scope": "lenient"}))

@@ -8,11 +8,12 @@ import pytest
 from scipy.stats import beta
 
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, Message, never_abort
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.dp.sums import COUNT, SQUARE, UNIT
 from flareclust.executors.dp_base import GRID_START, PrivateExecutor, update_share
 from flareclust.executors.dp_lloyd import OUTLINE, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.budget import DPSession
@@ -84,8 +85,9 @@ def told(attacked: Attacked, data: FloatArray) -> FloatArray:
     epsilon = attacked.executor.epsilon
     dp = DifferentialPrivacy((-1.0, 1.0), epsilon, DELTA, epsilon)
     terms = DPSession(LOW[: attacked.d], HIGH[: attacked.d], dp, "job", Free.in_memory(), rho_of(epsilon, DELTA))
-    task = Task(attacked.step, 0, attacked.arrays, "site-1", terms)
-    return attacked.of(computed(attacked.executor, task, data[:, : attacked.d], stream(0, 0, "site-1"), never_abort))
+    task = Task(attacked.step, 0, attacked.arrays, "site-1")
+    rows, rng = data[:, : attacked.d], stream(0, 0, "site-1")
+    return attacked.of(computed(attacked.executor, task, rows, rng, context=SiteContext(dp=terms)))
 
 
 def proven(what: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> float:

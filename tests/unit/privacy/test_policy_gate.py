@@ -30,6 +30,7 @@ TWO = {"centroids": np.zeros((2, 3))}
 SUMS = {"counts": np.array([12, 0]), "scatter": np.ones(2), "sse": np.array(3.0), "silhouette": np.array(1.0)}
 ASSESSED = Request(ASSESS, 2, {"K": 2, "k": 2})
 SECRET = "v123456.789"
+DP = Policy(dp=DifferentialPrivacy((0, 1), 1.0, 1e-6, 5.0))
 
 
 def statement(policy, private=False, algorithm="kfed"):
@@ -200,6 +201,18 @@ def test_what_may_not_leave_is_kept_back(policy, change, words):
 def test_a_reply_must_have_been_made_under_the_policy_itself(made_under):
     with pytest.raises(Refusal, match=r"own executors|could not read|another policy"):
         PolicyEnforcer(Policy()).check_reply(ASSESSED, SUMS, made_under)
+
+
+def test_a_reply_must_be_of_a_registered_algorithm_in_the_form_of_that_one():
+    arrays, request = {"centroids": np.zeros((2, 3)), "counts": np.full(2, 20)}, Request(CLUSTER, 0, {})
+    assert released(arrays, question=request, made_under=statement(Policy(), algorithm="kfed"))
+    for name in (None, "no such algorithm"):
+        with pytest.raises(Refusal, match="of an algorithm that is not registered there"):
+            released(arrays, question=request, made_under=statement(Policy(), algorithm=name))
+    with pytest.raises(Refusal, match="other arrays than mavg sends"):
+        released(arrays, question=request, made_under=statement(Policy(), algorithm="mavg"))
+    with pytest.raises(Refusal, match="another form than kfed sends"):
+        released(arrays, question=request, made_under=statement(DP, algorithm="kfed", private=True), policy=DP)
 
 
 def test_only_differentially_private_replies_leave_where_the_policy_asks_for_it():
