@@ -140,11 +140,27 @@ def test_principal_components_are_a_setting_of_the_name():
         ("flareclust.executors.kfed", {"sklearn", "mlflow", "prefect", "pandas", "matplotlib", "pyarrow"}),
         ("flareclust.flare.controller", {"sklearn", "mlflow", "prefect", "pandas", "matplotlib"}),
         ("flareclust.cli", {"prefect", "mlflow", "sklearn", "nvflare"}),
-        ("flareclust.api", {"prefect", "mlflow"}),
+        ("flareclust.api", {"prefect", "mlflow", "sklearn", "pandas", "pyarrow", "matplotlib"}),
     ],
 )
 def test_importing_a_module_leaves_out_what_it_does_not_need(module, absent, tmp_path):
-    code = f"import sys, {module}; print(*sorted({absent!r} & set(sys.modules)))"
+    nothing_else_is_loaded(f"import sys, {module}; print(*sorted({absent!r} & set(sys.modules)))", tmp_path)
+
+
+@pytest.mark.parametrize("algorithm", ["feca", "portfolio", "lloyd"])
+def test_a_run_in_this_process_leaves_out_what_it_does_not_need(algorithm, tmp_path):
+    absent = {"prefect", "mlflow", "sklearn", "pandas", "pyarrow", "matplotlib"}
+    code = (
+        "import sys, numpy as np, flareclust\n"
+        "sites = {f's{i}': np.random.default_rng(i).normal(size=(60, 2)) + 9 * (np.arange(60) % 3)[:, None] for i in range(3)}\n"
+        f"flareclust.run({algorithm!r}, sites, 3)\n"
+        f"print(*sorted({absent!r} & set(sys.modules)))"
+    )
+    nothing_else_is_loaded(code, tmp_path)
+
+
+def nothing_else_is_loaded(code, tmp_path):
+    """Ensure that a program in a process of its own prints nothing."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
