@@ -34,9 +34,14 @@ from flareclust.protocol.task import ASSESS, ASSESSMENT, BEFORE_ROUNDS, KEYS, PL
 _CENTROIDS = Schema(centroids="k d")
 
 
-def _place(step: str) -> bool:
-    """Return the key that puts steps before the rounds first."""
-    return step not in BEFORE_ROUNDS
+#: What sites are asked for whatever the algorithm; a key is made without it.
+_OF_ALL = MappingProxyType(
+    {
+        KEYS: Step(KEY, method=""),
+        PLACE: Step(PLACED, "place"),
+        ASSESS: Step(ASSESSMENT, "assess", summed=True),
+    }
+)
 
 
 class ClusteringExecutor(Parametrized, ExecutorShell):
@@ -53,20 +58,19 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     min_count: int = 2
 
     #: What sites are asked for, in the order of a job.
-    steps: ClassVar[Mapping[str, Step]] = MappingProxyType(
-        {
-            KEYS: Step(KEY, "key"),
-            PLACE: Step(PLACED, "place"),
-            ASSESS: Step(ASSESSMENT, "assess", summed=True),
-        }
-    )
+    steps: ClassVar[Mapping[str, Step]] = _OF_ALL
+    _own_steps: ClassVar[Mapping[str, Step]]
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Add the steps of the bases to those of the class."""
+        """Add the steps of the bases to those of the class; steps before the rounds come first."""
         super().__init_subclass__(**arguments)
-        tables = [vars(base)["steps"] for base in reversed(cls.__mro__) if "steps" in vars(base)]
-        steps = {name: step for table in tables for name, step in table.items()}
-        cls.steps = MappingProxyType({name: steps[name] for name in sorted(steps, key=_place)})
+        cls._own_steps = vars(cls).get("steps", {})
+        tables = [vars(base)["_own_steps"] for base in reversed(cls.__mro__) if "_own_steps" in vars(base)]
+        steps = {**_OF_ALL, **{name: step for table in tables for name, step in table.items()}}
+        for name, step in steps.items():
+            if name != KEYS and not callable(getattr(cls, step.method, None)):
+                raise TypeError(f"{cls.__name__} has no method {step.method!r} for its step {name!r}")
+        cls.steps = MappingProxyType(dict(sorted(steps.items(), key=lambda item: item[0] not in BEFORE_ROUNDS)))
 
     def __init__(self, k: int, seed: int = 0, **settings: Any) -> None:
         super().__init__()
@@ -78,8 +82,8 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     ) -> Message:
         """Compute the site's reply to the first step of the algorithm from its rows (n, d).
 
-        Pure, as the method of every step: it depends on its arguments and the constructor's only, and what it stores in
-        the object is gone afterwards. Raises `Refusal` when the site cannot take part.
+        Pure, as the method of every step: it depends on its arguments and the constructor's only; it is called on a copy
+        of the executor, which is dropped. Raises `Refusal` when the site cannot take part.
 
         Args:
             task: what the server asks for.
@@ -134,8 +138,11 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         for stage in stages:
             exchange = stage.before(exchange)
         executor = self._without_rows()
-        reply = self._key(exchange) if task.step == KEYS else executor.compute(exchange, aborted)
-        for stage in stages:
+        if task.step == KEYS:
+            reply = self._key(exchange)
+        else:
+            reply = executor.compute(exchange.task, exchange.step, exchange.seen, exchange.context, aborted)
+        for stage in reversed(stages):
             reply = stage.after(exchange, reply)
         # The computing time depends on the rows, so it is not sent under differential privacy.
         seconds = 0.0 if self.private else perf_counter() - started
@@ -151,13 +158,13 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
             return replace(answer, unplaced=error)
 
     def _stages(self, site: SiteSession | None) -> list[Stage]:
-        """Return what an exchange goes through at a site, in this order before and after the computation."""
+        """Return what an exchange goes through at a site, in this order before the computation and backwards after it."""
         rows, schema = RowStage(self.private), SchemaStage()
         if site is None:
-            return [rows, schema, MaskingStage(self._sums, None)]
+            return [MaskingStage(self._sums, None), rows, schema]
         sends_rows = getattr(self.params, "seeds", None) == "rows"
         policy = PolicyStage(site, type(self).__name__, self.private, sends_rows)
-        return [policy, rows, schema, GroupingStage(site, self.private), MaskingStage(self._sums, site.policy)]
+        return [policy, MaskingStage(self._sums, site.policy), rows, GroupingStage(site, self.private), schema]
 
     def _without_rows(self) -> "ClusteringExecutor":
         """Return a copy for one computation: it gets rows as arguments only, and what it remembers is forgotten."""
@@ -182,15 +189,14 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         """Return a task and a table as the algorithm sees them: as they are, unless overridden."""
         return task, table
 
-    def compute(self, exchange: SiteExchange, aborted: AbortCheck) -> Message:
+    def compute(self, task: Task, step: Step, table: Table, context: SiteContext, aborted: AbortCheck) -> Message:
         """Return the reply of the step's method, of the rows that the algorithm sees."""
-        step, task, table = exchange.step, exchange.task, exchange.seen
         if not step.named:
             task, table = self.viewed(task, table)
             self._check_task(task, table.X)
         data = table if step.named else table.X
         rng = stream(self.seed, task.round, task.site)
-        reply: Message = getattr(self, step.method)(task, data, rng, aborted, exchange.context)
+        reply: Message = getattr(self, step.method)(task, data, rng, aborted, context)
         return reply
 
     def place(

@@ -12,6 +12,7 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.data.datasets import Dataset
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.tables import check_rows
+from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.artifacts import check_out, save
 from flareclust.experiment.config import Experiment, folder_name, make_experiment
 from flareclust.experiment.evaluate import evaluate
@@ -92,10 +93,14 @@ def run(
     """
     if isinstance(data, Mapping) and not data:
         raise UserError("no sites: expected a mapping of site names to rows")
-    # The names that these had until 0.2.
-    n_sites = params.pop("clients", n_sites)  # type: ignore[assignment]
-    if isinstance(k, str | range | tuple):
+    if progress and on_round is not None:
+        raise UserError("progress and on_round both follow the rounds; leave out one of them")
+    if n_sites is None:  # its name until 0.2
+        n_sites = params.pop("clients", None)  # type: ignore[assignment]
+    if isinstance(k, str | range | tuple) and parse_k(k)[1] is not None:
         criterion = params.pop("choose_by", criterion)  # type: ignore[assignment]
+    elif criterion != "silhouette":  # of an algorithm that selects k by itself
+        params["criterion"] = criterion
     name = str(data) if isinstance(data, str | Path) else "own data"
     experiment = make_experiment(
         algorithm=algorithm,
@@ -121,7 +126,7 @@ def run(
     from flareclust.experiment import report
 
     with report.progress(experiment) as show:
-        return run_experiment(experiment, loaded, track=track, out=folder, on_round=on_round or show)
+        return run_experiment(experiment, loaded, track=track, out=folder, on_round=show)
 
 
 def run_experiment(

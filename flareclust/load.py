@@ -8,6 +8,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust.experiment.artifacts import read_result
 from flareclust.experiment.result import Result
+from flareclust.protocol.outcome import ARRAYS, ROUNDS, SUMMARY
 
 _RUN = "runs:/"
 
@@ -33,5 +34,5 @@ def load_result(source: str | Path, *, tracking_uri: str | None = None) -> Resul
     if not run_id or "/" in run_id:
         raise UserError(f"expected runs:/ and the id of one run, got {source!r}")
     with tempfile.TemporaryDirectory(prefix="flareclust-") as folder:
-        result = read_result(download(run_id, Path(folder), tracking_uri))
+        result = read_result(download(run_id, (ARRAYS, ROUNDS, SUMMARY), Path(folder), tracking_uri))
     return replace(result, run_id=run_id, centroids_file=None)

@@ -65,4 +65,4 @@ def select_k(
     assert known is not None
     names = [name for name in known if name not in ("k", "rules")]
     scores = {k: {name: known[name][i] for name in names} for i, k in enumerate(known["k"])}
-    return KSelected(result.k, criterion, scores, known["rules"], result)
+    return KSelected(result.k, str(result.experiment["criterion"]), scores, known["rules"], result)

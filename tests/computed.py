@@ -7,7 +7,6 @@ from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.stages import SiteExchange
 from flareclust.protocol.task import Task
 
 
@@ -28,4 +27,4 @@ def replied(executor: ClusteringExecutor, task: Task, table: Table, policy: Poli
     """Return what the executor computes from a table, at a site with this policy; the rows are taken as groups."""
     context = SiteContext(executor.min_count)
     context = context if policy is None else context.under(policy)
-    return executor.compute(SiteExchange(task, executor.step(task.step), table, table, context), never_abort)
+    return executor.compute(task, executor.step(task.step), table, context, never_abort)

@@ -26,32 +26,9 @@ def table(headings: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-#: When to use an algorithm, in a line; the pages in docs/algorithms/ say more. Every built-in algorithm has one.
-WHEN = {
-    "portfolio": "first choice; two messages per site",
-    "feca": "one message per site; each site has rows of most clusters",
-    "kfed": "one message per site; each site has rows of few clusters, well apart",
-    "fkm": "several rounds; sites may lack clusters",
-    "lloyd": "many rounds; the result of Lloyd's algorithm on the pooled rows",
-    "dkmpp": "one small message per site; a start for an iterative algorithm",
-    "pooled": "one message per site; any mix of clusters",
-    "mavg": "baseline",
-    "ffcm": "graded memberships, overlapping clusters",
-    "minibatch": "baseline: NVFlare's own recipe",
-    "masked": "sites with different columns, a few rounds",
-    "proxy": "sites with different columns, one message per site",
-    "fkm-common": "baseline for `masked` and `proxy`",
-    "fkm-imputed": "baseline for `masked` and `proxy`",
-    "dp-lloyd": "differential privacy, a few rounds, also with many columns",
-    "dp-oneshot": "differential privacy, one message per site, few columns",
-    "kpod": "baseline for `masked` and `proxy`; not federated",
-    "central": "baseline; not federated",
-}
-
-
 def algorithms() -> str:
     """Return a line per built-in algorithm: name, what it is, when to use it."""
-    rows = [[f"[`{a.name}`](docs/algorithms/{a.name}.md)", a.title, WHEN[a.name]] for a in BUILT_IN]
+    rows = [[f"[`{a.name}`](docs/algorithms/{a.name}.md)", a.title, a.when] for a in BUILT_IN]
     return table(["name", "algorithm", "when to use it"], rows)
 
 

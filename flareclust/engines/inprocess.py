@@ -98,7 +98,7 @@ class SimulatedSite:
 
     session: SiteSession
     enforcer: PolicyEnforcer
-    algorithm: str
+    algorithm: Algorithm
 
     @classmethod
     def of(cls, policy: Policy, algorithm: Algorithm) -> "SimulatedSite":
@@ -107,10 +107,10 @@ class SimulatedSite:
         known = {**registered_replies(), algorithm.name: replies_of(executor)}
         enforcer = PolicyEnforcer(policy, RequestLog(), known)
         if policy.dp is None or not executor.private:
-            return cls(SiteSession(policy, _JOB), enforcer, algorithm.name)
+            return cls(SiteSession(policy, _JOB), enforcer, algorithm)
         from flareclust.privacy.dp.ledger import Ledger  # needs an optional package
 
-        return cls(SiteSession(policy, _JOB, Ledger.in_memory()), enforcer, algorithm.name)
+        return cls(SiteSession(policy, _JOB, Ledger.in_memory()), enforcer, algorithm)
 
 
 def answered(executor: ClusteringExecutor, task: Task, rows: FloatArray | Table, site: SimulatedSite | None) -> Answer:
@@ -124,7 +124,8 @@ def answered(executor: ClusteringExecutor, task: Task, rows: FloatArray | Table,
         return executor.answer(task, rows, never_abort)
     request = site.enforcer.check_request(task.step, task.round, task.arrays)
     answer = executor.answer(task, rows, never_abort, site.session)
-    stated = site.session.statement(name_of(type(executor)) or site.algorithm, private=executor.private)
+    own = isinstance(executor, site.algorithm.executor_class())
+    stated = site.session.statement(site.algorithm.name if own else name_of(type(executor)), private=executor.private)
     return replace(answer, arrays=site.enforcer.check_reply(request, answer.arrays, stated))
 
 

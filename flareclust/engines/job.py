@@ -40,6 +40,7 @@ def build_job(
     *,
     job_name: str | None = None,
     packaged: bool = True,
+    sides: tuple[ClusteringExecutor, ClusteringAggregator] | None = None,
 ) -> FedJob:
     """Return the NVFlare job of an algorithm.
 
@@ -51,8 +52,9 @@ def build_job(
         packaged: True where the sites have flareclust, and the package of another registered algorithm, installed and
             list the classes: the job then carries configuration only. False copies the classes into the job (NVFlare
             calls it BYOC), which sites must permit.
+        sides: of the algorithm with these settings, where they are built already.
     """
-    executor, aggregator = algorithm.build(options.k, options.seed, params)
+    executor, aggregator = sides or algorithm.build(options.k, options.seed, params)
     if options.secure_sums:
         aggregator.secured()  # raises where a setting does not go with it
     sums = options.sums()

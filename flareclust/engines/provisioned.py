@@ -52,8 +52,8 @@ def run_production(
         UserError: a setting or the kit is wrong, or the server does not permit the job.
         JobFailed: the job ended without a result; the text says why. Transient where another try may help.
     """
-    job = build_job(algorithm, params, options)
-    executor, aggregator = algorithm.build(options.k, options.seed, params)
+    sides = executor, aggregator = algorithm.build(options.k, options.seed, params)
+    job = build_job(algorithm, params, options, sides=sides)
 
     def check(sites: list[str]) -> None:
         _check_enough(sites, options.min_sites or options.secure_min_sites or MIN_SITES, kit)

@@ -98,13 +98,13 @@ def run_simulator(
             f"{'secure_sums' if options.secure_sums else 'a policy'} needs a process of its own for each of the {len(sites)} sites, and this machine's simulator holds "
             f"{SITES_AT_ONCE_PER_CORE} per core at a time; use the in-process engine"
         )
-    executor, aggregator = algorithm.build(options.k, options.seed, params)
+    sides = executor, aggregator = algorithm.build(options.k, options.seed, params)
     executor.check_sites(list(sites))
     aggregator.check_sites(list(sites))
     if any(character.isspace() for character in sys.executable):
         raise UserError(f"NVFlare's simulator cannot start {sys.executable}, whose path has a space; use another one")
     options = options.among(list(sites)).model_copy(update={"min_sites": quorum(len(sites), options.min_sites)})
-    job = build_job(algorithm, params, options)
+    job = build_job(algorithm, params, options, sides=sides)
     algorithm.executor_class().warm_up()  # once here, or every site's process would compile the kernels for itself
     for attempt in range(1, ATTEMPTS + 1):
         with _scratch(folder / f"simulator-{attempt}") as scratch:

@@ -3,6 +3,7 @@
 import csv
 import os
 import tempfile
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +53,8 @@ def save(result: Result, folder: Path) -> Result:
     tree.png where clusters were merged in a tree.
     It appears complete or not at all, for its owner only. Without matplotlib (the extra `plots`) there are no pictures.
     """
+    if result.centroids_file == str(folder.absolute() / outcome_files.ARRAYS) and not result.sites:
+        return result  # loaded from there, where its pictures are
     check_out(folder)
     try:
         return _saved(result, folder.absolute())
@@ -70,7 +73,7 @@ def _saved(result: Result, folder: Path) -> Result:
         new = Path(scratch) / "new"
         new.mkdir()
         about = {**result.to_json(), "experiment": dict(result.experiment), "flareclust": __version__}
-        about["columns"] = None if result.columns is None else list(result.columns)
+        about |= {"columns": None if result.columns is None else list(result.columns), "rows": len(result.labels)}
         assert result.outcome is not None
         outcome_files.write(result.outcome, new, about)
         if result.site_labels:
@@ -93,7 +96,8 @@ def read_result(folder: Path) -> Result:
         site_labels, site_rows = _read_labels(folder / LABELS_FILE)
         columns = about["columns"]
         plain = {name: about[name] for name in JSON_FIELDS}
-    except (JobFailed, KeyError, ValueError) as error:
+        experiment, n_rows = about["experiment"], int(about["rows"])
+    except (JobFailed, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(
             f"{folder} holds no complete result of flareclust {__version__}; name the folder that `run` or `save` has written"
         ) from error
@@ -101,14 +105,14 @@ def read_result(folder: Path) -> Result:
     return Result(
         **plain | {"centroids_file": str(folder.absolute() / outcome_files.ARRAYS)},
         centroids=outcome.centroids,
-        labels=_in_order(site_labels, site_rows),
+        labels=_in_order(site_labels, site_rows, n_rows),
         site_labels=site_labels,
         site_rows=site_rows,
         arrays=outcome.arrays,
         columns=None if columns is None else tuple(columns),
         left_out=left_out(outcome),
         job=about.get("job"),
-        experiment=about["experiment"],
+        experiment=experiment,
         outcome=outcome,
     )
 
@@ -121,17 +125,14 @@ def _read_labels(file: Path) -> tuple[dict[str, IntArray], dict[str, IntArray]]:
         with file.open(newline="", encoding="utf-8") as lines:
             for line in csv.DictReader(lines):
                 labels.setdefault(line["site"], []).append(int(line["label"]))
-                if "data_row" in line:
-                    rows.setdefault(line["site"], []).append(int(line["data_row"]))
+                rows.setdefault(line["site"], []).append(int(line["data_row"]))
     by_site = ({site: np.array(values, dtype=np.int64) for site, values in one.items()} for one in (labels, rows))
     return next(by_site), next(by_site)
 
 
-def _in_order(labels: Mapping[str, IntArray], rows: Mapping[str, IntArray]) -> IntArray:
-    """Return the labels (n,) in the order of the data, -1 for rows of sites that gave none; else in that of the sites' names."""
-    if not rows:
-        return np.concatenate([np.zeros(0, dtype=np.int64), *(labels[site] for site in sorted(labels))])
-    found = np.full(1 + max(int(own.max()) for own in rows.values()), -1, dtype=np.int64)
+def _in_order(labels: Mapping[str, IntArray], rows: Mapping[str, IntArray], n: int) -> IntArray:
+    """Return the labels (n,) as `Result.labels` has them, -1 for rows of sites that gave none."""
+    found = np.full(n, -1, dtype=np.int64)
     for site, own in rows.items():
         found[own] = labels[site]
     return found
@@ -152,17 +153,12 @@ def _draw(result: Result, folder: Path) -> None:
 
 
 def _write_labels(result: Result, folder: Path) -> None:
-    """Write the labels of all sites, as only an engine that sees the rows can: site, number of the row there, label.
-
-    Of data that were split here, the number of the row in the data as well.
-    """
-    split = set(result.site_labels) <= set(result.site_rows)
+    """Write the labels of all sites, as only an engine that sees the rows can: site, number of the row there and in the data."""
     with create(folder / LABELS_FILE) as file:
-        file.write("site,row,label,data_row\n" if split else "site,row,label\n")
+        file.write("site,row,label,data_row\n")
         for site, labels in sorted(result.site_labels.items()):
-            rows = result.site_rows[site].tolist() if split else []
-            for row, label in enumerate(labels.tolist()):
-                file.write(f"{site},{row},{label},{rows[row]}\n" if split else f"{site},{row},{label}\n")
+            rows = zip(labels.tolist(), result.site_rows[site].tolist(), strict=True)
+            file.writelines(f"{site},{row},{label},{of_data}\n" for row, (label, of_data) in enumerate(rows))
 
 
 def _put(new: Path, folder: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import check_choice
@@ -22,6 +22,13 @@ Engine = Literal["inprocess", "simulator", "poc", "production"]
 
 #: What stands for the data of sites that have their own.
 OWN_ROWS = "sites"
+
+
+#: The settings of a run that have a name of their own in Python and on the command line.
+OPTIONS = (
+    *("k", "seed", "data", "partition", "n_sites", "columns", "criterion", "engine", "kit", "policy"),
+    *("min_sites", "task_timeout", "secure_sums", "out", "track"),
+)
 
 
 class Experiment(RunSettings):
@@ -125,6 +132,13 @@ class Experiment(RunSettings):
     def _known_algorithm(cls, value: str) -> str:
         return registry.get(value).name
 
+    @field_validator("params")
+    @classmethod
+    def _current_names(cls, value: dict[str, Any], known: ValidationInfo) -> dict[str, Any]:
+        return (
+            registry.get(known.data["algorithm"]).params_class().current(value) if "algorithm" in known.data else value
+        )
+
     @field_validator("partition")
     @classmethod
     def _known_partition(cls, value: str) -> str:
@@ -134,7 +148,7 @@ class Experiment(RunSettings):
     @model_validator(mode="after")
     def _known_parameters(self) -> "Experiment":
         algorithm = registry.get(self.algorithm)
-        algorithm.check_names(self.params, type(self).model_fields)
+        algorithm.check_names(self.params, OPTIONS)
         if not algorithm.federated and self.engine != "inprocess":
             raise ValueError(f"{self.algorithm} is not federated: use the engine inprocess, not {self.engine}")
         if not algorithm.federated and (self.policy or self.secure_sums):
@@ -189,6 +203,7 @@ def make_experiment(**settings: Any) -> Experiment:
 
     k may be a range "5..25"; None for data, partition, n_sites, columns or kit leaves them out.
     """
+    settings = {Experiment.new_name(name, settings): value for name, value in settings.items()}
     for name in ("data", "partition", "n_sites", "columns", "kit"):
         if settings.get(name, "") is None:
             del settings[name]

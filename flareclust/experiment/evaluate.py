@@ -1,5 +1,6 @@
 """Compare a federation's outcome with the truth, where there is one, and make a `Result` of it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -71,7 +72,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         centroids=outcome.centroids,
         labels=labels,
         site_labels=outcome.labels,
-        site_rows=prepared.index or {},
+        site_rows=rows_of(prepared, outcome),
         arrays=outcome.arrays,
         sites=_shown(prepared, outcome),
         true_centroids=None if dataset is None else _comparable(dataset, outcome),
@@ -112,17 +113,27 @@ def _choosing(experiment: Experiment) -> dict[str, Any]:
 
 def _pooled_labels(prepared: Prepared, outcome: Outcome) -> IntArray:
     """Return the labels (n,) in the order of the data set, or of the sites' names; -1 where a site gave none, or no site has the row."""
-    if prepared.index is None:
-        parts = [
-            outcome.labels.get(site, np.full(0 if isinstance(rows, Path) else len(rows), -1, dtype=np.int64))
-            for site, rows in sorted(prepared.sites.items())
-        ]
-        return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
-    assert prepared.dataset is not None
-    labels = np.full(len(prepared.dataset.X), -1, dtype=np.int64)
+    places = rows_of(prepared, outcome)
+    n = sum(map(len, places.values())) if prepared.dataset is None else len(prepared.dataset.X)
+    labels = np.full(n, -1, dtype=np.int64)
     for site, found in outcome.labels.items():
-        labels[prepared.index[site]] = found
+        labels[places[site]] = found
     return labels
+
+
+def rows_of(prepared: Prepared, outcome: Outcome) -> Mapping[str, IntArray]:
+    """Return the places of each site's rows in the data: where they were split from, or one site after the other by name.
+
+    Rows in files that gave no labels are not counted; nobody here knows how many there are.
+    """
+    if prepared.index is not None:
+        return prepared.index
+    places, at = {}, 0
+    for site, rows in sorted(prepared.sites.items()):
+        n = len(outcome.labels.get(site, () if isinstance(rows, Path) else rows))
+        places[site] = np.arange(at, at + n)
+        at += n
+    return places
 
 
 def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:

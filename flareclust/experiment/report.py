@@ -97,6 +97,7 @@ def algorithm_row(algorithm: Algorithm) -> dict[str, Any]:
     return {
         "name": algorithm.name,
         "title": algorithm.title,
+        "when": algorithm.when,
         "federated": algorithm.federated,
         "sends": describe_replies(algorithm) if algorithm.federated else "everything: not federated",
         "parameters": algorithm.parameters(),

@@ -47,7 +47,7 @@ class Result:
             rows); -1 for rows of sites that gave none, unless their rows are in files.
         site_labels: the same by site.
         arrays: the algorithm's other arrays, e.g. FeCA's `radii`.
-        site_rows: which rows of the data each site has; empty where sites brought their own rows.
+        site_rows: the places of each site's rows in the data, and in `labels`; of sites that brought their own, by their names.
         sites: rows of each site, kept for pictures; empty where they are not in this process.
         true_centroids: (k*, d) where they are known.
         columns: names of the columns (d), where they have any.

@@ -1,7 +1,7 @@
 """What happens at a site before and after an algorithm computes a reply, stage by stage.
 
-A stage looks at the exchange before the computation, and at the reply after it; stages go in the order of their list both
-times. This module has the stages of the site's policy; those of rows and schemas are in `flareclust.executors.stages`, that of
+A stage looks at the exchange before the computation, in the order of their list, and at the reply after it, in the reverse
+order. This module has the stages of the site's policy; those of rows and schemas are in `flareclust.executors.stages`, that of
 masks in `flareclust.privacy.secure_aggregation.stage`.
 """
 

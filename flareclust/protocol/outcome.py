@@ -2,6 +2,7 @@
 
 import json
 import os
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,7 +126,7 @@ def read(folder: Path) -> tuple[Outcome, dict[str, Any]]:
             seconds_merge=summary["seconds"]["merge"],
             warnings=list(summary.get("warnings", ())),
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise JobFailed(
             f"no complete result in {folder}: {SUMMARY} or {ARRAYS} is missing or damaged ({type(error).__name__})"
         ) from error

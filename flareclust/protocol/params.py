@@ -5,7 +5,7 @@ An algorithm's executor and aggregator declare the same class, `params: FeCAPara
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from pydantic import Field
@@ -45,10 +45,14 @@ class Params(Settings):
         return {cls.new_name(name, values): value for name, value in values.items()}
 
     @classmethod
-    def check_names(cls, algorithm: str, names: Iterable[str], others: Iterable[str] = ()) -> None:
+    def check_names(cls, algorithm: str, names: Iterable[str], others: Collection[str] = ()) -> None:
         """Raise UserError for a name that is none of the algorithm's own parameters, with the nearest of them and of `others`."""
         own = cls.own()
         for name in names:
+            if name in others and name not in own:
+                raise UserError(
+                    f"{name} is no parameter of {algorithm} but an option of its own: --{name.replace('_', '-')}, or {name}="
+                )
             if name not in own and name not in cls.renamed:
                 hint = did_you_mean(name, [*own, *others])
                 raise UserError(f"{algorithm} has no parameter {name!r}{hint}; it has {', '.join(own) or 'none'}")

@@ -15,7 +15,6 @@ from flareclust.privacy.dp.accounting import rho_of
 from flareclust.privacy.dp.budget import DPSession, bounds_of
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.session import SiteSession
-from flareclust.privacy.stages import SiteExchange
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import Task
 from flareclust.testing.tools import GRANTED, ContractViolation, Exchange, ensure, exchanges
@@ -158,7 +157,7 @@ def _answer(executor: ClusteringExecutor, task: Task, rows: FloatArray, script: 
 
 def _compute(executor: ClusteringExecutor, task: Task, rows: FloatArray, terms: _Watched | None) -> None:
     table, context = Table(rows), SiteContext(executor.min_count, dp=terms)
-    executor.compute(SiteExchange(task, executor.step(task.step), table, table, context), never_abort)
+    executor.compute(task, executor.step(task.step), table, context, never_abort)
 
 
 def build(algorithm: Algorithm, k: int) -> ClusteringExecutor:

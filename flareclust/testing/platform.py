@@ -22,14 +22,17 @@ _UNASKED = frozenset({"__getattr__", "__del__", "__copy__", "__deepcopy__", "__g
 _OPEN = frozenset({"__init__", "__doc__", "__module__", "__class__", "__repr__", "__str__", "__eq__", "__hash__"})
 
 #: What makes an executor's reply what a site's policy lets out.
-_POLICY = frozenset({"answer", "_stages", "_without_rows", "_key", "_placed"})
+_POLICY = frozenset({"answer", "compute", "_stages", "_without_rows", "_key", "_placed"})
+
+#: What keeps to the smallest cluster and to rounded numbers of rows, unless noise hides them; `assessed` is what may be overridden.
+_FLOORED = frozenset({"assess", "place", "score"})
 
 
 def check_nvflare_calls_ours(algorithm: Algorithm) -> None:
     """Neither side takes the place of what NVFlare calls, events among it, or of what holds a job to a site's policy."""
     executor, aggregator = algorithm.build(3)
     sides = (
-        (executor, ClusteringExecutor, _code(ExecutorShell) | _POLICY),
+        (executor, ClusteringExecutor, _code(ExecutorShell) | _POLICY | (set() if getattr(executor, "private", False) else _FLOORED)),
         (aggregator, ClusteringAggregator, _code(Aggregator)),
     )
     for side, base, names in sides:

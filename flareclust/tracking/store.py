@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -102,11 +103,11 @@ def connect(uri: str) -> Any:
     return MlflowClient(uri)
 
 
-def download(run_id: str, folder: Path, uri: str | None = None) -> Path:
-    """Download the files of a run into a folder; return where they are.
+def download(run_id: str, names: Sequence[str], folder: Path, uri: str | None = None) -> Path:
+    """Download files of a run into a folder; return it.
 
     Raises:
-        UserError: there is no such store or run.
+        UserError: there is no such store or run, or the run lacks one of the files.
     """
     store = resolve_uri(uri)
     file = sqlite_file(store)
@@ -116,9 +117,16 @@ def download(run_id: str, folder: Path, uri: str | None = None) -> Path:
     from mlflow.exceptions import MlflowException
 
     try:
-        return Path(client.download_artifacts(run_id, "", str(folder)))
+        known = {file.path for file in client.list_artifacts(run_id)}
+        if missing := sorted(set(names) - known):
+            raise UserError(
+                f"the run {run_id} is none of one federation that ended well: it has no {', '.join(missing)}"
+            )
+        for name in names:
+            client.download_artifacts(run_id, name, str(folder))
     except MlflowException as error:
         raise UserError(f"the run {run_id} cannot be read from {store}: {error}") from error
+    return folder
 
 
 def sqlite_file(uri: str) -> Path | None:

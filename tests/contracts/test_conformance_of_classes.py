@@ -1,7 +1,6 @@
 """Proof that the checks notice classes that do more than a job may have done, or tell more than their groups of rows."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,8 +79,8 @@ def sees_the_rows(self, exchange, before=RowStage.before):
     return before(self, exchange)
 
 
-def computes_from_the_rows(self, exchange, aborted, answers=ClusteringExecutor.compute):
-    return answers(self, replace(exchange, seen=RAW[0]), aborted)
+def computes_from_the_rows(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute):
+    return answers(self, task, step, RAW[0], context, aborted)
 
 
 def test_the_check_of_purity_notices_what_is_remembered(monkeypatch):
@@ -164,10 +163,10 @@ def test_the_check_of_what_nvflare_calls_notices_a_side_that_takes_its_place(mon
         check_nvflare_calls_ours(line)
 
 
-def adds_a_statistic(self, exchange, aborted, answers=ClusteringExecutor.compute):
+def adds_a_statistic(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute):
     """Sends a number of the rows themselves, of which no other check knows what it should be."""
-    found = answers(self, exchange, aborted)
-    if exchange.task.step == ASSESS:
+    found = answers(self, task, step, table, context, aborted)
+    if task.step == ASSESS:
         found["silhouette"] = np.array(1e-3 * np.abs(RAW[0].X).max())
     return found
 
@@ -182,31 +181,31 @@ def keeps_the_largest(self, task, data, rng, aborted, context, seen, labels=Clus
     return labels(self, task, data, rng, aborted, context, seen)
 
 
-def tells_what_was_kept(self, exchange, aborted, answers=ClusteringExecutor.compute, kept=KEPT):
-    found = answers(self, exchange, aborted)
+def tells_what_was_kept(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute, kept=KEPT):
+    found = answers(self, task, step, table, context, aborted)
     if kept and "inertia" in found:
         found["inertia"] = np.array(abs(kept[0]))
     return found
 
 
-def refuses_large_rows(self, exchange, aborted, answers=ClusteringExecutor.compute):
+def refuses_large_rows(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute):
     if RAW[0].X.max() > 500:
         raise Refusal("has large values")
-    return answers(self, exchange, aborted)
+    return answers(self, task, step, table, context, aborted)
 
 
-def fails_for_large_rows(self, exchange, aborted, answers=ClusteringExecutor.compute):
+def fails_for_large_rows(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute):
     if RAW[0].X.max() > 5000:
         raise ZeroDivisionError
-    return answers(self, exchange, aborted)
+    return answers(self, task, step, table, context, aborted)
 
 
-def refuses_rows_beyond_what_was_sent(self, exchange, aborted, answers=ClusteringExecutor.compute):
+def refuses_rows_beyond_what_was_sent(self, task, step, table, context, aborted, answers=ClusteringExecutor.compute):
     """Answers honest servers only, whose centroids are not huge, and is refused by nothing but what it compares."""
-    sent = np.abs(exchange.task.arrays.get("centroids", np.zeros(1))).max()
+    sent = np.abs(task.arrays.get("centroids", np.zeros(1))).max()
     if sent > 1e100 and np.abs(RAW[0].X).max() > sent:
         raise Refusal("has values beyond the centroids")
-    return answers(self, exchange, aborted)
+    return answers(self, task, step, table, context, aborted)
 
 
 def labels_no_large_rows(self, task, data, rng, aborted, context, seen, labels=ClusteringExecutor.labels):

@@ -17,7 +17,7 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import update
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.session import SiteSession
-from flareclust.protocol import registry
+from flareclust.protocol import algorithm as definition
 from flareclust.protocol.registry import BUILT_IN, Algorithm, get
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
@@ -99,7 +99,7 @@ def test_an_algorithm_that_is_registered_later_is_in_the_table(
     later = Algorithm(
         "counting", "Counts rows", "counting.CountingExecutor", "flareclust.aggregators.pooled.PooledAggregator"
     )
-    monkeypatch.setattr(registry, "_import", lambda path: CountingExecutor if "counting" in path else None)
+    monkeypatch.setattr(definition, "_import", lambda path: CountingExecutor if "counting" in path else None)
     cells = line_of(docs.leaves([later]), "counting", "cluster")
     assert cells[2:] == [
         "`how_many`: k numbers of rows",

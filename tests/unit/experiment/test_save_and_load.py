@@ -53,8 +53,40 @@ def test_sites_that_took_no_part_are_still_named(tmp_path):
     sites = {"a": rows(30), "b": rows(30), "c": rows()[:2]}
     result = flareclust.run("feca", sites, k=3, out=tmp_path / "out")
     found = flareclust.load_result(tmp_path / "out")
+    assert_same(found, result)
     assert found.left_out == result.left_out == {"c": "has fewer rows than k=3"}
     assert found.took_part == "2 of 3 sites"
+
+
+def test_labels_of_split_data_keep_their_places_where_a_site_gave_none(tmp_path):
+    X = np.vstack([rows(seed) for seed in range(4)])
+    X[0] = np.nan
+    owner = np.repeat(np.arange(4), 30)
+    sites = {f"site-{i}": X[owner == i] for i in (3, 1, 2, 0)}
+    result = flareclust.run("kfed", sites, k=3, k_local=3)
+    assert list(result.left_out) == ["site-0"]
+    found = flareclust.load_result(result.save(tmp_path / "out").centroids_file.rpartition("/")[0])
+    assert_same(found, result)
+    assert len(found.labels) == 120
+    assert (found.labels[result.site_rows["site-0"]] == -1).all()
+
+
+def test_saving_what_was_loaded_onto_itself_keeps_its_picture(tmp_path):
+    flareclust.run("feca", "iris", 3, n_sites=3, out=tmp_path / "out")
+    before = {path.name for path in (tmp_path / "out").iterdir()}
+    flareclust.load_result(tmp_path / "out").save(tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("file", "size"), [("result.npz", 300), ("result.npz", 1500), ("labels.csv", 40), ("result.json", 99)]
+)
+def test_a_file_that_was_cut_is_no_complete_result(tmp_path, file, size):
+    flareclust.run("feca", "iris", 3, n_sites=3, out=tmp_path / "out")
+    path = tmp_path / "out" / file
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(UserError, match="holds no complete result of flareclust"):
+        flareclust.load_result(tmp_path / "out")
 
 
 @pytest.mark.parametrize("broken", ["nothing", "result.json", "result.npz", "columns"])
@@ -75,6 +107,18 @@ def test_a_folder_without_a_complete_result_is_refused(tmp_path, broken):
 def test_a_run_is_named_by_its_id_alone(source):
     with pytest.raises(UserError, match="the id of one run"):
         flareclust.load_result(source)
+
+
+def test_a_tracked_run_comes_back_without_its_labels(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    result = flareclust.run("feca", "iris", 3, n_sites=3, track=True)
+    found = flareclust.load_result(f"runs:/{result.run_id}")
+    np.testing.assert_array_equal(found.centroids, result.centroids)
+    assert dict(found.metrics) == dict(result.metrics)
+    assert (found.run_id, found.site_labels) == (result.run_id, {})
+    with pytest.raises(UserError, match="cannot be read from"):
+        flareclust.load_result("runs:/abc")
 
 
 def test_no_store_is_made_to_look_for_a_run(tmp_path, monkeypatch):

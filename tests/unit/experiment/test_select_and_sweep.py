@@ -33,8 +33,12 @@ def test_a_criterion_of_another_name_is_refused():
 def test_the_old_name_of_the_criterion_still_works():
     new = flareclust.run("pooled", "iris", (2, 4), criterion="elbow", n_sites=3)
     assert flareclust.run("pooled", "iris", (2, 4), choose_by="elbow", n_sites=3).k == new.k
-    one = flareclust.run("pooled", "iris", 4, n_sites=3, k_min=2, choose_by="elbow")
-    assert len(one.centroids) == new.k
+    for name in ("criterion", "choose_by"):
+        one = flareclust.run("pooled", "iris", 4, n_sites=3, k_min=2, **{name: "elbow"})
+        assert len(one.centroids) == new.k
+        assert one.params["criterion"] == "elbow"
+        assert "choose_by" not in one.params
+    assert flareclust.select_k("pooled", "iris", (2, 4), n_sites=3, choose_by="elbow").criterion == "elbow"
 
 
 def test_a_sweep_gives_a_row_per_cell_and_goes_on_where_it_was(tmp_path):

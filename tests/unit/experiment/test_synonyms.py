@@ -40,3 +40,23 @@ def test_the_name_of_version_0_1_still_works():
     assert make_experiment(algorithm="feca", clients=3).n_sites == 3
     assert make_sweep({"name": "s", "data": "iris", "algorithms": ["feca"], "clients": 3}).n_sites == 3
     assert flareclust.run("feca", data="iris", clients=3).n_sites == 3
+
+
+def test_an_old_name_beside_the_new_one_is_refused():
+    with pytest.raises(UserError, match=r"did you mean 'n_sites'"):
+        flareclust.run("feca", data="iris", clients=3, n_sites=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("seed", "--seed"), ("n_sites", "--n-sites"), ("min_sites", "--min-sites")]
+)
+def test_an_option_among_the_parameters_is_named_as_one(name, option):
+    with pytest.raises(
+        UserError, match=f"{name} is no parameter of feca but an option of its own: {option}, or {name}="
+    ):
+        make_experiment(algorithm="feca", params={name: 3})
+
+
+def test_progress_and_a_callback_are_not_for_one_run():
+    with pytest.raises(UserError, match="leave out one of them"):
+        flareclust.run("feca", data="iris", n_sites=3, progress=True, on_round=print)

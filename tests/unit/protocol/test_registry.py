@@ -37,6 +37,10 @@ def test_an_unknown_name_gets_the_nearest_known_one(typed, meant):
     assert meant is None or f"did you mean {meant!r}" in text
 
 
+def test_every_algorithm_says_when_to_use_it():
+    assert all(algorithm.when for algorithm in BUILT_IN)
+
+
 def test_names_are_unique_and_get_returns_the_line():
     names = [algorithm.name for algorithm in BUILT_IN]
     assert len(set(names)) == len(names)

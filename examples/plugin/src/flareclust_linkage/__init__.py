@@ -9,4 +9,5 @@ LINKAGE = Algorithm(
     "flareclust_linkage.aggregator.LinkageAggregator",
     frozenset({"one-shot", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
     "an example",
+    when="one message per site; an example of a plug-in",
 )
