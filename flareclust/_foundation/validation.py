@@ -26,7 +26,7 @@ SYNONYMS = (
 
 
 def check_int(name: str, value: object, minimum: int) -> int:
-    """Return `value` as an int of at least `least`, or raise UserError."""
+    """Return `value` as an int of at least `minimum`, or raise UserError."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
         raise UserError(f"{name} must be an integer of at least {minimum}, got {value!r}")
     return int(value)

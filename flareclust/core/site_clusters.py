@@ -268,7 +268,7 @@ def _cells(data: FloatArray, centroids: FloatArray) -> Clustering:
 def _best_by_silhouette(
     data: FloatArray, maximum: int, cluster: _ByNumber, rng: np.random.Generator, aborted: AbortCheck
 ) -> Clustering:
-    """Return the clustering into 2 to `most` clusters with the largest mean silhouette, or a single cluster."""
+    """Return the clustering into 2 to `maximum` clusters with the largest mean silhouette, or a single cluster."""
     from sklearn.metrics import pairwise_distances, silhouette_score
 
     n = len(data)

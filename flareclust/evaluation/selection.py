@@ -22,7 +22,7 @@ _PREFIX = "choice_"
 
 
 def parse_k(k: object) -> tuple[int | None, tuple[int, int] | None]:
-    """Return (k, None) for a number, (None, (least, most)) for a range such as "5..25", (5, 25) or range(5, 26); None stays None.
+    """Return (k, None) for a number, (None, (minimum, maximum)) for a range such as "5..25", (5, 25) or range(5, 26); None stays None.
 
     Raises:
         UserError: it is neither, or the range is reversed or starts below 2.

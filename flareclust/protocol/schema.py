@@ -37,9 +37,9 @@ class Field:
     Attributes:
         axes: symbols of its axes, e.g. ("k", "d"); () for a single number.
         dtype: float64, int64 or bool.
-        least: smallest allowed value, None for no bound.
-        below: symbol of the size that all values must be below, where whoever checks knows it; "" for no such bound.
-        most: largest allowed value, and sum of all values, of an array that is nowhere negative; None for no bound.
+        minimum: smallest allowed value, None for no bound.
+        less_than: symbol of the size that all values must be below, where whoever checks knows it; "" for no such bound.
+        maximum: largest allowed value, and sum of all values, of an array that is nowhere negative; None for no bound.
         rows: whether the values are numbers of rows, or weights that such could be found from; sites with a policy round them.
     """
 
@@ -63,12 +63,12 @@ class Field:
 
 
 def real(axes: str, minimum: float | None = None) -> Field:
-    """Return a float64 field with the axes named in `axes` ("k d"), at or above `least`."""
+    """Return a float64 field with the axes named in `axes` ("k d"), at or above `minimum`."""
     return Field(tuple(axes.split()), "float64", minimum)
 
 
 def counts(axes: str, minimum: int = 0) -> Field:
-    """Return an int64 field of numbers of rows: at or above `least`, and never negative."""
+    """Return an int64 field of numbers of rows: at or above `minimum`, and never negative."""
     return Field(tuple(axes.split()), "int64", max(minimum, 0), maximum=MOST_ROWS, rows=True)
 
 
@@ -83,7 +83,7 @@ def whole(axes: str) -> Field:
 
 
 def index(axes: str, less_than: str) -> Field:
-    """Return an int64 field of numbers 0, 1, ... below the size called `below`: which of the things sent it is about."""
+    """Return an int64 field of numbers 0, 1, ... below the size called `less_than`: which of the things sent it is about."""
     return Field(tuple(axes.split()), "int64", 0, less_than)
 
 

@@ -31,8 +31,9 @@ _FLOORED = frozenset({"assess", "place", "score"})
 def check_nvflare_calls_ours(algorithm: Algorithm) -> None:
     """Neither side takes the place of what NVFlare calls, events among it, or of what holds a job to a site's policy."""
     executor, aggregator = algorithm.build(3)
+    floored = set() if getattr(executor, "private", False) else _FLOORED
     sides = (
-        (executor, ClusteringExecutor, _code(ExecutorShell) | _POLICY | (set() if getattr(executor, "private", False) else _FLOORED)),
+        (executor, ClusteringExecutor, _code(ExecutorShell) | _POLICY | floored),
         (aggregator, ClusteringAggregator, _code(Aggregator)),
     )
     for side, base, names in sides:
