@@ -37,7 +37,9 @@ def test_the_silhouette_of_many_rows_looks_at_some_of_them(monkeypatch):
     data, y = blobs(3, 100)
     monkeypatch.setattr(module, "SILHOUETTE_ROWS", 50)
     seen = []
-    monkeypatch.setattr(module, "silhouette_score", lambda D, labels, metric: seen.append(D.shape) or -len(set(labels)))
+    monkeypatch.setattr(
+        "sklearn.metrics.silhouette_score", lambda D, labels, metric: seen.append(D.shape) or -len(set(labels))
+    )
     found = clusters(data, 4, k_local="silhouette")
     assert seen == [(50, 50)] * 3
     assert len(found.centroids) == 2  # by the stand-in, fewer clusters are better; all rows are in them
