@@ -50,8 +50,9 @@ class Params(Settings):
         own = cls.own()
         for name in names:
             if name in others and name not in own:
+                option = name.replace("_", "-")
                 raise UserError(
-                    f"{name} is no parameter of {algorithm} but an option of its own: --{name.replace('_', '-')}, or {name}="
+                    f"{algorithm} has no parameter {name!r}: it is an option of its own, --{option} or {name}="
                 )
             if name not in own and name not in cls.renamed:
                 hint = did_you_mean(name, [*own, *others])

@@ -51,9 +51,7 @@ def test_an_old_name_beside_the_new_one_is_refused():
     ("name", "option"), [("seed", "--seed"), ("n_sites", "--n-sites"), ("min_sites", "--min-sites")]
 )
 def test_an_option_among_the_parameters_is_named_as_one(name, option):
-    with pytest.raises(
-        UserError, match=f"{name} is no parameter of feca but an option of its own: {option}, or {name}="
-    ):
+    with pytest.raises(UserError, match=f"has no parameter '{name}': it is an option of its own, {option} or {name}="):
         make_experiment(algorithm="feca", params={name: 3})
 
 
