@@ -22,6 +22,7 @@ from flareclust.experiment.result import Result
 from flareclust.experiment.submit import submit
 from flareclust.federation import OnRound
 from flareclust.privacy.policy import read_policy
+from flareclust.protocol import registry
 
 
 class _Default(str):
@@ -99,8 +100,8 @@ def run(
         n_sites = params.pop("clients", None)  # type: ignore[assignment]
     if isinstance(k, str | range | tuple) and parse_k(k)[1] is not None:
         criterion = params.pop("choose_by", criterion)  # type: ignore[assignment]
-    elif criterion != "silhouette":  # of an algorithm that selects k by itself
-        params["criterion"] = criterion
+    elif criterion != "silhouette" and "criterion" in registry.get(algorithm).parameters():
+        params["criterion"] = criterion  # the algorithm selects k by itself
     name = str(data) if isinstance(data, str | Path) else "own data"
     experiment = make_experiment(
         algorithm=algorithm,

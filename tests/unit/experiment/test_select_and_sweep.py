@@ -41,6 +41,12 @@ def test_the_old_name_of_the_criterion_still_works():
     assert flareclust.select_k("pooled", "iris", (2, 4), n_sites=3, choose_by="elbow").criterion == "elbow"
 
 
+def test_a_criterion_does_nothing_where_one_k_is_given():
+    one = flareclust.run("feca", "iris", 3, n_sites=3, criterion="elbow")
+    assert (one.centroids == flareclust.run("feca", "iris", 3, n_sites=3).centroids).all()
+    assert "criterion" not in one.params
+
+
 def test_a_sweep_gives_a_row_per_cell_and_goes_on_where_it_was(tmp_path):
     done = []
     found = flareclust.sweep(STUDY, out=tmp_path / "out", on_done=done.append)

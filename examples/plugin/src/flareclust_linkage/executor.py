@@ -9,6 +9,7 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import local_clusters
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.feca import coarse
 from flareclust.executors.parameters import ClusteringParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import server, site
@@ -43,11 +44,5 @@ class LinkageExecutor(ClusteringExecutor):
             "centroids": clusters.centroids,
             "counts": clusters.counts,
             # Of two significant digits: with centroid and count, an exact one would tell more about the rows of small clusters.
-            "spread": _rounded(np.sqrt(sse / clusters.counts)),
+            "spread": coarse(np.sqrt(sse / clusters.counts)),
         }
-
-
-def _rounded(values: FloatArray) -> FloatArray:
-    unit = 10.0 ** (np.floor(np.log10(np.where(values > 0, values, 1.0))) - 1)
-    rounded: FloatArray = np.ceil(values / unit) * unit
-    return rounded
