@@ -7,8 +7,8 @@ Readings where the paper is open, and deviations from it:
 2. Step 7: one round, unless `lloyd_rounds` says more; centers count equally, unless `weighted` by their rows.
 3. Of a start device with more than k centers (ours never sends as many) the first k count. Of equally far centers the one received first is
    taken. With fewer than k different centers in all, fewer than k clusters are returned.
-4. Every device is told where all devices' centers went, as numbers without the centers themselves, and picks its own;
-   the paper tells each device its own numbers only. One message fits all.
+4. Every device receives the assignments of all devices' centers, as numbers without the centers themselves, and uses its
+   own; in the paper each device receives its own only. One message fits all.
 """
 
 from collections.abc import Mapping, Sequence

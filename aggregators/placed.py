@@ -1,7 +1,7 @@
 """The server's side of a job that only places late sites' rows in the clusters of a finished federation.
 
-The job brings the centroids along, so whoever submits it can choose them. Sums over the rows nearest to centroids of one's
-own choice would tell the rows; so there is no assessment here, and a site tells how many rows it has placed, nothing else.
+The job contains the centroids, so its submitter can choose them. Sums over the rows nearest to chosen centroids would reveal
+the rows. So there is no assessment here, and a site sends the number of rows that it has placed, and nothing else.
 """
 
 from collections.abc import Mapping

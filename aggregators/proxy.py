@@ -14,8 +14,8 @@ Readings where the paper is open, and deviations from it:
    the proxy points (core/agglomeration.py).
 5. Line 12, and the centroids of the result: equation 4 as corrected in core/missing/grouping.py on the centroids of the merged
    clusters.
-6. Every site is told where all sites' clusters went, as numbers without the clusters, and picks its own. One message
-   fits all.
+6. Every site receives the assignments of all sites' clusters, as numbers without the clusters, and uses its own. One
+   message fits all.
 """
 
 import logging
