@@ -17,11 +17,13 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.seeding import SERVER, stream
 from flareclust._foundation.typing import Message
 from flareclust.core.assessment import label_free_metrics
+from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.privacy.secure_aggregation.totals import SPREAD
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, SCORE, STEP
+from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, STEP
 
 
 @dataclass(frozen=True)
@@ -151,11 +153,20 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 
         Overridden where sites may send more, or have axes of their own.
         """
-        return {"k": self.k, "d": MOST_COLUMNS}
+        return {"k": max(self.k, len(round_.task.get("candidate", ()))), "d": MOST_COLUMNS}
 
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
         """Return the label-free metrics of the final centroids from the sums of all sites."""
         return label_free_metrics(round_.task["centroids"], sums)
+
+    def least_rows(self, step: str) -> int:
+        """Return how many rows a group must have over all sites to be told of with secure sums, in steps that are `counted`."""
+        spread = SPREAD in self.schema(step).fields
+        return max(int(getattr(self.params, "min_count", 2)), LEAST_ROWS if spread else 2)
+
+    def warnings(self, round_: Round) -> list[str]:
+        """Return what a user should know of the result, a sentence each; nothing unless overridden."""
+        return []
 
     def result(self, round_: Round) -> Message:
         """Return the arrays of the result: what the sites were sent last, and what the server kept."""
@@ -169,9 +180,9 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 def expected_sizes(round_: Round) -> dict[str, int]:
     """Return the sizes that a reply to a round must respect: K, the number of centroids sent; c and t of the scores."""
     sizes = {"K": len(round_.task["centroids"])} if "centroids" in round_.task else {}
-    if round_.step == SCORE:
+    if "candidate" in round_.task:
         number = round_.task["candidate"]
-        sizes |= {"c": int(number[-1]) + 1, "t": len(number)}
+        sizes |= {"c": int(number[-1]) + 1, "t": len(number), "K": len(number)}
     return sizes
 
 

@@ -23,14 +23,17 @@ from copy import copy
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.lloyd_merge import lloyd_merge, rows_behind
+from flareclust.aggregators.refinement import State, advanced, asked, begun, without_state
 from flareclust.core.clusterers import cluster_means
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.robust import PLAIN, Rule, capped, filter_outliers, site_centers
+from flareclust.core.robust import Rule, filter_outliers
 from flareclust.core.rounds import HISTORY, movement, remember
 from flareclust.core.splitting import at_once, split
-from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor, LloydParams
+from flareclust.executors.lloyd import UPDATE, LloydExecutor, LloydParams
+from flareclust.executors.refinement import SPREAD
 from flareclust.protocol.replies import gathered
 
 
@@ -72,6 +75,8 @@ class LloydAggregator(ClusteringAggregator):
         """Cluster the seeds, or update the centroids."""
         if round_.step == UPDATE:
             return self._updated(round_, list(replies.values()))
+        if round_.step == SPREAD and State.is_in(round_.record):
+            return self._refined(round_, list(replies.values()))
         if round_.step == SPREAD:
             return self._split(round_, *replies.values())
         assert isinstance(self.params.start, str)
@@ -94,7 +99,7 @@ class LloydAggregator(ClusteringAggregator):
         centroids = split(found, total["counts"], total["m2"], min(at_once(self.k), lacking) if grows else lacking)
         record = {**round_.record, "split": np.array(len(found))}
         if grows and len(centroids) > len(found):
-            return Round({"centroids": centroids}, False, numbers, record, SPREAD)
+            return Round(asked([centroids]), False, numbers, record, SPREAD)
         return Round({"centroids": centroids}, False, numbers, remember(record, centroids, self.k), UPDATE)
 
     def _updated(self, round_: Round, replies: Sequence[Message]) -> Round:
@@ -105,50 +110,22 @@ class LloydAggregator(ClusteringAggregator):
         updates = len(record[HISTORY]) - isinstance(self.params.start, str)
         diagnostics = {"inertia": float(np.sum([reply["inertia"] for reply in replies])), "shift": shift}
         done = updates >= self.params.rounds or shift <= self.params.tol
+        if done and self.params.split_merge and not self.params.rule.judges:
+            state = begun(centroids, 0, self.params.split_merge)
+            return Round(asked([centroids]), False, diagnostics, record | state.arrays, SPREAD)
         return Round({"centroids": centroids}, done, diagnostics, record, UPDATE)
+
+    def _refined(self, round_: Round, replies: Sequence[Message]) -> Round:
+        state, solutions = advanced(State.of(round_.record), round_.task, replies)
+        if solutions:
+            return Round(asked(solutions), False, state.diagnostics, round_.record | state.arrays, SPREAD)
+        record = remember(without_state(round_.record), state.centroids, self.k) | {"counts": state.counts}
+        return Round({"centroids": state.centroids}, True, state.diagnostics, record, SPREAD)
 
 
 def check_judges_nobody(rule: Rule) -> None:
     """Raise UserError where a rule needs what single sites send, which nobody sees with secure sums."""
-    if rule.active or rule.cap is not None:
+    if rule.judges:
         raise UserError(
             "robust and cap judge single sites, whose sums nobody sees with secure_sums; set one or the other"
         )
-
-
-def lloyd_merge(centroids: FloatArray, replies: Sequence[Message], rule: Rule = PLAIN) -> FloatArray:
-    """Return the centroids (k, d) after one update: the means of all rows that the replies describe.
-
-    With a rule that judges sites, the center of what they say of each cluster instead.
-
-    A cluster that no reply describes keeps its centroid. Pure, and the same bits for the same replies.
-
-    Args:
-        centroids: what the sites were sent (k, d).
-        replies: of each site `centroids` (c, d), `counts` (c,) and `cluster` (c,), which centroid each belongs to.
-        rule: how far sites are believed.
-    """
-    sent, site = gathered(replies)
-    counts, points, cluster = capped(sent["counts"], site, rule.cap), sent["centroids"], sent["cluster"]
-    if rule.active:
-        return site_centers(centroids, points, counts, site, cluster, rule)
-    rows = counts.astype(np.float64)
-    total = np.bincount(cluster, weights=rows, minlength=len(centroids))
-    # Sums about a point of the cluster itself lose nothing where the data lie far from zero. It is one of the points
-    # received, so that the same replies give the same centroids and nothing moves once no row changes its cluster.
-    origin = centroids.copy()
-    present, first = np.unique(cluster, return_index=True)
-    origin[present] = points[first]
-    sums = np.zeros_like(origin)
-    np.add.at(sums, cluster, rows[:, None] * (points - origin[cluster]))
-    moved = centroids.copy()
-    moved[present] = origin[present] + sums[present] / total[present, None]
-    return moved
-
-
-def rows_behind(k: int, replies: Sequence[Message]) -> IntArray:
-    """Return how many rows the replies describe for each of the k centroids (k,)."""
-    behind = np.zeros(k, dtype=np.int64)
-    sent, _ = gathered(replies)
-    np.add.at(behind, sent["cluster"], sent["counts"])
-    return behind

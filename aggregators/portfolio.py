@@ -4,12 +4,14 @@
    (Dennis et al. 2021, Algorithm 2), `pooled` (k-means on all centroids weighted by their rows), `unweighted` (the same
    without weights), `sampled` (Lloyd's algorithm from the outcome of `pooled` on rows made up from the descriptions).
 2. The sites return the inertia of every member's solution on their rows; the smallest total wins, the first of equals.
-   Sites with very few rows sit this out (`core.scores.values_needed`); where all do, `pooled` is taken.
-3. With `polish=n`, n rounds of Lloyd's algorithm on all sites' rows follow, and the sites compare the outcome with
-   where it started, since rows in clusters below `min_count` do not take part in a round and may lose by it.
+   Sites with very few rows sit this out (`evaluation.scores.values_needed`). Where all do, the solutions are compared by
+   what the sites may tell of their clusters, as in 3; where that is nothing, either, `pooled` is taken with a warning.
+3. With `polish=n`, n updates of Lloyd's algorithm on all sites' rows follow, and up to `split_merge` attempts to leave a
+   local optimum (`aggregators.refinement`). The sites compare the outcome with where it started, since rows in clusters
+   below `min_count` take no part in updates and may lose by them.
 4. With `robust`, the members get what is left of the uploads when descriptions that are unlike those of the other sites
    are gone; their centroids, but for those of `sampled`, become trimmed means or geometric medians over the sites, and
-   so does the polish; the scores become trimmed means. `cap` limits what a site's rows count (`flareclust.core.robust`).
+   so do the updates, after which nothing is split; the scores become trimmed means. `cap` limits what a site's rows count (`flareclust.core.robust`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,15 +23,18 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
-from flareclust.aggregators.lloyd import check_judges_nobody, lloyd_merge
+from flareclust.aggregators.lloyd import check_judges_nobody
+from flareclust.aggregators.lloyd_merge import lloyd_merge
+from flareclust.aggregators.refinement import State, advanced, asked, begun, totals, without_state
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.robust import FilteredCentroids, filter_outliers, typical_totals
 from flareclust.core.seeds import farthest_first
+from flareclust.core.split_merge import mean_square
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.feca import LocalClusters, empirical_radii, remove_one_fit_many
-from flareclust.executors.lloyd import UPDATE
 from flareclust.executors.portfolio import PortfolioExecutor, PortfolioParams
+from flareclust.executors.refinement import SPREAD
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.task import CLUSTER, SCORE
 
@@ -38,6 +43,9 @@ Member = Callable[[Sequence[Message], int, int, np.random.Generator], FloatArray
 
 #: Most rows that `by_sampled` makes up for one local cluster.
 MADE_UP = 40
+
+#: Where refining started, in the record.
+_START = "polish_start"
 
 #: With `robust`, how many times as wide as the median cluster a site may say that one is.
 WIDE = 4.0
@@ -61,15 +69,26 @@ class PortfolioAggregator(ClusteringAggregator):
         return self
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Propose solutions, choose the best, polish it, and see whether that helped."""
-        if round_.step != CLUSTER:
-            out = round_.record.get("left_out", ())
-            trusted_replies = [reply for site, reply in replies.items() if site not in out] or list(replies.values())
-            return (
-                self._polished(round_, trusted_replies)
-                if round_.step == UPDATE
-                else self._chosen(round_, trusted_replies)
-            )
+        """Propose solutions, choose the best, refine it, and see whether that helped."""
+        if round_.step == CLUSTER:
+            return self._proposed(round_, replies, rng)
+        out = round_.record.get("left_out", ())
+        believed = [reply for site, reply in replies.items() if site not in out] or list(replies.values())
+        if round_.step == SCORE:
+            return self._compared(round_, believed) if _START in round_.record else self._scored(round_, believed)
+        if _START not in round_.record:
+            return self._judged(round_, believed)
+        return self._updated(round_, believed) if self.params.rule.judges else self._refined(round_, believed)
+
+    def warnings(self, round_: Round) -> list[str]:
+        """Say where no site could compare the solutions."""
+        if np.isfinite(round_.record["candidate_inertia"]).any():
+            return []
+        member = self.params.competing[self._unseen()]
+        reason = "no site has enough rows to compare the members' solutions"
+        return [f"{reason}, so that of {member} was taken unseen; use secure_sums, or fewer and larger sites"]
+
+    def _proposed(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         sent, site = gathered(replies.values())
         filtered = filter_outliers(sent["centroids"], sent["counts"], site, self.k, self.params.rule)
         uploads = trusted(list(replies.values()), sent, filtered)
@@ -81,34 +100,70 @@ class PortfolioAggregator(ClusteringAggregator):
         record = {**{f"received_{name}": value for name, value in sent.items()}, "received_site": site, **outliers}
         return Round(stack(solutions), False, diagnostics, record, SCORE)
 
-    def _chosen(self, round_: Round, replies: Sequence[Message]) -> Round:
-        inertia = typical_totals(replies, ["sse"], self.params.rule)["sse"]
+    def _scored(self, round_: Round, replies: Sequence[Message]) -> Round:
+        """Choose by the inertia at the sites, or have the clusters told of where all sites sat that out."""
         rows = int(np.sum([reply["rows"] for reply in replies]))
-        polished = round_.index > 1  # then the two are where polishing started and where it ended
-        best = int(np.argmax(inertia <= inertia.min() * (1 + 1e-12)))  # the first of those equal to rounding
         if not rows:
-            best = 1 if polished else self._unseen()
-        task = {"centroids": unstack(round_.task)[best]}
-        if polished:
-            return Round(task, True, {"inertia": float(inertia[best]), "scored_rows": float(rows)}, round_.record)
+            return Round(round_.task, False, {"scored_rows": 0.0}, round_.record, SPREAD)
+        return self._chosen(round_, typical_totals(replies, ["sse"], self.params.rule)["sse"], rows)
+
+    def _judged(self, round_: Round, replies: Sequence[Message]) -> Round:
+        """Choose by what the sites may tell of the clusters of each solution: by the mean square over these rows."""
+        solutions = unstack(round_.task)
+        told = totals(solutions, replies)
+        mean = np.array([mean_square(*one) for one in zip(solutions, told, strict=True)])
+        rows = round_.record["received_counts"].sum()
+        return self._chosen(round_, mean * rows, max(int(one.counts.sum()) for one in told))
+
+    def _chosen(self, round_: Round, inertia: FloatArray, rows: int) -> Round:
+        best = _first_least(inertia) if np.isfinite(inertia).any() else self._unseen()
+        centroids = unstack(round_.task)[best]
         record = {**round_.record, **round_.task, "candidate_inertia": inertia}
-        names = {f"inertia_{name}": float(value) for name, value in zip(self.params.competing, inertia, strict=True)}
+        values = zip(self.params.competing, inertia, strict=True)
+        names = {f"inertia_{name}": float(value) for name, value in values if np.isfinite(value)}
         diagnostics = {**names, "chosen": float(best), "scored_rows": float(rows)}
-        return Round(task, not self.params.polish, diagnostics, record, UPDATE)
+        if not self.params.polish:
+            return Round({"centroids": centroids}, True, diagnostics, record)
+        state = begun(centroids, self.params.polish, self.params.split_merge)
+        return Round(asked([centroids]), False, diagnostics, record | {_START: centroids} | state.arrays, SPREAD)
 
     def _unseen(self) -> int:
-        """Return the member to take where all sites have too few rows to compare them: `pooled`, or the first."""
+        """Return the member to take where the sites cannot compare them: `pooled`, or the first."""
         members = self.params.competing
         return members.index("pooled") if "pooled" in members else 0
 
-    def _polished(self, round_: Round, replies: Sequence[Message]) -> Round:
-        before = round_.task["centroids"]
+    def _refined(self, round_: Round, replies: Sequence[Message]) -> Round:
+        state, solutions = advanced(State.of(round_.record), round_.task, replies)
+        if solutions:
+            return Round(asked(solutions), False, state.diagnostics, round_.record | state.arrays, SPREAD)
+        record = without_state(round_.record)
+        return Round(stack([record[_START], state.centroids]), False, state.diagnostics, record, SCORE)
+
+    def _updated(self, round_: Round, replies: Sequence[Message]) -> Round:
+        """Move the centroids as far as single sites are believed."""
+        state = State.of(round_.record)
+        (before,) = unstack(round_.task)
         moved = lloyd_merge(before, replies, self.params.rule)
-        start = round_.record.get("polish_start", before)
-        record = {**round_.record, "polish_start": start}
-        if round_.index < 1 + self.params.polish:
-            return Round({"centroids": moved}, record=record, step=UPDATE)
-        return Round(stack([start, moved]), record=record, step=SCORE)
+        state = state._replace(updates=state.updates - 1)
+        if state.updates:
+            return Round(asked([moved]), False, {}, round_.record | state.arrays, SPREAD)
+        record = without_state(round_.record)
+        return Round(stack([record[_START], moved]), False, {}, record, SCORE)
+
+    def _compared(self, round_: Round, replies: Sequence[Message]) -> Round:
+        """Return the better of where refining started and where it ended, or the end where no site compares them."""
+        start, end = unstack(round_.task)
+        inertia = typical_totals(replies, ["sse"], self.params.rule)["sse"]
+        rows = int(np.sum([reply["rows"] for reply in replies]))
+        best = _first_least(inertia) if rows else 1
+        numbers = {"inertia": float(inertia[best])} if rows else {}
+        task = {"centroids": (start, end)[best]}
+        return Round(task, True, {**numbers, "scored_rows": float(rows)}, round_.record)
+
+
+def _first_least(values: FloatArray) -> int:
+    """Return the index of the least value, the first of those equal to rounding."""
+    return int(np.argmax(values <= values.min() * (1 + 1e-12)))
 
 
 def trusted(uploads: Sequence[Message], sent: Message, filtered: FilteredCentroids) -> Sequence[Message]:

@@ -18,7 +18,7 @@ from flareclust.core.assessment import TOTALS, assessment_sums, without_small
 from flareclust.core.lloyd import assign
 from flareclust.core.rounding import factor
 from flareclust.data.tables import Table
-from flareclust.evaluation.scores import scaled, score_sums
+from flareclust.evaluation.scores import check_candidates, scaled, score_sums
 from flareclust.executors.nvflare_executor import HELD, ExecutorShell
 from flareclust.executors.stages import RowStage, SchemaStage
 from flareclust.privacy.context import SiteContext
@@ -28,7 +28,7 @@ from flareclust.privacy.session import SiteSession
 from flareclust.privacy.stages import GroupingStage, PolicyStage, SiteExchange, Stage
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.schema import SECONDS, Schema
-from flareclust.protocol.steps import Step
+from flareclust.protocol.steps import COUNTED, Step, with_counts
 from flareclust.protocol.task import ASSESS, ASSESSMENT, BEFORE_ROUNDS, KEYS, PLACE, PLACED, SCORE, Answer, Task
 
 _CENTROIDS = Schema(centroids="k d")
@@ -66,7 +66,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         super().__init_subclass__(**arguments)
         cls._own_steps = vars(cls).get("steps", {})
         tables = [vars(base)["_own_steps"] for base in reversed(cls.__mro__) if "_own_steps" in vars(base)]
-        steps = {**_OF_ALL, **{name: step for table in tables for name, step in table.items()}}
+        steps = with_counts({**_OF_ALL, **{name: step for table in tables for name, step in table.items()}})
         for name, step in steps.items():
             if name != KEYS and not callable(getattr(cls, step.method, None)):
                 raise TypeError(f"{cls.__name__} has no method {step.method!r} for its step {name!r}")
@@ -197,7 +197,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         data = table if step.named else table.X
         rng = stream(self.seed, task.round, task.site)
         reply: Message = getattr(self, step.method)(task, data, rng, aborted, context)
-        return reply
+        return {name: reply[name] for name in COUNTED.fields} if step.schema is COUNTED else reply
 
     def place(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
@@ -226,7 +226,8 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     ) -> Message:
         """Return how well each of several solutions fits the rows (n, d)."""
         fields, free = self.steps[SCORE].schema.fields, not context.grouped
-        sums = score_sums(task.arrays, data, fields, context.min_count, aborted, limited=free)
+        limited = free and not context.secure
+        sums = score_sums(task.arrays, data, fields, context.min_count, aborted, limited=limited)
         return sums if free else scaled(task.arrays, sums, context.round_counts, context.min_count)
 
     def placing(self, arrays: Message) -> Message:
@@ -259,8 +260,9 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
             raise Refusal(f"has fewer rows than min_count={context.min_count}, so sums over them would tell the rows")
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
-        if task.step == SCORE:
-            self.check_centroids(task.arrays.get("candidates"), data, len(task.arrays.get("candidate", ())))
+        if "candidates" in task.arrays:
+            check_candidates(task.arrays)
+            self.check_centroids(task.arrays["candidates"], data, len(task.arrays["candidate"]))
         elif "centroids" in task.arrays:
             self.check_centroids(task.arrays["centroids"], data, self.k)
 

@@ -25,15 +25,13 @@ from pydantic import ValidationInfo, field_validator
 
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.clusterers import CLUSTERERS
-from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.lloyd import member_statistics, sums_by_label
+from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, seed_cells
 from flareclust.core.rounding import factor
 from flareclust.core.rounds import check_start
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import CappedParams, SeedsParams
+from flareclust.executors.refinement import RefinedExecutor
 from flareclust.privacy.context import SiteContext
-from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.params import server
 from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.steps import Step
@@ -43,10 +41,6 @@ from flareclust.protocol.task import CLUSTER, Task
 #: these rows about the centroids that were sent.
 UPDATE = "update"
 
-#: The step of a start from totals, with secure sums only: as an update, and the squared deviations of each cluster. All
-#: rows are one cluster where no centroids are sent.
-SPREAD = "spread"
-
 
 class LloydParams(CappedParams, SeedsParams):
     """Parameters of distributed Lloyd."""
@@ -54,6 +48,11 @@ class LloydParams(CappedParams, SeedsParams):
     rounds: int = server(100, "Updates at the most; the exchange of the seeds is not counted.", ge=1)
     tol: float = server(
         1e-4, "Largest movement in a round after which to stop, without unit; 0 goes on until nothing moves.", ge=0
+    )
+    split_merge: int = server(
+        0,
+        "Attempts at most to leave a local optimum after the last update, by splitting one cluster and joining two.",
+        ge=0,
     )
     start: str | list[list[float]] = server(
         "kmeans",
@@ -66,14 +65,13 @@ class LloydParams(CappedParams, SeedsParams):
         return check_start(value, known.data["k"], CLUSTERERS) if "k" in known.data else value
 
 
-class LloydExecutor(ClusteringExecutor):
+class LloydExecutor(RefinedExecutor):
     """A site of distributed Lloyd."""
 
     params: LloydParams
 
     steps = {
         CLUSTER: Step(Schema(centroids="k d"), jobs="plain"),
-        SPREAD: Step(GROUPS, "spread", jobs="secure"),
         UPDATE: Step(
             Schema(
                 may_be_empty=True,
@@ -84,6 +82,7 @@ class LloydExecutor(ClusteringExecutor):
             ),
             "update",
             summed=True,
+            counted=True,
         ),
     }
 
@@ -98,46 +97,22 @@ class LloydExecutor(ClusteringExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Compute the site's part of one update."""
-        return update(data, task.arrays["centroids"], context.min_count, context.round_counts)
-
-    def spread(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
-        """Compute means and squared deviations by cluster, for a start from totals."""
-        message = spread(data, task.arrays.get("centroids", data[:1]), max(context.min_count, LEAST_ROWS))
-        return rounded_spread(message, context.round_counts, context.min_count)
+        return update(data, task.arrays["centroids"], context)
 
 
-def update(data: FloatArray, centroids: FloatArray, min_count: int, multiple: int = 1) -> Message:
+def update(data: FloatArray, centroids: FloatArray, context: SiteContext) -> Message:
     """Return a site's part of one update of centroids (k, d): `centroids`, `counts`, `cluster`, `inertia`.
 
-    Raises Refusal where the site has fewer than `min_count` rows (n, d). Where counts are rounded to multiples, the
+    Raises Refusal where the site has fewer rows (n, d) than it must tell of at least. Where counts are rounded to multiples, the
     inertia is scaled to the rounded counts, because the exact one would give the counts away.
     """
-    clusters = lloyd_update(data, centroids, min_count)
+    clusters = lloyd_update(data, centroids, context.min_count, context.told)
     labels = np.append(clusters.source, -1)[clusters.labels]
     sse = member_statistics(data, labels, centroids).sse
-    sse[clusters.source] *= factor(clusters.counts, multiple, min_count)
+    sse[clusters.source] *= factor(clusters.counts, context.round_counts, context.min_count)
     return {
         "centroids": clusters.centroids,
         "counts": clusters.counts,
         "cluster": clusters.source,
         "inertia": sse.sum(),
     }
-
-
-def spread(data: FloatArray, centroids: FloatArray, min_count: int) -> Message:
-    """Return the means of the rows (n, d) nearest to each of centroids (k, d), and the squared deviations from them.
-
-    With fewer than `min_count` rows the arrays are empty.
-    """
-    if len(data) < min_count:
-        data = data[:0]
-        return {"cluster": np.arange(0), "counts": np.arange(0), "centroids": data, "m2": data}
-    clusters = lloyd_update(data, centroids, min_count)
-    mask = clusters.labels >= 0
-    labels, c = clusters.labels[mask], len(clusters.counts)
-    m2 = np.empty_like(clusters.centroids)
-    for j in range(data.shape[1]):
-        m2[:, j] = sums_by_label(labels, (data[mask, j] - clusters.centroids[labels, j]) ** 2, c)
-    return {"cluster": clusters.source, "counts": clusters.counts, "centroids": clusters.centroids, "m2": m2}

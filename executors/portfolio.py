@@ -9,7 +9,8 @@ centroids with and without weights (the latter is the second version of Stallman
 2. Where the rows of a cluster differ in one column only, centroid, sum of squares and largest distance could be solved
    for single rows; the last two are raised to the next number of two digits there.
 3. A site with fewer than `min_count` rows for each of k clusters looks for fewer.
-4. In an update a site without a group that may be sent sends an empty reply, and stays.
+4. When a solution is refined, sites tell of its clusters what executors/refinement.py says; a site without a group that
+   may be told of sends an empty reply, and stays.
 """
 
 from typing import Any
@@ -22,14 +23,13 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust._foundation.validation import check_choice
 from flareclust.core.disclosure import varies_in_one_feature
 from flareclust.core.lloyd import member_statistics
-from flareclust.core.local import lloyd_update, local_clusters
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.core.local import local_clusters
 from flareclust.executors.feca import coarse
-from flareclust.executors.lloyd import UPDATE
 from flareclust.executors.parameters import CappedParams
+from flareclust.executors.refinement import RefinedExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import server, site
-from flareclust.protocol.schema import Schema, counts, index, real
+from flareclust.protocol.schema import Schema, counts, real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, SCORE, Task
 
@@ -45,7 +45,12 @@ class PortfolioParams(CappedParams):
         None, "The merges that compete, of feca, kfed, pooled, unweighted and sampled; None for all."
     )
     restarts: int = server(20, "Starts of k-means in pooled, unweighted and sampled.", ge=1)
-    polish: int = server(0, "Rounds of Lloyd's algorithm after the choice.", ge=0)
+    polish: int = server(
+        3, "Lloyd updates after the choice; 0 for none, and no attempts to split and merge, either.", ge=0
+    )
+    split_merge: int = server(
+        3, "Attempts at most to leave a local optimum after these, by splitting one cluster and joining two.", ge=0
+    )
 
     @property
     def competing(self) -> list[str]:
@@ -58,7 +63,7 @@ class PortfolioParams(CappedParams):
         return None if value is None else check_members(value)
 
 
-class PortfolioExecutor(ClusteringExecutor):
+class PortfolioExecutor(RefinedExecutor):
     """A site that describes the clusters of its own k-means, and then scores each proposed solution."""
 
     params: PortfolioParams
@@ -68,13 +73,6 @@ class PortfolioExecutor(ClusteringExecutor):
             Schema(centroids="k d", counts=counts("k"), radii=real("k", minimum=0), sse=real("k", minimum=0))
         ),
         SCORE: Step(Schema(rows=counts(""), sse=real("c", minimum=0)), "score", summed=True),
-        UPDATE: Step(
-            Schema(
-                may_be_empty=True, centroids="k d", counts=counts("k", minimum=1), cluster=index("k", less_than="K")
-            ),
-            "update",
-            summed=True,
-        ),
     }
 
     def local(
@@ -92,13 +90,6 @@ class PortfolioExecutor(ClusteringExecutor):
             "radii": np.where(tell_tale, coarse(statistics.max_distance), statistics.max_distance),
             "sse": np.where(tell_tale, coarse(statistics.sse), statistics.sse),
         }
-
-    def update(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
-        """Compute the site's part of a round of Lloyd's algorithm."""
-        updated = lloyd_update(data, task.arrays["centroids"], context.min_count)
-        return {"centroids": updated.centroids, "counts": updated.counts, "cluster": updated.source}
 
 
 def check_members(members: object) -> list[str]:

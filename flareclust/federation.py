@@ -23,13 +23,14 @@ from time import perf_counter
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust._foundation.typing import Message
+from flareclust._foundation.typing import BoolArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round, expected_sizes
 from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED
 from flareclust.privacy.secure_aggregation.server import ALL, ServerSums, of_other_width, unusable
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import Schema, nbytes, plain
+from flareclust.protocol.steps import COUNTED, TOLD, counts_of
 from flareclust.protocol.task import ASSESS, ASSESSMENT, DESCRIBE, KEYS
 
 #: (step, round, arrays, sites) -> replies by site; sites that did not answer in time are missing.
@@ -108,7 +109,7 @@ def run_federation(
         bytes_down=course.bytes_down,
         seconds_local=course.seconds_local,
         seconds_merge=merge_seconds,
-        warnings=course.warnings(),
+        warnings=[*course.warnings(), *aggregator.warnings(round_)],
     )
 
 
@@ -210,6 +211,7 @@ class _SecureCourse(_Course):
             )
         self.needed = max(self.needed, LEAST_SITES)
         self.summed = {name for name, step in aggregator.steps.items() if step.maskable}
+        self.counted = {name: aggregator.least_rows(name) for name, step in aggregator.steps.items() if step.counted}
         self.unmasked: list[str] = []
         self.unassessed = ""
         first = aggregator.begin()
@@ -228,16 +230,31 @@ class _SecureCourse(_Course):
         self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
     ) -> dict[str, Message]:
         if round_.step in self.summed:
-            total, missing = self._total(schema, round_.step, round_)
-            if total is not None:
-                return {ALL: total}
+            if round_.step in self.counted:
+                round_ = self._with_groups_told(round_)
+            return {ALL: self._required_total(schema, round_)}
+        if round_.step != DESCRIBE and round_.step not in self.unmasked:
+            self.unmasked.append(round_.step)
+        return super().cluster(schema, round_, own_sizes, limits)
+
+    def _with_groups_told(self, round_: Round) -> Round:
+        """Return the round with the groups to tell of, those that have enough rows at all sites together."""
+        counting = replace(round_, step=counts_of(round_.step))
+        total = self._required_total(COUNTED, counting)
+        self.record(counting.step, {ALL: total}, round_.index, 0.0, {})
+        counts = np.zeros(self.sums.sizes_of(round_.task)["K"], dtype=np.int64)
+        counts[total["cluster"]] = total["counts"]
+        told = large_enough(counts, self.counted[round_.step])
+        return replace(round_, task={**round_.task, TOLD: told.astype(np.int64)})
+
+    def _required_total(self, schema: Schema, round_: Round) -> Message:
+        total, missing = self._total(schema, round_.step, round_)
+        if total is None:
             raise JobFailed(
                 f"round {round_.index}: {missing}. With secure sums a job ends where a site drops out, for the masks of the "
                 "others do not cancel without its own; submit it again when the site is back, or without the site"
             )
-        if round_.step != DESCRIBE and round_.step not in self.unmasked:
-            self.unmasked.append(round_.step)
-        return super().cluster(schema, round_, own_sizes, limits)
+        return total
 
     def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
         try:
@@ -284,6 +301,20 @@ class _SecureCourse(_Course):
                 f"there are no metrics, since the masked sums of all sites are needed for them: {self.unassessed}"
             )
         return found
+
+
+def large_enough(counts: IntArray, minimum: int) -> BoolArray:
+    """Return which groups (k,) are told of by their total: those with `minimum` rows, of which so many or none are left out.
+
+    Else what is known of all rows, less what is told, would tell of the few that are left out.
+    """
+    told = counts >= minimum
+    for r in np.argsort(counts, kind="stable"):
+        left_out = int(counts[~told].sum())
+        if left_out == 0 or left_out >= minimum:
+            break
+        told[r] = False
+    return told
 
 
 def _told_of(metrics: Mapping[str, float | None], sums: Message) -> dict[str, float]:

@@ -80,18 +80,27 @@ def seed_cells(
     return Sendable(drawn[kept], cells.counts[kept], _relabel(labels, kept, len(drawn)), kept)
 
 
-def lloyd_update(data: FloatArray, centroids: FloatArray, min_count: int) -> Sendable:
+def lloyd_update(data: FloatArray, centroids: FloatArray, min_count: int, told: BoolArray | None = None) -> Sendable:
     """Return the means of the rows (n, d) nearest to each of the centroids (k, d), as far as they may be sent.
 
     `source` of what is returned says which centroids they belong to; those without rows are not among them. Nothing is
     returned, that is arrays without entries, where none may be sent.
 
+    Args:
+        data: rows (n, d).
+        centroids: (k, d).
+        min_count: smallest number of rows of a group that is returned.
+        told: which groups (k,) are returned, however few rows they have here: those of which a total over sites is known
+            only. None where `min_count` decides.
+
     Raises:
-        Refusal: the site has fewer than `min_count` rows.
+        Refusal: the site has fewer than `min_count` rows, and `told` is not given.
     """
-    check_enough(data, min_count)
+    if told is None:
+        check_enough(data, min_count)
     found, source = means_of_groups(data, assign(data, centroids)[0], centroids)
-    return _sendable(found, source, describable(data, found.labels, found.centroids, min_count))
+    mask = describable(data, found.labels, found.centroids, min_count) if told is None else told[source]
+    return _sendable(found, source, mask)
 
 
 def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -> tuple[Clustering, IntArray]:

@@ -51,6 +51,11 @@ class Rule(NamedTuple):
         """Return whether positions are judged."""
         return self.robust != NONE
 
+    @property
+    def judges(self) -> bool:
+        """Return whether what single sites send is looked at: their positions, or how many rows they state."""
+        return self.active or self.cap is not None
+
 
 #: Every site is believed.
 PLAIN = Rule()

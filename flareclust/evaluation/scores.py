@@ -33,6 +33,8 @@ ALL_SCORES: Mapping[str, str | Field] = {
     "scatter": "t",
 }
 
+_CANDIDATES = Schema(candidates="t d", candidate=counts("t"))
+
 
 def stack(candidates: Sequence[FloatArray]) -> Message:
     """Return what a server sends to have solutions (k_i, d) scored: `candidates` (t, d) and `candidate` (t,)."""
@@ -84,7 +86,7 @@ def score_sums(
         BadMessage: the task is not what `stack` returns.
         Aborted: when `aborted` says so; it is asked before each candidate.
     """
-    _check(task)
+    check_candidates(task)
     keys = list(names)
     solutions = unstack(task)
     if (limited and X.size < values_needed(task, keys, X.shape[1])) or len(X) < min_count:
@@ -156,9 +158,10 @@ def _spread(residuals: FloatArray) -> float:
         return float(max(np.linalg.eigvalsh(residuals.T @ residuals)[-1], 0.0))
 
 
-def _check(task: Message) -> None:
+def check_candidates(task: Message) -> None:
+    """Raise BadMessage unless a task has what `stack` returns, whatever else it has."""
     try:
-        sizes = Schema(candidates="t d", candidate=counts("t")).check(task)
+        sizes = _CANDIDATES.check({name: task[name] for name in _CANDIDATES.fields if name in task})
     except BadMessage as error:
         raise BadMessage(f"the candidates to score: {error}") from None
     number = task["candidate"]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from flareclust._foundation.typing import BoolArray
 from flareclust.privacy.policy import Policy
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ class SiteContext:
         round_counts: numbers of rows leave as multiples of it; sums over these rows are scaled with them.
         grouped: whether the rows are groups of similar rows that a policy has put in the place of the site's.
         secure: whether the site's sums leave it masked in this job.
+        told: of a masked sum, which groups (K,) have enough rows over all sites; None where each site's part must be large
+            enough, as at sites with a policy.
         dp: what the site grants the job under differential privacy; None where it grants nothing.
     """
 
@@ -25,6 +28,7 @@ class SiteContext:
     round_counts: int = 1
     grouped: bool = False
     secure: bool = False
+    told: BoolArray | None = None
     dp: "DPSession | None" = None
 
     def under(self, policy: Policy, *, private: bool = False) -> "SiteContext":

@@ -12,6 +12,10 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.protocol.steps import counts_of
+
+#: How the names of steps end that ask for numbers of rows only.
+_COUNTS = counts_of("")
 
 ARRAYS, SUMMARY, ROUNDS = "result.npz", "result.json", "rounds.jsonl"
 
@@ -62,7 +66,8 @@ class Outcome:
 
 def is_round(record: Mapping[str, object]) -> bool:
     """Return whether a record of rounds.jsonl is of a clustering round: not of the description or the assessment."""
-    return record["step"] not in ("keys", "describe", "moments", "assess")
+    step = str(record["step"])
+    return step not in ("keys", "describe", "moments", "assess") and not step.endswith(_COUNTS)
 
 
 def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:

@@ -1,9 +1,10 @@
 """The table of an algorithm's steps: what sites are asked for, what a reply holds, and which method computes it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from flareclust.protocol.schema import Schema
+from flareclust.protocol.schema import Schema, counts, index
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class Step:
         summed: whether replies are sums over rows, which secure aggregation can mask.
         jobs: which jobs ask for it: all of them, those with secure sums only (it then leaves masked only), or those without.
         named: see `method`.
+        counted: whether replies are about groups of rows of which, with secure sums, the total must be large enough, and not
+            each site's part. Sites are asked for the numbers of rows first, by the step `counts_of(name)`.
     """
 
     schema: Schema
@@ -24,8 +27,31 @@ class Step:
     summed: bool = False
     jobs: Literal["all", "secure", "plain"] = "all"
     named: bool = False
+    counted: bool = False
 
     @property
     def maskable(self) -> bool:
         """Return whether the reply can leave a site masked."""
         return self.summed or self.jobs == "secure"
+
+
+#: The numbers of rows in the groups of a step that is `counted`.
+COUNTED = Schema(may_be_empty=True, cluster=index("k", less_than="K"), counts=counts("k", minimum=1))
+
+#: Name of the array with which a server says of which groups the total is large enough: 1 for each of them, else 0.
+TOLD = "told"
+
+
+def counts_of(name: str) -> str:
+    """Return the name of the step that asks for the numbers of rows of a step's groups."""
+    return f"{name}_counts"
+
+
+def with_counts(steps: Mapping[str, Step]) -> dict[str, Step]:
+    """Return steps and, for those that are `counted`, the steps that ask for numbers of rows."""
+    counting = {
+        counts_of(name): replace(step, schema=COUNTED, summed=False, jobs="secure", counted=False)
+        for name, step in steps.items()
+        if step.counted
+    }
+    return {**counting, **steps}

@@ -51,6 +51,10 @@ class ServerSums:
             )
         self.begun = True
 
+    def sizes_of(self, arrays: Message) -> dict[str, int]:
+        """Return the sizes of what sites answer to a task, before masks."""
+        return sizes_of(arrays, self.columns)
+
     def sizes(self, schema: Schema, arrays: Message) -> dict[str, int]:
         """Return the sizes that the masked answers to a task must have."""
         return {"b": WORDS, "w": self._layout(schema, arrays).width}
@@ -71,7 +75,7 @@ class ServerSums:
             ) from error
 
     def _layout(self, schema: Schema, arrays: Message) -> Layout:
-        return Layout(schema, sizes_of(arrays, self.columns))
+        return Layout(schema, self.sizes_of(arrays))
 
 
 def unusable(replies: Mapping[str, Message]) -> dict[str, str]:

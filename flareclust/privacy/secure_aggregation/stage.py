@@ -2,11 +2,36 @@
 
 from dataclasses import dataclass, replace
 
-from flareclust._foundation.errors import Refusal
-from flareclust._foundation.typing import Message
+import numpy as np
+
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.typing import BoolArray, Message
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.client import SiteSums
+from flareclust.privacy.secure_aggregation.totals import sizes_of
 from flareclust.privacy.stages import SiteExchange, Stage
+from flareclust.protocol.steps import COUNTED, TOLD, Step
+
+
+def groups_told(step: Step, arrays: Message) -> BoolArray | None:
+    """Return of which groups (K,) a site tells under its mask: all where numbers of rows are asked for, else those asked for.
+
+    None where each site's part must be large enough.
+
+    Raises:
+        BadMessage: the task does not say it for each group.
+    """
+    if not (step.counted or step.schema is COUNTED):
+        return None
+    k = sizes_of(arrays, 0)["K"]
+    if step.schema is COUNTED:
+        return np.ones(k, dtype=np.bool_)
+    told = arrays.get(TOLD)
+    if told is None:
+        return None
+    if told.dtype != np.int64 or told.shape != (k,) or not np.isin(told, (0, 1)).all():
+        raise BadMessage(f"{TOLD}: expected 0 or 1 for each of {k} groups")
+    return told.astype(np.bool_)
 
 
 @dataclass(frozen=True)
@@ -31,7 +56,8 @@ class MaskingStage(Stage):
         arrays, keys = self.sums.taken(
             task.site, task.step, task.arrays, sums=step.maskable, always=always, policy=self.policy
         )
-        context = replace(exchange.context, secure=secure)
+        told = None if keys is None or exchange.context.grouped else groups_told(step, arrays)
+        context = replace(exchange.context, secure=secure, told=told)
         return replace(exchange, task=replace(task, arrays=arrays), keys=keys, context=context)
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:

@@ -134,13 +134,14 @@ class Layout:
 
     def _groups(self, totals: Mapping[str, list[int]]) -> Message:
         """Return the means, and squared deviations from them, of the groups that have rows."""
-        d, rows = self.sizes["d"], totals[ROWS]
+        d, rows = self.sizes.get("d", 0), totals[ROWS]
         present = [r for r, n in enumerate(rows) if n]
         message: Message = {GROUP: np.array(present, dtype=np.int64)}
         message[ROWS] = np.array([rows[r] for r in present], dtype=np.int64)
-        sums = totals[MEAN]
-        means = [sums[r * d + j] / (rows[r] << FRACTION) for r in present for j in range(d)]
-        message[MEAN] = np.array(means, dtype=np.float64).reshape(len(present), d)
+        if MEAN in totals:
+            sums = totals[MEAN]
+            means = [sums[r * d + j] / (rows[r] << FRACTION) for r in present for j in range(d)]
+            message[MEAN] = np.array(means, dtype=np.float64).reshape(len(present), d)
         if SPREAD in totals:
             squares, one = totals[SPREAD], 1 << FRACTION
             spread = [
@@ -167,7 +168,7 @@ def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
         columns: number of the sites' columns, where all have the same.
     """
     if "candidate" in arrays:
-        return {"c": int(arrays["candidate"][-1]) + 1}
+        return {"c": int(arrays["candidate"][-1]) + 1, "K": len(arrays["candidate"]), "d": columns}
     if "centroids" not in arrays:
         return {"K": len(arrays["columns"]), "d": 1} if "columns" in arrays else {"K": 1, "d": columns}
     k, d = arrays["centroids"].shape

@@ -8,16 +8,21 @@ from conftest import LATE, SITES
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
-from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
+from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.executors.refinement import SPREAD
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, KeyTable
 from flareclust.privacy.secure_aggregation.totals import Layout, sizes_of
 from flareclust.protocol.outcome import read
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.steps import counts_of
 from flareclust.protocol.task import ASSESS, KEYS, Task
 from tests.computed import replied
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+#: What sites answer with masks.
+SUMS = (SPREAD, counts_of(SPREAD), UPDATE, counts_of(UPDATE), ASSESS)
 
 OPTIONS = JobOptions(k=5, seed=3, min_sites=3, secure_sums=True)
 
@@ -55,9 +60,9 @@ def test_the_server_gets_keys_and_masked_words_and_the_totals_have_the_same_bits
 
     with np.load(folder / watching.WATCHED) as seen:
         got = {tuple(name.split("/")): seen[name] for name in seen.files}
-    assert {step for step, *_ in got} == {KEYS, SPREAD, UPDATE, ASSESS}
+    assert {step for step, *_ in got} == {KEYS, *SUMS}
     names = {(step, name) for step, _, who, name in got if who != "task" and name != SECONDS}
-    assert names == {(KEYS, "key"), (KEYS, "columns"), *((step, "masked") for step in (SPREAD, UPDATE, ASSESS))}
+    assert names == {(KEYS, "key"), (KEYS, "columns"), *((step, "masked") for step in SUMS)}
     masked = {key: words for key, words in got.items() if key[3] == "masked"}
     assert len(masked) == 3 * (len(there.rounds) - 1)
     every = np.concatenate([words.ravel() for words in masked.values()])
@@ -95,5 +100,7 @@ def test_a_server_that_asks_for_sums_of_three_of_four_sites_gets_nothing(federat
     folder = federation.run(job(watching.ForgetfulController, tmp_path / "forgetful", monkeypatch, four))
     told = (folder / "error_log.txt").read_text()
     for site in (LATE, *SITES):
-        assert f"{site} lets out sums only masked, and was asked for those of the step {SPREAD} without" in told
+        assert (
+            f"{site} lets out sums only masked, and was asked for those of the step {counts_of(SPREAD)} without" in told
+        )
     assert not (folder / "result.npz").exists()

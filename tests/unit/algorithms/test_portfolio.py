@@ -12,10 +12,12 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.portfolio import MEMBERS, PortfolioAggregator
+from flareclust.aggregators.refinement import begun
 from flareclust.data.datasets import load
 from flareclust.data.partition import partition
 from flareclust.evaluation.scores import stack, unstack
-from flareclust.executors.portfolio import UPDATE, PortfolioExecutor
+from flareclust.executors.portfolio import PortfolioExecutor
+from flareclust.executors.refinement import SPREAD
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, SCORE, Task
 from tests.computed import computed
@@ -37,7 +39,7 @@ def rows(sites):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_smallest_inertia_is_chosen(seed):
     sites = {f"site-{i}": mixture(seed, 200)[i::4] + np.random.default_rng(i).normal(size=2) for i in range(4)}
-    found = run(sites, k=7, seed=seed)
+    found = run(sites, k=7, seed=seed, polish=0)
     X = rows(sites)
     candidates = unstack(found.arrays)
     truth = [inertia(X, centroids) for centroids in candidates]
@@ -51,7 +53,7 @@ def test_the_smallest_inertia_is_chosen(seed):
 
 
 def test_of_equals_the_first_member_wins():
-    aggregator = PortfolioAggregator(1, members=["unweighted", "pooled"])
+    aggregator = PortfolioAggregator(1, members=["unweighted", "pooled"], polish=0)
     proposed = Round(stack([np.array([[1.0]]), np.array([[2.0]])]), index=1, step=SCORE)
     done = aggregator.merge(
         proposed,
@@ -103,20 +105,31 @@ def lloyd_rounds(X, centroids, n):
 def test_polish_is_so_many_rounds_of_lloyds_algorithm_on_all_rows(polish):
     for seed in range(3):
         sites = federation(seed, n=150)
-        start, polished = run(sites, seed=seed), run(sites, seed=seed, polish=polish)
+        start = run(sites, seed=seed, polish=0)
+        polished = run(sites, seed=seed, polish=polish, split_merge=0)
         expected = lloyd_rounds(rows(sites), start.centroids, polish)
         np.testing.assert_allclose(polished.centroids, expected, atol=1e-10)
-        assert [record["step"] for record in polished.rounds] == [CLUSTER, SCORE, *[UPDATE] * polish, SCORE, "assess"]
+        steps = [record["step"] for record in polished.rounds]
+        assert steps[:2] + steps[-2:] == [CLUSTER, SCORE, SCORE, "assess"]
+        assert set(steps[2:-2]) == {SPREAD}
+        assert len(steps) - 4 <= polish + 1  # one more to judge where it ended, unless nothing moves
         assert polished.metrics["inertia"] <= start.metrics["inertia"] * (1 + 1e-12)
 
 
 def test_a_polish_that_loses_is_taken_back():
     """The sites say at the end that the start fits better, as it can where rows may not take part in a round."""
-    aggregator = PortfolioAggregator(2, polish=1)
+    aggregator = PortfolioAggregator(2, polish=1, split_merge=0)
     start = np.array([[0.0], [10.0]])
-    chosen = Round({"centroids": start}, index=2, step=UPDATE)
-    update = {"centroids": np.array([[4.0]]), "counts": np.array([5]), "cluster": np.array([0])}
-    compared = aggregator.advance(chosen, {"a": update})
+    state = begun(start, 1, 0)
+    chosen = Round(stack([start]), index=2, step=SPREAD, record={"polish_start": start, **state.arrays})
+    update = {
+        "centroids": np.array([[4.0]]),
+        "counts": np.array([5]),
+        "cluster": np.array([0]),
+        "m2": np.array([[1.0]]),
+    }
+    moved = aggregator.advance(chosen, {"a": update})
+    compared = aggregator.advance(moved, {"a": update})
     np.testing.assert_array_equal(unstack(compared.task)[0], start)
     np.testing.assert_array_equal(unstack(compared.task)[1], [[4.0], [10.0]])
     worse = aggregator.merge(compared, {"a": {"rows": np.array(9), "sse": np.array([7.0, 8.0])}}, None)
@@ -133,9 +146,9 @@ def test_a_site_with_nothing_to_say_in_an_update_stays():
     others = np.concatenate([lonely[1:] + np.random.default_rng(i).normal(0, 0.5, (4, 2)) for i in range(30)])
     centroids = lonely[1:] + 0.05
     centroids = np.concatenate([centroids, [[-0.1, -0.1]]])
-    sent = computed(PortfolioExecutor(5), Task(UPDATE, 2, {"centroids": centroids}, "a"), lonely, None, never_abort)
+    sent = computed(PortfolioExecutor(5), Task(SPREAD, 2, stack([centroids]), "a"), lonely, None, never_abort)
     assert sent["counts"].tolist() == []
-    assert set(sent) == {"centroids", "counts", "cluster"}
+    assert set(sent) == {"centroids", "counts", "cluster", "m2"}
     found = run({"a": lonely, "b": others[:60], "c": others[60:]}, k=4, polish=2)
     assert not found.refused
 

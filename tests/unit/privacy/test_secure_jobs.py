@@ -13,15 +13,19 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.job import build_job
 from flareclust.engines.options import JobOptions
 from flareclust.engines.simulator import run_simulator
-from flareclust.executors.lloyd import SPREAD, UPDATE
+from flareclust.executors.lloyd import UPDATE
+from flareclust.executors.refinement import SPREAD
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.protocol.registry import algorithms, get
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.schema import SECONDS
+from flareclust.protocol.steps import counts_of
 from flareclust.protocol.task import ASSESS, KEYS, SCORE
 from flareclust.testing import iid_sites
 from flareclust.testing.partial_features import overlapping_sites
 from tests.unit.privacy.secure_cases import FEWER, OPTIONS, PLAIN, asker, lloyd_sites, run_lloyd
+
+SUMS = {name for step in (SPREAD, UPDATE) for name in (step, counts_of(step))}
 
 # A federation
 
@@ -38,7 +42,7 @@ def test_nothing_but_masked_words_reaches_the_server() -> None:
 
     outcome = run_lloyd(ask, sites)
     assert (outcome.refused, outcome.warnings) == ({}, [])
-    assert {step for step, _ in seen} == {KEYS, SPREAD, UPDATE, ASSESS}
+    assert {step for step, _ in seen} == {KEYS, *SUMS, ASSESS}
     for step, arrays in seen:
         assert set(arrays) == ({"key", "columns", SECONDS} if step == KEYS else {"masked", SECONDS})
     words = [arrays["masked"].ravel() for step, arrays in seen if step != KEYS]
@@ -183,7 +187,7 @@ def test_server_and_sites_agree_on_what_adds_up() -> None:
             site, server = algorithm.executor_class(), algorithm.aggregator_class()
             assert site.steps == server.steps, algorithm.name
     steps = get("portfolio").executor_class().steps
-    assert {name for name, step in steps.items() if step.maskable} == {UPDATE, SCORE, ASSESS}
+    assert {name for name, step in steps.items() if step.maskable} == {SPREAD, counts_of(SPREAD), SCORE, ASSESS}
 
 
 def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object) -> None:
@@ -193,8 +197,8 @@ def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object
         found: list[str] = json.loads(text)["executors"][0]["tasks"]
         return found
 
-    assert set(tasks(FEWER)) == {KEYS, SPREAD, UPDATE, ASSESS}
-    assert not {KEYS, SPREAD} & set(tasks(PLAIN))
+    assert set(tasks(FEWER)) == {KEYS, *SUMS, ASSESS}
+    assert not {KEYS, counts_of(SPREAD), counts_of(UPDATE)} & set(tasks(PLAIN))
 
 
 def test_a_job_that_was_asked_for_without_secure_sums_is_as_it_was() -> None:

@@ -16,7 +16,8 @@ from flareclust._foundation.typing import Message, never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
-from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
+from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.executors.refinement import SPREAD
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point
@@ -27,6 +28,7 @@ from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks, k
 from flareclust.privacy.secure_aggregation.totals import Layout, sizes_of
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
+from flareclust.protocol.steps import counts_of
 from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, KEYS, Task
 from tests.computed import replied
 from tests.kits import Kits
@@ -203,7 +205,7 @@ def test_a_process_that_was_started_anew_gives_no_second_key_in_a_job(
     Server(startups, tmp_path / "next", SecureSums(9))
 
 
-@pytest.mark.parametrize("step", [UPDATE, ASSESS, SPREAD, CLUSTER])
+@pytest.mark.parametrize("step", [UPDATE, ASSESS, SPREAD, counts_of(UPDATE), CLUSTER])
 def test_a_job_that_says_secure_sums_gets_none_without_keys(step: str) -> None:
     """Nor seeds, which such a job does not need."""
     executor = LloydExecutor(k=2)
@@ -212,7 +214,7 @@ def test_a_job_that_says_secure_sums_gets_none_without_keys(step: str) -> None:
     with pytest.raises(Refusal, match=f"secure sums, .*the step {step}|only masked, .*the step {step}"):
         executor.answer(Task(step, 0, dict(arrays), VICTIM), ROWS, never_abort)
     executor.hold_to(None)
-    if step != SPREAD:
+    if step != counts_of(UPDATE):
         assert executor.answer(Task(step, 0, dict(arrays), VICTIM), ROWS, never_abort).arrays
 
 

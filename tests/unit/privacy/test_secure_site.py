@@ -9,7 +9,8 @@ from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.executors.lloyd import SPREAD, UPDATE, LloydExecutor
+from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.executors.refinement import SPREAD
 from flareclust.features.alignment import codes_of
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.secure_aggregation.masking import (
@@ -22,6 +23,7 @@ from flareclust.privacy.secure_aggregation.server import ServerSums
 from flareclust.privacy.secure_aggregation.totals import MOST_SITES
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
+from flareclust.protocol.steps import counts_of
 from flareclust.protocol.task import ASSESS, KEYS, MOMENTS, Task
 from flareclust.testing import iid_sites
 from tests.computed import replied
@@ -45,8 +47,10 @@ def test_once_a_site_has_given_its_key_its_sums_leave_masked_only() -> None:
 
 def test_what_is_asked_for_masked_only_is_never_told_otherwise() -> None:
     rows = np.random.default_rng(0).normal(size=(40, 2))
-    with pytest.raises(Refusal, match="lets out sums only masked, and was asked for those of the step spread without"):
-        LloydExecutor(k=2).answer(Task(SPREAD, 0, {}, "a"), rows, never_abort)
+    with pytest.raises(
+        Refusal, match="lets out sums only masked, and was asked for those of the step spread_counts without"
+    ):
+        LloydExecutor(k=2).answer(Task(counts_of(SPREAD), 0, {}, "a"), rows, never_abort)
 
 
 def test_a_policy_can_ask_for_secure_sums() -> None:

@@ -4,13 +4,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import flareclust
 from flareclust._foundation.typing import never_abort
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.federation import large_enough
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.totals import GROUPS, Layout
@@ -62,21 +63,48 @@ def test_the_total_is_the_exact_one_rounded_once(seed: int, m: int, k: int, d: i
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000), st.integers(3, 6), st.integers(1, 5), st.sampled_from([0.0, 1e6]))
-def test_lloyd_from_the_same_start_is_the_plain_one_to_rounding(seed: int, m: int, k: int, offset: float) -> None:
+def test_lloyd_with_secure_sums_is_lloyd_on_the_rows_of_all_sites(seed: int, m: int, k: int, offset: float) -> None:
+    """However few rows a cluster has at one site: a total must be large enough, and not each site's part of it."""
     rng = np.random.default_rng(seed)
     sites = {f"site-{i}": rng.normal(size=(int(rng.integers(2, 60)), 2)) + offset for i in range(m)}
-    params = {"start": (rng.normal(size=(k, 2)) + offset).tolist(), "rounds": 4, "tol": 0.0}
-    plain = run_inprocess(get("lloyd"), params, sites, JobOptions(k=k, seed=seed))
+    start = rng.normal(size=(k, 2)) + offset
+    params = {"start": start.tolist(), "rounds": 4, "tol": 0.0}
     secure = run_inprocess(get("lloyd"), params, sites, JobOptions(k=k, seed=seed, secure_sums=True))
-    for name, value in plain.arrays.items():
-        rounding = 4 * np.spacing(1.0 + offset) if name in ("centroids", "history") else 0
-        shared = secure.arrays[name][: len(value)]  # where nothing moves, one may see it a round later
-        np.testing.assert_allclose(shared, value[: len(shared)], rtol=0, atol=rounding, err_msg=name)
-    for site in sites:
-        np.testing.assert_array_equal(secure.labels[site], plain.labels[site])
-    for name, metric in plain.metrics.items():
-        assert secure.metrics[name] == (None if metric is None else pytest.approx(metric, rel=1e-8))
-    assert secure.refused == plain.refused
+    X, expected = np.concatenate([sites[site] for site in sorted(sites)]), start
+    for found in secure.arrays["history"]:
+        labels = ((X[:, None] - expected) ** 2).sum(axis=2).argmin(axis=1)
+        counts = np.bincount(labels, minlength=k)
+        assume(not ((counts > 0) & (counts < 2)).any())
+        expected = np.array([X[labels == r].mean(axis=0) if counts[r] else expected[r] for r in range(k)])
+        np.testing.assert_allclose(found, expected, rtol=0, atol=16 * np.spacing(1.0 + offset))
+    assert not secure.refused
+
+
+def test_a_cluster_with_too_few_rows_in_all_is_not_told_of() -> None:
+    """Nor the smallest other one, where all rows less those that are told of would tell of the few."""
+    near = np.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.1]])
+    sites = {"a": near, "b": near + 10, "c": np.concatenate([near + 0.3, [[50.0, 50.0]]])}
+    start = [[0.0, 0.0], [10.0, 10.0], [50.0, 49.0]]
+    params = {"start": start, "rounds": 1}
+    found = run_inprocess(get("lloyd"), params, sites, JobOptions(k=3, seed=0, secure_sums=True))
+    np.testing.assert_array_equal(found.centroids[1:], start[1:])  # the lonely row's, and the smaller of the others
+    np.testing.assert_allclose(found.centroids[0], np.concatenate([near, near + 0.3]).mean(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ([5, 9, 7], [1, 1, 1]),
+        ([5, 0, 7], [1, 0, 1]),
+        ([5, 1, 7], [0, 0, 1]),
+        ([5, 1, 1, 7], [1, 0, 0, 1]),
+        ([1, 1], [0, 0]),
+        ([1], [0]),
+    ],
+)
+def test_groups_are_told_of_by_their_total(counts: list[int], told: list[int]) -> None:
+    found = large_enough(np.array(counts), 2)
+    assert [n >= 2 and yes for n, yes in zip(counts, found, strict=True)] == [bool(yes) for yes in told]
 
 
 @pytest.mark.parametrize("name", ["masked", "proxy", "fkm-imputed"])

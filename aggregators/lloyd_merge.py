@@ -1,0 +1,47 @@
+"""One update of Lloyd's algorithm from what the sites send: the weighted mean of each cluster's rows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.core.robust import PLAIN, Rule, capped, site_centers
+from flareclust.protocol.replies import gathered
+
+
+def lloyd_merge(centroids: FloatArray, replies: Sequence[Message], rule: Rule = PLAIN) -> FloatArray:
+    """Return the centroids (k, d) after one update: the means of all rows that the replies describe.
+
+    With a rule that judges sites, the center of what they say of each cluster instead.
+
+    A cluster that no reply describes keeps its centroid. Pure, and the same bits for the same replies.
+
+    Args:
+        centroids: what the sites were sent (k, d).
+        replies: of each site `centroids` (c, d), `counts` (c,) and `cluster` (c,), which centroid each belongs to.
+        rule: how far sites are believed.
+    """
+    sent, site = gathered(replies)
+    counts, points, cluster = capped(sent["counts"], site, rule.cap), sent["centroids"], sent["cluster"]
+    if rule.active:
+        return site_centers(centroids, points, counts, site, cluster, rule)
+    rows = counts.astype(np.float64)
+    total = np.bincount(cluster, weights=rows, minlength=len(centroids))
+    # Sums about a point of the cluster itself lose nothing where the data lie far from zero. It is one of the points
+    # received, so that the same replies give the same centroids and nothing moves once no row changes its cluster.
+    origin = centroids.copy()
+    present, first = np.unique(cluster, return_index=True)
+    origin[present] = points[first]
+    sums = np.zeros_like(origin)
+    np.add.at(sums, cluster, rows[:, None] * (points - origin[cluster]))
+    moved = centroids.copy()
+    moved[present] = origin[present] + sums[present] / total[present, None]
+    return moved
+
+
+def rows_behind(k: int, replies: Sequence[Message]) -> IntArray:
+    """Return how many rows the replies describe for each of the k centroids (k,)."""
+    behind = np.zeros(k, dtype=np.int64)
+    sent, _ = gathered(replies)
+    np.add.at(behind, sent["cluster"], sent["counts"])
+    return behind

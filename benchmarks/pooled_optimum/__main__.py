@@ -1,0 +1,94 @@
+"""How near federated runs come to k-means on the pooled rows: inertia over the best of 50 starts, on sets that are hard.
+
+    python -m benchmarks.pooled_optimum [RUN ...] [--seed N] [--offset N]
+
+A cell is a data set, a number of sites (10, 50) and a split. Printed for each run: the share of cells within 2 % and
+within 5 % of the pooled optimum, the worst cell, exchanges and bytes; and every cell beyond 2 %.
+"""
+
+import argparse
+import logging
+from collections.abc import Iterator, Mapping
+from functools import cache
+from math import ceil
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+import flareclust
+from benchmarks.pooled_optimum.sets import SETS, Made, made
+from flareclust._foundation.typing import FloatArray
+from flareclust.core.lloyd import assign, kmeans
+from flareclust.data.partition import partition
+
+SITES = (10, 50)
+SPLITS = ("iid", "dirichlet:0.3", "clusters", "power:1")
+
+#: By name, algorithm and settings.
+RUNS: Mapping[str, tuple[str, dict[str, Any]]] = MappingProxyType(
+    {
+        "portfolio": ("portfolio", {}),
+        "portfolio polish=0": ("portfolio", {"polish": 0}),
+        "portfolio split_merge=0": ("portfolio", {"split_merge": 0}),
+        "portfolio secure_sums": ("portfolio", {"secure_sums": True}),
+        "lloyd": ("lloyd", {}),
+        "lloyd split_merge=3": ("lloyd", {"split_merge": 3}),
+    }
+)
+
+
+def cells() -> Iterator[tuple[str, int, str]]:
+    """Yield every data set with every number of sites and every split."""
+    return ((name, m, split) for name in SETS for m in SITES for split in SPLITS)
+
+
+@cache
+def optimum(name: str, offset: int) -> tuple[Made, float]:
+    """Return a set and the least inertia of 50 runs of k-means on all its rows."""
+    drawn = made(name, offset)
+    return drawn, kmeans(drawn.X, drawn.k, np.random.default_rng(0), n_init=50).inertia
+
+
+def sites_of(drawn: Made, m: int, split: str, seed: int) -> dict[str, FloatArray]:
+    """Return the rows of each site; `clusters` gives every class about two holders, and a site two classes at least."""
+    if split == "clusters":
+        split = f"clusters:{max(2, ceil(2 * len(np.unique(drawn.y)) / m))}"
+    rows = partition(split, drawn.X, drawn.y, m, np.random.default_rng(seed))
+    return {site: drawn.X[own] for site, own in rows.items() if len(own)}
+
+
+def measure(run: str, seed: int, offset: int) -> None:
+    """Print what came of one kind of run in all cells."""
+    algorithm, settings = RUNS[run]
+    ratios, exchanges, sent = {}, [], []
+    for name, m, split in cells():
+        drawn, best = optimum(name, offset)
+        found = flareclust.run(algorithm, sites_of(drawn, m, split, seed), k=drawn.k, seed=seed, **settings)
+        ratios[name, m, split] = float(assign(drawn.X, found.centroids)[1].sum()) / best
+        exchanges.append(len(found.outcome.rounds))
+        sent.append(found.outcome.bytes_up / 1e3)
+    values = np.array(list(ratios.values()))
+    print(
+        f"{run}: within 2 % {(values <= 1.02).mean():.1%}, within 5 % {(values <= 1.05).mean():.1%}, worst {values.max():.3f}; "
+        f"exchanges {np.mean(exchanges):.0f} (at most {max(exchanges)}), sent by all sites {np.median(sent):.0f} kB (median)"
+    )
+    for (name, m, split), value in ratios.items():
+        if value > 1.02:
+            print(f"    {name}, {m} sites, {split}: {value:.3f}")
+
+
+def main() -> None:
+    """Measure the runs asked for, else all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=f"of {', '.join(RUNS)}; all unless given")
+    parser.add_argument("--seed", type=int, default=0, help="of splits and runs")
+    parser.add_argument("--offset", type=int, default=0, help="for other draws of the generated sets")
+    asked = parser.parse_args()
+    logging.disable(logging.WARNING)
+    for run in asked.runs or RUNS:
+        measure(run, asked.seed, asked.offset)
+
+
+if __name__ == "__main__":
+    main()

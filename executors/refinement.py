@@ -1,0 +1,67 @@
+"""What sites tell of solutions that are to be refined: rows, means and squared deviations by cluster.
+
+The server moves centroids to the means, as Lloyd's algorithm does, and sees from the deviations which cluster to split
+and which to join (`flareclust.core.split_merge`). Several solutions are told of side by side.
+
+Readings:
+1. A site's group of fewer than `min_count` rows, of one row repeated, or whose mean is a row, is not told of.
+2. Mean and deviations of two rows are these rows: where a group has fewer than three rows its deviations are told as 0.
+3. With secure sums a group counts that all sites together have: first the sites' numbers of rows are added up, and then
+   they tell of the clusters that have `min_count` rows in all, however few of them are at one site.
+"""
+
+import numpy as np
+
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
+from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.core.lloyd import sums_by_label
+from flareclust.core.local import lloyd_update
+from flareclust.evaluation.scores import unstack
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.privacy.context import SiteContext
+from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import Task
+
+#: The step: for each centroid of `candidates` (t, d), as one of the solutions has it, the rows of its cluster here. All
+#: rows are one cluster where no candidates are sent.
+SPREAD = "spread"
+
+
+class RefinedExecutor(ClusteringExecutor):
+    """A site that tells of solutions what is needed to refine them."""
+
+    steps = {SPREAD: Step(GROUPS, "spread", summed=True, counted=True)}
+
+    def spread(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Describe the groups of the rows (n, d) that are nearest to each of the centroids."""
+        solutions = unstack(task.arrays) if "candidates" in task.arrays else [data[:1]]
+        starts = np.cumsum([0, *map(len, solutions)])
+        parts = []
+        for solution, first in zip(solutions, starts, strict=False):
+            told = None if context.told is None else context.told[first : first + len(solution)]
+            part = spread(data, solution, context.min_count, told)
+            parts.append({**part, "cluster": part["cluster"] + first})
+        message = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return rounded_spread(message, context.round_counts, context.min_count)
+
+
+def spread(data: FloatArray, centroids: FloatArray, min_count: int, told: BoolArray | None = None) -> Message:
+    """Return the means of the rows (n, d) nearest to each of centroids (k, d), and the squared deviations from them.
+
+    With fewer than `min_count` rows the arrays are empty. With `told` (k,) the clusters that are told of are given.
+    """
+    if told is None and len(data) < min_count:
+        data = data[:0]
+        return {"cluster": np.arange(0), "counts": np.arange(0), "centroids": data, "m2": data}
+    clusters = lloyd_update(data, centroids, min_count, told)
+    mask = clusters.labels >= 0
+    labels, c = clusters.labels[mask], len(clusters.counts)
+    m2 = np.empty_like(clusters.centroids)
+    for j in range(data.shape[1]):
+        m2[:, j] = sums_by_label(labels, (data[mask, j] - clusters.centroids[labels, j]) ** 2, c)
+    if told is None:
+        m2[clusters.counts < LEAST_ROWS] = 0.0
+    return {"cluster": clusters.source, "counts": clusters.counts, "centroids": clusters.centroids, "m2": m2}
