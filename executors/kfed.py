@@ -11,10 +11,11 @@ Readings where the paper is open, and deviations from it:
    than `min_count` rows per center uses a smaller k(z).
 3. Not in the paper: the number of rows of each center is sent. Clusters below `min_count` rows, or made of one row
    repeated, are not sent.
-4. Definition 3.3: rows of a local center that was not sent belong to the cluster whose mean is nearest to their local
-   center. So do those of a late device by the words before Theorem 3.2; its proof, and `flareclust assign`, use the
-   points that the other devices' centers were assigned to.
-5. Fewer than k(z) local clusters are found where there are fewer different rows.
+4. Theorem 3.2: a late device's center goes to the nearest point of M, as the theorem's proof has it (the words before
+   it also speak of the means mu(tau)). With several `lloyd_rounds`, to the nearest of the points last assigned to.
+5. Definition 3.3 leaves out local centers that were not sent. They go to the nearest mean: M holds single devices'
+   centers, which the server does not send to the devices that took part.
+6. Fewer than k(z) local clusters are found where there are fewer different rows.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Sites that come when the federation is over: their rows get clusters without asking anybody else.
 
 k-FED proves that this is right for its own case (Dennis et al. 2021, Theorem 3.2): a late device's local centers belong
-to the clusters whose means are nearest to them.
+where the nearest of the centers that the server had chosen belongs.
 """
 
 from collections.abc import Sequence

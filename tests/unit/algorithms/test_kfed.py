@@ -77,6 +77,20 @@ def test_rows_of_a_center_that_was_not_sent_are_labelled_too():
     assert set(labels[:5]) == {1 - labels[5]}
 
 
+def test_a_late_center_goes_to_the_nearest_chosen_center_and_an_unsent_one_to_the_nearest_mean(tmp_path):
+    # M = {0, 10}; a's 0 and b's 4 make the mean 2, b's and c's 10 the mean 10. A center at 5.5 is nearer to the
+    # chosen 10 than to the chosen 0, but nearer to the mean 2 than to the mean 10. c has it as well, of a single row.
+    sites = {"a": line(-1, 1), "b": line(3, 5, 9, 11), "c": line(5.5, 9, 11)}
+    params = {"k_local": {"a": 1, "b": 2, "c": 2, "late": 1}, "min_count": 1}
+    found = run(sites, 2, **params)
+    np.testing.assert_array_equal(found.arrays["anchors"], line(0, 10))
+    np.testing.assert_array_equal(found.centroids, line(2, 10))
+    np.testing.assert_array_equal(found.labels["c"], [0, 1, 1])
+
+    outcome.write(found, tmp_path, {"algorithm": "kfed", "k": 2, "seed": 0, "params": params})
+    np.testing.assert_array_equal(late.place(tmp_path, line(5, 6), "late"), [1, 1])
+
+
 def heterogeneous(d, k, k_local, m0, per_component, c, seed):
     """The set-up of section 4.1: groups of k' components, the rows of each group assigned evenly to m0 devices.
 
