@@ -20,6 +20,7 @@ from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import StandardizeParams
 from flareclust.features.alignment import DESCRIPTION, describe, moments, own_view
+from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, real
@@ -32,7 +33,7 @@ View = Literal["own", "common", "imputed"]
 
 #: The scaling of rows. The minimum keeps every quotient of finite values finite: an overflow error would tell a server
 #: that chooses the scale how large the largest value is.
-_SCALING = Schema(mean="D", deviation=real("D", minimum=1e-100))
+_SCALING = Schema(mean="D", deviation=real("D", minimum=LEAST_DEVIATION))
 
 
 class DescribedExecutor(ClusteringExecutor):

@@ -6,7 +6,7 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust._foundation.validation import LARGEST
+from flareclust._foundation.validation import size_problem
 from flareclust.privacy.stages import SiteExchange, Stage
 
 
@@ -21,7 +21,7 @@ class RowStage(Stage):
     private: bool
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
-        """Refuse rows that are not numbers, or whose squares cannot be added up."""
+        """Refuse rows that are not numbers, or too large or too small to be squared."""
         exchange.table.check_unchanged()
         check_rows(exchange.table.X, private=self.private)
         return exchange
@@ -50,5 +50,5 @@ def check_rows(data: FloatArray, *, private: bool) -> None:
     minimum, largest = data.min(), data.max()  # NaN where a cell is; and no copy of the rows
     if not (np.isfinite(minimum) and np.isfinite(largest)):
         raise Refusal("has rows with NaN or infinite values; remove or impute them at the site")
-    if not private and max(-minimum, largest) > LARGEST:
-        raise Refusal(f"has values beyond {LARGEST:g}, whose squares cannot be added up; rescale them at the site")
+    if not private and (problem := size_problem(max(-minimum, largest))):
+        raise Refusal(problem)

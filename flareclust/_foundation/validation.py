@@ -6,8 +6,12 @@ from numbers import Integral
 
 from flareclust._foundation.errors import UserError
 
-#: Larger values than anybody measures; sums of squares of smaller ones stay finite.
+#: What a number in a message may be; sums of squares of smaller ones stay finite.
 LARGEST = 1e140
+
+#: Between these a site's largest value must lie, unless all are 0. Above, sums of squared distances could go beyond
+#: `LARGEST`: twice the value squared, for a million columns and 2**46 rows. Below, squares lose their digits.
+LEAST_VALUE, LARGEST_VALUE = 1e-100, 1e59
 
 
 #: What scikit-learn, NVFlare, Flower and flareclust call the same setting.
@@ -45,6 +49,17 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise UserError(f"{name} must be one of {', '.join(allowed)}; got {value!r}{did_you_mean(value, allowed)}")
     return value
+
+
+def size_problem(largest: float) -> str | None:
+    """Return why a site's rows, whose largest absolute value is `largest`, cannot be computed with; None if they can."""
+    if largest > LARGEST_VALUE:
+        return (
+            f"has values beyond {LARGEST_VALUE:g}, whose squares cannot be added up; give the columns in a larger unit"
+        )
+    if 0 < largest < LEAST_VALUE:
+        return f"has no value beyond {LEAST_VALUE:g}, whose squares are too small; give the columns in a smaller unit"
+    return None
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.validation import size_problem
 from flareclust.core.assessment import SUMS, assessment_sums, label_free_metrics
 from flareclust.core.kpod import scale
 from flareclust.core.missing.assessment import masked_metrics, masked_sums
@@ -61,7 +62,7 @@ def run_pooled(
     """
     settings = algorithm.check(options.k, options.seed, params).model_dump()
     tables = {site: rows if isinstance(rows, Table) else Table(rows) for site, rows in sites.items()}
-    _check_finite(tables)
+    _check_values(tables)
     if (n := sum(map(len, tables.values()))) < options.k:
         raise UserError(f"k={options.k} is more than the {n} rows of all sites together")
     index = _closed_up(index) if index else _in_order(tables)
@@ -139,7 +140,10 @@ def _check_poolable(sites: Mapping[str, Table]) -> None:
             raise UserError(f"{site} has {table.X.shape[1]} columns where most sites have {usual}")
 
 
-def _check_finite(sites: Mapping[str, Table]) -> None:
+def _check_values(sites: Mapping[str, Table]) -> None:
     for site, table in sites.items():
-        if not np.isfinite(table.X).all():
+        largest = max(-table.X.min(initial=0), table.X.max(initial=0))
+        if not np.isfinite(largest):
             raise UserError(f"{site} has rows with NaN or infinite values; remove or impute them at the site")
+        if problem := size_problem(float(largest)):
+            raise UserError(f"{site} {problem}")

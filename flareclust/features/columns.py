@@ -19,6 +19,9 @@ from flareclust.features.alignment import HIDDEN, places, unpacked
 #: A column that varies so many times as much as half of the columns is in another unit than these.
 OUTWEIGHS = 100
 
+#: Sites divide their rows by no smaller standard deviation.
+LEAST_DEVIATION = 1e-100
+
 #: Up to so many sites, a sentence tells what each two of them share.
 _SITES_IN_PAIRS = 5
 
@@ -254,4 +257,9 @@ def scaled(columns: Columns, rows: FloatArray, mean: FloatArray, m2: FloatArray)
             "min_count, or rows that their mean would give away. Leave such columns or sites out, or set standardize=false"
         )
     deviation = np.sqrt(m2 / rows)
+    if (small := np.flatnonzero((deviation > 0) & (deviation < LEAST_DEVIATION))).size:
+        raise JobFailed(
+            f"the standard deviation of {', '.join(columns.names[j] for j in small[:_SHOWN])} is below {LEAST_DEVIATION:g}; "
+            "give such columns in a smaller unit, or leave them out"
+        )
     return replace(columns, mean=mean, deviation=np.where(deviation > 0, deviation, 1.0))

@@ -12,7 +12,7 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.typing import FloatArray, Message, never_abort
-from flareclust._foundation.validation import LARGEST
+from flareclust._foundation.validation import LARGEST_VALUE, LEAST_VALUE
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.privacy.policy import Policy
@@ -26,9 +26,26 @@ from flareclust.testing.tools import blobs, ensure, exchanges
 #: Clusters of the jobs that are looked at, and the policy of their sites.
 K, FLOOR = 3, 10
 
-#: What a server might send instead of the numbers of an array: the limits of numbers, of squares and of quotients.
+#: What a server might send instead of the numbers of an array: the limits of rows, of numbers, of squares and of quotients.
 _EXTREMES = (
-    *(0.0, 5e-324, -5e-324, 1e-300, 1e-200, 1.1e-100, 1e-50, 1e-20, -1.0, 1e10, 1e75, 9e139, -9e139, 1.1e140, 1e200),
+    *(
+        0.0,
+        5e-324,
+        -5e-324,
+        1e-300,
+        1e-200,
+        1.1e-100,
+        1e-50,
+        1e-20,
+        -1.0,
+        1e10,
+        9e58,
+        1e75,
+        9e139,
+        -9e139,
+        1.1e140,
+        1e200,
+    ),
     *(1.7e308, -1.7e308, float("nan"), float("inf")),
 )
 _WHOLE = (0, -1, 1, 2**40, -(2**62))
@@ -100,12 +117,12 @@ def _settings(algorithm: Algorithm) -> Iterator[dict[str, Any]]:
 def _others(rows: FloatArray) -> Iterator[FloatArray]:
     """Yield rows (n, d) that could be in the place of a site's: of all sizes, all zero, others, and tiny ones."""
     rng = np.random.default_rng(3)
-    wild = rng.choice((-1.0, 1.0), rows.shape) * 10.0 ** rng.uniform(-139, 139, rows.shape)
-    wild[0], wild[-1] = 0.99 * LARGEST, -0.99 * LARGEST
+    wild = rng.choice((-1.0, 1.0), rows.shape) * 10.0 ** rng.uniform(-139, 58, rows.shape)
+    wild[0], wild[-1] = 0.99 * LARGEST_VALUE, -0.99 * LARGEST_VALUE
     yield wild
     yield np.zeros_like(rows)
     yield rng.normal(50.0, 20.0, rows.shape)
-    yield 1e-139 * rng.normal(size=rows.shape)
+    yield 10 * LEAST_VALUE * rng.normal(size=rows.shape)
 
 
 def _hostile(arrays: Message) -> Iterator[Message]:
