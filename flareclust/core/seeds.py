@@ -31,7 +31,9 @@ def kmeans_plusplus(
     The first seed is drawn in proportion to the weights. Each further one is the best of `n_candidates` rows, drawn
     in proportion to weight times squared distance to the closest seed: the one that leaves the smallest sum of these.
     `numpy.random.RandomState(s)` gives the rows that scikit-learn's function of this name chooses with
-    `random_state=s` in float64.
+    `random_state=s` in float64 from rows about their mean, unless rounding decides. Far from 0, as 1e8 beside
+    distances of 1, scikit-learn chooses others: it expands squared distances to |x|^2 - 2xy + |y|^2, which loses their
+    digits; here differences are squared, and a shift of all rows changes nothing.
 
     Arthur, Vassilvitskii (2007), k-means++: the advantages of careful seeding, section 2.2; greedy: section 5.
 

@@ -40,6 +40,19 @@ def test_seeds_are_those_of_scikit_learn(n, d, k, weighted):
         np.testing.assert_array_equal(centroids, expected)
 
 
+@pytest.mark.parametrize("shift", [0, 2**13, 2**20, 2**34])
+def test_far_from_0_seeds_are_those_that_scikit_learn_chooses_near_0(shift):
+    X = np.rint(20 * mixture(300, 3))  # whole numbers, so that the shift itself rounds nothing
+    elsewhere = 0
+    for seed in range(20):
+        _, near = sklearn.cluster.kmeans_plusplus(X, 6, random_state=seed)
+        _, far = sklearn.cluster.kmeans_plusplus(X + shift, 6, random_state=seed)
+        elsewhere += not np.array_equal(near, far)
+        np.testing.assert_array_equal(kmeans_plusplus(X + shift, 6, np.random.RandomState(seed))[1], near)
+    # A square of 2**34 is rounded to multiples of 2**16, which is more than these squared distances.
+    assert (elsewhere > 0) == (shift == 2**34)
+
+
 def test_the_number_of_candidates_is_that_of_scikit_learn():
     X = mixture(400, 2)
     _, rows = sklearn.cluster.kmeans_plusplus(X, 9, random_state=3, n_local_trials=1)
