@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.feca import group_by_radius
+from flareclust.core.lloyd import kmeans
 from flareclust.executors.feca import (
     FeCAExecutor,
     empirical_radii,
@@ -200,6 +202,20 @@ def test_with_one_column_centroid_and_radius_are_not_a_row():
     assert np.abs(edges[:, None] - X[:, 0]).min() > 1e-3
     # The largest distances are .65, 1.35 and .55.
     np.testing.assert_allclose(np.sort(reply["radii"]), [0.56, 0.66, 1.4])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_sent_are_means_of_rows_where_k_means_stopped_before_it_settled(mode):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(3000, 2))
+    found = kmeans(X, 4, stream(0, 0, "site-1"))
+    means = np.array([X[found.labels == c].mean(axis=0) for c in range(4)])
+    assert np.abs(found.centroids - means).max() > 1e-3  # else the case shows nothing
+
+    sent = FeCAExecutor(4, after_removal=mode).answer(TASK, X, never_abort).arrays["centroids"]
+
+    assert len(sent) == 4
+    np.testing.assert_allclose(sent, means, rtol=1e-12)
 
 
 def test_neighbours_that_are_not_sent_set_no_radius():

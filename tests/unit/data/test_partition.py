@@ -95,6 +95,14 @@ def test_dirichlet_class_shares_have_the_moments_of_the_distribution() -> None:
     assert ((shares - 1 / m) ** 2).mean() == pytest.approx(variance, rel=0.15)
 
 
+def test_dirichlet_class_rounds_the_cuts_to_the_nearest_row() -> None:
+    # With nearly equal shares of 11 rows the cut is near 5.5: as often above as below it.
+    y = np.zeros(11, dtype=np.int64)
+    first = np.array([_mixes("dirichlet-class:1e4", y, 2, seed)[0, 0] for seed in range(400)])
+    assert set(first) == {5, 6}
+    assert (first == 6).mean() == pytest.approx(0.5, abs=0.1)  # four standard deviations
+
+
 def test_the_first_site_of_dirichlet_has_the_moments_of_a_dirichlet_multinomial() -> None:
     a, k, size = 0.5, 4, 50
     y = np.repeat(np.arange(k), 1000)  # pools so large that no class runs out

@@ -65,6 +65,33 @@ def test_vanishing_and_infinite_rates_are_drawn_by_exactly_whom_they_should() ->
     np.testing.assert_allclose([0, 1, 1], drawn.mean(axis=0), atol=1e-3)
 
 
+@pytest.mark.parametrize("column", [0, 1])
+def test_locations_are_uniform_between_the_least_and_the_largest_value_of_a_column(column: int) -> None:
+    # The columns vary between 3 and 7, the other is constant. Two sites meet halfway between their locations; half the
+    # sum of two uniform numbers is below 1/4, 1/2, 3/4 with probability 1/8, 1/2, 7/8.
+    X = np.full((101, 2), 50.0)
+    X[:, column] = np.linspace(3, 7, 101)
+    meets = []
+    for seed in range(1000):
+        sites = partition("beta:1e-200", X, None, 2, np.random.default_rng(seed))
+        low = min(sites.values(), key=lambda rows: X[rows, column].min(initial=np.inf))
+        meets.append(len(low) / 101)
+    below = (np.array(meets)[:, None] < [0.25, 0.5, 0.75]).mean(axis=0)
+    np.testing.assert_allclose(below, [1 / 8, 1 / 2, 7 / 8], atol=4 * np.sqrt(0.25 / 1000))
+
+
+def test_the_columns_of_a_location_are_independent() -> None:
+    # Opposite corners of a square have different owners as often on one diagonal as on the other.
+    X = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    apart = np.zeros(2)
+    for seed in range(1000):
+        owner = np.empty(4)
+        for number, rows in enumerate(partition("beta:1e-200", X, None, 2, np.random.default_rng(seed)).values()):
+            owner[rows] = number
+        apart += owner[[0, 2]] != owner[[1, 3]]
+    assert apart[0] == pytest.approx(apart[1], abs=4 * np.sqrt(1000 / 2))
+
+
 def test_rows_that_nobody_draws_go_to_the_nearest_location_where_asked() -> None:
     X = np.array([[0.0, 0.0], [1.0, 1.0]] * 50)
     sites = partition("beta:1e-9,nearest", X, None, 2, np.random.default_rng(3))
