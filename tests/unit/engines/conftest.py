@@ -1,6 +1,7 @@
-"""A server that misbehaves on demand, and a lead's kit for it."""
+"""A server that misbehaves on demand, a lead's kit for it, and kits as NVFlare provisions them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from flareclust.flare import job_monitor as watched
 from flareclust.flare.session import ADMIN_FILE
 from flareclust.protocol.registry import get
 from tests.fake_server import FakeServer
+from tests.unit.engines.provision_cases import OURS, PROJECT, changed, provisioned
 
 
 @pytest.fixture
@@ -45,3 +47,24 @@ def serve(monkeypatch, kit):
             assert server.opened == server.closed, "an open session keeps the process from ending"
 
     return run
+
+
+@pytest.fixture(scope="session")
+def kits(tmp_path_factory):
+    return provisioned(PROJECT, tmp_path_factory.mktemp("provisioned"))[0]
+
+
+@pytest.fixture(scope="session")
+def plain_kits(tmp_path_factory):
+    """Kits made without our Builder."""
+    folder = tmp_path_factory.mktemp("plain")
+    file = changed(
+        folder, lambda p: p.update(builders=[builder for builder in p["builders"] if builder["path"] != OURS])
+    )
+    return provisioned(file, folder / "made")[0]
+
+
+@pytest.fixture
+def plain(plain_kits, tmp_path):
+    """A copy of those kits to change."""
+    return Path(shutil.copytree(plain_kits, tmp_path / "kits"))

@@ -1,45 +1,20 @@
-"""`flareclust site`: an operator learns before the first job what a job would say, and what it would not."""
+"""`flareclust site init` and `check`: a site is prepared by commands, and its rows are described."""
 
 import json
 import os
-import re
 import stat
 
 import numpy as np
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust.cli.main import main
-from flareclust.privacy.policy import DifferentialPrivacy, Policy
+from flareclust.privacy.policy import Policy
 from flareclust.sites.check import check, local_of
-from flareclust.sites.class_list import of_server, of_sites
+from flareclust.sites.class_list import of_sites
 from flareclust.sites.config import write_site
 from flareclust.sites.policy_file import write_policy
 from flareclust.sites.rows import SiteData
-
-
-@pytest.fixture
-def kit(tmp_path):
-    """A site's kit as provisioning makes it, and a file with its rows."""
-    folder = tmp_path / "prod_00" / "north"
-    (folder / "startup").mkdir(parents=True)
-    (folder / "local").mkdir()
-    (folder / "local" / "resources.json.default").write_text(json.dumps({"class_allow_list": ["hospital.Own"]}))
-    return folder
-
-
-def rows(kit, **columns):
-    file = kit.parent / "north.csv"
-    names = list(columns)
-    lines = [",".join(names), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
-    file.write_text("\n".join(lines) + "\n")
-    return file
-
-
-def call(*words):
-    with pytest.raises(SystemExit) as ended:
-        main([*map(str, words)])
-    return ended.value.code
+from tests.unit.sites.check_cases import call, rows, wrong
 
 
 def test_a_site_is_prepared_by_four_commands(kit, capsys):
@@ -120,11 +95,6 @@ def test_what_a_job_would_refuse_is_an_error(kit, text, words):
     wrong(kit, words)
 
 
-def wrong(kit, words):
-    (error,) = check(kit).errors
-    assert re.search(words, error), error
-
-
 def test_a_pattern_that_would_read_labels_as_rows_is_an_error(kit):
     rows(kit, crp=[1.0, 4.0, 4.0], iron=[2.0, 2.0, 8.0])
     (kit / "local" / "flareclust.yaml").write_text(f"path: {kit.parent}/*.csv\nlabels: {kit.parent}\n")
@@ -144,8 +114,6 @@ def test_what_is_no_kit_or_has_no_rows_says_what_to_do(kit, tmp_path, capsys):
 
 
 # --- the configuration that is written, and what is told beside the rows ---
-
-
 def test_init_takes_patterns_ids_roots_and_formats_and_keeps_the_file_private(kit, monkeypatch):
     for part in (1, 2):
         (kit.parent / f"part-{part}.txt").write_text("patient,crp,iron\n" + f"p{part},{part}.5,{part}\n" * 3)
@@ -251,161 +219,3 @@ def test_rows_beyond_the_memory_are_described_alike_and_counted_up_to_a_bound(ki
         assert one.numbers_rows is other.numbers_rows
     assert [hint for hint in bounded.hints if "integers that all differ" in hint] != []
     assert list((kit / "local").glob("tmp*")) == []
-
-
-# --- where rows and labels are ---
-
-
-def plain(kit, **said):
-    """Configure a site whose rows are in a folder of their own, with a policy; return the folder."""
-    folder = kit.parent / "rows"
-    folder.mkdir(exist_ok=True)
-    np.save(folder / "a.npy", np.random.default_rng(0).normal(size=(30, 2)))
-    lines = {"path": folder / "a.npy", **said}
-    (kit / "local" / "flareclust.yaml").write_text("".join(f"{key}: {value}\n" for key, value in lines.items()))
-    write_policy(kit / "local", Policy())
-    return folder
-
-
-def hinted(kit, words):
-    return [hint for hint in check(kit).hints if words in hint]
-
-
-def test_labels_in_the_folder_of_the_rows_are_named(kit):
-    folder = plain(kit)
-    assert not hinted(kit, "labels")
-    plain(kit, labels=folder)
-    assert hinted(kit, "labels are written into the folder of the rows")
-    plain(kit, path=f"{folder}/*.npy", labels=folder)
-    assert hinted(kit, "labels are written into the folder of the rows"), "no csv is matched now, but may be later"
-    plain(kit, labels=folder / "labels")
-    assert not hinted(kit, "labels")
-
-
-def test_a_pattern_that_reads_the_labels_of_earlier_jobs_in_the_kit_is_named(kit):
-    folder = plain(kit)
-    (folder / "a.npy").unlink()
-    (folder / "a.csv").write_text("x,y\n" + "1.5,2\n2.5,7\n" * 8)
-    (kit / "local" / "flareclust.yaml").write_text(f"path: {kit.parent}/**/*.csv\n")
-    assert hinted(kit, "labels.csv of each job would be read as rows")
-    (kit / "local" / "flareclust.yaml").write_text(f"path: {folder}/**/*.csv\n")
-    assert not hinted(kit, "labels.csv")
-
-
-def test_patterns_that_walk_the_disk_are_named(kit, monkeypatch):
-    plain(kit, path="/**/a.npy")
-    wrong(kit, "looks through the whole disk")
-    plain(kit, path="/")
-    wrong(kit, "cannot use its rows: / is a folder")
-    folder = plain(kit)
-    plain(kit, path=f"{folder}/**/a.npy")
-    assert not hinted(kit, "looks through")
-    monkeypatch.setenv("HOME", str(folder))
-    assert hinted(kit, "looks through a home folder")
-    monkeypatch.setenv("HOME", str(kit))
-    monkeypatch.setattr("flareclust.sites.places.MANY", 3)
-    for number in range(4):
-        (folder / f"{number}.txt").touch()
-    assert hinted(kit, "looks through more than 3 files and folders")
-    plain(kit, path=f"{folder}/a.npy")
-    assert not hinted(kit, "looks through")
-
-
-def test_a_default_scope_that_is_not_there_is_named(kit):
-    plain(kit)
-    file = kit / "local" / "privacy.json"
-    assert not hinted(kit, "default_scope")
-    file.write_text(json.dumps({**json.loads(file.read_text()), "default_scope": "strict"}))
-    assert hinted(kit, "the default_scope 'strict' and no scope of that name")
-
-
-def test_arrays_that_no_algorithm_sends_are_named(kit):
-    plain(kit)
-    write_policy(kit / "local", Policy(arrays=("centroid",)))
-    assert hinted(kit, "'centroid' (did you mean 'centroids'?)")
-
-
-# --- what the kit's own files say comes first, and a server has nothing else ---
-
-
-def test_trouble_with_the_rows_hides_nothing_about_classes_rights_and_code(kit, capsys):
-    write_site(local_of(kit), "absent.csv")
-    (kit / "local" / "resources.json.default").write_text(json.dumps({"class_allow_list": ["flareclust."]}))
-    (kit / "local" / "authorization.json.default").write_text(json.dumps({"permissions": {"lead": {"byoc": "any"}}}))
-    (kit / "local").chmod(0o777)
-    write_policy(kit / "local", Policy())
-    (kit / "local" / "privacy.json").write_text('{"scopes": 3}')
-    assert call("site", "check", kit) == 2
-    printed = capsys.readouterr()
-    assert "north: no rows, see below" in printed.out
-    assert "classes: every function of flareclust" in printed.out
-    assert "code in jobs: from lead (any)" in printed.out
-    assert "policy: broken" in printed.out
-    assert "versions: flareclust" in printed.out
-    assert "hint: jobs may bring code from lead (any)" in printed.out
-    classes, rights, policy, rows = printed.err.splitlines()
-    assert classes.startswith("error: north lets jobs call every function of flareclust ('flareclust.' in local/res")
-    assert rights == "error: north has local, which other accounts can write; run `chmod go-w local local/*` in its kit"
-    assert policy.startswith("error: north has a policy that no job can be held to: ")
-    assert rows == "error: north cannot use its rows: absent.csv: no such file"
-
-
-def test_resources_that_jobs_would_stumble_over_are_an_error(kit):
-    plain(kit)
-    (kit / "local" / "resources.json").write_text('{"class_allow_list": [],\n "class_allow_list": ["*"]}')
-    wrong(kit, "north has a file that cannot be read: .*resources.json has the key 'class_allow_list' twice, .* line 2")
-
-
-def test_fewer_rows_than_the_policy_asks_for_and_columns_without_bounds_are_errors(kit):
-    plain(kit)
-    write_policy(kit / "local", Policy(min_count=31))
-    wrong(kit, "north has 30 rows where its policy asks for 31")
-    private = DifferentialPrivacy(((0, 1), (0, 1), (0, 1)), epsilon=1, delta=1e-6, budget=5)
-    write_policy(kit / "local", Policy(dp=private))
-    wrong(kit, "north has bounds for 3 columns and rows of 2")
-
-
-@pytest.fixture
-def server(tmp_path):
-    """A server's kit as version 0.1 made it."""
-    folder = tmp_path / "prod_00" / "hub"
-    (folder / "startup").mkdir(parents=True)
-    (folder / "local").mkdir(mode=0o755)
-    (folder / "startup" / "fed_server.json").write_text("{}")
-    resources = {"servers": [{"heart_beat_timeout": 600}], "class_allow_list": ["flareclust."], "components": []}
-    (folder / "local" / "resources.json.default").write_text(json.dumps(resources))
-    rights = {"permissions": {"lead": {"submit_job": "any", "byoc": "any"}}}
-    (folder / "local" / "authorization.json.default").write_text(json.dumps(rights))
-    return folder
-
-
-def test_a_servers_kit_is_checked_without_rows_and_policy(server, capsys):
-    assert call("site", "check", server) == 2
-    printed = capsys.readouterr()
-    assert "hub: a server, which has no rows" in printed.out
-    assert "code in jobs: from lead (any)" in printed.out
-    assert printed.err.startswith("error: hub lets jobs call every function of flareclust")
-    assert call("site", "allow", server) == 0
-    capsys.readouterr()
-    assert call("site", "check", server) == 0
-    printed = capsys.readouterr().out
-    assert f"classes: {len(of_server())} of {len(of_server())} of flareclust, 0 others" in printed
-    assert "code in jobs: from nobody" in printed
-    assert "policy" not in printed
-    assert "error texts" not in printed
-    assert "nothing odd" in printed
-    (server / "startup" / "server.key").write_text("")
-    (server / "startup" / "server.key").chmod(0o644)
-    assert check(server).hints == ["other accounts of this machine can read startup/server.key: chmod 600"]
-    (server / "local" / "authorization.json.default").chmod(0o666)
-    wrong(server, "hub has local/authorization.json.default, which other accounts can write")
-
-
-def test_a_low_floor_is_pointed_out(kit):
-    write_site(local_of(kit), str(rows(kit, crp=np.arange(30.0), iron=np.arange(30.0) ** 2)))
-    write_policy(kit / "local", Policy(min_count=2))
-    assert any(
-        "min_count is 2: means of fewer than 6 rows hide little; 10 is recommended" in h for h in check(kit).hints
-    )
-    write_policy(kit / "local", Policy())
-    assert not any("min_count" in hint for hint in check(kit).hints)

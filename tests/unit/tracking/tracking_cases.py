@@ -1,5 +1,56 @@
 """Federations and processes that several test files of tracking use."""
 
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+
 import numpy as np
 
 CENTROIDS = np.array([[0.0, 0.1], [10.0, 1 / 3]])
+
+ROUNDS = [{"round": r, "inertia": 100.0 / (r + 1), "moved": 10.0 - r} for r in range(10)]
+
+STARTED = 1_700_000_000_000
+
+CLEAN_ENV = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "DO_NOT_TRACK"))}
+
+
+def history(client, run_id, key):
+    return [(metric.step, metric.value, metric.timestamp) for metric in client.get_metric_history(run_id, key)]
+
+
+def artifact(tracker, run_id, path):
+    from mlflow.artifacts import download_artifacts
+
+    return Path(download_artifacts(run_id=run_id, artifact_path=path, tracking_uri=tracker.uri))
+
+
+def model_folder(tracker, run_id):
+    """Not by runs:/<id>/model, which MLflow looks up in its global store whatever tracking_uri says."""
+    from mlflow.artifacts import download_artifacts
+
+    location = tracker._find_model(run_id).artifact_location
+    return Path(download_artifacts(artifact_uri=location, tracking_uri=tracker.uri))
+
+
+def log_federation(tracker, run_key="key"):
+    run_id = tracker.start(run_key, "feca/iid/s0", {"k": 2, "seed": 0}, {"seed": 0, "kind": "trial"})
+    tracker.log_rounds(run_id, ROUNDS, STARTED)
+    tracker.log_result(
+        run_id, final={"ari": 0.5, "nmi": None}, cost={"seconds": 1.5}, centroids=CENTROIDS, columns=None, files=[]
+    )
+    tracker.log_model(run_id, CENTROIDS)
+    tracker.finish(run_id)
+    return run_id
+
+
+@contextlib.contextmanager
+def process_group(command, **kwargs):
+    with subprocess.Popen(command, start_new_session=True, **kwargs) as process:
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
