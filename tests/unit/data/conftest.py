@@ -6,6 +6,8 @@ import pooch
 import pytest
 from requests.exceptions import ConnectionError as NoNetwork
 
+from flareclust.data import spill as rows_on_disk
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -17,3 +19,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FLARECLUST_DATA", str(tmp_path))
     monkeypatch.setattr(pooch, "retrieve", refuse)
     return tmp_path
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """A few rows at a time, so that small tables have many pieces."""
+    monkeypatch.setattr(rows_on_disk, "PIECE", 200)

@@ -1,12 +1,10 @@
-"""Tables read piece by piece: the same rows, ids and messages as at once, and nothing left of the scratch file."""
+"""Tables read piece by piece: the same rows and messages as at once, and nothing left of the scratch file."""
 
 import os
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pytest
 
 from flareclust._foundation.errors import UserError
@@ -14,46 +12,10 @@ from flareclust.core.chunks import is_mapped
 from flareclust.data import spill as rows_on_disk
 from flareclust.data.file_formats import Size
 from flareclust.data.npy_files import open_numpy
-from flareclust.data.tables import File, Table, read_files
+from flareclust.data.tables import File
+from tests.unit.data.pieces_cases import NAMES, SUFFIXES, frame, read, write
 
-NAMES = ("age", "height", "weight")
-SECRET = 271828.1828
-SUFFIXES = ("npy", "npz", "csv", "parquet", "feather", "arrow")
-
-
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch):
-    """A few rows at a time, so that small tables have many pieces."""
-    monkeypatch.setattr(rows_on_disk, "PIECE", 200)
-
-
-def write(folder: Path, suffix: str, frame: pd.DataFrame, name: str = "t") -> File:
-    path = folder / f"{name}.{suffix}"
-    match suffix:
-        case "npy":
-            np.save(path, frame.to_numpy())
-        case "npz":
-            np.savez_compressed(path, X=frame.to_numpy(), columns=np.array(list(frame.columns)))
-        case "csv":
-            frame.to_csv(path, index=False, float_format="%.17g")
-        case "parquet":
-            frame.to_parquet(path, row_group_size=17)
-        case "feather":
-            frame.to_feather(path, chunksize=17)
-        case "arrow":
-            table = pa.table(frame)
-            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table, max_chunksize=17)
-    return File(path, path.name)
-
-
-def frame(n: int = 100) -> pd.DataFrame:
-    X = np.random.default_rng(0).normal(size=(n, 3)) * 10.0 ** np.arange(-8, 10, 6)
-    return pd.DataFrame(X, columns=list(NAMES))
-
-
-def read(file: File | list[File], folder: Path, memory: int | None = 100, **how: object) -> Table:
-    return read_files(file if isinstance(file, list) else [file], memory=memory, scratch=folder, **how)  # type: ignore[arg-type]
+pytestmark = pytest.mark.usefixtures("small_pieces")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -140,8 +102,6 @@ def test_a_damaged_member_is_noticed_in_pieces(tmp_path):
 
 
 # --- the scratch file ---
-
-
 def scratch_files(folder: Path) -> list[os.stat_result]:
     """Return what this process has open in a folder without a name."""
     found = []
@@ -203,8 +163,6 @@ def test_a_disk_that_is_full_at_the_last_rows_is_told_in_plain_words(tmp_path, m
 
 
 # --- Fortran order ---
-
-
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
 @pytest.mark.parametrize(
     ("dtype", "order"),
@@ -252,93 +210,3 @@ def test_damage_to_an_array_by_columns_is_noticed(tmp_path):
     (tmp_path / "t.npz").write_bytes(bytes(stored))
     with pytest.raises(UserError, match=r"t\.npz is not a NumPy file of plain numbers, or it is damaged"):
         read(File(tmp_path / "t.npz", "t.npz"), tmp_path)
-
-
-# --- ids ---
-
-
-def with_ids(values: list) -> pd.DataFrame:
-    data = frame(len(values))
-    data.insert(1, "pid", values)
-    return data
-
-
-@pytest.mark.parametrize("memory", [None, 100])
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather", "arrow"])
-@pytest.mark.parametrize("values", [[f"p,{i}" for i in range(100)], list(range(7000, 7100))])
-def test_ids_are_text_beside_the_rows(tmp_path, suffix, memory, values):
-    table = read(write(tmp_path, suffix, with_ids(values)), tmp_path, memory, id_name="pid")
-    assert table.columns == NAMES
-    assert list(table.ids) == list(map(str, values))
-    np.testing.assert_array_equal(frame().to_numpy(), table.X)
-    chosen = read(write(tmp_path, suffix, with_ids(values)), tmp_path, memory, id_name="pid", columns=["weight"])
-    np.testing.assert_array_equal(frame().to_numpy()[:, [2]], chosen.X)
-    assert list(chosen.ids) == list(map(str, values))
-
-
-@pytest.mark.parametrize("memory", [None, 100])
-def test_ids_in_npz_are_an_array_or_a_column(tmp_path, memory):
-    X, ids = frame().to_numpy(), np.arange(7000, 7100)
-    columns = np.array(["age", "pid", "height", "weight"])
-    np.savez(tmp_path / "array.npz", X=X, columns=np.array(NAMES), pid=np.array([f"p{i}" for i in ids]))
-    np.savez(tmp_path / "column.npz", X=np.insert(X, 1, ids, axis=1), columns=columns)
-    np.savez(tmp_path / "bare.npz", X=X, pid=ids)
-    for name, prefix, names in (("array", "p", NAMES), ("column", "", NAMES), ("bare", "", None)):
-        table = read(File(tmp_path / f"{name}.npz", f"{name}.npz"), tmp_path, memory, id_name="pid")
-        assert list(table.ids) == [f"{prefix}{i}" for i in ids]
-        assert table.columns == names
-        np.testing.assert_array_equal(X, table.X)
-
-
-def test_ids_of_several_files_follow_one_another(tmp_path):
-    files = [write(tmp_path, "csv", with_ids([f"{name}{i}" for i in range(40)]), name) for name in "ab"]
-    assert list(read(files, tmp_path, id_name="pid").ids) == [f"{name}{i}" for name in "ab" for i in range(40)]
-
-
-def test_a_stored_pandas_index_can_be_the_id(tmp_path):
-    with_ids([(7 * i) % 50 for i in range(50)]).set_index("pid").to_parquet(tmp_path / "t.parquet")
-    table = read(File(tmp_path / "t.parquet", "t.parquet"), tmp_path, id_name="pid")
-    assert table.columns == NAMES
-    assert list(table.ids) == [str((7 * i) % 50) for i in range(50)]
-
-
-def test_categories_and_text_with_line_ends_are_ids(tmp_path):
-    values = [f"p\n{i % 5}" for i in range(50)]
-    file = write(tmp_path, "parquet", with_ids(values).astype({"pid": "category"}))
-    assert list(read(file, tmp_path, id_name="pid").ids) == values
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_table_without_the_id_column_does_not_tell_its_name(tmp_path, suffix):
-    file = write(tmp_path, suffix, frame())
-    with pytest.raises(UserError, match="has no column of the name that `id`") as caught:
-        read(file, tmp_path, id_name="insurance_number")
-    assert "insurance" not in str(caught.value)
-
-
-def test_the_id_is_not_among_the_columns_that_a_message_lists(tmp_path):
-    file = write(tmp_path, "csv", with_ids([f"{SECRET}" for _ in range(50)]))
-    with pytest.raises(UserError, match=r"no column 'wight'.*it has 'age', 'height', 'weight'$") as caught:
-        read(file, tmp_path, id_name="pid", columns=["wight"])
-    assert "pid" not in str(caught.value)
-    assert "271828" not in str(caught.value)
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather"])
-def test_a_missing_id_is_refused_with_its_row(tmp_path, suffix):
-    values = [f"{SECRET}-{i}" for i in range(100)]
-    values[70] = None
-    with pytest.raises(UserError, match=rf"t.{suffix}: an id is missing, first in row 71;") as caught:
-        read(write(tmp_path, suffix, with_ids(values)), tmp_path, id_name="pid")
-    assert "271828" not in str(caught.value)
-
-
-def test_ids_are_not_in_what_a_table_shows_of_itself(tmp_path):
-    table = read(write(tmp_path, "csv", with_ids([f"patient {i}" for i in range(50)])), tmp_path, id_name="pid")
-    assert "patient" not in repr(table)
-
-
-def test_an_array_of_ids_must_be_as_long_as_the_rows(tmp_path):
-    np.savez(tmp_path / "t.npz", X=frame().to_numpy(), pid=np.arange(99))
-    with pytest.raises(UserError, match="one entry per row"):
-        read(File(tmp_path / "t.npz", "t.npz"), tmp_path, id_name="pid")

@@ -1,94 +1,31 @@
-"""A site's policy in NVFlare: the file as NVFlare reads it, the filters around an executor, the command that writes it."""
+"""A site's policy in NVFlare: the filters around an executor."""
 
-import json
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
-from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReservedKey, ReturnCode
+from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
-from nvflare.apis.signal import Signal
-from nvflare.apis.utils.task_utils import apply_filters
-from nvflare.apis.workspace import Workspace
-from nvflare.private.fed.app.fl_conf import create_privacy_manager
-from nvflare.private.privacy_manager import Scope
 
-from flareclust._foundation.errors import UserError
-from flareclust.cli.main import main
 from flareclust.executors.nvflare_executor import TRACEBACK_FILE
-from flareclust.executors.pooled import PooledExecutor
-from flareclust.flare.filters import SiteResultPolicy, SiteTaskPolicy
+from flareclust.flare.filters import SiteResultPolicy
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.request_log import REQUEST_LOG_FILE
 from flareclust.privacy.session import MADE_UNDER, QUESTION
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import ASSESS, CLUSTER, REFUSED, ROUND, STEP
-from flareclust.sites.check import check
-from flareclust.sites.config import write_config
-from flareclust.sites.permissions import hints, policies, problems
-from flareclust.sites.policy_file import PRIVACY, other_filters, policy_of, remove_policy, write_policy
+from flareclust.sites.policy_file import write_policy
+from tests.unit.privacy.policy_cases import executor, refusal
 
 SECRET = "v123456.789"
-FOREIGN = {"path": "nvflare.app_common.filters.percentile_privacy.PercentilePrivacy", "args": {"gamma": 0.1}}
-
-
-@pytest.fixture
-def kit(tmp_path, sites):
-    """A site's kit with rows: those of a site of the tests, and four rows far from them."""
-    (tmp_path / "startup").mkdir()
-    (tmp_path / "job").mkdir()
-    rng = np.random.default_rng(3)
-    np.save(tmp_path / "rows.npy", np.concatenate([sites["site-1"], 5e3 + rng.normal(size=(4, 3))]))
-    write_config(tmp_path / "local", str(tmp_path / "rows.npy"))
-    return tmp_path
-
-
-@pytest.fixture
-def ask(kit):
-    """Send a task through a site's filters, as NVFlare's client does, to an executor; return the reply that leaves."""
-    engine = MagicMock()
-    engine.get_workspace.return_value = Workspace(str(kit), site_name="site-1")
-    job: dict[str, object] = {}
-
-    def send(executor, step=CLUSTER, round_=0, arrays=None, *, scope=None, data=None, **meta):
-        if not job:
-            job["manager"] = create_privacy_manager(engine.get_workspace(), names_only=False)
-        manager = job["manager"]
-        fl_ctx = FLContext()
-        fl_ctx.set_prop(ReservedKey.IDENTITY_NAME, "site-1", private=False, sticky=False)
-        fl_ctx.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
-        fl_ctx.set_prop(FLContextKey.CURRENT_RUN, "job", private=False, sticky=False)
-        fl_ctx.set_prop(FLContextKey.TASK_NAME, step, private=True, sticky=False)
-        fl_ctx.put(FLContextKey.SCOPE_OBJECT, manager.get_scope(scope), private=True, sticky=True)
-        for component in (manager.components or {}).values():
-            component.handle_event(EventType.BEFORE_TASK_DATA_FILTER, fl_ctx)
-        task = data or DXO(DataKind.WEIGHTS, data=arrays or {}, meta={ROUND: round_, **meta}).to_shareable()
-        task = apply_filters(Scope.TASK_DATA_FILTERS_NAME, task, fl_ctx, {}, step, FilterKey.IN)
-        reply = executor.execute(step, task, fl_ctx, Signal())
-        return apply_filters(Scope.TASK_RESULT_FILTERS_NAME, reply, fl_ctx, {}, step, FilterKey.OUT)
-
-    return send
-
-
-def executor():
-    return PooledExecutor(5, min_count=1)
 
 
 def foreign(reply):
     """Return an executor that is none of flareclust's, and replies that."""
     return SimpleNamespace(execute=lambda *_: reply)
-
-
-def refusal(reply):
-    dxo = from_shareable(reply)
-    assert dxo.data == {}
-    assert set(dxo.meta) == {REFUSED}
-    assert set(reply) - {"__headers__"} == {"DXO"}
-    return dxo.meta[REFUSED]
 
 
 # ---- around an executor ----
@@ -214,154 +151,3 @@ def test_a_policy_that_was_changed_under_way_lets_nothing_out(kit, ask):
     ask(executor())
     write_policy(kit / "local", Policy(min_count=3))
     assert "another policy" in refusal(ask(executor(), ASSESS, 1, {"centroids": np.zeros((1, 3))}))
-
-
-# ---- the file ----
-
-
-@pytest.mark.parametrize(
-    "spoil", ["task_data_filters", "task_result_filters", "components", "args", "direction", "scope"]
-)
-def test_a_file_that_does_not_impose_one_policy_on_all_jobs_is_told_and_stops_them(kit, ask, spoil):
-    ask(executor())
-    file = write_policy(kit / "local", Policy())
-    said = json.loads(file.read_text())
-    scope = said["scopes"][0]
-    if spoil == "components":
-        said["components"] = []
-    elif spoil == "args":
-        scope["task_result_filters"][0]["args"]["min_count"] = 1
-    elif spoil == "direction":
-        scope["task_result_filters"][0]["direction"] = "in"
-    elif spoil == "scope":
-        said["scopes"].append({"name": "lenient"})
-    else:
-        scope[spoil] = []
-    file.write_text(json.dumps(said))
-    with pytest.raises(UserError, match="flareclust site policy KIT --remove"):
-        policy_of(kit / "local")
-    assert policies(kit / "local")["policy"] == "broken"
-    (error,) = problems(kit / "local", "north")
-    assert error.startswith(f"north has a policy that no job can be held to: {file}")
-    assert "does not impose one policy" in refusal(ask(executor()))
-
-
-def test_filters_and_scopes_of_the_operator_stay(kit):
-    file = kit / "local" / PRIVACY
-    scopes = [{"name": "a", "task_result_filters": [FOREIGN]}, {"name": "b", "properties": {"x": 1}}]
-    own = {"scopes": scopes, "default_scope": "b", "components": [{"id": "mine", "path": "x.Y"}]}
-    file.write_text(json.dumps(own))
-    write_policy(kit / "local", Policy(min_count=7))
-    write_policy(kit / "local", Policy(min_count=8))
-    assert policy_of(kit / "local") == Policy(min_count=8)
-    assert other_filters(kit / "local") == [FOREIGN["path"]]
-    assert any("the scopes a, b" in hint for hint in hints(kit / "local"))
-    assert remove_policy(kit / "local")
-    after = json.loads(file.read_text())
-    assert after["components"] == own["components"]
-    assert [scope["name"] for scope in after["scopes"]] == ["a", "b"]
-    assert after["scopes"][0]["task_result_filters"] == [FOREIGN]
-    assert policy_of(kit / "local") is None
-
-
-@pytest.mark.parametrize(
-    "text", ["{", "[]", '{"scopes": 3}', '{"scopes": [{"task_data_filters": 1}]}', '{"components": 1}']
-)
-def test_a_file_that_nvflare_could_not_read_is_left_alone(kit, text):
-    (kit / "local" / PRIVACY).write_text(text)
-    with pytest.raises(UserError, match=PRIVACY):
-        write_policy(kit / "local", Policy())
-    assert (kit / "local" / PRIVACY).read_text() == text
-
-
-def test_the_file_goes_with_the_policy_where_nothing_else_is_in_it(kit):
-    write_policy(kit / "local", Policy())
-    assert remove_policy(kit / "local")
-    assert not (kit / "local" / PRIVACY).exists()
-    assert not remove_policy(kit / "local")
-
-
-# ---- the command ----
-
-
-def call(*arguments):
-    with pytest.raises(SystemExit) as done:
-        main(["site", "policy", *map(str, arguments)])
-    return done.value.code or 0
-
-
-def test_the_command_writes_changes_shows_and_removes(kit, capsys):
-    assert call(kit) == 0
-    assert policy_of(kit / "local") == Policy()
-    assert call(kit, "--min-count", 20, "--arrays", "centroids, counts", "--secure-sums") == 0
-    assert call(kit, "--round-counts", 5, "--no-secure-sums") == 0
-    changed = Policy(min_count=20, round_counts=5, arrays=("centroids", "counts"))
-    assert policy_of(kit / "local") == changed
-    assert call(kit) == 0, "a policy that is there stays"
-    capsys.readouterr()
-    assert call(kit, "--show") == 0
-    shown = capsys.readouterr().out
-    assert "of fewer than 20 rows are left out" in shown
-    assert "multiples of 5" in shown
-    assert policy_of(kit / "local") == changed
-    (kit / "policy.yaml").write_text("min_count: 12\nround_counts: 4\n")
-    assert call(kit, kit / "policy.yaml", "--min-rows", 30) == 0
-    assert policy_of(kit / "local") == Policy(min_rows=30, min_count=12, round_counts=4)
-    assert call(kit, "--remove") == 0
-    assert policy_of(kit / "local") is None
-
-
-def test_the_command_says_what_was_spent(kit, capsys):
-    assert call(kit, "--epsilon", 1, "--delta", 1e-6, "--budget", 5, "--bounds", "0,10") == 0
-    assert "spent: epsilon 0 of 5 in 0 jobs" in capsys.readouterr().out
-    assert policy_of(kit / "local").dp.bounds == (0.0, 10.0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--min-count", "0"], "min_count"),
-        (["--epsilon", "1"], "needs bounds, delta, budget"),
-        (["--bounds", "low"], "two numbers with a comma"),
-        (["--show", "--remove"], "stand alone"),
-        (["--remove", "--min-count", "3"], "stand alone"),
-        (["missing.yaml"], "cannot be read"),
-    ],
-)
-def test_what_the_command_cannot_do_it_says_and_leaves_the_site_as_it_is(kit, capsys, arguments, words):
-    assert call(kit, *arguments) == 2
-    assert words in capsys.readouterr().err
-    assert policy_of(kit / "local") is None
-
-
-def test_site_check_shows_the_policy_and_hints_where_there_is_none(kit):
-    (kit / "local" / "resources.json").write_text("{}")
-    assert check(kit).facts["policy"] == "none"
-    assert any("flareclust site policy" in hint for hint in check(kit).hints)
-    write_policy(kit / "local", Policy())
-    checked = check(kit)
-    assert checked.facts["policy"] == "clusters of fewer than 10 rows are left out; numbers of rows exact"
-    assert not any("policy" in hint for hint in checked.hints)
-
-
-def test_filters_take_what_the_file_has_as_their_arguments():
-    said = Policy(min_count=4).to_json()
-    assert SiteTaskPolicy(**said).policy == SiteResultPolicy(**said).policy == Policy(min_count=4)
-
-
-def test_site_policy_takes_the_number_and_the_names_of_the_sites_of_a_sum(kit, capsys):
-    assert call(kit, "--secure-sums", "--secure-min-sites", 4, "--secure-sites", "a,b, c,d,e") == 0
-    names = ("a", "b", "c", "d", "e")
-    assert policy_of(kit / "local") == Policy(secure_sums=True, secure_min_sites=4, secure_sites=names)
-    assert "masked sums: of at least 4 sites, of a, b, c, d, e only" in capsys.readouterr().out
-    assert call(kit, "--show") == 0
-    assert "masked sums: of at least 4 sites, of a, b, c, d, e only" in capsys.readouterr().out
-    assert policies(kit / "local")["policy"].endswith("sums masked only, of at least 4 sites, of a, b, c, d, e only")
-    for wrong, told in (
-        (("--secure-min-sites", 2), "secure_min_sites must be an integer of at least 3, got 2"),
-        (("--secure-min-sites", 6), "secure_sites has 5 names where secure_min_sites asks for 6 sites"),
-        (("--secure-sites", "a,b,b,c"), "secure_sites must be a list of different names of sites"),
-    ):
-        assert call(kit, *wrong) == 2
-        assert told in capsys.readouterr().err
-    assert policy_of(kit / "local").secure_min_sites == 4

@@ -5,9 +5,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
-from flareclust.sites.account import accounts
 from flareclust.sites.config import CONFIG_FILE, write_site
 from flareclust.sites.policy_file import session_of, write_policy
 from flareclust.sites.takeover import OLD
@@ -70,14 +68,3 @@ def old_ledger(local: Path, *spendings: tuple[str, float]) -> Path:
 
 
 # What must not get a fresh account
-def gone(local: Path, how: str, state: Path) -> None:
-    [folder] = accounts().iterdir()
-    if how == "file":
-        (folder / "ledger.db").unlink()
-    elif how == "folder":
-        shutil.rmtree(folder)
-    elif how == "another":
-        (folder / "ledger.db").unlink()
-        Ledger(folder / "ledger.db").make()
-    else:
-        shutil.move(state, state.with_name("elsewhere"))

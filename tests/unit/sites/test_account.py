@@ -3,17 +3,32 @@
 import os
 import shutil
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from flareclust._foundation.errors import Refusal
+from flareclust.privacy.dp.ledger import Ledger
 from flareclust.sites import account as module
 from flareclust.sites.account import MEMORY, accounts
 from flareclust.sites.budget import budget_of
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.policy_file import session_of
-from tests.unit.sites.account_cases import configure, gone, kit_of, renewed, spend
+from tests.unit.sites.account_cases import configure, kit_of, renewed, spend
+
+
+def gone(local: Path, how: str, state: Path) -> None:
+    [folder] = accounts().iterdir()
+    if how == "file":
+        (folder / "ledger.db").unlink()
+    elif how == "folder":
+        shutil.rmtree(folder)
+    elif how == "another":
+        (folder / "ledger.db").unlink()
+        Ledger(folder / "ledger.db").make()
+    else:
+        shutil.move(state, state.with_name("elsewhere"))
 
 
 # Who shares an account

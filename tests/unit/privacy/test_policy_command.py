@@ -1,0 +1,167 @@
+"""The file of a site's policy as NVFlare reads it, and the command that writes it."""
+
+import json
+
+import pytest
+
+from flareclust._foundation.errors import UserError
+from flareclust.cli.main import main
+from flareclust.flare.filters import SiteResultPolicy, SiteTaskPolicy
+from flareclust.privacy.policy import Policy
+from flareclust.sites.check import check
+from flareclust.sites.permissions import hints, policies, problems
+from flareclust.sites.policy_file import PRIVACY, other_filters, policy_of, remove_policy, write_policy
+from tests.unit.privacy.policy_cases import executor, refusal
+
+FOREIGN = {"path": "nvflare.app_common.filters.percentile_privacy.PercentilePrivacy", "args": {"gamma": 0.1}}
+
+
+# ---- the file ----
+
+
+@pytest.mark.parametrize(
+    "spoil", ["task_data_filters", "task_result_filters", "components", "args", "direction", "scope"]
+)
+def test_a_file_that_does_not_impose_one_policy_on_all_jobs_is_told_and_stops_them(kit, ask, spoil):
+    ask(executor())
+    file = write_policy(kit / "local", Policy())
+    said = json.loads(file.read_text())
+    scope = said["scopes"][0]
+    if spoil == "components":
+        said["components"] = []
+    elif spoil == "args":
+        scope["task_result_filters"][0]["args"]["min_count"] = 1
+    elif spoil == "direction":
+        scope["task_result_filters"][0]["direction"] = "in"
+    elif spoil == "scope":
+        said["scopes"].append({"name": "lenient"})
+    else:
+        scope[spoil] = []
+    file.write_text(json.dumps(said))
+    with pytest.raises(UserError, match="flareclust site policy KIT --remove"):
+        policy_of(kit / "local")
+    assert policies(kit / "local")["policy"] == "broken"
+    (error,) = problems(kit / "local", "north")
+    assert error.startswith(f"north has a policy that no job can be held to: {file}")
+    assert "does not impose one policy" in refusal(ask(executor()))
+
+
+def test_filters_and_scopes_of_the_operator_stay(kit):
+    file = kit / "local" / PRIVACY
+    scopes = [{"name": "a", "task_result_filters": [FOREIGN]}, {"name": "b", "properties": {"x": 1}}]
+    own = {"scopes": scopes, "default_scope": "b", "components": [{"id": "mine", "path": "x.Y"}]}
+    file.write_text(json.dumps(own))
+    write_policy(kit / "local", Policy(min_count=7))
+    write_policy(kit / "local", Policy(min_count=8))
+    assert policy_of(kit / "local") == Policy(min_count=8)
+    assert other_filters(kit / "local") == [FOREIGN["path"]]
+    assert any("the scopes a, b" in hint for hint in hints(kit / "local"))
+    assert remove_policy(kit / "local")
+    after = json.loads(file.read_text())
+    assert after["components"] == own["components"]
+    assert [scope["name"] for scope in after["scopes"]] == ["a", "b"]
+    assert after["scopes"][0]["task_result_filters"] == [FOREIGN]
+    assert policy_of(kit / "local") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"scopes": 3}', '{"scopes": [{"task_data_filters": 1}]}', '{"components": 1}']
+)
+def test_a_file_that_nvflare_could_not_read_is_left_alone(kit, text):
+    (kit / "local" / PRIVACY).write_text(text)
+    with pytest.raises(UserError, match=PRIVACY):
+        write_policy(kit / "local", Policy())
+    assert (kit / "local" / PRIVACY).read_text() == text
+
+
+def test_the_file_goes_with_the_policy_where_nothing_else_is_in_it(kit):
+    write_policy(kit / "local", Policy())
+    assert remove_policy(kit / "local")
+    assert not (kit / "local" / PRIVACY).exists()
+    assert not remove_policy(kit / "local")
+
+
+def call(*arguments):
+    with pytest.raises(SystemExit) as done:
+        main(["site", "policy", *map(str, arguments)])
+    return done.value.code or 0
+
+
+# ---- the command ----
+
+
+def test_the_command_writes_changes_shows_and_removes(kit, capsys):
+    assert call(kit) == 0
+    assert policy_of(kit / "local") == Policy()
+    assert call(kit, "--min-count", 20, "--arrays", "centroids, counts", "--secure-sums") == 0
+    assert call(kit, "--round-counts", 5, "--no-secure-sums") == 0
+    changed = Policy(min_count=20, round_counts=5, arrays=("centroids", "counts"))
+    assert policy_of(kit / "local") == changed
+    assert call(kit) == 0, "a policy that is there stays"
+    capsys.readouterr()
+    assert call(kit, "--show") == 0
+    shown = capsys.readouterr().out
+    assert "of fewer than 20 rows are left out" in shown
+    assert "multiples of 5" in shown
+    assert policy_of(kit / "local") == changed
+    (kit / "policy.yaml").write_text("min_count: 12\nround_counts: 4\n")
+    assert call(kit, kit / "policy.yaml", "--min-rows", 30) == 0
+    assert policy_of(kit / "local") == Policy(min_rows=30, min_count=12, round_counts=4)
+    assert call(kit, "--remove") == 0
+    assert policy_of(kit / "local") is None
+
+
+def test_the_command_says_what_was_spent(kit, capsys):
+    assert call(kit, "--epsilon", 1, "--delta", 1e-6, "--budget", 5, "--bounds", "0,10") == 0
+    assert "spent: epsilon 0 of 5 in 0 jobs" in capsys.readouterr().out
+    assert policy_of(kit / "local").dp.bounds == (0.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--min-count", "0"], "min_count"),
+        (["--epsilon", "1"], "needs bounds, delta, budget"),
+        (["--bounds", "low"], "two numbers with a comma"),
+        (["--show", "--remove"], "stand alone"),
+        (["--remove", "--min-count", "3"], "stand alone"),
+        (["missing.yaml"], "cannot be read"),
+    ],
+)
+def test_what_the_command_cannot_do_it_says_and_leaves_the_site_as_it_is(kit, capsys, arguments, words):
+    assert call(kit, *arguments) == 2
+    assert words in capsys.readouterr().err
+    assert policy_of(kit / "local") is None
+
+
+def test_site_check_shows_the_policy_and_hints_where_there_is_none(kit):
+    (kit / "local" / "resources.json").write_text("{}")
+    assert check(kit).facts["policy"] == "none"
+    assert any("flareclust site policy" in hint for hint in check(kit).hints)
+    write_policy(kit / "local", Policy())
+    checked = check(kit)
+    assert checked.facts["policy"] == "clusters of fewer than 10 rows are left out; numbers of rows exact"
+    assert not any("policy" in hint for hint in checked.hints)
+
+
+def test_filters_take_what_the_file_has_as_their_arguments():
+    said = Policy(min_count=4).to_json()
+    assert SiteTaskPolicy(**said).policy == SiteResultPolicy(**said).policy == Policy(min_count=4)
+
+
+def test_site_policy_takes_the_number_and_the_names_of_the_sites_of_a_sum(kit, capsys):
+    assert call(kit, "--secure-sums", "--secure-min-sites", 4, "--secure-sites", "a,b, c,d,e") == 0
+    names = ("a", "b", "c", "d", "e")
+    assert policy_of(kit / "local") == Policy(secure_sums=True, secure_min_sites=4, secure_sites=names)
+    assert "masked sums: of at least 4 sites, of a, b, c, d, e only" in capsys.readouterr().out
+    assert call(kit, "--show") == 0
+    assert "masked sums: of at least 4 sites, of a, b, c, d, e only" in capsys.readouterr().out
+    assert policies(kit / "local")["policy"].endswith("sums masked only, of at least 4 sites, of a, b, c, d, e only")
+    for wrong, told in (
+        (("--secure-min-sites", 2), "secure_min_sites must be an integer of at least 3, got 2"),
+        (("--secure-min-sites", 6), "secure_sites has 5 names where secure_min_sites asks for 6 sites"),
+        (("--secure-sites", "a,b,b,c"), "secure_sites must be a list of different names of sites"),
+    ):
+        assert call(kit, *wrong) == 2
+        assert told in capsys.readouterr().err
+    assert policy_of(kit / "local").secure_min_sites == 4
