@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from benchmarks.pages import ROOT
-from flareclust.data.partition import SPECS
+from flareclust.data.partition_specs import SPECS
 from flareclust.experiment.report import as_setting, parameter_rows
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Schema, real

@@ -1,188 +1,19 @@
 """How a data set is split over sites: who owns which row.
 
-A split is asked for by a specification such as "dirichlet:0.3"; `SPECS` lists them. Every row goes to exactly one site
-(with `owners:N`, to one at the most), and the same generator seed gives the same split. Those that assign the columns too,
-so that the sites have different ones, are listed here and carried out by `partition_features.split_features`.
+A split is asked for by a specification such as "dirichlet:0.3"; `partition_specs.SPECS` lists them. Every row goes to
+exactly one site (with `owners:N`, to one at the most), and the same generator seed gives the same split. Those that assign
+the columns too, so that the sites have different ones, are carried out by `feature_partition.split_features`.
 n rows, d features, m sites.
 """
-
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
-from flareclust._foundation.validation import did_you_mean
 from flareclust.data import partition_draws as draws
+from flareclust.data.partition_specs import OPTIONS, SPECS, Spec, parse, usages
 from flareclust.data.tables import check_rows
-
-
-@dataclass(frozen=True)
-class Form:
-    """What a specification looks like and means, for the command line's help.
-
-    Attributes:
-        usage: how it is written.
-        text: what it does.
-        value: what follows the colon; a share lies between 0 and 1.
-        needs_labels: whether it needs the class of every row.
-        value_may_lack: whether it may be written without its value.
-        needs_owners: whether it needs to know whose each row is.
-        fixes_sites: whether the number of sites follows from the data or the set-up, whatever is asked for.
-        splits_columns: whether it assigns the columns, too.
-    """
-
-    usage: str
-    text: str
-    value: Literal["no", "positive", "whole", "share"] = "no"
-    needs_labels: bool = False
-    value_may_lack: bool = False
-    needs_owners: bool = False
-    fixes_sites: bool = False
-    splits_columns: bool = False
-
-
-_VALUES: Mapping[str, str] = MappingProxyType(
-    {
-        "positive": "a positive number",
-        "whole": "an integer of at least 1",
-        "share": "a number between 0 and 1",
-    }
-)
-
-
-#: What may be written after the value; the first is meant where nothing is.
-_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({"beta": ("nearest", "redraw")})
-
-#: The set-ups of a paper on sites with different columns.
-_BENCHMARKS: Mapping[str, str] = MappingProxyType(
-    {
-        "har-a1": "data set har: walking and sitting at 30 sites at random, 30 % of a site's columns at the next one, too",
-        "har-a2": "data set har: walking and sitting, a site per person, 10 % of the columns at every site",
-        "qmnist-a1": "data set qmnist: digits 0, 3, 7 at 10 sites at random, 30 % of a site's columns at the next one, too",
-        "qmnist-a2": "data set qmnist: digits 0, 3, 7 of ten writers, a site each, 10 % of the columns at every site",
-        "dim-a1": "a dim data set: 10 sites with 7 to 15 of the 16 clusters each, two for each of five sets of columns; "
-        "30 % of a set in the next one, too",
-        "dim-a2": "as dim-a1, but 10 % of the columns at every site, and each cluster cut along its first column",
-    }
-)
-
-SPECS: Mapping[str, Form] = MappingProxyType(
-    {
-        "iid": Form("iid", "rows at random, sites of equal size"),
-        "dirichlet": Form(
-            "dirichlet:A",
-            "sites of equal size, each with a class mix drawn from Dir(A); small A: few classes",
-            "positive",
-            True,
-        ),
-        "dirichlet-class": Form(
-            "dirichlet-class:A", "each class spread over the sites by shares drawn from Dir(A)", "positive", True
-        ),
-        "clusters": Form("clusters:C", "each site holds rows of C classes only", "whole", True),
-        "power": Form("power:A", "rows at random, site i has a size proportional to i^-A", "positive"),
-        "beta": Form(
-            "beta:B[,redraw]",
-            "sites have random locations and draw the rows near them; small B: more local",
-            "positive",
-        ),
-        "owners": Form(
-            "owners[:N]",
-            "a site per owner that the data name, such as a writer; with N, the first N owners and their rows only",
-            "whole",
-            value_may_lack=True,
-            needs_owners=True,
-            fixes_sites=True,
-        ),
-        "none": Form("none", "no split: the sites own their files", fixes_sites=True),
-        "features-overlap": Form(
-            "features-overlap:S",
-            "rows at random, sites of equal size; every site has some columns only, a share S of them in common with the "
-            "next site: the columns that tell the classes apart best, where there are labels",
-            "share",
-            splits_columns=True,
-        ),
-        "features-shared": Form(
-            "features-shared:S",
-            "rows at random, sites of equal size; a share S of the columns at every site, those that tell the classes "
-            "apart best where there are labels, and each of the others at one site",
-            "share",
-            splits_columns=True,
-        ),
-        **{
-            name: Form(
-                name,
-                text,
-                needs_labels=True,
-                needs_owners=name in ("har-a2", "qmnist-a2"),
-                fixes_sites=True,
-                splits_columns=True,
-            )
-            for name, text in _BENCHMARKS.items()
-        },
-    }
-)
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A parsed specification: its name in `SPECS`, its value and its option where it takes them."""
-
-    name: str
-    value: float | None = None
-    option: str | None = None
-
-    def __str__(self) -> str:
-        value = "" if self.value is None else ":" + repr(float(self.value)).removesuffix(".0")
-        return self.name + value + (f",{self.option}" if self.option else "")
-
-    @property
-    def splits_columns(self) -> bool:
-        """Return whether the sites get different columns: then `partition_features.split_features` carries it out."""
-        return SPECS[self.name].splits_columns
-
-
-def parse(spec: str | Spec) -> Spec:
-    """Parse a specification such as "iid", "clusters:3" or "beta:0.1,redraw".
-
-    Raises:
-        UserError: the name is unknown, or the value is missing, superfluous or out of range.
-    """
-    name, colon, rest = str(spec).strip().partition(":")
-    if (form := SPECS.get(name)) is None:
-        raise UserError(f"unknown partition {name!r}{did_you_mean(name, SPECS)}; choose one of {_usages()}")
-    if form.value == "no":
-        if colon:
-            raise UserError(f"partition {name!r} takes no value, got {rest!r}; write {form.usage!r}")
-        return Spec(name)
-    if not rest:
-        if form.value_may_lack and not colon:
-            return Spec(name)
-        raise UserError(f"partition {name!r} needs a value; write {form.usage!r}")
-    number, comma, option = rest.partition(",")
-    if comma and option not in _OPTIONS.get(name, ()):
-        raise UserError(f"partition {name!r} has no option {option!r}; write {form.usage!r}")
-    return Spec(name, _value(name, form, number), option or None)
-
-
-def _value(name: str, form: Form, number: str) -> float:
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    less_than = 1 if form.value == "share" else math.inf
-    if not 0 < value < less_than or (form.value == "whole" and value != int(value)):
-        raise UserError(f"partition {name!r} needs {_VALUES[form.value]}, got {number!r}; write {form.usage!r}")
-    return value
-
-
-def _usages(names: Iterable[str] = SPECS) -> str:
-    return ", ".join(SPECS[name].usage for name in names)
 
 
 def partition(
@@ -238,7 +69,7 @@ def partition(
             "call flareclust.data.feature_partition.split_features"
         )
     if spec.name == "none":
-        splits = _usages(name for name in SPECS if name != "none")
+        splits = usages(name for name in SPECS if name != "none")
         raise UserError(
             "partition 'none' does not split: the data must then be a folder with one file per site, or a mapping "
             f"from site names to rows. To split one data set choose one of {splits}"
@@ -261,7 +92,7 @@ def partition(
         case Spec("clusters", float(c)):
             owner = draws.clusters(classes, m, int(c), rng)
         case Spec("beta", float(b), option):
-            owner = draws.beta(X, m, b, (option or _OPTIONS["beta"][0]) == "nearest", rng)
+            owner = draws.beta(X, m, b, (option or OPTIONS["beta"][0]) == "nearest", rng)
         case _:
             raise AssertionError(f"partition {spec} is listed and has no case here")
     return {f"site-{i + 1}": np.flatnonzero(owner == i) for i in range(m)}
@@ -330,7 +161,7 @@ def _by_owner(spec: Spec, owners: ArrayLike | None, n: int) -> dict[str, IntArra
 
 def _undemanding() -> str:
     """Return how to write the splits that need neither labels nor owners."""
-    return _usages(
+    return usages(
         name
         for name, form in SPECS.items()
         if not (form.needs_labels or form.needs_owners or form.splits_columns) and name != "none"

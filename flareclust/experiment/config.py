@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import check_choice
-from flareclust.data.partition import parse
+from flareclust.data.partition_specs import parse
 from flareclust.engines.options import RunSettings
 from flareclust.evaluation.criteria import RULES
 from flareclust.evaluation.selection import parse_k

@@ -12,7 +12,7 @@ import psutil
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.core import kernels
-from flareclust.data.partition import parse
+from flareclust.data.partition_specs import parse
 from flareclust.data.tables import SUFFIXES
 from flareclust.engines.job import MIN_SITES
 from flareclust.engines.poc import kits as poc_kits

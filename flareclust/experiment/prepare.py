@@ -17,7 +17,8 @@ from flareclust._foundation.validation import did_you_mean
 from flareclust.data.datasets import Dataset, load
 from flareclust.data.feature_partition import split_features
 from flareclust.data.frames import is_frame, table_of
-from flareclust.data.partition import parse, partition
+from flareclust.data.partition import partition
+from flareclust.data.partition_specs import parse
 from flareclust.data.tables import SUFFIXES, Rows, Table, read_table
 from flareclust.engines.poc.kits import file_of
 from flareclust.engines.poc.state import Poc

@@ -19,7 +19,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.data import datasets
-from flareclust.data.partition import parse
+from flareclust.data.partition_specs import parse
 from flareclust.experiment.config import Engine, Experiment, make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.sweep_grid import MOST_TRIALS, Choice, check_different, expand, listed

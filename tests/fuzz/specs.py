@@ -5,7 +5,7 @@ from typing import Any
 
 from flareclust._foundation.errors import UserError
 from flareclust.cli.main import parse_settings, split_names
-from flareclust.data.partition import SPECS, parse
+from flareclust.data.partition_specs import SPECS, parse
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.sweep import read_sweep

@@ -10,7 +10,7 @@ import pytest
 from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import Dataset, load
 from flareclust.data.feature_partition import FEATURE_SPECS, split_features
-from flareclust.data.partition import SPECS, Spec
+from flareclust.data.partition_specs import SPECS, Spec
 from tests.unit.data.partition_features_cases import SET_UPS, _clusters, _masks, _set_up, _stand_in
 
 

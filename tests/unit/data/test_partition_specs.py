@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flareclust._foundation.errors import UserError
-from flareclust.data.partition import SPECS, Spec, parse, partition
+from flareclust.data.partition import partition
+from flareclust.data.partition_specs import SPECS, Spec, parse
 from tests.unit.data.partition_cases import SPLITS, _rows
 
 
