@@ -7,8 +7,10 @@ Readings where the paper is open, and deviations from it:
 1. Equation 4 as corrected in core/missing/grouping.py: an entry of a merged centroid is the mean over the members that observe
    it, weighted by their rows. There are also methods A and B, and what was corrected in them.
 2. Lines 5 and 7: which assumption holds depends on who has which cluster, which nobody knows, and on distributions,
-   which nobody sees. `method="auto"` looks at which sites share a column (core/overlap.py): where all pairs do, method
-   B; where they are only connected, method A. What it found is reported, with either method.
+   which nobody sees. What the columns say about it is reported (core/overlap.py); a column in which no two of the received
+   centroids differ counts as shared by nobody. `method="auto"` runs both methods and takes the grouping with the smaller
+   objective, equation 5 (core/missing/selection.py); of equal ones that of the method which the columns suit: B where any two
+   sites share one, else A.
 3. Line 21: an entry that no site reports in a round keeps its value; by the letter it would shrink by 1 - alpha. An
    entry that was unknown takes the value reported as it is, whatever alpha.
 4. Line 12: `rounds` rounds of the federated phase, three as in section 6.2, or fewer where a round moves the centroids
@@ -25,8 +27,10 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
-from flareclust.core.missing.grouping import Grouping, merge, method_a, method_b, objective
-from flareclust.core.overlap import Verdict, judge_overlap
+from flareclust.core.missing.distances import extremes, varying
+from flareclust.core.missing.grouping import Grouping, merge, objective
+from flareclust.core.missing.selection import Chosen, Method, best_grouping
+from flareclust.core.overlap import Verdict, judge_overlap, some
 from flareclust.core.rounds import remember
 from flareclust.executors.masked import UPDATE, MaskedExecutor, MaskedParams
 from flareclust.features.columns import Columns
@@ -60,16 +64,16 @@ class MaskedAggregator(DescribedAggregator):
 
     def _start(self, round_: Round, columns: Columns, replies: Mapping[str, Message]) -> Round:
         centers, rows, site = together(columns, replies)
-        verdict = overlap_of(columns, replies)
+        verdict = overlap_of(columns, replies, centers)
         log.log(logging.INFO if verdict.connected else logging.WARNING, "%s", verdict.text)
-        method = verdict.method if self.params.method == "auto" else self.params.method
-        group_by = method_a if method == "A" else method_b
-        found = group_by(centers, rows, site, self.k, self.params.phi)
+        methods = "AB" if self.params.method == "auto" else self.params.method
+        chosen = best_grouping(centers, rows, site, self.k, self.params.phi, methods, verdict.method)
+        found = chosen.grouping
         report_unassigned(found, [columns.sites[i] for i in site])
 
         diagnostics = {
             "received": float(len(centers)),
-            "method_b": float(method == "B"),
+            "method_b": float(chosen.method == "B"),
             "assumption_1": float(verdict.assumption_1),
             "assumption_2": float(verdict.assumption_2),
             "unassigned": float((found.group < 0).sum()),
@@ -83,11 +87,11 @@ class MaskedAggregator(DescribedAggregator):
             "received_counts": rows,
             "received_site": site,
             "received_group": found.group,
-            "method": np.array(method),
-            "verdict": np.array(
-                verdict.text if self.params.method == "auto" else f"{verdict.text}; method {method} was asked for"
-            ),
+            "method": np.array(chosen.method),
+            "verdict": np.array(f"{verdict.text}. {_told(chosen, columns, self.params.method)}"),
         }
+        if not verdict.connected:
+            record["warnings"] = np.array([verdict.text])
         return Round({"centroids": found.centroids}, self.params.rounds == 0, diagnostics, record, UPDATE)
 
     def _update(self, round_: Round, columns: Columns, replies: Mapping[str, Message]) -> Round:
@@ -124,10 +128,28 @@ def together(columns: Columns, replies: Mapping[str, Message]) -> tuple[FloatArr
     return centers, rows, np.repeat(numbers, [len(reply["counts"]) for reply in replies.values()]).astype(np.int64)
 
 
-def overlap_of(columns: Columns, replies: Mapping[str, Message]) -> Verdict:
-    """Return what the columns of the sites that replied say about the paper's assumptions."""
-    numbers = [columns.sites.index(site) for site in replies]
-    return judge_overlap(columns.masks[numbers], list(replies))
+def _told(chosen: Chosen, columns: Columns, asked: str) -> str:
+    """Return in words which method was taken, and why."""
+    if asked != "auto":
+        return f"Method {asked} was asked for"
+    other: Method = "B" if chosen.method == "A" else "A"
+    values = chosen.objectives
+    text = f"Method {chosen.method} was taken: its objective is {values[chosen.method]:.3g}, that of {other} {values[other]:.3g}"
+    if not chosen.left_out.any():
+        return text
+    names = [columns.names[j] for j in np.flatnonzero(chosen.left_out)]
+    return f"{text}. Centroids were compared without columns that tell little about clusters: {some(names)}"
+
+
+def overlap_of(columns: Columns, replies: Mapping[str, Message], centers: FloatArray) -> Verdict:
+    """Return what the columns of the sites that replied say about the paper's assumptions.
+
+    Columns in which the centroids received (c, D) do not vary are no links.
+    """
+    masks = columns.masks[[columns.sites.index(site) for site in replies]]
+    varies = varying(extremes(centers))
+    constant = [columns.names[j] for j in np.flatnonzero(~varies & (masks.sum(axis=0) > 1))]
+    return judge_overlap(masks & varies, list(replies), constant)
 
 
 def report_unassigned(found: Grouping, sites: list[str]) -> None:

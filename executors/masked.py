@@ -29,7 +29,7 @@ from scipy.optimize import linear_sum_assignment
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.core.disclosure import check_enough, describable
 from flareclust.core.local import means_of_groups
-from flareclust.core.missing.grouping import contrasts, nearest, scaled_distances
+from flareclust.core.missing.grouping import centroid_distances, nearest
 from flareclust.core.site_clusters import of_site, refine, sendable
 from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
 from flareclust.privacy.context import SiteContext
@@ -50,7 +50,7 @@ class MaskedParams(LocalClustersParams):
 
     local_iter: int = site(10, "Iterations of the local clustering in each round of the federated phase.", ge=1)
     method: Literal["auto", "A", "B"] = server(
-        "auto", "B suits sites of which any two share a column, A the others; auto decides by the columns."
+        "auto", "How local clusters are grouped; auto runs both and takes the grouping with the smaller objective."
     )
     alpha: float = server(
         0.8, "How far each round goes from the old centroids (0) to those reported (1); the paper has 0.8.", gt=0, le=1
@@ -118,7 +118,7 @@ def compatible(data: FloatArray, centroids: FloatArray, minimum: int, phi: str) 
 
 def aligned(found: FloatArray, centroids: FloatArray, phi: str) -> IntArray:
     """Return the global centroid (k, d) that each local one (c, d) is matched with, (c,), -1 for none: lines 16-19."""
-    distances = scaled_distances(found, centroids, contrasts(centroids), phi)
+    distances = centroid_distances(found, centroids, phi)
     cost = distances + _TIE * distances**2
     comparable = ~np.isnan(cost)
     # A pair that cannot be compared costs more than any way to match without it.

@@ -22,7 +22,7 @@ from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice
 from flareclust.core.blas import one_thread
 from flareclust.core.kernels import as_labels
-from flareclust.core.missing.distances import PHIS, Extremes, as_masked, blocks, extremes
+from flareclust.core.missing.distances import PHIS, Extremes, as_masked, blocks, extremes, varying
 
 #: Least scaled distance (reading 1).
 _NEAREST = 1e-12
@@ -229,7 +229,6 @@ def _checked(points: ArrayLike, cluster: ArrayLike, phi: str) -> tuple[FloatArra
         raise UserError("all points of a cluster must know the same columns, those of its site")
     over = extremes(values)
     if phi == "euclidean":
-        size = np.fmax(np.abs(over.high), np.abs(over.low))
-        tells = over.high - over.low > 1e-12 * size
+        tells = varying(over)
         values, over = values[:, tells], Extremes(over.high[tells], over.low[tells])
     return values, labels, over

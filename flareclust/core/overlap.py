@@ -5,6 +5,8 @@ are the sites, and an edge joins two sites that share a column. The paper asks t
 that its sites observe all columns together; nobody knows the true clusters, so what is judged is the graph of all sites.
 Where some sites lack a cluster, its graph may fall apart, or its sites miss a column, though all sites together do not;
 but if any two sites share a column, so do any two that have the cluster.
+
+Added: a column that is known to be constant links no sites, since nothing can be compared by it.
 """
 
 from collections.abc import Sequence
@@ -29,7 +31,7 @@ class Verdict(NamedTuple):
         assumption_1: what Assumption 1 asks of the graph holds. It asks besides that the rows of a cluster are
             distributed alike at all sites that have it, which cannot be checked.
         assumption_2: what Assumption 2 asks of the graph holds.
-        method: "A", or "B".
+        method: "A", or "B": the one whose assumption asks least of what nobody can check.
         text: the same in words.
     """
 
@@ -59,37 +61,45 @@ def components(masks: ArrayLike) -> list[list[int]]:
     return sorted(found)
 
 
-def judge_overlap(masks: ArrayLike, sites: Sequence[str]) -> Verdict:
-    """Return which assumptions the overlap of columns supports, and which method follows.
+def judge_overlap(masks: ArrayLike, sites: Sequence[str], constant: Sequence[str] = ()) -> Verdict:
+    """Return which assumptions the overlap of columns supports, and which method they suit.
 
     Any two sites share a column: method B, which needs nothing known about distributions. Connected otherwise:
     method A, whose assumption of like distributions nobody can check. Not connected: method B, as the paper does in a
     case that it does not support, and a text that names the components.
 
     Args:
-        masks: which site has which column (m, D) bool.
+        masks: which site has which column (m, D) bool; false for those that are constant.
         sites: their names (m,).
+        constant: names of shared columns that are constant, for the text.
 
     Raises:
         UserError: masks are not (m, D) of true and false, m >= 1, or do not fit the names.
     """
+    verdict = _judged(masks, sites)
+    if not constant:
+        return verdict
+    return verdict._replace(text=f"{verdict.text}. Constant columns link no sites: {some(constant)}")
+
+
+def _judged(masks: ArrayLike, sites: Sequence[str]) -> Verdict:
     known = _as_masks(masks)
     if len(sites) != len(known):
         raise UserError(f"sites must be {len(known)} names, one for each row of masks, got {len(sites)}")
     complete, parts = bool(_edges(known).all()), components(known)
     if complete:
         text = (
-            "any two sites share a column, so method B (Assumption 2): it needs nothing known about how rows are spread over "
+            "any two sites share a column, which suits method B (Assumption 2): it needs nothing known about how rows are spread over "
             "the sites"
         )
         return Verdict(True, True, True, True, "B", text)
     if len(parts) == 1:
         text = (
-            f"all sites are linked by shared columns, with {_apart(known, sites)}, so method A (Assumption 1): it takes the "
+            f"all sites are linked by shared columns, with {_apart(known, sites)}, which suits method A (Assumption 1): it takes the "
             "rows of a cluster to be distributed alike at all sites, which nobody can check"
         )
         return Verdict(True, False, True, False, "A", text)
-    listed = "; ".join(f"{{{_some([sites[i] for i in part])}}}" for part in parts)
+    listed = "; ".join(f"{{{some([sites[i] for i in part])}}}" for part in parts)
     text = (
         f"warning: the sites fall into {len(parts)} parts without a shared column: {listed}. Neither assumption holds, "
         "and no cluster of one part can be told to be one of another; cluster the parts one by one, or add a site that "
@@ -112,7 +122,7 @@ def _apart(masks: BoolArray, sites: Sequence[str]) -> str:
     return f"{pairs} of them without a common one (first {sites[int(i[0])]} and {sites[int(j[0])]})"
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
     """Return the names, or the first of them and how many more there are."""
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

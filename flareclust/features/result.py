@@ -113,7 +113,7 @@ def warnings(arrays: Mapping[str, Array], unassigned_rows: int) -> list[str]:
     """Return what a user should know about a result on different columns, a sentence each."""
     if not is_partial(arrays):
         return []
-    found = []
+    found = [str(sentence) for sentence in arrays.get("warnings", ())]
     unknown = ~arrays[MASK]
     if unknown.any():
         found.append(

@@ -7,7 +7,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.assessment import assessment_sums, davies_bouldin, label_free_metrics
-from flareclust.core.missing.grouping import contrasts, scaled_distances
+from flareclust.core.missing.distances import centroid_distances
 
 
 def masked_sums(X: FloatArray, centroids: FloatArray, phi: str = "euclidean") -> Message:
@@ -27,7 +27,7 @@ def masked_sums(X: FloatArray, centroids: FloatArray, phi: str = "euclidean") ->
     if known.all() and phi == "euclidean":
         return assessment_sums(X, centroids)[1]
     k, d = centroids.shape
-    scaled = scaled_distances(X, centroids, contrasts(centroids), phi)
+    scaled = centroid_distances(X, centroids, phi)
     comparable = ~np.isnan(scaled).all(axis=1)
     X, scaled = X[comparable], np.where(np.isnan(scaled), np.inf, scaled)[comparable]
     labels = scaled.argmin(axis=1)

@@ -8,9 +8,11 @@ Readings, and what is added:
 1. Equation 2: the extremes of an entry are taken over the points that know it. An entry that no point of S knows has no
    scale and does not count.
 2. Two points without a common entry have no distance: NaN, which every user of this module ignores.
-3. The divisor is 0 where S does not vary on the common entries. It is taken to be at least 1e-12 times the extremes'
-   length there (for cosine 1e-12), so that rounding of a constant column is no distance, and 0 / 0 is 0.
-4. Where rows are compared with centroids, entries that one centroid alone knows do not count (`contrasts`).
+3. The divisor is 0 where S does not vary on the common entries. 0 / 0 is no distance: NaN, as without a common entry. An
+   entry counts as constant where its extremes differ by rounding only, at most 1e-12 of their size (for cosine: the
+   divisor is at most 1e-12).
+4. Where rows are compared with centroids, entries that one centroid alone knows do not count (`contrasts`). A row for
+   which no centroid has a distance by reading 3 belongs to the first that it has an entry in common with.
 5. The cosine distance 1 - cos of a zero vector is 1, of two zero vectors 0.
 """
 
@@ -30,8 +32,8 @@ from flareclust.core.missing.kernels import pair_distances
 #: The distances between points whose entries are all known.
 PHIS = ("euclidean", "cosine")
 
-#: Least divisor (reading 3).
-_FLOOR = 1e-12
+#: Relative differences and cosine distances up to it are rounding (reading 3).
+_ROUNDING = 1e-12
 
 #: A distance this far below the points' lengths has lost half of its digits in a difference of products: done again.
 _CLOSE = 1e-6
@@ -92,7 +94,7 @@ def scaled_distances(A: ArrayLike, B: ArrayLike, over: Extremes, phi: str = "euc
     """Return the distances of equation 3 between A (a, D) and B (b, D), (a, b), without unit.
 
     In [0, 1] for points within the extremes `over` (euclidean; cosine may exceed 1). NaN where two points have no common
-    entry. Beside the result, memory for a few copies of B and some blocks of 32 MiB is used. Not to be called within
+    entry, or the extremes do not differ in any (reading 3). Beside the result, memory for a few copies of B and some blocks of 32 MiB is used. Not to be called within
     `one_thread`, which it uses.
 
     Args:
@@ -141,11 +143,27 @@ def nearest(X: ArrayLike, centroids: ArrayLike, phi: str = "euclidean") -> IntAr
     shared = known[0]
     if phi == "euclidean" and (known == shared).all() and not np.isnan(X[:, shared]).any():
         return assign(X[:, shared], centroids[:, shared])[0]  # one subspace: scaling changes no order
-    over, labels = contrasts(centroids), np.empty(len(X), np.int64)
-    with one_thread():
-        for rows in blocks(len(X), max(centroids.shape)):
-            labels[rows] = lowest(scaled(X[rows], centroids, over, phi))
+    labels = np.empty(len(X), np.int64)
+    for rows in blocks(len(X), max(centroids.shape)):
+        labels[rows] = lowest(centroid_distances(X[rows], centroids, phi))
     return labels
+
+
+def centroid_distances(X: ArrayLike, centroids: ArrayLike, phi: str = "euclidean") -> FloatArray:
+    """Return the scaled distances (n, k) of rows (n, D) to centroids (k, D), S being the centroids (`contrasts`).
+
+    A row that has no distance to any centroid gets 0 for those with which it has a known entry in common (reading 4).
+
+    Raises:
+        UserError: as `scaled_distances`.
+    """
+    X, centroids = as_masked(X, "X"), as_masked(centroids, "centroids")
+    distances = scaled_distances(X, centroids, contrasts(centroids), phi)
+    lost = np.isnan(distances).all(axis=1)
+    if lost.any():
+        common = (~np.isnan(X[lost])).astype(np.float64) @ (~np.isnan(centroids)).T
+        distances[lost] = np.where(common > 0, 0.0, np.nan)
+    return distances
 
 
 def lowest(distances: FloatArray) -> IntArray:
@@ -165,23 +183,25 @@ def scaled(A: FloatArray, B: FloatArray, over: Extremes, phi: str) -> FloatArray
 
 
 def largest(A: FloatArray, B: FloatArray, over: Extremes, phi: str) -> FloatArray:
-    """Return equation 2 for the masks A (u, D) and B (v, D), (u, v), with the floor; NaN where nothing is common."""
+    """Return equation 2 for the masks A (u, D) and B (v, D) of `Points`, (u, v); NaN where nothing common varies."""
     middle = _middle(over, phi)
     high = Points(np.nan_to_num(over.high - middle) * A, A, np.arange(len(A)))
     low = Points(np.nan_to_num(over.low - middle) * B, B, np.arange(len(B)))
-    floor: FloatArray = np.full((len(A), len(B)), _FLOOR)
-    if phi == "euclidean":
-        size = np.nan_to_num(np.maximum(np.abs(over.high), np.abs(over.low)))
-        floor *= np.sqrt((A * size**2) @ B.T)
-    divisor: FloatArray = np.maximum(_distances(high, low, phi), floor)
-    divisor[divisor == 0] = 1.0  # all extremes are 0
-    divisor[A @ B.T == 0] = np.nan
+    divisor = _distances(high, low, phi)
+    divisor[(divisor <= (0.0 if phi == "euclidean" else _ROUNDING)) | (A @ B.T == 0)] = np.nan
     return divisor
 
 
+def varying(over: Extremes) -> BoolArray:
+    """Return in which entries (D,) the extremes differ by more than rounding; not where nobody knows the entry."""
+    size = np.fmax(np.abs(over.high), np.abs(over.low))
+    differs: BoolArray = over.high - over.low > _ROUNDING * size
+    return differs
+
+
 def as_points(values: FloatArray, over: Extremes, phi: str) -> Points:
-    """Return points (a, D) with NaN in the form that products need."""
-    known = ~(np.isnan(values) | np.isnan(over.high))
+    """Return points (a, D) with NaN in the form that products need; constant entries do not count (reading 3)."""
+    known = ~np.isnan(values) & (varying(over) if phi == "euclidean" else ~np.isnan(over.high))
     centred = np.where(known, values - _middle(over, phi), 0.0)
     masks, pattern = _different(known)
     return Points(centred, masks, pattern)

@@ -14,6 +14,7 @@ Readings where the printed text cannot be meant, or leaves open:
    with all seeds; where no centroid is, among those comparable with most. Where all sites have more than k, k of those
    of the site with fewest are taken in that way, beginning with the farthest two.
 4. A centroid stays without a group (-1) when no group is comparable with it, or when all that are hold one of its site.
+   Groups that agree with it in nothing but constant columns are not comparable.
 5. Method B adds the seed that it found last; seeds need not all be comparable, as in 3. A group that loses all members
    keeps its centroid, with 0 rows behind it. It stops when no group changes, at the latest after 100 rounds. With k = 1
    it starts from the first of the two farthest centroids.
@@ -35,6 +36,7 @@ from flareclust.core.missing.distances import (
     Extremes,
     as_masked,
     blocks,
+    centroid_distances,
     contrasts,
     extremes,
     lowest,
@@ -48,6 +50,7 @@ __all__ = [
     "PHIS",
     "Extremes",
     "Grouping",
+    "centroid_distances",
     "contrasts",
     "extremes",
     "merge",
@@ -55,6 +58,7 @@ __all__ = [
     "method_b",
     "nearest",
     "objective",
+    "regroup",
     "scaled_distances",
 ]
 
@@ -113,7 +117,7 @@ def method_a(centroids: ArrayLike, counts: ArrayLike, site: ArrayLike, k: int, p
     over = extremes(points)
     with one_thread():
         group = place(points, weights, sites, _seeds_a(points, sites, k, over, phi), over, phi)
-    return Grouping(group, *_merge_groups(points, weights, group, k))
+    return regroup(points, weights, group, k)
 
 
 def method_b(centroids: ArrayLike, counts: ArrayLike, site: ArrayLike, k: int, phi: str = "euclidean") -> Grouping:
@@ -125,9 +129,11 @@ def method_b(centroids: ArrayLike, counts: ArrayLike, site: ArrayLike, k: int, p
     _as_numbers(site, "site", len(points), 0)
     over, group = extremes(points), np.full(len(points), -1, np.int64)
     with one_thread():
-        means = points[_spread(points, _farthest_pair(points, over, phi)[:k], k, over, phi)]
+        seeds = _spread(points, _farthest_pair(points, over, phi)[:k], k, over, phi)
+        means = points[seeds]
         for _ in range(_MOST_ROUNDS):
             before, group = group, lowest(scaled(points, means, over, phi))
+            group[seeds] = np.where(group[seeds] < 0, np.arange(k), group[seeds])  # of constant columns only
             if np.array_equal(group, before):
                 break
             merged, _ = _merge_groups(points, weights, group, k)
@@ -156,6 +162,11 @@ def objective(centroids: ArrayLike, counts: ArrayLike, group: ArrayLike, k: int,
     distances = scaled_distances(points[placed], merged, extremes(points), phi)
     own = distances[np.arange(len(placed)), labels[placed]]
     return float(np.nansum(own**2))  # NaN: a centroid of which nothing is known
+
+
+def regroup(centroids: FloatArray, counts: IntArray, group: IntArray, k: int) -> Grouping:
+    """Return the groups (c,) of centroids (c, D), -1 for none, with their merged centroids."""
+    return Grouping(group, *_merge_groups(centroids, counts, group, k))
 
 
 def _merge(points: FloatArray, counts: IntArray) -> tuple[FloatArray, IntArray]:

@@ -48,7 +48,7 @@ class _Groups:
         self.group = np.full(c, -1, np.int64)
         self.distances = np.full((c, k), np.inf)
         self.sums, self.rows = np.zeros((k, d)), np.zeros((k, d))
-        self.divisors = np.empty((k, len(self.points.masks)))
+        self.divisors = np.full((k, len(self.points.masks)), np.nan)
 
     def join(self, member: int, g: int) -> None:
         """Add a centroid to group g and compute the distances of those that still can join the group."""

@@ -1,6 +1,7 @@
 """Sites and exchanges of Algorithm 1 of Maritan and Schenato that several test files use."""
 
 import numpy as np
+from sklearn.metrics import adjusted_rand_score
 
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
@@ -31,6 +32,32 @@ def window_sites(k=3, m=4, d=9, width=5, n=40, seed=0, spread=1.0, scale=10.0):
         tables[f"site-{i}"] = Table(np.ascontiguousarray(X[:, own]), tuple(f"c{j}" for j in own))
         true[f"site-{i}"] = y
     return tables, true, centers
+
+
+def chain_sites(seed=0, more=None, n=100):
+    """Separated clusters at five sites in a chain: each has five columns, the first two of them also those of the last one's.
+
+    Args:
+        more: gives a column (n,) or none for a generator and the number of a site; the column has the same name everywhere.
+
+    Returns the tables, and the true cluster of each row.
+    """
+    rng = np.random.default_rng(seed)
+    centers = 10.0 * np.stack([rng.permutation(4) for _ in range(17)], axis=1)
+    tables, true = {}, {}
+    for i in range(5):
+        y = rng.integers(4, size=n)
+        own = range(3 * i, 3 * i + 5)
+        X, names = centers[y][:, own] + rng.normal(size=(n, 5)), tuple(f"c{j}" for j in own)
+        if more is not None and (column := more(rng, i)) is not None:
+            X, names = np.column_stack([X, column]), (*names, "more")
+        tables[f"site-{i}"], true[f"site-{i}"] = Table(np.ascontiguousarray(X), names), y
+    return tables, true
+
+
+def agreement(found, true):
+    """The adjusted Rand index of the labels of all sites with the true clusters."""
+    return adjusted_rand_score(*(np.concatenate([of[site] for site in true]) for of in (true, found.labels)))
 
 
 def by_name(found):

@@ -40,16 +40,16 @@ def twin_contrasts(centroids):
 
 
 def twin_distance(x, y, over, phi):
-    """Equations 2 and 3; None without a common entry."""
+    """Equations 2 and 3; None without a common entry in which the extremes differ."""
     high, low = over
     entries = common(x, y, high)
+    if phi == "euclidean":
+        entries = [f for f in entries if high[f] - low[f] > Decimal("1e-12") * max(abs(high[f]), abs(low[f]))]
     if not entries:
         return None
     x, y, high, low = ([p[f] for f in entries] for p in (x, y, high, low))
-    floor = Decimal("1e-12")
-    if phi == "euclidean":
-        floor *= sum(max(abs(h), abs(v)) ** 2 for h, v in zip(high, low, strict=True)).sqrt()
-    return twin_phi(x, y, phi) / (max(twin_phi(high, low, phi), floor) or 1)
+    divisor = twin_phi(high, low, phi)
+    return twin_phi(x, y, phi) / divisor if divisor > (0 if phi == "euclidean" else Decimal("1e-12")) else None
 
 
 def twin_merge(members, counts):

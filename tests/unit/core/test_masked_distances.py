@@ -49,17 +49,30 @@ def test_cosine_distances_by_hand():
 
 
 @pytest.mark.parametrize("phi", PHIS)
-def test_points_that_agree_on_a_constant_column_have_distance_0(phi):
+def test_points_that_agree_on_a_constant_column_alone_have_no_distance(phi):
     S = np.array([[0.1, 0.1], [0.1, 0.1]])
-    np.testing.assert_array_equal(scaled_distances(S, S, extremes(S), phi), np.zeros((2, 2)))
+    assert np.isnan(scaled_distances(S, S, extremes(S), phi)).all()
     zero = np.zeros((2, 3))
-    np.testing.assert_array_equal(scaled_distances(zero, zero, extremes(zero), phi), np.zeros((2, 2)))
+    assert np.isnan(scaled_distances(zero, zero, extremes(zero), phi)).all()
 
 
-def test_rounding_of_a_constant_column_is_no_distance():
+def test_a_column_that_is_constant_but_for_rounding_gives_no_distance_and_changes_none():
     S = [[0.3], [0.1 + 0.2]]
     assert S[0] != S[1]
-    assert scaled_distances(S[:1], S[1:], extremes(S))[0, 0] < 1e-3
+    assert np.isnan(scaled_distances(S[:1], S[1:], extremes(S))).all()
+    large = [[1e15, 0.0], [1e15, 1.0], [1e15, 4.0]]
+    np.testing.assert_array_equal(scaled_distances(large[:1], large, extremes(large)), [[0, 0.25, 1]])
+
+
+@pytest.mark.parametrize("phi", PHIS)
+def test_a_centroid_that_agrees_with_rows_in_a_constant_column_alone_does_not_attract_them(phi):
+    centroids = [[7.0, 1.0, 9.0], [7.0, 9.0, 1.0], [7.0, NAN, NAN]]
+    assert nearest([[7.0, 2.0, 8.0], [7.0, 8.0, 2.0]], centroids, phi).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("phi", PHIS)
+def test_rows_that_no_centroid_has_a_distance_to_belong_to_the_first_with_a_common_entry(phi):
+    assert nearest([[7.0, NAN], [5.0, NAN]], [[NAN, 3.0], [7.0, 1.0], [7.0, 5.0]], phi).tolist() == [1, 1]
 
 
 def test_extremes_ignore_what_is_unknown():

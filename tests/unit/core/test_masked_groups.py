@@ -44,8 +44,8 @@ def test_method_a_leaves_out_a_centroid_where_every_group_has_its_site():
 
 def test_method_a_merges_all_members_with_the_rows_behind_each_entry():
     # Entry 1: 10 rows at 0 and 1 at 11 make 1; a mean with one count for the whole centroid would weigh site 0 too.
-    found = method_a([[5.0, NAN], [5.0, 0.0], [5.0, 11.0]], [1000, 10, 1], [0, 1, 2], 1)
-    np.testing.assert_array_equal(found.centroids, [[5.0, 1.0]])
+    found = method_a([[4.0, NAN], [4.0, 0.0], [15.0, 11.0]], [1000, 10, 1], [0, 1, 2], 1)
+    np.testing.assert_allclose(found.centroids, [[4055 / 1011, 1.0]], rtol=1e-15)
     np.testing.assert_array_equal(found.counts, [[1011, 11]])
 
 
@@ -97,11 +97,11 @@ def test_method_b_joins_what_its_seeds_cannot_be_compared_with_through_the_group
 
 
 def test_a_group_of_method_b_that_loses_its_members_keeps_its_centroid():
-    # Three times the same point: the second and third seed are equal to the first, which takes all.
-    found = method_b([[3.0, NAN], [3.0, NAN], [3.0, NAN]], [2, 3, 4], [0, 1, 2], 3)
-    assert found.group.tolist() == [0, 0, 0]
-    np.testing.assert_array_equal(found.centroids, [[3.0, NAN]] * 3)
-    np.testing.assert_array_equal(found.counts, [[9, 0], [0, 0], [0, 0]])
+    # Seeds 3, 9 and the other 3, which is equal to the first; the first takes both.
+    found = method_b([[3.0, NAN], [3.0, NAN], [9.0, NAN]], [2, 3, 4], [0, 1, 2], 3)
+    assert found.group.tolist() == [0, 0, 1]
+    np.testing.assert_array_equal(found.centroids, [[3.0, NAN], [9.0, NAN], [3.0, NAN]])
+    np.testing.assert_array_equal(found.counts, [[5, 0], [4, 0], [0, 0]])
 
 
 # ---- both, and what cannot be ----
@@ -110,20 +110,27 @@ def test_a_group_of_method_b_that_loses_its_members_keeps_its_centroid():
 @pytest.mark.parametrize("phi", PHIS)
 @pytest.mark.parametrize("method", [method_a, method_b])
 def test_one_group_takes_all_that_can_be_compared(method, phi):
-    found = method([[1.0, 2.0], [3.0, NAN], [NAN, 4.0]], [1, 1, 2], [0, 1, 2], 1, phi)
+    found = method([[1.0, 2.0], [-3.0, NAN], [NAN, -4.0]], [1, 1, 2], [0, 1, 2], 1, phi)
     assert found.group.tolist() == [0, 0, 0]
-    np.testing.assert_allclose(found.centroids, [[2.0, 10 / 3]], rtol=1e-15)
+    np.testing.assert_allclose(found.centroids, [[-1.0, -2.0]], rtol=1e-15)
 
 
 @pytest.mark.parametrize("phi", PHIS)
 @pytest.mark.parametrize("method", [method_a, method_b])
 def test_equal_centroids_and_a_constant_column_raise_no_nan(method, phi):
     equal = method(np.full((4, 2), 0.1), [1] * 4, [0, 0, 1, 1], 2, phi)
-    assert set(equal.group.tolist()) <= {0, 1}
+    assert set(equal.group.tolist()) == {-1, 0, 1}  # nothing tells which of the two the others belong to
     np.testing.assert_allclose(equal.centroids, np.full((2, 2), 0.1), rtol=1e-15)
     constant = method([[7.0, 0.0], [7.0, 9.0], [7.0, 1.0], [7.0, 8.0]], [1] * 4, [0, 0, 1, 1], 2, phi)
     np.testing.assert_array_equal(constant.centroids[:, 0], [7.0, 7.0])
     assert (constant.group >= 0).all()
+
+
+@pytest.mark.parametrize("method", [method_a, method_b])
+def test_agreeing_in_a_constant_column_brings_no_centroids_together(method):
+    # Sites 0 and 2 share the constant only; site 1 links them by the second and the third column.
+    centroids = [[7.0, 0, NAN], [7.0, 9, NAN], [NAN, 1, 1], [NAN, 8, 8], [7.0, NAN, 7], [7.0, NAN, 2]]
+    assert method(centroids, [1] * 6, [0, 0, 1, 1, 2, 2], 2).group.tolist() == [0, 1, 0, 1, 1, 0]
 
 
 @pytest.mark.parametrize("method", [method_a, method_b])

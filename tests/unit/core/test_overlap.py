@@ -67,6 +67,12 @@ def test_parts_that_share_nothing_are_named_in_a_warning():
     assert "{a, c}; {b, d}" in verdict.text
 
 
+def test_constant_columns_are_named_in_the_verdict():
+    verdict = judge_overlap(np.array([[1, 0], [0, 1]], bool), ["a", "b"], ["unit", "year"])
+    assert not verdict.connected
+    assert verdict.text.endswith("Constant columns link no sites: unit, year")
+
+
 def test_of_large_parts_the_first_sites_are_named():
     masks = np.array([[True, False]] * 8 + [[False, True]])
     assert "{s0, s1, s2, s3, s4 and 3 more}; {s8}" in judge_overlap(masks, [f"s{i}" for i in range(9)]).text

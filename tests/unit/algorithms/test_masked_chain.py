@@ -1,0 +1,76 @@
+"""Algorithm 1 on chains of sites with columns that tell nothing about clusters: constant ones, noise; and local clusters cut in two."""
+
+import numpy as np
+import pytest
+
+from flareclust.data.tables import Table
+from flareclust.features.result import warnings
+from tests.unit.algorithms.masked_cases import agreement, chain_sites, run
+
+SEEDS = range(4)
+
+
+def at_every_second_site(rng, i):
+    return np.full(100, 7.0) if i % 2 == 0 else None
+
+
+def noise(rng, i):
+    return rng.normal(size=100)
+
+
+@pytest.mark.parametrize("method", ["auto", "A"])
+def test_a_constant_column_at_every_second_site_changes_nothing(method):
+    for seed in SEEDS:
+        plain, true = chain_sites(seed)
+        found = [
+            agreement(run(sites, 4, seed, method=method, standardize=True), true)
+            for sites in (plain, chain_sites(seed, at_every_second_site)[0])
+        ]
+        assert found[1] == found[0] > 0.95
+
+
+def test_a_constant_column_links_no_sites_and_the_user_is_told():
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([center + rng.normal(size=(20, 2)) for center in (0.0, 30.0)])
+    rows = np.column_stack([rows, np.full(40, 7.0)])
+    sites = {"a": Table(rows, ("p", "q", "unit")), "b": Table(np.array([1, 1, 0]) + rows, ("r", "s", "unit"))}
+    found = run(sites, 2)
+    assert found.rounds[1]["diagnostics"]["assumption_1"] == 0
+    (told,) = [warning for warning in warnings(found.arrays, 0) if "without a shared column" in warning]
+    assert "{a}; {b}" in told
+    assert told.endswith("Constant columns link no sites: unit")
+
+
+def test_sites_that_share_nothing_but_noise_and_their_neighbours_columns_are_grouped_by_the_latter():
+    found = [
+        agreement(run(sites, 4, seed, standardize=True), true)
+        for seed in SEEDS
+        for sites, true in [chain_sites(seed, noise)]
+    ]
+    assert np.mean(found) > 0.9
+    assert min(found) > 0.7
+
+
+def test_the_columns_left_out_are_named():
+    outcome = run(chain_sites(0, noise)[0], 4, standardize=True)
+    assert "without columns that tell little about clusters: more" in str(outcome.arrays["verdict"])
+
+
+def test_sites_that_look_for_more_clusters_than_they_have_are_grouped_by_method_b_in_a_chain():
+    """Local clusters cut in two are put into one group, which method A cannot."""
+    rng = np.random.default_rng(0)
+    centers = 10.0 * np.stack([rng.permutation(4) for _ in range(12)], axis=1)
+    sites, true = {}, {}
+    held_and_own = [(range(4), range(4)), ([0, 1], range(2, 10)), ([2, 3], range(2, 10)), (range(4), range(8, 12))]
+    for i, (held, own) in enumerate(held_and_own):
+        true[f"site-{i}"] = np.repeat(held, 40)
+        rows = centers[true[f"site-{i}"]][:, own] + rng.normal(size=(40 * len(held), len(own)))
+        sites[f"site-{i}"] = Table(rows, tuple(f"c{j}" for j in own))
+    start = {method: run(sites, 4, method=method, rounds=0) for method in ("auto", "A")}
+    assert str(start["auto"].arrays["method"]) == "B"
+    assert "Method B was taken" in str(start["auto"].arrays["verdict"])
+    halves = {
+        method: found.arrays["received_group"][found.arrays["received_site"] == 1] for method, found in start.items()
+    }
+    assert {method: len(np.unique(of)) for method, of in halves.items()} == {"auto": 2, "A": 4}
+    assert agreement(start["auto"], true) == 1
