@@ -12,9 +12,11 @@ Readings where the paper is open, and deviations from it:
    above the cut, it is counted and named in the log.
 4. Line 11: k is given, unless `choose_k`; then the number of clusters is that of 2 to k with the best silhouette of
    the proxy points (core/agglomeration.py).
-5. Line 12, and the centroids of the result: equation 4 as corrected in core/missing/grouping.py on the centroids of the merged
+5. w depends on how many columns sites share, unless it is set (core/exponent.py). Where they share too few for any w, the
+   log and the result say so.
+6. Line 12, and the centroids of the result: equation 4 as corrected in core/missing/grouping.py on the centroids of the merged
    clusters.
-6. Every site receives the assignments of all sites' clusters, as numbers without the clusters, and uses its own. One
+7. Every site receives the assignments of all sites' clusters, as numbers without the clusters, and uses its own. One
    message fits all.
 """
 
@@ -29,6 +31,7 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
 from flareclust.aggregators.masked import together
 from flareclust.core.agglomeration import Tree, agglomerate, choose_k, cut
+from flareclust.core.exponent import Overlap, automatic, least_overlap
 from flareclust.core.forces import pair_forces
 from flareclust.core.missing.grouping import merge as merge_centroids
 from flareclust.core.proxies import proxy_size, sample_dirichlet, sample_gaussian
@@ -38,8 +41,6 @@ from flareclust.features.columns import Columns
 from flareclust.protocol.task import DESCRIBE
 
 log = logging.getLogger(__name__)
-
-#: Beyond it, the attraction of points that coincide adds up to no finite number.
 
 
 class ProxyAggregator(DescribedAggregator):
@@ -70,12 +71,14 @@ class ProxyAggregator(DescribedAggregator):
         centers, rows, site = together(columns, replies)
         self._check_enough(replies)
         points, cluster = generate_proxy_clusters(columns, replies, rng)
-        tree = attract(points, cluster, self.params.w, self.params.phi)
+        overlap = least_overlap(points, cluster, self.params.phi)
+        w = automatic(overlap.bound) if self.params.w == "auto" else self.params.w
+        tree = attract(points, cluster, w, self.params.phi)
         k_hat = self.k
         if self.params.choose_k:
             k_hat = choose_k(tree, points, cluster, min(self.k, len(centers)), self.params.phi)
         group = cut(tree, k_hat)
-        numbers = forces_at(tree, k_hat)
+        numbers = {**forces_at(tree, k_hat), "w": w}
         if numbers["incomparable"]:
             log.warning(
                 "%d merges joined clusters of sites without a column in common, since the sites between them sent nothing",
@@ -88,7 +91,11 @@ class ProxyAggregator(DescribedAggregator):
             "received_site": site,
             "received_group": group,
             **{f"tree_{name}": value for name, value in tree._asdict().items()},
+            "w": np.array(w),
         }
+        if w >= overlap.bound:
+            record["warnings"] = np.array([too_little(overlap, w)])
+            log.warning("%s", record["warnings"][0])
         owners = np.array([site_number(columns.sites[i]) for i in site], dtype=np.int64)
         task = {"centroids": merge(centers, rows, group), "group": group, "group_site": owners}
         return Round(task, done=True, diagnostics=numbers, record=record)
@@ -100,6 +107,15 @@ class ProxyAggregator(DescribedAggregator):
                 f"all sites together sent {received} clusters where k={self.k} are wanted; set a smaller k, a larger "
                 "k_local, a smaller min_count, or choose_k=true"
             )
+
+
+def too_little(overlap: Overlap, w: float) -> str:
+    """Return in words that clusters share too little for their attraction to be a finite mean."""
+    advice = "or use masked, which compares means" if overlap.bound <= 1 else 'or set w="auto"'
+    return (
+        f"some sites have no more than {overlap.rank:.0f} common columns with spread, where the attraction with w={w:g} has no "
+        f"finite mean: the nearest two proxy points decide which clusters are merged. Share more columns, {advice}"
+    )
 
 
 def generate_proxy_clusters(

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal, UserError
 from flareclust._foundation.settings import OneOf
@@ -109,7 +109,10 @@ class ProxyParams(LocalClustersParams):
         False, "Whether the bounds of each cluster are sent, slightly widened, so that no proxy point is outside."
     )
     min_shape: int = site(10, "Clusters with fewer different rows are described by their mean alone.", ge=LEAST_ROWS)
-    w: float = server(2.0, "Power of the distance by which attraction falls; the paper has 2.", gt=1, le=LARGEST_W)
+    w: Literal["auto"] | Annotated[float, Field(gt=1, le=LARGEST_W)] = server(
+        "auto",
+        "Power of the distance by which attraction falls; auto is the paper's 2 where enough columns are shared.",
+    )
     choose_k: bool = server(
         False, "Whether the silhouette of the proxy points selects the number of clusters, up to k."
     )

@@ -147,7 +147,9 @@ def _draw(result: Result, folder: Path) -> None:
     if result.sites or partial.is_partial(result.arrays):
         save_picture(result.plot(), folder / PICTURE)
     if "tree_left" in result.arrays:
-        save_picture(merge_picture(result.arrays, result.centroids_found, result.params["w"]), folder / TREE_PICTURE)
+        save_picture(
+            merge_picture(result.arrays, result.centroids_found, float(result.arrays["w"])), folder / TREE_PICTURE
+        )
     if (known := choice.selection_of(result.arrays)) is not None:
         save_picture(choice_picture(known), folder / CHOICE_PICTURE)
 

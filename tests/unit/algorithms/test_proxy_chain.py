@@ -1,0 +1,51 @@
+"""Algorithm 2 on chains of sites that share few columns: the power of the distance follows from how many."""
+
+import numpy as np
+import pytest
+
+from flareclust.data.tables import Table
+from flareclust.features.result import warnings
+from tests.unit.algorithms.masked_cases import agreement
+from tests.unit.algorithms.proxy_cases import run
+
+
+def chain(common, seed, n=100):
+    """Overlapping clusters at five sites, each with `common` columns of the last one; and the cluster of each row."""
+    rng = np.random.default_rng(seed)
+    centers = rng.uniform(0, 6, (4, 15 + common))
+    sites, true = {}, {}
+    for i in range(5):
+        y, own = rng.integers(4, size=n), range(3 * i, 3 * i + 3 + common)
+        rows = centers[y][:, own] + rng.normal(size=(n, len(own)))
+        sites[f"s{i}"], true[f"s{i}"] = Table(rows, tuple(f"c{j}" for j in own)), y
+    return sites, true
+
+
+@pytest.mark.parametrize(("common", "w"), [(1, 1.05), (2, 1.05), (3, 2.0)])
+def test_w_is_the_papers_where_sites_share_three_columns(common, w, caplog):
+    found = run(chain(common, 0)[0], 4, standardize=True)
+    assert found.rounds[1]["diagnostics"]["w"] == found.arrays["w"] == w
+    told = [text for text in warnings(found.arrays, 0) if "no finite mean" in text]
+    assert len(told) == (common == 1)
+    assert ("no finite mean" in caplog.text) == (common == 1)
+
+
+def test_a_w_that_is_set_is_kept_and_warned_of():
+    found = run(chain(2, 0)[0], 4, w=2.0)
+    assert found.arrays["w"] == 2
+    (told,) = [text for text in warnings(found.arrays, 0) if "no finite mean" in text]
+    assert "no more than 2 common columns with spread, where the attraction with w=2" in told
+    assert 'set w="auto"' in told
+
+
+def test_with_two_columns_in_common_no_cluster_takes_the_others_rows():
+    found = {"auto": [], 2.0: []}
+    for w, figures in found.items():
+        for seed in range(6):
+            sites, true = chain(2, seed)
+            outcome = run(sites, 4, seed, w=w, standardize=True)
+            largest = np.bincount(np.concatenate(list(outcome.labels.values()))).max() / 500
+            figures.append((agreement(outcome, true), largest))
+    (auto, share), (paper, worst) = np.mean(found["auto"], axis=0), np.mean(found[2.0], axis=0)
+    assert auto > paper + 0.1
+    assert share < 0.3 < worst
