@@ -168,6 +168,10 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         """Return what a user should know of the result, a sentence each; nothing unless overridden."""
         return []
 
+    def remarks(self, round_: Round, replies: Mapping[str, Message]) -> list[str]:
+        """Return what the sums of single sites (by name) tell a user beside the metrics, a sentence each; nothing unless overridden."""
+        return []
+
     def result(self, round_: Round) -> Message:
         """Return the arrays of the result: what the sites were sent last, and what the server kept."""
         return {**round_.record, **round_.task}

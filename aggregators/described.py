@@ -14,20 +14,25 @@ import numpy as np
 
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.core.missing.alone import enough_alone, left_alone
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
 from flareclust.executors.described import View
 from flareclust.executors.parameters import StandardizeParams
-from flareclust.features.columns import Columns, common, gather, restored, scaled
+from flareclust.features.columns import Columns, common, gather, restored, scaled, spreads
 from flareclust.protocol.schema import MOST_COLUMNS
 from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, MOMENTS
+
+#: Key of the sites' squared deviations (m,), in scaled units.
+SITE_SPREAD = "site_spread"
 
 
 class DescribedAggregator(ClusteringAggregator):
     """The server of sites whose columns may differ.
 
     Kept with every result: `columns` (D,) codes, `column_names` (D,), `column_sites` (m,) and `column_masks` (m, D), who
-    has which column; `mask` (k, D), which entries of the centroids are known, the others being NaN.
+    has which column; `mask` (k, D), which entries of the centroids are known, the others being NaN; with `standardize`
+    `site_spread` (m,), the squared deviations of each site's rows from their mean in scaled units.
     """
 
     params: StandardizeParams
@@ -61,12 +66,18 @@ class DescribedAggregator(ClusteringAggregator):
             if self.view == "common":
                 columns = common(columns)
             step = MOMENTS if sums and self._totals else CLUSTER
-            return Round(columns.sent(), diagnostics=numbers, record=columns.kept(), step=step)
+            record = columns.kept()
+            if self.params.standardize and self.view == "own" and not self._totals:
+                record[SITE_SPREAD] = spreads(columns, replies)
+            return Round(columns.sent(), diagnostics=numbers, record=record, step=step)
         columns = restored({**round_.record, **round_.task})
         if round_.step == MOMENTS:
             return Round(self._scaled(columns, *replies.values()).sent(), record=columns.kept())
         merged = self.merge_described(round_, columns, replies, rng)
-        return replace(merged, task={**columns.sent(), **merged.task}, record={**columns.kept(), **merged.record})
+        spread = {name: value for name, value in round_.record.items() if name == SITE_SPREAD}
+        return replace(
+            merged, task={**columns.sent(), **merged.task}, record={**columns.kept(), **spread, **merged.record}
+        )
 
     def _scaled(self, columns: Columns, total: Message) -> Columns:
         """Return the columns with mean and standard deviation from the totals over all sites."""
@@ -108,6 +119,26 @@ class DescribedAggregator(ClusteringAggregator):
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
         """Return the label-free metrics over the entries that are known."""
         return masked_metrics(round_.task["centroids"], sums)
+
+    def remarks(self, round_: Round, replies: Mapping[str, Message]) -> list[str]:
+        """Name the sites whose own clusters describe their rows better (core/missing/alone.py)."""
+        record, found = round_.record, []
+        if SITE_SPREAD not in record or "received_centroids" not in record:
+            return []
+        for i, site in enumerate(record["column_sites"].tolist()):
+            own = record["received_site"] == i
+            used = int((replies[site]["counts"] > 0).sum()) if site in replies else 0
+            if used < 2 or not own.any() or np.isnan(record[SITE_SPREAD][i]):
+                continue
+            clusters, left = enough_alone(used), float(replies[site]["sse"])
+            centroids = record["received_centroids"][own][:, record["column_masks"][i]]
+            alone = left_alone(float(record[SITE_SPREAD][i]), centroids, record["received_counts"][own], clusters)
+            if alone < left:
+                found.append(
+                    f"{site} is better off alone: {clusters} clusters of its own leave squared distances of {alone:,.0f} on its "
+                    f"rows, {used} of the federation {left:,.0f}; its columns may not fit those of the others"
+                )
+        return found
 
     def result(self, round_: Round) -> Message:
         """Return the arrays of the result, the centroids in the data's units and with `mask`, which entries are known."""

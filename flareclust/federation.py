@@ -124,6 +124,7 @@ class _Course:
         self.records: list[dict[str, object]] = []
         self.bytes_up = self.bytes_down = 0
         self.seconds_local = 0.0
+        self.remarks: list[str] = []
         self._round_bytes = (0, 0)
 
     def agree(self, aggregator: ClusteringAggregator) -> None:
@@ -152,7 +153,7 @@ class _Course:
         if not replies:
             return {}
         sums = {name: np.sum([reply[name] for reply in replies.values()], axis=0) for name in ASSESSMENT.fields}
-        metrics = aggregator.quality(round_, sums)
+        metrics, self.remarks = aggregator.quality(round_, sums), aggregator.remarks(round_, replies)
         self.record(ASSESS, replies, round_.index, 0.0, _told_of(metrics, sums))
         return metrics
 
@@ -193,7 +194,7 @@ class _Course:
 
     def warnings(self) -> list[str]:
         """Return what a user should know of a federation that has come to its end, a sentence each."""
-        return []
+        return self.remarks
 
 
 class _SecureCourse(_Course):

@@ -240,6 +240,21 @@ def _with_sums(columns: Columns, replies: Mapping[str, Message]) -> Columns:
     return scaled(columns, rows, mean, m2)
 
 
+def spreads(columns: Columns, replies: Mapping[str, Message]) -> FloatArray:
+    """Return the squared deviations of each site's rows from their mean, in scaled units and added over its columns (m,).
+
+    NaN where a site gave no sums.
+    """
+    found = np.full(len(columns.sites), np.nan)
+    if columns.deviation is not None:
+        for i, reply in enumerate(replies[site] for site in columns.sites):
+            if len(reply["m2"]):
+                positions = places(columns.codes, reply["codes"])
+                has, own = positions >= 0, positions[positions >= 0]
+                found[i] = float((reply["m2"][own] / columns.deviation[has] ** 2).sum())
+    return found
+
+
 def scaled(columns: Columns, rows: FloatArray, mean: FloatArray, m2: FloatArray) -> Columns:
     """Return the columns with mean and standard deviation, from the totals over all rows (D,), or raise JobFailed.
 

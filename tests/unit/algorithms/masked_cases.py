@@ -38,7 +38,7 @@ def chain_sites(seed=0, more=None, n=100):
     """Separated clusters at five sites in a chain: each has five columns, the first two of them also those of the last one's.
 
     Args:
-        more: gives a column (n,) or none for a generator and the number of a site; the column has the same name everywhere.
+        more: gives a column (n,), several (n, c) or none for a generator and the number of a site, with the same names everywhere.
 
     Returns the tables, and the true cluster of each row.
     """
@@ -50,7 +50,8 @@ def chain_sites(seed=0, more=None, n=100):
         own = range(3 * i, 3 * i + 5)
         X, names = centers[y][:, own] + rng.normal(size=(n, 5)), tuple(f"c{j}" for j in own)
         if more is not None and (column := more(rng, i)) is not None:
-            X, names = np.column_stack([X, column]), (*names, "more")
+            X = np.column_stack([X, column])
+            names += ("more",) if column.ndim == 1 else tuple(f"more{j}" for j in range(column.shape[1]))
         tables[f"site-{i}"], true[f"site-{i}"] = Table(np.ascontiguousarray(X), names), y
     return tables, true
 

@@ -5,7 +5,7 @@ import pytest
 
 from flareclust.data.tables import Table
 from flareclust.features.result import warnings
-from tests.unit.algorithms.masked_cases import agreement, chain_sites, run
+from tests.unit.algorithms.masked_cases import agreement, chain_sites, run, window_sites
 
 SEEDS = range(4)
 
@@ -74,3 +74,13 @@ def test_sites_that_look_for_more_clusters_than_they_have_are_grouped_by_method_
     }
     assert {method: len(np.unique(of)) for method, of in halves.items()} == {"auto": 2, "A": 4}
     assert agreement(start["auto"], true) == 1
+
+
+@pytest.mark.parametrize("seed", [1, 4, 5])
+def test_a_site_whose_columns_have_other_meanings_is_named_and_healthy_ones_are_not(seed):
+    sites, _, _ = window_sites(k=4, m=4, d=4, width=4, n=100, seed=seed)
+    assert run(sites, 4, seed, standardize=True).warnings == []
+    other = Table(np.ascontiguousarray(sites["site-2"].X[:, [2, 3, 0, 1]]), sites["site-2"].columns)
+    (told,) = run(sites | {"site-2": other}, 4, seed, standardize=True).warnings
+    assert told.startswith("site-2 is better off alone: ")
+    assert run(sites | {"site-2": other}, 4, seed).warnings == []  # the spread of the rows was not told
