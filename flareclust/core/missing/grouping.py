@@ -120,20 +120,30 @@ def method_a(centroids: ArrayLike, counts: ArrayLike, site: ArrayLike, k: int, p
     return regroup(points, weights, group, k)
 
 
-def method_b(centroids: ArrayLike, counts: ArrayLike, site: ArrayLike, k: int, phi: str = "euclidean") -> Grouping:
+def method_b(
+    centroids: ArrayLike,
+    counts: ArrayLike,
+    site: ArrayLike,
+    k: int,
+    phi: str = "euclidean",
+    start: IntArray | None = None,
+) -> Grouping:
     """Group centroids by k-means from those farthest from each other: method B (Assumptions 2 and 3).
 
-    Arguments and errors as for `method_a`; a group may hold several centroids of one site.
+    Arguments and errors as for `method_a`; a group may hold several centroids of one site. With `start`, groups (c,) with -1
+    for none, k-means goes on from these, none of which may be empty.
     """
     points, weights = _checked(centroids, counts, k, phi)
     _as_numbers(site, "site", len(points), 0)
     over, group = extremes(points), np.full(len(points), -1, np.int64)
     with one_thread():
-        seeds = _spread(points, _farthest_pair(points, over, phi)[:k], k, over, phi)
-        means = points[seeds]
+        if start is None:
+            start = np.full(len(points), -1, np.int64)
+            start[_spread(points, _farthest_pair(points, over, phi)[:k], k, over, phi)] = np.arange(k)
+        means = _merge_groups(points, weights, start, k)[0]
         for _ in range(_MOST_ROUNDS):
             before, group = group, lowest(scaled(points, means, over, phi))
-            group[seeds] = np.where(group[seeds] < 0, np.arange(k), group[seeds])  # of constant columns only
+            group = np.where(group < 0, start, group)  # what knows constant columns only stays where it was
             if np.array_equal(group, before):
                 break
             merged, _ = _merge_groups(points, weights, group, k)

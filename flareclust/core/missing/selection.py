@@ -12,7 +12,10 @@ Added:
 3. Both methods are run a second time without the columns that tell least about clusters: those in which the clusters
    of a site differ by less than half of what is usual (the median over all columns). Two sites that have nothing but noise
    in common otherwise match their clusters by it. The objective is that over all columns, so that dropping a column that
-   does tell something is not rewarded; the centroids of groups are over all columns as well.
+   does tell something is not rewarded; the centroids of groups are over all columns as well. A method that is asked for
+   is run as it is.
+4. The k-means of method B also goes on from the groups of method A, whose starts are better where many centroids have no
+   distance to each other.
 """
 
 from collections.abc import Iterator
@@ -25,8 +28,6 @@ from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.missing.grouping import Grouping, method_a, method_b, objective, regroup
 
 Method = Literal["A", "B"]
-
-_METHODS = {"A": method_a, "B": method_b}
 
 #: A column tells little where the clusters of the sites differ by less than this share of the median (3).
 _LITTLE = 0.5
@@ -65,18 +66,18 @@ def best_grouping(
         JobFailed, UserError: as `method_a`.
     """
     found: list[tuple[float, Method, Grouping, BoolArray]] = []
-    order: list[Method] = ["A", "B"] if preferred == "A" else ["B", "A"]
-    for dropped in _dropped(centroids, counts, site):
-        for method in (name for name in order if name in methods):
-            grouping = _METHODS[method](np.where(dropped, np.nan, centroids), counts, site, k, phi)
+    for dropped in _dropped(centroids, counts, site, on_trial=len(methods) > 1):
+        shown = np.where(dropped, np.nan, centroids)
+        for method, grouping in _groupings(shown, counts, site, k, phi, methods):
             if dropped.any():
-                if len(np.unique(grouping.group[grouping.group >= 0])) < k:
+                if not _all_held(grouping.group, k):
                     continue  # an empty group has no centroid in the columns left out
                 grouping = regroup(centroids, counts, grouping.group, k)
             found.append((cost(centroids, counts, grouping.group, k, phi), method, grouping, dropped))
+    found.sort(key=lambda one: one[1] != preferred)
     lowest = min(value for value, *_ in found)
     _, method, grouping, dropped = next(one for one in found if one[0] <= lowest * (1 + _SAME))
-    objectives = {name: min(v for v, by, *_ in found if by == name) for name in order if name in methods}
+    objectives = {name: min(value for value, by, *_ in found if by == name) for name in {by for _, by, *_ in found}}
     return Chosen(grouping, method, objectives, dropped)
 
 
@@ -103,9 +104,29 @@ def telling(centroids: FloatArray, counts: IntArray, site: IntArray) -> FloatArr
     return np.divide(squares, rows, out=np.zeros_like(squares), where=rows > 0)
 
 
-def _dropped(centroids: FloatArray, counts: IntArray, site: IntArray) -> Iterator[BoolArray]:
-    """Give the columns to leave out (D,): first none, then those that tell little if there are any and each site keeps some."""
+def _groupings(
+    centroids: FloatArray, counts: IntArray, site: IntArray, k: int, phi: str, methods: str
+) -> Iterator[tuple[Method, Grouping]]:
+    """Give the groupings of the methods; of both also what k-means makes of the groups of method A (4)."""
+    if "B" in methods:
+        yield "B", method_b(centroids, counts, site, k, phi)
+    if "A" in methods:
+        by_a = method_a(centroids, counts, site, k, phi)
+        yield "A", by_a
+        if "B" in methods and _all_held(by_a.group, k):
+            yield "B", method_b(centroids, counts, site, k, phi, start=by_a.group)
+
+
+def _all_held(group: IntArray, k: int) -> bool:
+    """Return whether each of the k groups holds a centroid."""
+    return len(np.unique(group[group >= 0])) == k
+
+
+def _dropped(centroids: FloatArray, counts: IntArray, site: IntArray, *, on_trial: bool) -> Iterator[BoolArray]:
+    """Give the columns to leave out (D,): first none, then, on trial, those that tell little if each site keeps some."""
     yield np.zeros(centroids.shape[1], np.bool_)
+    if not on_trial:
+        return
     told = telling(centroids, counts, site)
     little: BoolArray = told < _LITTLE * np.median(told)
     if little.any() and (~np.isnan(centroids) & ~little).any(axis=1).all():
