@@ -123,7 +123,10 @@ class DescribedAggregator(ClusteringAggregator):
     def remarks(self, round_: Round, replies: Mapping[str, Message]) -> list[str]:
         """Name the sites whose own clusters describe their rows better (core/missing/alone.py)."""
         record, found = round_.record, []
-        if SITE_SPREAD not in record or "received_centroids" not in record:
+        by_direction = (
+            getattr(self.params, "phi", "euclidean") != "euclidean"
+        )  # squared distances are not what is made small
+        if by_direction or SITE_SPREAD not in record or "received_centroids" not in record:
             return []
         for i, site in enumerate(record["column_sites"].tolist()):
             own = record["received_site"] == i
