@@ -164,12 +164,13 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         spread = SPREAD in self.schema(step).fields
         return max(int(getattr(self.params, "min_count", 2)), LEAST_ROWS if spread else 2)
 
-    def warnings(self, round_: Round) -> list[str]:
-        """Return what a user should know of the result, a sentence each; nothing unless overridden."""
-        return []
+    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
+        """Return what a user should know of the result, a sentence each; nothing unless overridden.
 
-    def remarks(self, round_: Round, replies: Mapping[str, Message]) -> list[str]:
-        """Return what the sums of single sites (by name) tell a user beside the metrics, a sentence each; nothing unless overridden."""
+        Args:
+            round_: the last one.
+            assessed: the sites' replies in the assessment by name; none without assessment, and with secure sums.
+        """
         return []
 
     def result(self, round_: Round) -> Message:

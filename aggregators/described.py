@@ -120,20 +120,19 @@ class DescribedAggregator(ClusteringAggregator):
         """Return the label-free metrics over the entries that are known."""
         return masked_metrics(round_.task["centroids"], sums)
 
-    def remarks(self, round_: Round, replies: Mapping[str, Message]) -> list[str]:
+    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
         """Name the sites whose own clusters describe their rows better (core/missing/alone.py)."""
         record, found = round_.record, []
-        by_direction = (
-            getattr(self.params, "phi", "euclidean") != "euclidean"
-        )  # squared distances are not what is made small
+        # Squared distances are not what is made small then.
+        by_direction = getattr(self.params, "phi", "euclidean") != "euclidean"
         if by_direction or SITE_SPREAD not in record or "received_centroids" not in record:
             return []
         for i, site in enumerate(record["column_sites"].tolist()):
             own = record["received_site"] == i
-            used = int((replies[site]["counts"] > 0).sum()) if site in replies else 0
+            used = int((assessed[site]["counts"] > 0).sum()) if site in assessed else 0
             if used < 2 or not own.any() or np.isnan(record[SITE_SPREAD][i]):
                 continue
-            clusters, left = enough_alone(used), float(replies[site]["sse"])
+            clusters, left = enough_alone(used), float(assessed[site]["sse"])
             centroids = record["received_centroids"][own][:, record["column_masks"][i]]
             alone = left_alone(float(record[SITE_SPREAD][i]), centroids, record["received_counts"][own], clusters)
             if alone < left:

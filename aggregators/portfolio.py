@@ -80,7 +80,7 @@ class PortfolioAggregator(ClusteringAggregator):
             return self._judged(round_, believed)
         return self._updated(round_, believed) if self.params.rule.judges else self._refined(round_, believed)
 
-    def warnings(self, round_: Round) -> list[str]:
+    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say where no site could compare the solutions."""
         if np.isfinite(round_.record["candidate_inertia"]).any():
             return []

@@ -109,7 +109,7 @@ def run_federation(
         bytes_down=course.bytes_down,
         seconds_local=course.seconds_local,
         seconds_merge=merge_seconds,
-        warnings=[*course.warnings(), *aggregator.warnings(round_)],
+        warnings=[*course.warnings(), *aggregator.warnings(round_, course.assessed)],
     )
 
 
@@ -124,7 +124,7 @@ class _Course:
         self.records: list[dict[str, object]] = []
         self.bytes_up = self.bytes_down = 0
         self.seconds_local = 0.0
-        self.remarks: list[str] = []
+        self.assessed: Mapping[str, Message] = {}
         self._round_bytes = (0, 0)
 
     def agree(self, aggregator: ClusteringAggregator) -> None:
@@ -153,7 +153,7 @@ class _Course:
         if not replies:
             return {}
         sums = {name: np.sum([reply[name] for reply in replies.values()], axis=0) for name in ASSESSMENT.fields}
-        metrics, self.remarks = aggregator.quality(round_, sums), aggregator.remarks(round_, replies)
+        metrics, self.assessed = aggregator.quality(round_, sums), replies
         self.record(ASSESS, replies, round_.index, 0.0, _told_of(metrics, sums))
         return metrics
 
@@ -194,7 +194,7 @@ class _Course:
 
     def warnings(self) -> list[str]:
         """Return what a user should know of a federation that has come to its end, a sentence each."""
-        return self.remarks
+        return []
 
 
 class _SecureCourse(_Course):
