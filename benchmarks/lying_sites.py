@@ -40,7 +40,7 @@ DATA = {"s1": 15, "digits": 10}
 ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
     "mavg": {},
     "pooled": {},
-    "portfolio": {},
+    "portfolio": {"polish": 0},
     "fkm": {},
     "lloyd": {"rounds": 30},  # with lying sites it does not come to rest, and goes on to the end
 }

@@ -30,8 +30,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "mavg": ("mavg", {}),
     "ffcm v2": ("ffcm", {"version": "v2"}),
     "dkmpp": ("dkmpp", {}),
-    "portfolio": ("portfolio", {}),
-    "polish=3": ("portfolio", {"polish": 3}),
+    "portfolio": ("portfolio", {"polish": 0}),
+    "polish=3": ("portfolio", {"polish": 3, "split_merge": 0}),
 }
 ONE_SHOT = [name for name, (algorithm, _) in METHODS.items() if algorithm != "portfolio"]
 

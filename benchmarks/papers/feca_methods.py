@@ -94,8 +94,8 @@ BASELINES = (
 OURS = (
     Method("feca-n10", "feca", {"n_init": 10}),
     Method("pooled", "pooled"),
-    Method("portfolio", "portfolio"),
-    Method("portfolio-p3", "portfolio", {"polish": 3}),
+    Method("portfolio", "portfolio", {"polish": 0}),
+    Method("portfolio-p3", "portfolio", {"polish": 3, "split_merge": 0}),
 )
 
 
