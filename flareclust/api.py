@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from flareclust.data.datasets import Dataset
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.tables import check_rows
 from flareclust.evaluation.selection import parse_k
-from flareclust.experiment.artifacts import check_out, save
+from flareclust.experiment.artifacts import check_out, keep
 from flareclust.experiment.config import Experiment, folder_name, make_experiment
 from flareclust.experiment.evaluate import evaluate
 from flareclust.experiment.prepare import prepare, prepare_sites
@@ -170,22 +171,24 @@ def _run_untracked(experiment: Experiment, prepared: Prepared | None, out: Path 
     prepared = prepared or prepare(experiment)
     outcome = submit(experiment, prepared, on_round)
     result = evaluate(experiment, prepared, outcome, time.time() - started)
-    return result if out is None else save(result, out)
+    return result if out is None else keep(result, out)
 
 
 def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound) -> Result:
-    from flareclust.tracking.run_logging import fail_run, log_run, start_run, was_stopped
+    from flareclust.tracking.run_logging import close_run, log_or_warn, start_run, was_stopped
 
     started = time.time()
     prepared = prepared or prepare(experiment)
     experiment = experiment.model_copy(update={"k": prepared.k})
-    run_id = start_run(experiment, experiment.key(uuid.uuid4().hex), {})
+    run_key = experiment.key(uuid.uuid4().hex)
+    run_id = start_run(experiment, run_key, {})
     try:
         outcome = submit(experiment, prepared, on_round)
-        result = save(evaluate(experiment, prepared, outcome, time.time() - started), out)
-        return log_run(result, outcome, experiment, run_id, started)
+        result = evaluate(experiment, prepared, outcome, time.time() - started)
+        result = keep(replace(result, tracking={"key": run_key, "tags": {}, "started": started}), out)
+        return log_or_warn(result, experiment, run_id, started)
     except BaseException as error:
-        fail_run(experiment, run_id, str(error) or type(error).__name__, stopped=was_stopped(error))
+        close_run(experiment, run_id, str(error) or type(error).__name__, stopped=was_stopped(error))
         raise
 
 

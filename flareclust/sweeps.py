@@ -1,7 +1,5 @@
 """`flareclust.sweep`: a grid of experiments, resumed where it was stopped."""
 
-import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +7,11 @@ from typing import Any
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
+from flareclust._foundation.own_files import check_writable
 from flareclust.experiment.sweep import Sweep, make_sweep, read_sweep, trials
 from flareclust.experiment.sweep_report import CSV, FIGURE, TABLE, markdown, summary, write_files
 from flareclust.experiment.trials import OnDone, Trial, TrialRun, by_cell
-from flareclust.experiment.trials_file import FileRunner, read_trials, study_key, trial_keys, write_trials
-
-FOLDER = Path("flareclust-sweeps")
-TRIALS = "trials.jsonl"
+from flareclust.experiment.trials_file import TRIALS, FileRunner, TrialFile, study_folder
 
 
 @dataclass(frozen=True)
@@ -28,6 +24,7 @@ class SweepResult:
         folder: has trials.jsonl, table.md, table.csv and, with the extra `plots`, figure.png.
         files: these files.
         run_id: MLflow's parent run; None if not tracked.
+        warnings: what went wrong besides trials, a sentence each: what is not in MLflow, a folder that was full.
     """
 
     name: str
@@ -35,6 +32,7 @@ class SweepResult:
     folder: Path
     files: Sequence[Path]
     run_id: str | None
+    warnings: Sequence[str] = ()
 
     @property
     def failed(self) -> int:
@@ -57,7 +55,13 @@ class SweepResult:
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as `flareclust sweep --json` prints them."""
         files = list(map(str, self.files))
-        return {"name": self.name, **summary(self.trials), "files": files, "run_id": self.run_id}
+        return {
+            "name": self.name,
+            **summary(self.trials),
+            "files": files,
+            "run_id": self.run_id,
+            "warnings": list(self.warnings),
+        }
 
     def _repr_markdown_(self) -> str:
         return markdown(by_cell(self.trials))
@@ -95,26 +99,23 @@ def sweep(
 def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) -> SweepResult:
     """Run a sweep and write its files."""
     todo = trials(chosen)
-    folder = out or default_folder(chosen.name, todo)
+    folder = out or study_folder(chosen.name, todo)
     check_folder(folder)
-    read_trials(folder / TRIALS, chosen.name, todo)  # refuses those of another sweep
-    done, run_id = _run(chosen, todo, folder / TRIALS, on_done, track=track)
-    write_trials(folder / TRIALS, chosen.name, done)
-    files = [folder / TRIALS, *write_files(chosen.name, done, folder)]
-    return SweepResult(chosen.name, done, folder, files, run_id)
-
-
-def default_folder(name: str, trials: Sequence[Trial]) -> Path:
-    """Return where a sweep's files go unless the user says so: the same folder for the same sweep."""
-    short = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "sweep"
-    return FOLDER / f"{short}-{study_key(name, trial_keys(name, trials))[:8]}"
+    done, kept, run_id, warnings = _run(chosen, todo, folder / TRIALS, on_done, track=track)
+    files = [kept.file, *write_files(chosen.name, done, kept.file.parent)]
+    warnings = [*([kept.warning] if kept.warning else []), *warnings]
+    return SweepResult(chosen.name, done, kept.file.parent, files, run_id, warnings)
 
 
 def check_folder(folder: Path) -> None:
     """Raise UserError unless a sweep's files may be written to `folder`: new, empty, or of an earlier sweep."""
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise UserError(f"{existing} is not a folder that can be written to; choose another one with --out")
+    try:
+        check_writable(existing)
+    except OSError as error:
+        raise UserError(
+            f"{existing} is not a folder that can be written to ({error.strerror}); choose another one with --out"
+        ) from error
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if others := names - {TRIALS, f"{TRIALS}.part", TABLE, CSV, FIGURE}:
         raise UserError(f"{folder} holds other files than a sweep's, such as {min(others)}; choose a new folder")
@@ -128,13 +129,17 @@ def _checked(study: str | Path | Mapping[str, Any], workers: int | None) -> Swee
 
 def _run(
     sweep: Sweep, trials: Sequence[Trial], file: Path, on_done: OnDone, *, track: bool
-) -> tuple[list[TrialRun], str | None]:
-    """Run the trials; return what they came to, and MLflow's parent run."""
+) -> tuple[list[TrialRun], TrialFile, str | None, Sequence[str]]:
+    """Run the trials; return what they came to, their file, MLflow's parent run, and warnings about tracking."""
     if not track:
-        return FileRunner(file, sweep.name, sweep.workers, on_done)(trials), None
+        plain = FileRunner(file, sweep.name, sweep.workers, on_done, sweep.mlflow_experiment)
+        return plain(trials), plain.kept[-1], None, ()
     for extra in ("tracking", "flows"):
         require(extra, "a sweep with MLflow runs (track=True; --no-track leaves them out)")
     from flareclust.flows.sweep import tracked_runner
 
-    runner = tracked_runner(sweep.name, sweep.mlflow_experiment, on_done=on_done, workers=sweep.workers)
-    return runner(trials), runner.run_id
+    kept = TrialFile(file, sweep.name, trials, sweep.mlflow_experiment)
+    runner = tracked_runner(
+        sweep.name, sweep.mlflow_experiment, on_done=on_done, workers=sweep.workers, keep=lambda trials: kept
+    )
+    return runner(trials), kept, runner.run_id, runner.warnings

@@ -14,10 +14,17 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from contextlib import suppress
 from types import FrameType
 
 _RUN = "run"
+
+#: What is said last where Prefect is gone, after its own traceback.
+LOST = (
+    "Prefect's server does not answer, so it does not know how this flow run ended; a line above says where the result is, "
+    "unless the job failed"
+)
 
 #: Seconds in which all processes of a group get the same signal.
 ALREADY_TOLD = 0.5
@@ -50,7 +57,21 @@ def run(pipe: int) -> None:
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(pipe, signals), daemon=True).start()
     sys.argv = ["prefect.engine"]
-    runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if ended.code and not _prefect_answers():
+            print(LOST, file=sys.stderr, flush=True)
+        raise
+
+
+def _prefect_answers() -> bool:
+    url = os.environ.get("PREFECT_API_URL", "")
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5):
+            return True
+    except (OSError, ValueError):  # nobody listens, or there is no address
+        return False
 
 
 def _watch(pipe: int, signals: int) -> None:

@@ -6,16 +6,13 @@ does is in `flareclust.experiment.trials`, what is logged in `flareclust.trackin
 
 # No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
 
-import logging
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 # First, because it sets Prefect's switches before that is imported.
-from flareclust.flows.experiment import server_reached, start_server  # isort: split
+from flareclust.flows.server import PREFECT_LOST, server_reached, short_retries, start_server  # isort: split
 
-from prefect import flow, task
+from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
@@ -23,60 +20,23 @@ from prefect.futures import wait
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flareclust._foundation.errors import FlareclustError
 from flareclust.experiment.sweep import Sweep
 from flareclust.experiment.sweep import trials as trials_of
-from flareclust.experiment.sweep_report import write_files
-from flareclust.experiment.trials import OnDone, Trial, TrialRun, attempt_any
+from flareclust.experiment.trials import OnDone, Trial, TrialRun
+from flareclust.experiment.trials_file import TRIALS, TrialFile, run_in_threads, study_folder
+from flareclust.tracking.run_logging import log_command
+from flareclust.tracking.store import resolve_uri, store_errors
+from flareclust.tracking.study import TrackedStudy
 from flareclust.tracking.sweep_runs import SweepTracker, failure
 
 WORKERS = 2
 
-log = logging.getLogger(__name__)
+#: Gives the file that trials are kept in.
+Keep = Callable[[Sequence[Trial]], TrialFile]
 
 
-class _Study:
-    """A list of trials under way: what is done already, what is missing."""
-
-    def __init__(
-        self, name: str, trials: Sequence[Trial], experiment: str, uri: str | None, workers: int, on_done: OnDone
-    ) -> None:
-        self.name, self.trials, self.workers, self.on_done = name, trials, workers, on_done
-        self.tracker = SweepTracker(name, trials, uri, experiment)
-        self.results: dict[int, TrialRun] = {}
-        self.missing = list(range(len(trials)))
-
-    def resume(self) -> None:
-        """Take over what MLflow has."""
-        self.results = self.tracker.finished()
-        self.missing = [number for number in self.missing if number not in self.results]
-        for done in self.results.values():
-            self.on_done(done)
-
-    def run(self, number: int) -> TrialRun:
-        """Run and log one trial; one that cannot be logged counts as failed, so that it is tried again."""
-        trial = self.trials[number]
-        try:
-            run_id = self.tracker.begin(number)
-            done = attempt_any(trial)
-            self.tracker.end(run_id, done)
-        except Exception as error:  # MLflow's, of many kinds; the other trials may have better luck
-            log.info("%s was not logged", trial.name, exc_info=True)
-            done = TrialRun(trial, None, f"could not be logged: {error}")
-        self.results[number] = done
-        self.on_done(done)
-        return done
-
-    @property
-    def done(self) -> list[TrialRun]:
-        return [self.results[number] for number in range(len(self.trials))]
-
-    def close(self) -> None:
-        """Log the means, the table and the figure to the parent."""
-        with tempfile.TemporaryDirectory() as scratch:
-            self.tracker.close(self.done, write_files(self.name, self.done, Path(scratch)))
-
-
-def _run_all(study: _Study) -> State[Any]:
+def _run_all(study: TrackedStudy, workers: int) -> State[Any]:
     """Run the missing trials of a study as tasks of the flow in whose function this is called."""
 
     @task(name="trial", task_run_name="{name}", cache_policy=NO_CACHE)
@@ -86,7 +46,7 @@ def _run_all(study: _Study) -> State[Any]:
 
     names = [study.trials[number].name for number in study.missing]
     # A runner of our own: on leaving, also by Ctrl-C, it lets the tasks that are running end and drops the others.
-    with ThreadPoolTaskRunner[Any](max_workers=study.workers) as runner:
+    with ThreadPoolTaskRunner[Any](max_workers=workers) as runner:
         wait(list(runner.map(trial_task, {"name": names, "number": study.missing})) if names else [])
     study.close()
     failed = any(one.measured is None for one in study.done)
@@ -100,39 +60,82 @@ def sweep_flow(sweep: Sweep) -> State[Any]:
     Args:
         sweep: as its file has it.
     """
-    study = _Study(sweep.name, trials_of(sweep), sweep.mlflow_experiment, None, sweep.workers, lambda done: None)
+    trials = trials_of(sweep)
+    file = TrialFile(study_folder(sweep.name, trials) / TRIALS, sweep.name, trials, sweep.mlflow_experiment)
+    study = _opened(sweep.name, trials, sweep.mlflow_experiment, None, lambda done: None, file)
     try:
         study.resume()
-        return _run_all(study)
+        state = _run_all(study, sweep.workers)
     except BaseException:
-        study.tracker.abandon()
+        study.abandon()
         raise
+    for warning in _warnings(study, None, log_command(file.file.parent, None)):
+        get_run_logger().warning(warning)
+    return state
+
+
+def _opened(
+    name: str, trials: Sequence[Trial], experiment: str, uri: str | None, on_done: OnDone, file: TrialFile | None
+) -> TrackedStudy:
+    store = resolve_uri(uri)
+    with store_errors(store):
+        tracker = SweepTracker(name, trials, store, experiment)
+    return TrackedStudy(name, trials, tracker, on_done, file)
+
+
+def _warnings(study: TrackedStudy, prefect: Exception | None, later: str) -> list[str]:
+    """Return what tracking could not do, a sentence each."""
+    warnings = []
+    if study.lost is not None:
+        trials = f"{study.unlogged} {'trial' if study.unlogged == 1 else 'trials'} and " if study.unlogged else ""
+        place = "" if study.file is None else f" (all are in {study.file.file.absolute().parent})"
+        warnings.append(
+            f"{trials}the means of {study.name}{place} are not in MLflow: {study.lost}; log them later with: {later}"
+        )
+    if prefect is not None:
+        reason = type(prefect).__name__
+        warnings.append(
+            f"{PREFECT_LOST} ({reason}), so its pages do not show how {study.name} ended; all trials are done"
+        )
+    return warnings
 
 
 class TrackedRunner:
-    """The runner that `tracked_runner` returns; `run_id` is MLflow's parent run of the last call."""
+    """The runner that `tracked_runner` returns.
 
-    def __init__(self, study: str, experiment: str, uri: str | None, on_done: OnDone, workers: int) -> None:
+    Attributes:
+        run_id: MLflow's parent run of the last call.
+        warnings: what tracking could not do in that call, a sentence each.
+    """
+
+    def __init__(
+        self, study: str, experiment: str, uri: str | None, on_done: OnDone, workers: int, keep: Keep | None, later: str
+    ) -> None:
         self.study, self.experiment, self.uri, self.on_done, self.workers = study, experiment, uri, on_done, workers
+        self.keep, self.later = keep, later
         self.run_id: str | None = None
+        self.warnings: list[str] = []
 
     def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
-        """Run all trials that MLflow does not have; return what all came to, in their order.
+        """Run all trials that are not done; return what all came to, in their order.
 
         Raises:
             UserError: the MLflow store cannot be opened, Prefect cannot be reached, or two trials are the same.
         """
-        study = _Study(self.study, trials, self.experiment, self.uri, self.workers, self.on_done)
-        self.run_id = study.tracker.parent
+        file = None if self.keep is None else self.keep(trials)
+        study = _opened(self.study, trials, self.experiment, self.uri, self.on_done, file)
+        self.run_id, prefect = study.tracker.parent, None
         try:
             study.resume()
             if study.missing:
-                _through_flow(study)
+                prefect = _through_flow(study, self.workers)
             else:
                 study.close()  # no need of Prefect's server
         except BaseException:
-            study.tracker.abandon()
+            study.abandon()
             raise
+        later = self.later or ("the same call" if file is None else log_command(file.file.parent, self.uri))
+        self.warnings = _warnings(study, prefect, later)
         return study.done
 
 
@@ -142,12 +145,15 @@ def tracked_runner(
     uri: str | None = None,
     on_done: OnDone = lambda done: None,
     workers: int = WORKERS,
+    keep: Keep | None = None,
+    later: str = "",
 ) -> TrackedRunner:
     """Return a `flareclust.experiment.trials.Runner` whose trials are tasks of a Prefect flow and runs in MLflow.
 
-    Called again with the same trials, it reads from MLflow what was finished and runs the rest. Every trial is run and
-    answered, failed ones among them; the state of the flow and of the parent run says how many failed. Ctrl-C lets the
-    trials that are running come to their end and starts no other.
+    Called again with the same trials, it takes from MLflow and from the file what was finished and runs the rest. Every
+    trial is run and answered, failed ones among them; the state of the flow and of the parent run says how many failed.
+    A store or a Prefect server that fails while trials run costs no trial. Ctrl-C lets the trials that are running come
+    to their end and starts no other.
 
     Args:
         study: name of the study; the parent run and the trials are found again by it.
@@ -155,22 +161,39 @@ def tracked_runner(
         uri: MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
         on_done: called with each trial that is over, from the threads that run them.
         workers: how many trials run side by side.
+        keep: gives the file that trials are kept in, too; None for none.
+        later: how to log what could not be logged; by default `flareclust log`.
     """
-    return TrackedRunner(study, experiment, uri, on_done, workers)
+    return TrackedRunner(study, experiment, uri, on_done, workers, keep, later)
 
 
-def _through_flow(study: _Study) -> None:
-    """Run the flow; raise what ended it before it was through. Failed trials do not."""
+def _through_flow(study: TrackedStudy, workers: int) -> Exception | None:
+    """Run the flow; raise what ended it before it was through. Failed trials do not.
+
+    Where Prefect fails, the other trials are run without it; what it failed with is returned.
+    """
+    entered: list[str] = []
 
     @flow(name="flareclust-trials", flow_run_name="{name}", persist_result=False)
     def trials_flow(name: str) -> State[Any]:
-        return _run_all(study)
+        entered.append(name)
+        return _run_all(study, workers)
 
     try:
-        with server_reached():
+        with server_reached(), short_retries():
             start_server()
             state = trials_flow(study.name, return_state=True)
             if not state.is_completed() and state.message != failure(study.results.values()):
                 state.result()
     except TerminationSignal:  # what Prefect makes of SIGTERM
         raise KeyboardInterrupt from None
+    except FlareclustError:
+        raise
+    except Exception as error:
+        if not entered:
+            raise
+        if not study.closed:
+            run_in_threads(study.run, [n for n in study.missing if n not in study.results], workers)
+            study.close()
+        return error
+    return None

@@ -1,35 +1,44 @@
 """The papers' tables through Prefect and MLflow: a parent run per table, a run per trial."""
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.papers.base import Entry, Report, Study
+from benchmarks.papers.base import Report
 from benchmarks.papers.report import FIGURE, SUMMARY, TABLE
-from benchmarks.papers.running import WORKERS, OnSaved, study_name
+from benchmarks.papers.running import EXPERIMENT, WORKERS, FolderRunner, OnSaved, Say
 from flareclust.experiment.trials import OnDone, Runner
 from flareclust.flows.sweep import TrackedRunner, tracked_runner
-from flareclust.tracking.store import connect, resolve_uri
+from flareclust.tracking.store import NoAnswer, connect, resolve_uri, store_errors
 
-#: Name of the MLflow experiment.
-EXPERIMENT = "flareclust-papers"
 #: Folder of the report's files in the parent run.
 ARTIFACTS = "report"
+#: How a table is logged that could not be.
+LATER = "the same command, which runs nothing again"
 
 
 class Tracked:
-    """Runners for `run_papers` that track, and the parent runs that they wrote to."""
+    """Runners for `run_papers` that track, and the parent runs that they wrote to.
 
-    def __init__(self, uri: str | None = None) -> None:
-        self.uri = uri
+    Args:
+        uri: MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
+        say: shows a warning, one per table.
+    """
+
+    def __init__(
+        self, uri: str | None = None, say: Say = lambda text: print(text, file=sys.stderr, flush=True)
+    ) -> None:
+        self.uri, self.say = uri, say
         self._runners: list[TrackedRunner] = []
 
-    def start(self, entry: Entry, study: Study) -> Callable[[OnDone], Runner]:
-        """Return what makes the entry's runner."""
+    def start(self, folder: FolderRunner) -> Callable[[OnDone], Runner]:
+        """Return what makes an entry's runner."""
         self._runners = []
 
         def make(on_done: OnDone) -> Runner:
-            runner = tracked_runner(study_name(entry, study), EXPERIMENT, self.uri, on_done, WORKERS)
+            keep, study = folder.keep, folder.study
+            runner = tracked_runner(study, EXPERIMENT, self.uri, on_done, WORKERS, keep=keep, later=LATER)
             self._runners.append(runner)
             return runner
 
@@ -41,7 +50,19 @@ class Tracked:
         return self._log
 
     def _log(self, report: Report, folder: Path) -> None:
-        client = connect(resolve_uri(self.uri))
+        warnings = [warning for runner in self._runners for warning in runner.warnings]
+        store = resolve_uri(self.uri)
+        try:
+            if not warnings:
+                with store_errors(store):
+                    self._log_files(store, folder)
+        except NoAnswer as error:
+            warnings = [f"the report in {folder} is not in MLflow ({error}); log it later with: {LATER}"]
+        for warning in warnings:
+            self.say(f"  warning: {warning}")
+
+    def _log_files(self, store: str, folder: Path) -> None:
+        client = connect(store)
         for runner in self._runners:
             if runner.run_id is None:
                 continue

@@ -13,10 +13,12 @@ from benchmarks.papers.report import commit_of_checkout, save
 from flareclust._foundation.errors import UserError
 from flareclust.experiment.sweep_report import sweep_progress
 from flareclust.experiment.trials import OnDone, Runner, Trial, TrialRun
-from flareclust.experiment.trials_file import FileRunner, study_key, trial_keys
+from flareclust.experiment.trials_file import FileRunner, TrialFile, study_key, trial_keys
 
 #: Trials that run side by side.
 WORKERS = 2
+#: Name of the MLflow experiment.
+EXPERIMENT = "flareclust-papers"
 #: What is said when an entry begins and ends.
 Say = Callable[[str], None]
 #: What is done with a saved report.
@@ -51,9 +53,16 @@ class FolderRunner:
 
     def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
         """Run all trials that the folder does not have."""
+        return FileRunner(self._file(trials), self.study, WORKERS, self.on_done, EXPERIMENT)(trials)
+
+    def keep(self, trials: Sequence[Trial]) -> TrialFile:
+        """Return the file of these trials, for a runner that tracks."""
+        return TrialFile(self._file(trials), self.study, trials, EXPERIMENT)
+
+    def _file(self, trials: Sequence[Trial]) -> Path:
         key = study_key(self.study, trial_keys(self.study, trials))
         self.files.append(self.folder / f"trials-{key[:12]}.jsonl")
-        return FileRunner(self.files[-1], self.study, WORKERS, self.on_done)(trials)
+        return self.files[-1]
 
     def tidy(self) -> None:
         """Remove the trials of other code, other seeds, or other data."""
@@ -66,7 +75,7 @@ def run_papers(
     entries: Sequence[Entry],
     study: Study,
     out: Path,
-    start: Callable[[Entry, Study], Callable[[OnDone], Runner]] | None = None,
+    start: Callable[[FolderRunner], Callable[[OnDone], Runner]] | None = None,
     command: str = "",
     on_saved: OnSaved = lambda report, folder: None,
     say: Say = lambda text: print(text, file=sys.stderr, flush=True),
@@ -77,7 +86,8 @@ def run_papers(
         entries: what to run.
         study: how; its runner is not used.
         out: folder of the reports.
-        start: gives an entry's runner for a callback of finished trials; None for `FolderRunner`.
+        start: gives an entry's runner, which keeps trials as this `FolderRunner` does, for a callback of finished trials;
+            None for `FolderRunner` itself.
         command: that made the reports, for the record.
         on_saved: called with each report, its figure included.
         say: shows a line.
@@ -90,7 +100,7 @@ def run_papers(
     for number, entry in enumerate(entries, start=1):
         say(f"{entry.name} ({number} of {len(entries)}): {entry.title}")
         folder = FolderRunner(out / entry.name, study_name(entry, study))
-        make = start(entry, study) if start else lambda on_done, own=folder: replace(own, on_done=on_done)
+        make = start(folder) if start else lambda on_done, own=folder: replace(own, on_done=on_done)
         try:
             report = run_entry(entry, replace(study, runner=_with_progress(make)))
             where = save(report, out, command, commit)
@@ -101,8 +111,7 @@ def run_papers(
             ran.append(EntryResult(entry, error=str(error)))
             continue
         on_saved(report, where)
-        if start is None:
-            folder.tidy()
+        folder.tidy()
         failed = f", {report.failed} runs failed" if report.failed else ""
         say(f"  {len(report.lines)} lines in {report.seconds:.0f} s{failed}")
         ran.append(EntryResult(entry, replace(report, figure=None), where))

@@ -1,8 +1,41 @@
 """Files and folders that only the account which made them can read: labels, rows, pictures of rows, ledgers."""
 
 import os
+import tempfile
+import uuid
 from pathlib import Path
 from typing import TextIO
+
+#: Bytes that must fit on the disk before work is done whose result goes there.
+PROBE = 2**16
+
+
+def state_folder() -> Path:
+    """Return the folder for what this account's programs keep: `$XDG_STATE_HOME/flareclust`, or under the home folder.
+
+    Raises:
+        RuntimeError: there is no home folder.
+    """
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "flareclust"
+
+
+def fallbacks(name: str) -> list[Path]:
+    """Return new folders for what cannot be written where it should: in the state folder, then in the temporary one."""
+    fresh = f"{name}-{uuid.uuid4().hex[:6]}"
+    temporary = Path(tempfile.gettempdir()) / "flareclust-results" / fresh
+    try:
+        return [state_folder() / "results" / fresh, temporary]
+    except RuntimeError:
+        return [temporary]
+
+
+def check_writable(folder: Path) -> None:
+    """Raise OSError unless a file of some size can be written to an existing folder, as on a disk that is full."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(b"\0" * PROBE)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def make_folder(folder: Path) -> None:

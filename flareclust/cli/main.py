@@ -10,7 +10,7 @@ import socket
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,10 +18,19 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.version import __version__
 from flareclust.cli.entry import run_app
+from flareclust.cli.log import log
 from flareclust.cli.names import split_names
 from flareclust.cli.poc import poc_app
+from flareclust.cli.run import run
+from flareclust.cli.settings import AsJson, SecureSums, Seed, Settings, parse_settings
 from flareclust.cli.site import site_app
 from flareclust.cli.sweep import sweep
+
+#: Environment variables with the levels of what others log.
+QUIET = (
+    *("PREFECT_LOGGING_LEVEL", "PREFECT_LOGGING_SERVER_LEVEL", "PREFECT_LOGGING_INTERNAL_LEVEL"),
+    "MLFLOW_LOGGING_LEVEL",
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,106 +45,10 @@ app.add_typer(jobs_app, name="jobs")
 app.add_typer(site_app, name="site")
 app.add_typer(poc_app, name="poc")
 
-#: Values that Python spells otherwise than JSON.
-PYTHON_WORDS = {"True": True, "False": False, "None": None}
 
-Seed = Annotated[int, typer.Option(help="Decides the partition and every random choice.")]
-Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting of the algorithm.")]
-SecureSums = Annotated[bool, typer.Option("--secure-sums", help="Sites mask their sums; the server learns the total.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
-
-
-@app.command()
-def run(
-    algorithm: Annotated[str, typer.Argument(help="See `flareclust list`.")],
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="A name from `flareclust data list` (with :pca10 its principal components), a file, a folder; by default digits. Not for sites that have their own."
-        ),
-    ] = None,
-    k: Annotated[
-        str | None,
-        typer.Option("--k", help="Number of clusters, or a range 5..25 to choose from; known for the named data sets."),
-    ] = None,
-    criterion: Annotated[
-        str,
-        typer.Option(
-            "--criterion",
-            "--choose-by",
-            help="What selects k from a range: silhouette, davies-bouldin, elbow or separation.",
-        ),
-    ] = "silhouette",
-    partition: Annotated[
-        str | None,
-        typer.Option(
-            help="iid (the default), dirichlet:0.3, dirichlet-class:0.3, clusters:4, power:1.2, beta:0.1, owners (a site per known owner; --n-sites is not looked at); for different columns features-overlap:0.3, features-shared:0.1, har-a1 ...; or none: --data is a folder with a file per site."
-        ),
-    ] = None,
-    n_sites: Annotated[
-        int | None, typer.Option("--n-sites", "--clients", help="Number of sites; 10 by default.")
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option(help="Columns of the files to use, with commas; all by default.")
-    ] = None,
-    seed: Seed = 0,
-    engine: Annotated[
-        str,
-        typer.Option(help="simulator (NVFlare; the default), inprocess, poc (see `flareclust poc`), or production."),
-    ] = "",
-    kit: Annotated[
-        str | None, typer.Option(help="For production: the kit of the admin who submits the job. For poc: its folder.")
-    ] = None,
-    settings: Settings = [],  # noqa: B006 - typer reads the default, nothing changes it
-    min_sites: Annotated[int | None, typer.Option(help="Sites a round needs; more than half by default.")] = None,
-    task_timeout: Annotated[int, typer.Option(help="Seconds a site has for one task.")] = 600,
-    secure_sums: SecureSums = False,
-    policy: Annotated[
-        Path | None,
-        typer.Option(help="What simulated sites let out, a YAML file; real sites: flareclust site policy."),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
-    track: Annotated[bool, typer.Option(help="Log the run to MLflow.")] = True,
-    register: Annotated[str | None, typer.Option(help="Register the model in MLflow under this name.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Cluster data that are spread over sites, and say how well it went."""
-    from flareclust.api import run_experiment
-    from flareclust.experiment import report
-    from flareclust.experiment.config import make_experiment
-    from flareclust.privacy.policy import read_policy
-    from flareclust.protocol import registry
-
-    if register and not track:
-        raise UserError("--register needs tracking; leave out --no-track")
-    chosen = engine or ("simulator" if registry.get(algorithm).federated else "inprocess")
-    experiment = make_experiment(
-        algorithm=algorithm,
-        data=data,
-        k=k,
-        criterion=criterion,
-        partition=partition,
-        n_sites=n_sites,
-        seed=seed,
-        engine=chosen,
-        kit=kit,
-        columns=split_names(columns),
-        params=parse_settings(settings),
-        min_sites=min_sites,
-        task_timeout=task_timeout,
-        secure_sums=secure_sums,
-        policy=None if policy is None else read_policy(policy).to_json(),
-        register_as=register,
-    )
-    with redirect_stdout(sys.stderr), report.progress(experiment) as on_round:
-        result = run_experiment(experiment, track=track, out=out or report.default_out(experiment), on_round=on_round)
-    if as_json:
-        typer.echo(json.dumps(result.to_json(), allow_nan=False))
-    else:
-        report.print_result(result)
-
-
+app.command()(run)
 app.command()(sweep)
+app.command()(log)
 
 
 @app.command("list")
@@ -298,31 +211,13 @@ def options(
         level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
     if not verbose:
-        os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
-        os.environ.setdefault("PREFECT_LOGGING_SERVER_LEVEL", "CRITICAL")
+        for name in ("urllib3", "EventsWorker", "APILogWorker"):  # each of their tries, where a server is gone
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        for name in QUIET:
+            os.environ.setdefault(name, "CRITICAL")
     if version:
         typer.echo(f"flareclust {__version__}")
         raise typer.Exit
-
-
-def parse_settings(pairs: list[str]) -> dict[str, Any]:
-    """Return `key=value` pairs as a dict; values are JSON where they can be, else text.
-
-    Raises:
-        UserError: a pair has no `=`, or a key comes twice.
-    """
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise UserError(f"--set expects key=value, got {pair!r}")
-        if key in settings:
-            raise UserError(f"--set names {key!r} twice")
-        try:
-            settings[key] = json.loads(value)
-        except (ValueError, RecursionError):  # also numbers and brackets without an end
-            settings[key] = PYTHON_WORDS.get(value, value)
-    return settings
 
 
 def main(args: list[str] | None = None) -> None:

@@ -49,7 +49,7 @@ def sweep(
     else:
         places = [f"files: {done.folder}"]
         places += [f"MLflow run {done.run_id}; see it with: flareclust ui"] if done.run_id else []
-        print_sweep(done.trials, places)
+        print_sweep(done.trials, [*places, *(f"warning: {warning}" for warning in done.warnings)])
     if done.failed:
         raise typer.Exit(1)
 

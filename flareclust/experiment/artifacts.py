@@ -12,7 +12,7 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.extras import installed
-from flareclust._foundation.own_files import close_files, create, make_folder
+from flareclust._foundation.own_files import check_writable, close_files, create, fallbacks, make_folder
 from flareclust._foundation.typing import IntArray
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
@@ -40,8 +40,10 @@ def check_out(folder: Path) -> None:
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise UserError(f"{existing} is a file; --out must name a folder")
-    if not os.access(existing, os.W_OK):
-        raise UserError(f"{existing} cannot be written to; choose another folder")
+    try:
+        check_writable(existing)
+    except OSError as error:
+        raise UserError(f"{existing} cannot be written to ({error.strerror}); choose another folder") from error
     if folder.is_dir() and {path.name for path in folder.iterdir()} - set(FILES):
         raise UserError(f"{folder} holds other files than a result; choose a new folder")
 
@@ -64,6 +66,26 @@ def save(result: Result, folder: Path) -> Result:
         ) from error
 
 
+def keep(result: Result, folder: Path) -> Result:
+    """Save a result as `save` does; where the folder cannot be written any more, in another one that a warning names.
+
+    Raises:
+        JobFailed: the result could be written nowhere; on provisioned sites the server still has it.
+    """
+    try:
+        return save(result, folder)
+    except UserError as error:
+        reasons = [str(error)]
+    for other in fallbacks(folder.name):
+        warning = f"the result is in {other}: {reasons[0]}"
+        try:
+            return save(replace(result, warnings=[*result.warnings, warning]), other)
+        except UserError as error:
+            reasons.append(str(error))
+    job = f"; the NVFlare server keeps the result of the job {result.job} (nvflare job download)" if result.job else ""
+    raise JobFailed(f"the result could not be kept: {'; '.join(reasons)}{job}")
+
+
 def _saved(result: Result, folder: Path) -> Result:
     if result.outcome is None:
         raise UserError("only a result of `run` or `load_result` can be saved")
@@ -74,6 +96,7 @@ def _saved(result: Result, folder: Path) -> Result:
         new.mkdir()
         about = {**result.to_json(), "experiment": dict(result.experiment), "flareclust": __version__}
         about |= {"columns": None if result.columns is None else list(result.columns), "rows": len(result.labels)}
+        about |= {"tracking": dict(result.tracking)} if result.tracking else {}
         assert result.outcome is not None
         outcome_files.write(result.outcome, new, about)
         if result.site_labels:
@@ -114,6 +137,7 @@ def read_result(folder: Path) -> Result:
         job=about.get("job"),
         experiment=experiment,
         outcome=outcome,
+        tracking=about.get("tracking", {}),
     )
 
 

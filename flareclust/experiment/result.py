@@ -55,6 +55,7 @@ class Result:
         job: the id of the job at its NVFlare server, by which sites find their labels; None where there was none.
         experiment: what was asked, as plain values.
         outcome: what the engine returned: the sites, the exchanges, and the arrays of the server.
+        tracking: of a tracked run, how its MLflow run is found and dated: `key`, `tags`, and `started` (s since 1970).
     """
 
     algorithm: str
@@ -83,6 +84,7 @@ class Result:
     job: str | None = None
     experiment: Mapping[str, Any] = field(repr=False, default_factory=dict)
     outcome: Outcome | None = field(repr=False, default=None)
+    tracking: Mapping[str, Any] = field(repr=False, default_factory=dict)
 
     @property
     def mask(self) -> BoolArray:

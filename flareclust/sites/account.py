@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.own_files import create
+from flareclust._foundation.own_files import create, state_folder
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.dp.ledger_file import GONE
 from flareclust.sites.config import CONFIG_FILE
@@ -107,14 +107,12 @@ class Account:
 
 def accounts() -> Path:
     """Return the folder with the accounts of this machine's account."""
-    state = os.environ.get("XDG_STATE_HOME", "")
     try:
-        base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+        return state_folder() / "accounts"
     except RuntimeError:
         raise Refusal(
             f"has no home folder for its privacy account; name one as account in local/{CONFIG_FILE}"
         ) from None
-    return base / "flareclust" / "accounts"
 
 
 def open_account(local: Path, site: str) -> Ledger:

@@ -1,10 +1,12 @@
 """An experiment in MLflow: one run, found again by its key when the job is tried again."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+import logging
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.experiment.config import Experiment
@@ -14,46 +16,126 @@ from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome, is_round
 from flareclust.tracking.promotion import METRIC
 from flareclust.tracking.runs import Tracker
+from flareclust.tracking.store import resolve_uri, store_errors
+
+log = logging.getLogger(__name__)
 
 #: The tag with the job's id at its NVFlare server.
 JOB_TAG = "nvflare.job_id"
 
 
-def log_run(result: Result, outcome: Outcome, experiment: Experiment, run_id: str, started: float) -> Result:
-    """Log a saved result to its MLflow run; return it with `run_id` set."""
-    if result.centroids_file is None:
+class NotLogged(FlareclustError):
+    """A result that is in its folder could not be logged to MLflow, or only in part."""
+
+
+def log_run(result: Result, experiment: Experiment, run_id: str, started: float) -> Result:
+    """Log a saved result to its MLflow run; return it with `run_id` set. What the run has already stays as it is.
+
+    Args:
+        result: a saved one.
+        experiment: what was asked, with k.
+        run_id: its MLflow run.
+        started: when it began, seconds since 1970.
+
+    Raises:
+        NotLogged: the store failed; the text says what is missing.
+    """
+    if result.centroids_file is None or result.outcome is None:
         raise UserError("save the result before logging it")
-    folder = Path(result.centroids_file).parent
-    tracker = Tracker(experiment.tracking_uri, experiment.mlflow_experiment)
-    took_part = result.n_sites - len(outcome.refused)
-    counts = {"centroids_found": float(result.centroids_found), "sites_took_part": float(took_part)}
-    chosen = {} if experiment.k_range is None else {"chosen_k": float(result.k)}
-    rounds = [_numbers(record) for record in outcome.rounds if is_round(record)]
-    tracker.log_rounds(run_id, rounds, int(started * 1000))
-    cost = {f"seconds_{name}": value for name, value in result.seconds.items()}
-    cost |= {f"bytes_{name}": float(value) for name, value in result.bytes.items()}
-    tracker.log_result(
-        run_id,
-        final={**result.metrics, **counts, **chosen},
-        cost=cost,
-        centroids=result.centroids,
-        columns=result.columns,
-        files=sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE),
-    )
-    tracker.log_model(
-        run_id, result.centroids, result.columns, partial.model_settings(result.algorithm, result.params, result.arrays)
-    )
-    if experiment.register_as:
-        tracker.register(run_id, experiment.register_as)
-    if outcome.job:
-        tracker.tag(run_id, JOB_TAG, outcome.job)
-    tracker.finish(run_id)
+    uri = resolve_uri(experiment.tracking_uri)
+    parts = _Parts(result, result.outcome, run_id)
+    todo: dict[str, Callable[[Tracker], object]] = {
+        "the rounds": lambda tracker: parts.log_rounds(tracker, int(started * 1000)),
+        "metrics and files": lambda tracker: parts.log_result(tracker, chosen=experiment.k_range is not None),
+        "the model": parts.log_model,
+    }
+    if name := experiment.register_as:
+        todo[f"the model's version in {name}"] = lambda tracker: tracker.register(run_id, name)
+    try:
+        with store_errors(uri):
+            tracker = Tracker(uri, experiment.mlflow_experiment)
+            for part in list(todo):
+                todo[part](tracker)
+                del todo[part]
+            parts.finish(tracker)
+    except FlareclustError as error:
+        left = f"missing are {', '.join(todo)}" if todo else "its run was not closed"
+        raise NotLogged(f"{left} ({error})") from error
     return replace(result, run_id=run_id)
+
+
+def log_or_warn(result: Result, experiment: Experiment, run_id: str, started: float, options: str = "") -> Result:
+    """Log a saved result as `log_run` does; where that fails, return it with a warning that says how to log it later.
+
+    Args:
+        result, experiment, run_id, started: as of `log_run`.
+        options: of the command that logs it later.
+    """
+    try:
+        return log_run(result, experiment, run_id, started)
+    except NotLogged as error:
+        warning = not_logged(result, experiment, error, options)
+        close_run(experiment, run_id, warning)
+        return replace(result, warnings=[*result.warnings, warning])
+
+
+def not_logged(result: Result, experiment: Experiment, error: NotLogged, options: str = "") -> str:
+    """Return the warning about a saved result that MLflow does not have as a whole, with the command that logs it."""
+    folder = Path(result.centroids_file or "").parent
+    job = f" of the NVFlare job {result.job}" if result.job else ""
+    command = log_command(folder, experiment.tracking_uri) + options
+    return f"the result{job} is in {folder}, but not in MLflow: {error}; log it later with: {command}"
+
+
+def log_command(folder: Path, uri: str | None) -> str:
+    """Return the command that logs a folder to this store; an address with a password is left to the environment."""
+    store = resolve_uri(uri)
+    return f"flareclust log {shlex.quote(str(folder.absolute()))}" + (
+        "" if "@" in store else f" --uri {shlex.quote(store)}"
+    )
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What is logged of a result."""
+
+    result: Result
+    outcome: Outcome
+    run_id: str
+
+    def log_rounds(self, tracker: Tracker, started_ms: int) -> None:
+        rounds = [_numbers(record) for record in self.outcome.rounds if is_round(record)]
+        tracker.log_rounds(self.run_id, rounds, started_ms)
+
+    def log_result(self, tracker: Tracker, *, chosen: bool) -> None:
+        result = self.result
+        folder = Path(result.centroids_file or "").parent
+        took_part = result.n_sites - len(self.outcome.refused)
+        counts = {"centroids_found": float(result.centroids_found), "sites_took_part": float(took_part)}
+        cost = {f"seconds_{name}": value for name, value in result.seconds.items()}
+        cost |= {f"bytes_{name}": float(value) for name, value in result.bytes.items()}
+        tracker.log_result(
+            self.run_id,
+            final={**result.metrics, **counts, **({"chosen_k": float(result.k)} if chosen else {})},
+            cost=cost,
+            centroids=result.centroids,
+            columns=result.columns,
+            files=sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE),
+        )
+
+    def log_model(self, tracker: Tracker) -> None:
+        result = self.result
+        settings = partial.model_settings(result.algorithm, result.params, result.arrays)
+        tracker.log_model(self.run_id, result.centroids, result.columns, settings)
+
+    def finish(self, tracker: Tracker) -> None:
+        if self.outcome.job:
+            tracker.tag(self.run_id, JOB_TAG, self.outcome.job)
+        tracker.finish(self.run_id)
 
 
 def start_run(experiment: Experiment, run_key: str, tags: Mapping[str, object]) -> str:
     """Find or create the MLflow run of this experiment, whose k must be known; return its id."""
-    tracker = Tracker(experiment.tracking_uri, experiment.mlflow_experiment)
     params = experiment.model_dump(mode="json", exclude={"params", "tracking_uri", "mlflow_experiment", "retries"})
     if experiment.partition == "none":
         del params["n_sites"]  # as many as have brought rows; the metrics say how many took part
@@ -61,7 +143,10 @@ def start_run(experiment: Experiment, run_key: str, tags: Mapping[str, object]) 
     params |= {f"param.{name}": value for name, value in settings.items()}
     own = {"algorithm": experiment.algorithm, "partition": experiment.partition, "seed": experiment.seed}
     own |= {"engine": experiment.engine, "data": experiment.data, "flareclust.version": __version__}
-    return tracker.start(run_key, experiment.name, params, {**own, **tags})
+    uri = resolve_uri(experiment.tracking_uri)
+    with store_errors(uri):
+        tracker = Tracker(uri, experiment.mlflow_experiment)
+        return tracker.start(run_key, experiment.name, params, {**own, **tags})
 
 
 def offer_alias(experiment: Experiment, run_id: str, alias: str, metric: str = METRIC) -> str:
@@ -70,16 +155,28 @@ def offer_alias(experiment: Experiment, run_id: str, alias: str, metric: str = M
         raise UserError(
             "an alias needs a registered model: give the experiment register_as, the model's name in MLflow"
         )
-    tracker = Tracker(experiment.tracking_uri, experiment.mlflow_experiment)
-    version = tracker.register(run_id, experiment.register_as)
-    decision = tracker.offer_alias(experiment.register_as, version, alias, metric)
+    uri = resolve_uri(experiment.tracking_uri)
+    with store_errors(uri):
+        tracker = Tracker(uri, experiment.mlflow_experiment)
+        version = tracker.register(run_id, experiment.register_as)
+        decision = tracker.offer_alias(experiment.register_as, version, alias, metric)
     verb = "has" if decision.takes_over else "does not have"
     return f"version {version} of {experiment.register_as} {verb} the alias {alias}: it {decision.reason}"
 
 
 def fail_run(experiment: Experiment, run_id: str, reason: str, *, stopped: bool = False) -> None:
     """Mark an MLflow run as failed, or as killed if it was stopped, with the reason."""
-    Tracker(experiment.tracking_uri, experiment.mlflow_experiment).fail(run_id, reason, stopped=stopped)
+    uri = resolve_uri(experiment.tracking_uri)
+    with store_errors(uri):
+        Tracker(uri, experiment.mlflow_experiment).fail(run_id, reason, stopped=stopped)
+
+
+def close_run(experiment: Experiment, run_id: str, reason: str, *, stopped: bool = False) -> None:
+    """Do as `fail_run` does where the store answers; what goes wrong here must not hide why the run ended."""
+    try:
+        fail_run(experiment, run_id, reason, stopped=stopped)
+    except FlareclustError as error:
+        log.info("the MLflow run %s could not be closed: %s", run_id, error)
 
 
 def was_stopped(error: BaseException) -> bool:

@@ -7,11 +7,9 @@ retried task finds the same run and leaves no second copy of a metric, a model o
 MLflow is imported on first use, because that takes about a second.
 """
 
-import math
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,14 +23,18 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.tracking import model_registry as tracking_registry
 from flareclust.tracking.model_files import MODEL_NAME, column_names, save_model
 from flareclust.tracking.promotion import METRIC, Decision, check_alias, decide
+from flareclust.tracking.run_values import (
+    PARAM_LENGTH,
+    TAG_LENGTH,
+    check_files,
+    check_quotable,
+    check_unchanged,
+    finite,
+)
 from flareclust.tracking.store import connect, resolve_uri, sqlite_file
 
 RUN_KEY_TAG = "flareclust.run_key"
 ERROR_TAG = "flareclust.error"
-
-# MLflow's own limits, in characters. (Its client splits long lists into requests by itself.)
-_PARAM_LENGTH = 6000
-_TAG_LENGTH = 8000
 
 
 class Tracker:
@@ -73,18 +75,10 @@ class Tracker:
         """
         from mlflow.entities import Param, RunTag
 
-        _check_quotable("run key", run_key)
-        texts = {key: str(value)[:_PARAM_LENGTH] for key, value in params.items()}
-        labels = {key: str(value)[:_TAG_LENGTH] for key, value in (tags or {}).items()} | {RUN_KEY_TAG: run_key}
-        found = self._client.search_runs(
-            [self._experiment_id],
-            filter_string=f"tags.`{RUN_KEY_TAG}` = '{run_key}'",
-            order_by=["attributes.start_time ASC"],
-            max_results=1,
-        )
-        if found:
-            run = found[0]
-            _check_unchanged(run.data.params, texts, run_key)
+        texts = {key: str(value)[:PARAM_LENGTH] for key, value in params.items()}
+        labels = {key: str(value)[:TAG_LENGTH] for key, value in (tags or {}).items()} | {RUN_KEY_TAG: run_key}
+        if (run := self.find(run_key)) is not None:
+            check_unchanged(run.data.params, texts, run_key)
             self._client.update_run(run.info.run_id, status="RUNNING", name=name)
             if ERROR_TAG in run.data.tags:
                 self._client.delete_tag(run.info.run_id, ERROR_TAG)
@@ -98,6 +92,21 @@ class Tracker:
             tags=[RunTag(key, value) for key, value in labels.items()],
         )
         return run_id
+
+    def find(self, run_key: str) -> Any:
+        """Return MLflow's run with this key, the oldest of several; None if there is none.
+
+        Raises:
+            UserError: The key holds a quote.
+        """
+        check_quotable("run key", run_key)
+        found = self._client.search_runs(
+            [self._experiment_id],
+            filter_string=f"tags.`{RUN_KEY_TAG}` = '{run_key}'",
+            order_by=["attributes.start_time ASC"],
+            max_results=1,
+        )
+        return found[0] if found else None
 
     def log_rounds(self, run_id: str, rounds: Sequence[Mapping[str, float | None]], started_ms: int) -> None:
         """Log what each round reported, as metrics `round/<key>`.
@@ -122,7 +131,7 @@ class Tracker:
             if (number := row.get("round")) is None:
                 raise UserError(f"expected `round` in every mapping of rounds, got only {sorted(row)}")
             step = int(number)
-            for key, value in _finite("round", {key: row[key] for key in row if key != "round"}):
+            for key, value in finite("round", {key: row[key] for key in row if key != "round"}):
                 if key not in steps:
                     history = self._client.get_metric_history(run_id, key) if key in logged else []
                     steps[key] = {metric.step for metric in history}
@@ -157,11 +166,11 @@ class Tracker:
         from mlflow.entities import Metric
 
         names = column_names(centroids, columns)
-        _check_files(files)
+        check_files(files)
         self._make_folder()
         known = self._client.get_run(run_id).data.metrics
         now = time.time_ns() // 1_000_000
-        pairs = [*_finite("final", final), *_finite("cost", cost)]
+        pairs = [*finite("final", final), *finite("cost", cost)]
         self._client.log_batch(run_id, [Metric(key, value, now, 0) for key, value in pairs if known.get(key) != value])
         with tempfile.TemporaryDirectory() as scratch:
             np.savez(Path(scratch, "centroids.npz"), centroids=centroids)
@@ -219,7 +228,7 @@ class Tracker:
         Raises:
             UserError: The run has no model.
         """
-        _check_quotable("model name", model_name)
+        check_quotable("model name", model_name)
         if (model := self._find_model(run_id)) is None:
             raise UserError(f"run {run_id} has no model to register; call log_model first")
         version = tracking_registry.register(self._client, run_id, model, model_name)
@@ -245,7 +254,7 @@ class Tracker:
 
     def tag(self, run_id: str, key: str, value: object) -> None:
         """Set a tag of a run, as text."""
-        self._client.set_tag(run_id, key, str(value)[:_TAG_LENGTH])
+        self._client.set_tag(run_id, key, str(value)[:TAG_LENGTH])
 
     def finish(self, run_id: str) -> None:
         """Close the run as FINISHED."""
@@ -253,7 +262,7 @@ class Tracker:
 
     def fail(self, run_id: str, reason: str, *, stopped: bool = False) -> None:
         """Close the run as FAILED, or as KILLED if somebody stopped it; the tag `flareclust.error` has the reason."""
-        self._client.set_tag(run_id, ERROR_TAG, reason[:_TAG_LENGTH])
+        self._client.set_tag(run_id, ERROR_TAG, reason[:TAG_LENGTH])
         self._client.set_terminated(run_id, "KILLED" if stopped else "FAILED")
 
     def _make_folder(self) -> None:
@@ -285,36 +294,3 @@ class Tracker:
         query = f"name = '{MODEL_NAME}' AND source_run_id = '{run_id}'"
         found = self._client.search_logged_models([self._experiment_id], filter_string=query, max_results=1)
         return found[0] if found else None
-
-
-def _check_quotable(what: str, text: str) -> None:
-    # MLflow's search expressions have no escapes.
-    if not text or set(text) & set("'\"`\\"):
-        raise UserError(f"expected a {what} without quotes and backslashes, got {text!r}")
-
-
-def _check_unchanged(old: Mapping[str, str], new: Mapping[str, str], run_key: str) -> None:
-    changed = [
-        f"{key}: {old[key]!r} -> {new[key]!r}" for key in sorted(old.keys() & new.keys()) if old[key] != new[key]
-    ]
-    if changed:
-        raise UserError(
-            f"the run with key {run_key!r} was started with other params ({'; '.join(changed)}); "
-            "restore them to resume it, or use another key for another federation"
-        )
-
-
-def _check_files(files: Sequence[Path]) -> None:
-    counts = Counter(["centroids.npz", "centroids.csv", *(file.name for file in files)])
-    if doubles := [name for name, count in counts.items() if count > 1]:
-        raise UserError(
-            f"expected one file of each name in a run, got several called {', '.join(doubles)}; rename them"
-        )
-    if missing := [str(file) for file in files if not file.is_file()]:
-        raise UserError(f"no such file to log: {', '.join(missing)}")
-
-
-def _finite(prefix: str, values: Mapping[str, float | None]) -> Iterator[tuple[str, float]]:
-    for key, value in values.items():
-        if value is not None and math.isfinite(value):
-            yield f"{prefix}/{key}", float(value)

@@ -2,15 +2,17 @@
 
 import os
 import socket
+import sqlite3
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.own_files import create, make_folder
 
 DEFAULT_URI = "sqlite:///mlflow.db"
@@ -18,8 +20,29 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 _SQLITE = "sqlite:///"
 
 
+#: Ports of the stores that are servers, where the address names none.
+_PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306}
+
+#: Seconds that another process may keep a SQLite store locked before we go on without it.
+_LOCKED = 10
+#: Characters of a driver's error that are passed on.
+_LINE = 200
+
+
 class NoAnswer(UserError):
-    """The MLflow server does not answer now; it may do so later."""
+    """The MLflow store does not answer now, or cannot be written; it may be otherwise later."""
+
+
+@contextmanager
+def store_errors(uri: str) -> Iterator[None]:
+    """Raise NoAnswer with one line where the store fails, whatever its driver raises."""
+    try:
+        yield
+    except FlareclustError:
+        raise
+    except Exception as error:  # of MLflow, its HTTP client, its database or its file system
+        _check_reachable(uri)  # has the better line, where nobody listens
+        raise NoAnswer(f"the MLflow store failed: {_one_line(error)}") from error
 
 
 def resolve_uri(uri: str | None = None) -> str:
@@ -73,6 +96,11 @@ def settle_mlflow() -> None:
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # standard output may be one JSON object
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # seven more processes under the UI, for language models
+        # Under a minute for a server that hangs, seconds for one that is gone: the result is in its folder by then, and
+        # `flareclust log` logs it later.
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+        "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
     }.items():
         os.environ.setdefault(name, value)
 
@@ -83,12 +111,18 @@ def connect(uri: str) -> Any:
     file = sqlite_file(uri)
     if file is not None:
         _make_sqlite(file)
+        _check_unlocked(file)
     elif urlsplit(uri).scheme in ("http", "https"):
         _check_reachable(uri)
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
     try:
+        if file is None and "://" in uri and not uri.startswith("http"):
+            from sqlalchemy import make_url
+
+            make_url(uri).get_dialect().import_dbapi()
+            _check_reachable(uri)
         return MlflowClient(uri)
     except MlflowException as error:
         if "out-of-date database schema" not in str(error):
@@ -174,15 +208,38 @@ def _upgrade(uri: str) -> None:
         ) from error
 
 
+def _check_unlocked(file: Path) -> None:
+    """Fail within seconds where MLflow would try to open a locked database for minutes."""
+    with closing(sqlite3.connect(file, timeout=_LOCKED)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.rollback()
+        except sqlite3.OperationalError as error:
+            raise NoAnswer(f"the MLflow store {file} cannot be written ({error})") from error
+
+
 def _check_reachable(uri: str) -> None:
     """Fail within seconds where MLflow would try an address again and again for minutes."""
     parts = urlsplit(uri)
-    if parts.hostname is None or getproxies():
+    scheme = parts.scheme.partition("+")[0]
+    if parts.hostname is None or scheme not in _PORTS or (scheme.startswith("http") and getproxies()):
         return
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    port = parts.port or _PORTS[scheme]
     try:
         socket.create_connection((parts.hostname, port), timeout=5).close()
     except OSError as error:
+        what = "MLflow server" if scheme.startswith("http") else "database"
         raise NoAnswer(
-            f"no MLflow server answers at {parts.hostname}:{port} ({error}); start it, or correct MLFLOW_TRACKING_URI"
+            f"no {what} answers at {parts.hostname}:{port} ({error}); start it, or correct MLFLOW_TRACKING_URI"
         ) from error
+
+
+def _one_line(error: BaseException) -> str:
+    """Return what an error says in one line: of a database what its driver said, without the statement."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if (original := getattr(cause, "orig", None)) is not None:  # SQLAlchemy's name for it
+            error = original
+        cause = cause.__cause__ or cause.__context__
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return text if len(text) <= _LINE else text[:_LINE] + " ..."

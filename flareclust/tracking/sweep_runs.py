@@ -16,7 +16,8 @@ from typing import Any
 from flareclust._foundation.version import __version__
 from flareclust.experiment.trials import Trial, TrialResult, TrialRun, by_cell, cell_of
 from flareclust.experiment.trials_file import study_key, trial_keys
-from flareclust.tracking.runs import _PARAM_LENGTH, _TAG_LENGTH, ERROR_TAG, RUN_KEY_TAG, Tracker, _finite
+from flareclust.tracking.run_values import PARAM_LENGTH, TAG_LENGTH, finite
+from flareclust.tracking.runs import ERROR_TAG, RUN_KEY_TAG, Tracker
 from flareclust.tracking.store import sqlite_file
 
 PARENT_TAG = "mlflow.parentRunId"
@@ -73,7 +74,7 @@ class SweepTracker(Tracker):
                     self._client.delete_tag(run_id, ERROR_TAG)
                 return run_id
             tags = {"kind": "trial", "seed": trial.seed, "flareclust.version": __version__, **trial.cell}
-            texts = {_key(name): str(value)[:_TAG_LENGTH] for name, value in tags.items()}
+            texts = {_key(name): str(value)[:TAG_LENGTH] for name, value in tags.items()}
             texts |= {RUN_KEY_TAG: key, PARENT_TAG: self.parent}
             run = self._client.create_run(self._experiment_id, run_name=trial.name, tags=texts)
             return str(run.info.run_id)
@@ -86,7 +87,7 @@ class SweepTracker(Tracker):
         tags: dict[str, str] = {}
         metrics: list[Metric] = []
         if done.measured is None:
-            tags[ERROR_TAG] = str(done.error)[:_TAG_LENGTH]
+            tags[ERROR_TAG] = str(done.error)[:TAG_LENGTH]
         else:
             metrics = [Metric(name, value, now, step) for name, value, step in _numbers(done.measured)]
             if undefined := [name for name, value in done.measured.final.items() if value is None]:
@@ -95,7 +96,7 @@ class SweepTracker(Tracker):
         params["seed"] = done.trial.seed
         batch = {
             "metrics": self._missing(run_id, metrics),
-            "params": [Param(name, str(value)[:_PARAM_LENGTH]) for name, value in params.items()],
+            "params": [Param(name, str(value)[:PARAM_LENGTH]) for name, value in params.items()],
             "tags": [RunTag(name, value) for name, value in tags.items()],
         }
         with self._lock:
@@ -170,12 +171,12 @@ def failure(done: Collection[TrialRun]) -> str:
 
 
 def _numbers(measured: TrialResult) -> list[tuple[str, float, int]]:
-    numbers = [(name, value, 0) for name, value in _finite("final", measured.final)]
-    numbers += [(name, value, 0) for name, value in _finite("cost", measured.cost)]
+    numbers = [(name, value, 0) for name, value in finite("final", measured.final)]
+    numbers += [(name, value, 0) for name, value in finite("cost", measured.cost)]
     for row in measured.rounds:
         step = int(row["round"])
         rest = {name: value for name, value in row.items() if name != "round"}
-        numbers += [(name, value, step) for name, value in _finite("round", rest)]
+        numbers += [(name, value, step) for name, value in finite("round", rest)]
     return numbers
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust.cli.main import parse_settings
+from flareclust.cli.settings import parse_settings
 from flareclust.data.tables import File, Table, read_files, read_table
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.sweep import make_sweep, read_sweep

@@ -153,7 +153,7 @@ def test_bad_parameters_are_refused_before_anything_starts(server, folder):
 
 
 def test_a_server_out_of_reach_is_the_users_to_mend_and_nothing_else_is():
-    from flareclust.flows.experiment import server_reached
+    from flareclust.flows.server import server_reached
 
     with pytest.raises(UserError, match="Failed to reach API at x; start that Prefect server"), server_reached():
         raise RuntimeError("Failed to reach API at x")

@@ -368,7 +368,7 @@ def test_a_run_that_fails_leaves_the_alias_where_it_was(here, client, monkeypatc
     good = flow({**TINY, "register_as": "kept"})
     with pytest.raises(JobFailed, match="fewer rows than k=60"):
         flow({**TINY, "register_as": "kept", "k": 60})
-    monkeypatch.setattr(flows, "log_run", None)
+    monkeypatch.setattr(flows, "log_or_warn", None)
     with pytest.raises(TypeError):
         flow({**TINY, "register_as": "kept"})
     assert champion(client, "kept") == 1

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from flareclust.cli.main import main
+from flareclust.cli.main import QUIET, main
 from tests.unit.cli.cli_cases import TrialRun
 
 
@@ -12,7 +12,7 @@ from tests.unit.cli.cli_cases import TrialRun
 def command(tmp_path, monkeypatch, capsys):
     """Call the command in an empty folder, as the console script would."""
     monkeypatch.chdir(tmp_path)
-    for name in ("PREFECT_LOGGING_LEVEL", "PREFECT_LOGGING_SERVER_LEVEL"):
+    for name in QUIET:
         monkeypatch.setenv(name, "CRITICAL")  # the command sets these; monkeypatch takes them back
     handler = signal.getsignal(signal.SIGTERM)
 

@@ -14,7 +14,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.cli.main import parse_settings
+from flareclust.cli.settings import parse_settings
 from flareclust.data.datasets import names
 from flareclust.protocol.registry import algorithms
 from tests.unit.cli.cli_cases import FAST, FILES, IRIS, TrialRun, rows, tree, write

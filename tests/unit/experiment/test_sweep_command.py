@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 
-from flareclust.cli.main import main
+from flareclust.cli.main import QUIET, main
 from flareclust.experiment.trials import TrialResult, TrialRun
 from tests.unit.experiment.sweep_cases import EXAMPLE, PAGE
 
@@ -15,7 +15,7 @@ from tests.unit.experiment.sweep_cases import EXAMPLE, PAGE
 def command(tmp_path, monkeypatch, capsys):
     """Call the command in an empty folder that has a sweep of its own."""
     monkeypatch.chdir(tmp_path)
-    for name in ("PREFECT_LOGGING_LEVEL", "PREFECT_LOGGING_SERVER_LEVEL"):
+    for name in QUIET:
         monkeypatch.setenv(name, "CRITICAL")
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     (tmp_path / "s.toml").write_text(

@@ -191,7 +191,7 @@ def test_a_tracked_federation_says_how_many_sites_took_part(store, sites, tmp_pa
     outcome = submit(experiment, prepared)
     result = save(evaluate(experiment, prepared, outcome, 1.0), tmp_path / "out")
     run_id = start_run(experiment, "few", {})
-    log_run(result, outcome, experiment, run_id, started)
+    log_run(result, experiment, run_id, started)
     assert Tracker(store)._client.get_run(run_id).data.metrics[SITES] == len(sites) == len(few) - 1
 
 

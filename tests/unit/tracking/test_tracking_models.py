@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from flareclust._foundation.errors import UserError
-from tests.unit.tracking.tracking_cases import CENTROIDS, CLEAN_ENV, log_federation, model_folder, process_group
+from tests.mlflow_server import process_group
+from tests.unit.tracking.tracking_cases import CENTROIDS, CLEAN_ENV, log_federation, model_folder
 
 
 # --- the model ---

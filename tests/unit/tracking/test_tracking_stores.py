@@ -1,14 +1,11 @@
 """The tracking store: its database, servers that are absent, and processes that share one."""
 
 import contextlib
-import os
 import shutil
-import socket
 import sqlite3
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +13,7 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.tracking.runs import RUN_KEY_TAG, Tracker
+from tests.mlflow_server import free_port, mlflow_server, process_group
 from tests.unit.tracking.tracking_cases import (
     CENTROIDS,
     CLEAN_ENV,
@@ -24,7 +22,6 @@ from tests.unit.tracking.tracking_cases import (
     history,
     log_federation,
     model_folder,
-    process_group,
 )
 
 
@@ -109,22 +106,6 @@ def test_deleted_experiment_is_reported_with_the_way_back(store, tracker, client
 
 
 # --- processes ---
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def wait_until_healthy(process, url, seconds=90):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=2):
-                return
-        except OSError:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                pytest.fail(f"the server ended with exit code {process.wait(timeout=0.2)}")
-    pytest.fail(f"the server did not answer within {seconds} s")
 
 
 @pytest.mark.slow
@@ -145,16 +126,7 @@ def test_processes_that_start_at_once_share_one_new_store(tmp_path):
 
 @pytest.mark.slow
 def test_tracker_logs_the_same_through_a_server(tmp_path, capfd, monkeypatch):
-    port = free_port()
-    uri = f"http://127.0.0.1:{port}"
-    # The Tracker makes the store, the server finds it: quicker than both making one.
-    Tracker(f"sqlite:///{tmp_path}/server.db", "unused")
-    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{tmp_path}/server.db", "--serve-artifacts"]
-    command += ["--artifacts-destination", str(tmp_path / "kept")]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with process_group(command, cwd=tmp_path, env={**os.environ}, **quiet) as process:
-        wait_until_healthy(process, uri)
+    with mlflow_server(tmp_path) as (uri, _):
         capfd.readouterr()
         tracker = Tracker(uri, "served")
         run_id = log_federation(tracker)

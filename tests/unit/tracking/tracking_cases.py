@@ -1,9 +1,6 @@
 """Federations and processes that several test files of tracking use."""
 
-import contextlib
 import os
-import signal
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -44,13 +41,3 @@ def log_federation(tracker, run_key="key"):
     tracker.log_model(run_id, CENTROIDS)
     tracker.finish(run_id)
     return run_id
-
-
-@contextlib.contextmanager
-def process_group(command, **kwargs):
-    with subprocess.Popen(command, start_new_session=True, **kwargs) as process:
-        try:
-            yield process
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,36 @@
+"""Options that several commands share, and settings of algorithms as `--set` takes them."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from flareclust._foundation.errors import UserError
+
+#: Values that Python spells otherwise than JSON.
+PYTHON_WORDS = {"True": True, "False": False, "None": None}
+
+Seed = Annotated[int, typer.Option(help="Decides the partition and every random choice.")]
+Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting of the algorithm.")]
+SecureSums = Annotated[bool, typer.Option("--secure-sums", help="Sites mask their sums; the server learns the total.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
+
+
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
+    """Return `key=value` pairs as a dict; values are JSON where they can be, else text.
+
+    Raises:
+        UserError: a pair has no `=`, or a key comes twice.
+    """
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UserError(f"--set expects key=value, got {pair!r}")
+        if key in settings:
+            raise UserError(f"--set names {key!r} twice")
+        try:
+            settings[key] = json.loads(value)
+        except (ValueError, RecursionError):  # also numbers and brackets without an end
+            settings[key] = PYTHON_WORDS.get(value, value)
+    return settings

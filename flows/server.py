@@ -1,0 +1,77 @@
+"""Prefect's server: that it is there, that it is not waited for where it is gone."""
+
+# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Before prefect is imported. Offline, its telemetry would only log errors; and a machine that starts several sites at
+# once can be too slow for the default 20 s to start a server.
+os.environ.setdefault("DO_NOT_TRACK", "true")
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
+
+from prefect.server.api.server import SubprocessASGIServer
+from prefect.settings import (
+    PREFECT_API_REQUEST_TIMEOUT,
+    PREFECT_CLIENT_MAX_RETRIES,
+    get_current_settings,
+    temporary_settings,
+)
+
+from flareclust._foundation.errors import UserError
+
+#: How the warning begins that Prefect has not heard how a run ended.
+PREFECT_LOST = "Prefect's server stopped answering"
+
+
+@contextmanager
+def short_retries() -> Iterator[None]:
+    """Let Prefect give a server up within seconds, where somebody waits for the command; its own default is a minute."""
+    with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 1, PREFECT_API_REQUEST_TIMEOUT: 15.0}):
+        yield
+
+
+@contextmanager
+def server_reached() -> Iterator[None]:
+    """Say what to do, as a UserError, where Prefect cannot reach the server that it is set to use."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "Failed to reach API" not in str(error):
+            raise
+        raise UserError(
+            f"{error}; start that Prefect server, unset PREFECT_API_URL, or run without tracking (--no-track)"
+        ) from error
+
+
+def start_server() -> None:
+    """Start Prefect's temporary server, where one is needed, so that Ctrl-C or a closed terminal does not end it.
+
+    Both reach every process of the terminal. Without its server, Prefect would try for more than a minute to report
+    the interrupt; the server is stopped when this process ends.
+    """
+    settings = get_current_settings()
+    if settings.api.url or not settings.server.ephemeral.enabled:
+        return
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"Prefect keeps its records in {settings.home}, which cannot be made ({error.strerror}); "
+            "set PREFECT_HOME to another folder, or run without tracking (--no-track)"
+        ) from error
+    blocked = signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP}
+    )  # a child inherits what is blocked
+    try:
+        SubprocessASGIServer().start()
+    except RuntimeError as error:
+        raise UserError(
+            f"Prefect's temporary server did not start ({error}); see that {settings.home} can be written to, or run "
+            "without tracking (--no-track)"
+        ) from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

@@ -1,0 +1,68 @@
+"""The steps of a flow run: tasks while Prefect answers, plain calls from when it does not."""
+
+# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+# First, because it sets Prefect's switches before that is imported.
+import flareclust.flows.server  # noqa: F401
+
+# isort: split
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+T = TypeVar("T")
+
+
+class Steps:
+    """Runs functions as tasks of the flow in whose function this is used.
+
+    Attributes:
+        lost: what Prefect failed with; None while it answers.
+    """
+
+    def __init__(self) -> None:
+        self.lost: Exception | None = None
+
+    def run(self, name: str, function: Callable[..., T], *args: Any, options: Mapping[str, Any] | None = None) -> T:
+        """Call a function as a task; what it returns or raises counts, whatever Prefect makes of it.
+
+        Args:
+            name: of the task.
+            function: what to call.
+            args: its arguments.
+            options: of the task.
+        """
+        if self.lost is not None:
+            return function(*args)
+        returned: list[T] = []
+        raised: list[Exception] = []
+
+        def recorded() -> None:
+            try:
+                returned.append(function(*args))
+            except Exception as error:
+                raised.append(error)
+                raise
+
+        try:
+            task(name=name, cache_policy=NO_CACHE, **(options or {}))(recorded)()
+        except Exception as error:
+            if raised and error is raised[-1]:
+                raise
+            self.lost = error
+            if not returned:
+                if raised:
+                    raise raised[-1] from None
+                return function(*args)
+        return returned[-1]
+
+    def tell(self, call: Callable[[], object]) -> None:
+        """Call what only informs Prefect, if it answers."""
+        if self.lost is None:
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is about Prefect's pages only
+                self.lost = error

@@ -1,0 +1,97 @@
+"""Folders that cannot be written when a job is over: its result goes elsewhere and is named, and nothing is lost silently."""
+
+import json
+
+import pytest
+
+import flareclust
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.experiment.trials import TrialResult
+from flareclust.experiment.trials_file import FileRunner
+from tests.unit.experiment.sweep_cases import trial
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    """The folder of what programs keep."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "state"
+
+
+def blocked(file):
+    """Return a callback that puts a file where a folder will be needed, as soon as a round is over."""
+    return lambda record: file.touch()
+
+
+@pytest.mark.parametrize("track", [False, True])
+def test_a_result_goes_to_the_state_folder_where_out_cannot_be_written_any_more(state, tmp_path, track):
+    place = tmp_path / "place"
+    settings = {"data": "iris", "n_sites": 3, "track": track}
+    result = flareclust.run("kfed", out=place / "out", on_round=blocked(place), **settings)
+    (kept,) = (state / "flareclust" / "results").iterdir()
+    (warning,) = result.warnings
+    assert warning == f"the result is in {kept}: {place} is a file; --out must name a folder"
+    assert result.centroids_file == str(kept / "result.npz")
+    loaded = flareclust.load_result(kept)
+    assert loaded.warnings == [warning]
+    assert loaded.metrics == result.metrics
+    assert (result.run_id is not None) == track
+    assert kept.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_result_that_can_be_kept_nowhere_is_a_failure_that_says_so(state, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "state"))
+    place = tmp_path / "place"
+
+    def block(record):
+        place.touch()
+        state.touch()
+
+    with pytest.raises(
+        JobFailed, match=r"the result could not be kept: .*place is a file; .*state is a file; .*state is"
+    ):
+        flareclust.run("kfed", data="iris", n_sites=3, out=place / "out", on_round=block)
+
+
+def test_the_job_of_a_result_that_can_be_kept_nowhere_is_named(state, tmp_path, monkeypatch):
+    from dataclasses import replace
+
+    from flareclust.experiment.artifacts import keep
+
+    result = replace(flareclust.run("kfed", data="iris", n_sites=3), job="1234")
+    state.touch()
+    monkeypatch.setattr("tempfile.tempdir", str(state))
+    with pytest.raises(JobFailed, match=r"the NVFlare server keeps the result of the job 1234"):
+        keep(result, state / "out")
+
+
+def test_a_folder_that_is_full_is_refused_before_the_work(state, tmp_path, monkeypatch):
+    def full(folder):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("flareclust.experiment.artifacts.check_writable", full)
+    monkeypatch.setattr("flareclust.api.submit", None)
+    with pytest.raises(UserError, match=r"cannot be written to \(No space left on device\); choose another folder"):
+        flareclust.run("kfed", data="iris", n_sites=3, out=tmp_path / "out")
+
+
+def test_trials_go_to_the_state_folder_where_their_file_cannot_be_written_any_more(state, tmp_path):
+    file = tmp_path / "study" / "trials.jsonl"
+
+    def blocks() -> TrialResult:
+        file.unlink()
+        file.mkdir()
+        return TrialResult({"l2": 2.0})
+
+    todo = [trial(seed=0), trial(seed=1, measure=blocks), trial(seed=2)]
+    run = FileRunner(file, "s", workers=1)
+    assert [one.error for one in run(todo)] == [None] * 3
+    (kept,) = run.kept
+    (folder,) = (state / "flareclust" / "results").iterdir()
+    assert kept.file == folder / "trials.jsonl"
+    assert kept.warning.startswith(
+        f"the trials are in {folder}, which the same command takes with --out: {file} cannot"
+    )
+    assert [json.loads(line)["seed"] for line in kept.file.read_text().splitlines()] == [0, 1, 2]
+    assert [one.resumed for one in FileRunner(kept.file, "s")(todo)] == [True] * 3
