@@ -65,7 +65,7 @@ Each refusal names the site and does not affect the others. [ADR 0012](adr/0012-
 
 INTRODUCTION = """# Reliability
 
-A site that refuses, fails, sends a bad reply, is too slow or vanishes does not stop a job, as long as enough sites are left (the quorum). The result names it, with the reason. A job that is lost because the server fails can be submitted again, and tracked runs do so once by themselves. [Sites that send false numbers](#malicious-sites) need the robust settings.
+A site that refuses, fails, sends a bad reply, is too slow or vanishes does not stop a job, as long as enough sites are left (the quorum). The result names it, with the reason. A job that is lost because the server fails can be submitted again, and tracked runs do so once by themselves. [Trackers and folders that fail](#a-tracker-or-a-folder-fails) cost no result. [Sites that send false numbers](#malicious-sites) need the robust settings.
 
 ## The quorum
 
@@ -87,7 +87,34 @@ How long the server waits for a lost site:
 
 ## How the faults were tested
 
-Each line of the following tables is a test with real processes: {setting}. Server and sites were provisioned with `flareclust.provision.SiteDefaults` and its defaults, except for `policy` (the sites have none) and `byoc` (the faulty code travels with its jobs), and started by the scripts in their kits. The fault happened while a job ran, unless it was there before. The seconds run from the fault, or else from the submission, until the user could read the text in the third column. They were measured once, on two cores.
+Each line of the following five tables is a test with real processes: {setting}. Server and sites were provisioned with `flareclust.provision.SiteDefaults` and its defaults, except for `policy` (the sites have none) and `byoc` (the faulty code travels with its jobs), and started by the scripts in their kits. The fault happened while a job ran, unless it was there before. The seconds run from the fault, or else from the submission, until the user could read the text in the third column. They were measured once, on two cores.
+"""
+
+TRACKERS = """
+## A tracker or a folder fails
+
+A result is written to its folder first, and logged after that. What MLflow or Prefect do then costs no result: the command ends with 0 and one warning, which names the folder, the NVFlare job if there was one, and what is not logged.
+
+| fault | what happens | what to do |
+|---|---|---|
+| **MLflow's server dies during a run**: killed, or its machine is gone | the result is in its folder; the MLflow run stays RUNNING | `flareclust log FOLDER`, once the server is back: it completes the same run |
+| **MLflow's store is locked** by another process, or its disk is full | the same; where the store still takes it, the run is closed as FAILED with the warning as its reason | end the other process, or make room; `flareclust log FOLDER` |
+| **MLflow's server does not answer at the start** | exit 2 with one line, before any work | start it, or run with `--no-track` and log later |
+| **MLflow dies during a sweep** | every trial is kept in `trials.jsonl`; at the end all that is missing is logged, if the store is back by then | `flareclust log FOLDER`, or the same command again: both run nothing again |
+| **MLflow dies while the papers' tables are run** | the tables and the trials are in their folders | the same command again, which runs nothing again |
+| **Prefect's server dies during a run or a sweep** | the steps and trials go on without it; MLflow gets everything | nothing: only Prefect's pages do not show the end |
+| **Prefect's server dies during a flow run of a deployment** | the result is in its folder and in MLflow; the log names the folder. The process then waits a minute for Prefect and ends with an error, and Prefect calls the run Crashed or Running | nothing, or `prefect flow-run delete ID` |
+| **Prefect's server does not answer at the start** | exit 2 with one line, before any work | start it, or unset `PREFECT_API_URL` |
+| **MLflow dies during a nightly run** | the run ends as Completed with the warning; the alias stays where it was | the command in the warning: it logs the run, registers the model and offers it the alias |
+| **the output folder is full or cannot be written** at the start | exit 2 with one line, before any work | choose another with `--out` |
+| **the output folder fills up during a run or a sweep** | the result goes to `$XDG_STATE_HOME/flareclust/results/` (`~/.local/state`), or else to `flareclust-results/` in the temporary folder; the warning names the folder | move it where it belongs |
+| **no folder can be written** | exit 1; the text names the NVFlare job, whose result the server keeps | `nvflare job download JOB`, after making room |
+
+`flareclust log` logs what the run itself would have logged: parameters, metrics, rounds, files, model, tags. A second call changes nothing and says so. It also logs a run of `--no-track`.
+
+How long a command waits for a tracker that fails: for an MLflow server that is gone some seconds; for one that hangs 15 s for each of three tries, and as long again to close the run; for a locked SQLite store twice 10 s if it is locked as a whole; for Prefect's server up to a minute in all. `MLFLOW_HTTP_REQUEST_TIMEOUT` and `MLFLOW_HTTP_REQUEST_MAX_RETRIES` change the first two.
+
+Each line about a server, a locked store or a full disk that fails during a run or a sweep is a test with real processes, in `tests/integration/flows/test_tracker_faults.py`.
 """
 
 CLOSING = """
@@ -129,7 +156,7 @@ def page(records: list[dict[str, object]], lying: Mapping[str, Any]) -> str:
         )
         parts += [_line(by_fault[fault]) for fault in faults]
         parts.append(REMARKS.get(section, ""))
-    return "".join(parts) + lying_sites(lying) + CLOSING
+    return "".join(parts) + TRACKERS + lying_sites(lying) + CLOSING
 
 
 def _line(record: dict[str, object]) -> str:
