@@ -1,5 +1,6 @@
 """`flareclust.run`: one federated clustering from Python."""
 
+import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,8 @@ from flareclust.experiment.submit import submit
 from flareclust.federation import OnRound
 from flareclust.privacy.policy import read_policy
 from flareclust.protocol import registry
+
+log = logging.getLogger(__name__)
 
 
 class _Default(str):
@@ -188,7 +191,8 @@ def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, o
         result = keep(replace(result, tracking={"key": run_key, "tags": {}, "started": started}), out)
         return log_or_warn(result, experiment, run_id, started)
     except BaseException as error:
-        close_run(experiment, run_id, str(error) or type(error).__name__, stopped=was_stopped(error))
+        if not close_run(experiment, run_id, str(error) or type(error).__name__, stopped=was_stopped(error)):
+            log.warning("the MLflow run %s could not be closed", run_id)
         raise
 
 

@@ -11,7 +11,7 @@ from flareclust._foundation.own_files import check_writable
 from flareclust.experiment.sweep import Sweep, make_sweep, read_sweep, trials
 from flareclust.experiment.sweep_report import CSV, FIGURE, TABLE, markdown, summary, write_files
 from flareclust.experiment.trials import OnDone, Trial, TrialRun, by_cell
-from flareclust.experiment.trials_file import TRIALS, FileRunner, TrialFile, study_folder
+from flareclust.experiment.trials_file import TRIALS, FileRunner, TrialFile, read_trials, study_folder
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) 
     todo = trials(chosen)
     folder = out or study_folder(chosen.name, todo)
     check_folder(folder)
+    read_trials(folder / TRIALS, chosen.name, todo)  # refuses those of another sweep
     done, kept, run_id, warnings = _run(chosen, todo, folder / TRIALS, on_done, track=track)
     files = [kept.file, *write_files(chosen.name, done, kept.file.parent)]
-    warnings = [*([kept.warning] if kept.warning else []), *warnings]
     return SweepResult(chosen.name, done, kept.file.parent, files, run_id, warnings)
 
 
@@ -130,16 +130,19 @@ def _checked(study: str | Path | Mapping[str, Any], workers: int | None) -> Swee
 def _run(
     sweep: Sweep, trials: Sequence[Trial], file: Path, on_done: OnDone, *, track: bool
 ) -> tuple[list[TrialRun], TrialFile, str | None, Sequence[str]]:
-    """Run the trials; return what they came to, their file, MLflow's parent run, and warnings about tracking."""
+    """Run the trials; return what they came to, their file, MLflow's parent run, and warnings."""
     if not track:
         plain = FileRunner(file, sweep.name, sweep.workers, on_done, sweep.mlflow_experiment)
-        return plain(trials), plain.kept[-1], None, ()
+        done = plain(trials)
+        return done, plain.kept[-1], None, [plain.kept[-1].warning] if plain.kept[-1].warning else []
     for extra in ("tracking", "flows"):
         require(extra, "a sweep with MLflow runs (track=True; --no-track leaves them out)")
     from flareclust.flows.sweep import tracked_runner
 
-    kept = TrialFile(file, sweep.name, trials, sweep.mlflow_experiment)
-    runner = tracked_runner(
-        sweep.name, sweep.mlflow_experiment, on_done=on_done, workers=sweep.workers, keep=lambda trials: kept
-    )
-    return runner(trials), kept, runner.run_id, runner.warnings
+    def keep(trials: Sequence[Trial]) -> TrialFile:
+        return TrialFile(file, sweep.name, trials, sweep.mlflow_experiment)
+
+    runner = tracked_runner(sweep.name, sweep.mlflow_experiment, on_done=on_done, workers=sweep.workers, keep=keep)
+    done = runner(trials)
+    assert runner.file is not None
+    return done, runner.file, runner.run_id, runner.warnings

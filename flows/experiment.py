@@ -134,8 +134,10 @@ def with_prefect_lost(result: Result, error: Exception) -> Result:
 def _close(experiment: Experiment, run_id: str, error: BaseException) -> None:
     """Close the MLflow run of a job that ended with this error."""
     reason, stopped = str(error) or type(error).__name__, was_stopped(error)
-    get_run_logger().error("%s %s: %s", experiment.name, "was stopped" if stopped else "failed", reason)
-    close_run(experiment, run_id, reason, stopped=stopped)
+    log = get_run_logger()
+    log.error("%s %s: %s", experiment.name, "was stopped" if stopped else "failed", reason)
+    if not close_run(experiment, run_id, reason, stopped=stopped):
+        log.warning("the MLflow run %s could not be closed", run_id)
 
 
 def run_flow(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound) -> Result:

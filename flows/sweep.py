@@ -61,31 +61,40 @@ def sweep_flow(sweep: Sweep) -> State[Any]:
         sweep: as its file has it.
     """
     trials = trials_of(sweep)
-    file = TrialFile(study_folder(sweep.name, trials) / TRIALS, sweep.name, trials, sweep.mlflow_experiment)
-    study = _opened(sweep.name, trials, sweep.mlflow_experiment, None, lambda done: None, file)
+
+    def keep(trials: Sequence[Trial]) -> TrialFile:
+        return TrialFile(study_folder(sweep.name, trials) / TRIALS, sweep.name, trials, sweep.mlflow_experiment)
+
+    study = _opened(sweep.name, trials, sweep.mlflow_experiment, None, lambda done: None, keep)
     try:
         study.resume()
         state = _run_all(study, sweep.workers)
     except BaseException:
         study.abandon()
         raise
-    for warning in _warnings(study, None, log_command(file.file.parent, None)):
+    for warning in _warnings(study, None, _later(study, None)):
         get_run_logger().warning(warning)
     return state
 
 
 def _opened(
-    name: str, trials: Sequence[Trial], experiment: str, uri: str | None, on_done: OnDone, file: TrialFile | None
+    name: str, trials: Sequence[Trial], experiment: str, uri: str | None, on_done: OnDone, keep: Keep | None
 ) -> TrackedStudy:
+    """Return the study with its parent run; a store that does not answer leaves no file."""
     store = resolve_uri(uri)
     with store_errors(store):
         tracker = SweepTracker(name, trials, store, experiment)
-    return TrackedStudy(name, trials, tracker, on_done, file)
+    return TrackedStudy(name, trials, tracker, on_done, None if keep is None else keep(trials))
+
+
+def _later(study: TrackedStudy, uri: str | None) -> str:
+    """Return how the study is logged that could not be."""
+    return "the same call" if study.file is None else log_command(study.file.file.parent, uri)
 
 
 def _warnings(study: TrackedStudy, prefect: Exception | None, later: str) -> list[str]:
     """Return what tracking could not do, a sentence each."""
-    warnings = []
+    warnings = [study.file.warning] if study.file is not None and study.file.warning else []
     if study.lost is not None:
         trials = f"{study.unlogged} {'trial' if study.unlogged == 1 else 'trials'} and " if study.unlogged else ""
         place = "" if study.file is None else f" (all are in {study.file.file.absolute().parent})"
@@ -105,6 +114,7 @@ class TrackedRunner:
 
     Attributes:
         run_id: MLflow's parent run of the last call.
+        file: where the trials of the last call are kept; None for nowhere.
         warnings: what tracking could not do in that call, a sentence each.
     """
 
@@ -114,6 +124,7 @@ class TrackedRunner:
         self.study, self.experiment, self.uri, self.on_done, self.workers = study, experiment, uri, on_done, workers
         self.keep, self.later = keep, later
         self.run_id: str | None = None
+        self.file: TrialFile | None = None
         self.warnings: list[str] = []
 
     def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
@@ -122,9 +133,8 @@ class TrackedRunner:
         Raises:
             UserError: the MLflow store cannot be opened, Prefect cannot be reached, or two trials are the same.
         """
-        file = None if self.keep is None else self.keep(trials)
-        study = _opened(self.study, trials, self.experiment, self.uri, self.on_done, file)
-        self.run_id, prefect = study.tracker.parent, None
+        study = _opened(self.study, trials, self.experiment, self.uri, self.on_done, self.keep)
+        self.run_id, self.file, prefect = study.tracker.parent, study.file, None
         try:
             study.resume()
             if study.missing:
@@ -134,8 +144,7 @@ class TrackedRunner:
         except BaseException:
             study.abandon()
             raise
-        later = self.later or ("the same call" if file is None else log_command(file.file.parent, self.uri))
-        self.warnings = _warnings(study, prefect, later)
+        self.warnings = _warnings(study, prefect, self.later or _later(study, self.uri))
         return study.done
 
 

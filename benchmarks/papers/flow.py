@@ -1,14 +1,14 @@
 """The papers' tables through Prefect and MLflow: a parent run per table, a run per trial."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.papers.base import Report
 from benchmarks.papers.report import FIGURE, SUMMARY, TABLE
-from benchmarks.papers.running import EXPERIMENT, WORKERS, FolderRunner, OnSaved, Say
-from flareclust.experiment.trials import OnDone, Runner
+from benchmarks.papers.running import EXPERIMENT, WORKERS, FolderRunner, OnSaved
+from flareclust.experiment.trials import OnDone, Runner, Trial, TrialRun
 from flareclust.flows.sweep import TrackedRunner, tracked_runner
 from flareclust.tracking.store import NoAnswer, connect, resolve_uri, store_errors
 
@@ -23,13 +23,10 @@ class Tracked:
 
     Args:
         uri: MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db.
-        say: shows a warning, one per table.
     """
 
-    def __init__(
-        self, uri: str | None = None, say: Say = lambda text: print(text, file=sys.stderr, flush=True)
-    ) -> None:
-        self.uri, self.say = uri, say
+    def __init__(self, uri: str | None = None) -> None:
+        self.uri = uri
         self._runners: list[TrackedRunner] = []
 
     def start(self, folder: FolderRunner) -> Callable[[OnDone], Runner]:
@@ -40,7 +37,14 @@ class Tracked:
             keep, study = folder.keep, folder.study
             runner = tracked_runner(study, EXPERIMENT, self.uri, on_done, WORKERS, keep=keep, later=LATER)
             self._runners.append(runner)
-            return runner
+
+            def run(trials: Sequence[Trial]) -> list[TrialRun]:
+                done = runner(trials)
+                for warning in runner.warnings:
+                    folder.say(f"  warning: {warning}")
+                return done
+
+            return run
 
         return make
 
@@ -50,16 +54,15 @@ class Tracked:
         return self._log
 
     def _log(self, report: Report, folder: Path) -> None:
-        warnings = [warning for runner in self._runners for warning in runner.warnings]
         store = resolve_uri(self.uri)
         try:
-            if not warnings:
-                with store_errors(store):
-                    self._log_files(store, folder)
+            with store_errors(store):
+                self._log_files(store, folder)
         except NoAnswer as error:
-            warnings = [f"the report in {folder} is not in MLflow ({error}); log it later with: {LATER}"]
-        for warning in warnings:
-            self.say(f"  warning: {warning}")
+            print(
+                f"  warning: the report in {folder} is not in MLflow: {error}; log it later with: {LATER}",
+                file=sys.stderr,
+            )
 
     def _log_files(self, store: str, folder: Path) -> None:
         client = connect(store)

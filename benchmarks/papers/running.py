@@ -4,6 +4,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import flareclust
 from benchmarks.papers.base import Entry, Report, Study, run_entry
 from benchmarks.papers.report import commit_of_checkout, save
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.own_files import fallbacks
 from flareclust.experiment.sweep_report import sweep_progress
 from flareclust.experiment.trials import OnDone, Runner, Trial, TrialRun
 from flareclust.experiment.trials_file import FileRunner, TrialFile, study_key, trial_keys
@@ -44,16 +46,22 @@ class FolderRunner:
         study: its name, see `study_name`.
         on_done: called with each trial that is over.
         files: the files that were used.
+        say: shows a warning.
     """
 
     folder: Path
     study: str
     on_done: OnDone = lambda done: None
     files: list[Path] = field(default_factory=list)
+    say: Say = lambda text: print(text, file=sys.stderr, flush=True)
 
     def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
         """Run all trials that the folder does not have."""
-        return FileRunner(self._file(trials), self.study, WORKERS, self.on_done, EXPERIMENT)(trials)
+        runner = FileRunner(self._file(trials), self.study, WORKERS, self.on_done, EXPERIMENT)
+        done = runner(trials)
+        if runner.kept[-1].warning:
+            self.say(f"  warning: {runner.kept[-1].warning}")
+        return done
 
     def keep(self, trials: Sequence[Trial]) -> TrialFile:
         """Return the file of these trials, for a runner that tracks."""
@@ -99,11 +107,11 @@ def run_papers(
     commit = commit_of_checkout()  # now: it may move on while the entries run
     for number, entry in enumerate(entries, start=1):
         say(f"{entry.name} ({number} of {len(entries)}): {entry.title}")
-        folder = FolderRunner(out / entry.name, study_name(entry, study))
+        folder = FolderRunner(out / entry.name, study_name(entry, study), say=say)
         make = start(folder) if start else lambda on_done, own=folder: replace(own, on_done=on_done)
         try:
             report = run_entry(entry, replace(study, runner=_with_progress(make)))
-            where = save(report, out, command, commit)
+            where = _saved(report, out, command, commit, say)
         except UserError as error:
             if len(entries) == 1:
                 raise
@@ -116,6 +124,19 @@ def run_papers(
         say(f"  {len(report.lines)} lines in {report.seconds:.0f} s{failed}")
         ran.append(EntryResult(entry, replace(report, figure=None), where))
     return ran
+
+
+def _saved(report: Report, out: Path, command: str, commit: str | None, say: Say) -> Path:
+    """Save a report; where its folder cannot be written any more, in another one that a warning names."""
+    try:
+        return save(report, out, command, commit)
+    except UserError as error:
+        for other in fallbacks("papers"):
+            with suppress(UserError):
+                where = save(report, other, command, commit)
+                say(f"  warning: the report is in {where}: {error}")
+                return where
+        raise
 
 
 def _with_progress(make: Callable[[OnDone], Runner]) -> Runner:

@@ -76,8 +76,10 @@ class TrialFile:
             except UserError as error:
                 reason += f"; {error}"
                 continue
+            self.warning = (
+                f"the trials are in {folder / self.file.name}: {reason}; move the file back, and none is run again"
+            )
             self.file = folder / self.file.name
-            self.warning = f"the trials are in {folder}, which the same command takes with --out: {reason}"
             return
         raise JobFailed(f"the trials could not be kept: {reason}")
 

@@ -171,12 +171,14 @@ def fail_run(experiment: Experiment, run_id: str, reason: str, *, stopped: bool 
         Tracker(uri, experiment.mlflow_experiment).fail(run_id, reason, stopped=stopped)
 
 
-def close_run(experiment: Experiment, run_id: str, reason: str, *, stopped: bool = False) -> None:
-    """Do as `fail_run` does where the store answers; what goes wrong here must not hide why the run ended."""
+def close_run(experiment: Experiment, run_id: str, reason: str, *, stopped: bool = False) -> bool:
+    """Do as `fail_run` does, where the store answers; return whether it did. It must not hide why the run ended."""
     try:
         fail_run(experiment, run_id, reason, stopped=stopped)
     except FlareclustError as error:
         log.info("the MLflow run %s could not be closed: %s", run_id, error)
+        return False
+    return True
 
 
 def was_stopped(error: BaseException) -> bool:

@@ -151,6 +151,48 @@ def test_a_tracked_entry_is_an_mlflow_parent_with_its_trials_and_its_report(shar
     assert sorted(files) == ["report/figure.png", "report/report.json", "report/table.md"]
 
 
+def test_a_store_that_fails_costs_no_trial_and_the_same_command_logs_what_is_missing(tmp_path, monkeypatch):
+    from prefect.testing.utilities import prefect_test_harness
+
+    from benchmarks.papers.flow import LATER, Tracked
+    from flareclust.tracking.runs import Tracker
+    from flareclust.tracking.sweep_runs import SweepTracker
+
+    def fails(*args):
+        raise OSError("the disk is full")
+
+    uri = f"sqlite:///{tmp_path}/runs.db"
+    said, calls = [], []
+
+    def run():
+        tracked = Tracked(uri)
+        entry = toy_entry(calls=calls)
+        return run_papers(
+            [entry], Study(seeds=2), tmp_path / "out", tracked.start, on_saved=tracked.on_saved, say=said.append
+        )
+
+    with prefect_test_harness(server_startup_timeout=120):
+        with monkeypatch.context() as patch:
+            patch.setattr(SweepTracker, "end", fails)
+            (ran,) = run()
+        assert (ran.report.failed, ran.report.lines[0].ours) == (0, "1.5 ± 0.5")
+        (warning,) = [text for text in said if "warning" in text]
+        assert (
+            f"(all are in {tmp_path}/out/toy-table1) are not in MLflow: the MLflow store failed: the disk is full"
+            in warning
+        )
+        assert warning.endswith(f"log them later with: {LATER}")
+        run()
+    assert len(calls) == 2
+    assert len([text for text in said if "warning" in text]) == 1
+    client = Tracker(uri, "flareclust-papers")._client
+    experiment = client.get_experiment_by_name("flareclust-papers")
+    runs = client.search_runs([experiment.experiment_id])
+    assert [run.info.status for run in runs] == ["FINISHED"] * 3
+    (parent,) = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    assert len(client.list_artifacts(parent.info.run_id, "report")) == 3
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_quick_form_of_everything_runs(shared_data, tmp_path):

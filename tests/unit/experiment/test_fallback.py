@@ -90,8 +90,6 @@ def test_trials_go_to_the_state_folder_where_their_file_cannot_be_written_any_mo
     (kept,) = run.kept
     (folder,) = (state / "flareclust" / "results").iterdir()
     assert kept.file == folder / "trials.jsonl"
-    assert kept.warning.startswith(
-        f"the trials are in {folder}, which the same command takes with --out: {file} cannot"
-    )
+    assert kept.warning.startswith(f"the trials are in {kept.file}: {file} cannot be written: ")
     assert [json.loads(line)["seed"] for line in kept.file.read_text().splitlines()] == [0, 1, 2]
     assert [one.resumed for one in FileRunner(kept.file, "s")(todo)] == [True] * 3
