@@ -20,6 +20,9 @@ from types import FrameType
 
 _RUN = "run"
 
+#: How often a request to Prefect is tried again: 14 s, in the place of a minute for each of several requests.
+RETRIES = "3"
+
 #: What is said last where Prefect is gone, after its own traceback.
 LOST = (
     "Prefect's server does not answer, so it does not know how this flow run ended; a line above says where the result is, "
@@ -57,12 +60,15 @@ def run(pipe: int) -> None:
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(pipe, signals), daemon=True).start()
     sys.argv = ["prefect.engine"]
+    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", RETRIES)
     try:
         runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
     except SystemExit as ended:
-        if ended.code and not _prefect_answers():
-            print(LOST, file=sys.stderr, flush=True)
-        raise
+        if not ended.code or _prefect_answers():
+            raise
+        print(LOST, file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        os._exit(1)  # at once: Prefect's threads would try for minutes to send their events
 
 
 def _prefect_answers() -> bool:

@@ -103,7 +103,7 @@ A result is written to its folder first, and logged after that. What MLflow or P
 | **MLflow dies during a sweep** | every trial is kept in `trials.jsonl`; at the end all that is missing is logged, if the store is back by then | `flareclust log FOLDER`, or the same command again: both run nothing again |
 | **MLflow dies while the papers' tables are run** | the tables and the trials are in their folders | the same command again, which runs nothing again |
 | **Prefect's server dies during a run or a sweep** | the steps and trials go on without it; MLflow gets everything | nothing: only Prefect's pages do not show the end |
-| **Prefect's server dies during a flow run of a deployment** | the result is in its folder and in MLflow; the log names the folder. The process then waits a minute for Prefect and ends with an error, and Prefect calls the run Crashed or Running | nothing, or `prefect flow-run delete ID` |
+| **Prefect's server dies during a flow run of a deployment** | the result is in its folder and in MLflow; the log names the folder. Prefect cannot be told, so the process ends with an error, and Prefect calls the run Crashed, or Running without a worker | nothing, or `prefect flow-run delete ID` |
 | **Prefect's server does not answer at the start** | exit 2 with one line, before any work | start it, or unset `PREFECT_API_URL` |
 | **MLflow dies during a nightly run** | the run ends as Completed with the warning; the alias stays where it was | the command in the warning: it logs the run, registers the model and offers it the alias |
 | **the output folder is full or cannot be written** at the start | exit 2 with one line, before any work | choose another with `--out` |
@@ -112,7 +112,16 @@ A result is written to its folder first, and logged after that. What MLflow or P
 
 `flareclust log` logs what the run itself would have logged: parameters, metrics, rounds, files, model, tags. A second call changes nothing and says so. It also logs a run of `--no-track`.
 
-How long a command waits for a tracker that fails: for an MLflow server that is gone some seconds; for one that hangs 15 s for each of three tries, and as long again to close the run; for a locked SQLite store twice 10 s if it is locked as a whole; for Prefect's server up to a minute in all. `MLFLOW_HTTP_REQUEST_TIMEOUT` and `MLFLOW_HTTP_REQUEST_MAX_RETRIES` change the first two.
+How long it takes from the fault to the end of the command, measured once on two busy cores, and what bounds it:
+
+| fault | seconds | bound |
+|---|---|---|
+| MLflow's server killed | 8 | two further tries within 4 s |
+| MLflow's server hangs | not measured | three tries of 15 s, and as long again to close the run; `MLFLOW_HTTP_REQUEST_TIMEOUT`, `MLFLOW_HTTP_REQUEST_MAX_RETRIES` |
+| SQLite store locked | 29 | 10 s to log, and 10 s to close the run |
+| store on a full disk | 12 | none: it fails at once |
+| Prefect's server killed, run | 59 | one further try of every request and event |
+| Prefect's server killed, sweep | 23 | the same |
 
 Each line about a server, a locked store or a full disk that fails during a run or a sweep is a test with real processes, in `tests/integration/flows/test_tracker_faults.py`.
 """

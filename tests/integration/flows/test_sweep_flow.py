@@ -300,7 +300,8 @@ def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     assert words[:2] == ["error:", "interrupted;"], errors
     assert " ".join(words[3:]) == "of 120 trials are done and kept, the same command does the others"
     assert "Traceback" not in errors
-    assert not (tmp_path / "flareclust-sweeps").exists()
+    (kept,) = (tmp_path / "flareclust-sweeps").glob("*/*")
+    assert (kept.name, len(kept.read_text().splitlines())) == ("trials.jsonl", int(words[2]))
 
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     parent, before = parent_and_children(client, "flareclust")
