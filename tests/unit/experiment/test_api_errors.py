@@ -93,10 +93,10 @@ def test_central_names_the_site_whose_rows_it_cannot_pool(own, bad):
 # --- imports ---
 
 
-def test_a_folder_that_cannot_be_written_is_the_users_error(monkeypatch, tmp_path):
+def test_a_result_that_can_be_written_nowhere_is_a_failed_job(monkeypatch, tmp_path):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(artifacts.tempfile, "TemporaryDirectory", full)
-    with pytest.raises(UserError, match=r"cannot be written to .*No space left on device"):
+    with pytest.raises(JobFailed, match=r"could not be kept: .*cannot be written to .*No space left on device"):
         flareclust.run("pooled", data="iris", n_sites=2, out=tmp_path / "out")
