@@ -2,20 +2,27 @@
 
 import signal
 import sys
+import time
+from collections.abc import Callable
 
 import typer
 
 from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.interrupts import ENDING
 from flareclust.cli.sweep import Interrupted
 
 #: What a shell reports for a program ended by Ctrl-C; typer exits with it too.
 INTERRUPTED = 130
 
+#: For so long after a first Ctrl-C or SIGTERM, further ones are ignored: ending a simulator takes seconds.
+CLEANUP_SECONDS = 10.0
+
 
 def run_app(app: typer.Typer, args: list[str] | None = None) -> None:
     """Run a command line and exit with its code: 0 done, 1 the job failed, 2 the request was wrong, 130 interrupted."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)  # so that `finally` runs and no simulator is left behind
+    interrupt = _interrupt_once()
+    for number in ENDING:
+        signal.signal(number, interrupt)  # so that `finally` runs and no simulator is left behind
     try:
         app(args)
     except UserError as error:
@@ -30,8 +37,17 @@ def run_app(app: typer.Typer, args: list[str] | None = None) -> None:
         raise
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+def _interrupt_once() -> Callable[[int, object], None]:
+    """Return a handler that interrupts the program, and then leaves it in peace while it cleans up."""
+    quiet_until = 0.0
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal quiet_until
+        if time.monotonic() >= quiet_until:
+            quiet_until = time.monotonic() + CLEANUP_SECONDS
+            raise KeyboardInterrupt
+
+    return interrupt
 
 
 def _complain(text: str, code: int) -> int:

@@ -1,7 +1,7 @@
 """NVFlare's simulator: the job runs as it would between sites, in processes on this machine.
 
 The simulator is started in a process group of its own, inside a folder of its own, and both are gone afterwards,
-whether the job succeeded, failed or was interrupted.
+whether the job succeeded, failed or was interrupted. What a killed run leaves, the next one removes (`engines.scratch`).
 """
 
 import logging
@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,12 +18,14 @@ from pathlib import Path
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.interrupts import deferred_signals
 from flareclust._foundation.typing import Reading
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions
 from flareclust.engines.process_tree import end_all, naming
+from flareclust.engines.scratch import scratch_folder
 from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.federation import OnRound, quorum
 from flareclust.privacy.policy import Policy
@@ -52,7 +53,6 @@ FATAL = re.compile(r"FATAL_SYSTEM_ERROR received: (?P<reason>.*)")
 POLL_SECONDS = 0.1
 #: Seconds in which killed processes must be gone.
 LONGEST_END = 30.0
-LONGEST_TMPDIR = 50
 #: A site lost twice in a row was seen with ten sites on two busy cores; the last attempt waits for it until its task times out.
 ATTEMPTS = 4
 
@@ -150,19 +150,22 @@ def _simulate(scratch: Path, sites: list[str], options: JobOptions, on_round: On
     workspace = scratch / "workspace"
     command = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(scratch / "job")]
     command += ["-w", str(workspace), "-c", ",".join(sites), "-t", str(threads_for(len(sites))), "-l", "concise"]
-    with (scratch / "console.txt").open("wb") as console, temporary_folder() as temporary:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"TMPDIR": temporary},
-            start_new_session=True,
-        )
+    with (scratch / "console.txt").open("wb") as console, scratch_folder() as temporary:
+        process = None
         try:
+            with deferred_signals():
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=console,
+                    stderr=subprocess.STDOUT,
+                    env=os.environ | {"TMPDIR": temporary},
+                    start_new_session=True,
+                )
             _watch(process, scratch, options, on_round, last=last)
         finally:
-            _kill_tree(process, scratch)
+            if process is not None:
+                _kill_tree(process, scratch)
 
 
 def _watch(
@@ -233,18 +236,8 @@ def _scratch(folder: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder that NVFlare's simulator can work with; it goes with everything in it.
-
-    The simulator makes sockets in its temporary folder, whose paths may not be longer than about 100 characters, and
-    splits its own command lines at spaces. So a TMPDIR that is long or has a space cannot be used.
-    """
-    base = tempfile.gettempdir()
-    usable = len(base) <= LONGEST_TMPDIR and not any(character.isspace() for character in base)
-    return tempfile.TemporaryDirectory(prefix="fc-", dir=base if usable else "/tmp", ignore_cleanup_errors=True)
+        with deferred_signals():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kill_tree(process: subprocess.Popen[bytes], scratch: Path) -> None:
@@ -253,6 +246,7 @@ def _kill_tree(process: subprocess.Popen[bytes], scratch: Path) -> None:
     Sites sit in sessions of their own and outlive a simulator that died first, so they are known by their command
     lines, which all name the scratch folder.
     """
-    process.kill()
-    end_all(lambda: naming(str(scratch)), LONGEST_END)
-    process.wait()
+    with deferred_signals():
+        process.kill()
+        end_all(lambda: naming(str(scratch)), LONGEST_END)
+        process.wait()

@@ -94,9 +94,10 @@ def _run(
     if experiment.engine in ("poc", "production"):
         return _run_remote(experiment, algorithm, params, options, on_round, token)
     # Imported here: psutil and NVFlare's job classes are not needed in-process.
-    from flareclust.engines.simulator import run_simulator, temporary_folder
+    from flareclust.engines.scratch import scratch_folder
+    from flareclust.engines.simulator import run_simulator
 
-    with temporary_folder() as scratch:
+    with scratch_folder() as scratch:
         return run_simulator(
             algorithm, params, prepared.sites, options, Path(scratch), on_round, prepared.reading, policy
         )

@@ -1,14 +1,11 @@
 """One job at a server: submitted or found again, followed to its end, fetched, and aborted if nobody waits for it any more."""
 
 import logging
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeVar
 
 from nvflare.apis.job_def import JobMetaKey
@@ -22,6 +19,7 @@ from nvflare.fuel.flare_api.api_spec import (
 from nvflare.fuel.flare_api.flare_api import Session
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.interrupts import deferred_signals
 from flareclust.federation import OnRound
 from flareclust.flare.controller import EXCHANGES, LIVE, RECORDS
 from flareclust.flare.diagnostics import reason_of, undeployed
@@ -224,30 +222,9 @@ class JobMonitor:
     def abort_unless_ended(self) -> None:
         """Abort the job if it still runs, so that an interrupted or failed caller leaves nothing behind at the sites."""
         if self.id and not self.ended and not self.lost:
-            with _undisturbed(), suppress(Exception):  # the reason why we are here must not be hidden
+            with deferred_signals(), suppress(Exception):  # the reason why we are here must not be hidden
                 self.server.reopen()
                 self.server.session.abort_job(self.id)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Put off the signals that end a program: an impatient second one must not break off the abort."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals do not come here
-        return
-    came: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if came:
-            signal.raise_signal(came[0])
 
 
 def _start_time(session: Session) -> float:

@@ -15,6 +15,7 @@ from benchmarks.papers.__main__ import main
 from benchmarks.papers.base import Entry, Study
 from benchmarks.papers.running import run_papers, study_name
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.interrupts import ENDING
 from tests.benchmarks.papers_cases import toy_entry
 from tests.paths import ROOT
 
@@ -76,7 +77,7 @@ def test_a_studys_name_says_what_decides_its_results(tmp_path):
 @pytest.fixture
 def command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    handler = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in ENDING}
 
     def call(*args):
         with pytest.raises(SystemExit) as ended:
@@ -84,7 +85,8 @@ def command(tmp_path, monkeypatch, capsys):
         return ended.value.code or 0, *capsys.readouterr()
 
     yield call
-    signal.signal(signal.SIGTERM, handler)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

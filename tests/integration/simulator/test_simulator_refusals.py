@@ -4,7 +4,6 @@ import inspect
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -73,14 +72,6 @@ def test_the_words_of_a_lost_site_are_nvflares():
     ):
         assert words in text
         assert LOST_SITE.search(words.replace("{client.client_name}", "site-1"))
-
-
-@pytest.mark.parametrize("name", ["a b", "x" * 60])
-def test_temporary_folders_that_nvflare_cannot_use_are_not_used(monkeypatch, tmp_path, name):
-    monkeypatch.setattr(simulator.tempfile, "tempdir", str(tmp_path / name))
-    with simulator.temporary_folder() as folder:
-        assert folder.startswith("/tmp/fc-")
-    assert not Path(folder).exists()
 
 
 def test_a_python_that_nvflare_cannot_start_is_said_at_once(monkeypatch, tmp_path, sites):

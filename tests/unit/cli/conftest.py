@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+from flareclust._foundation.interrupts import ENDING
 from flareclust.cli.main import QUIET, main
 from tests.unit.cli.cli_cases import TrialRun
 
@@ -14,7 +15,7 @@ def command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in QUIET:
         monkeypatch.setenv(name, "CRITICAL")  # the command sets these; monkeypatch takes them back
-    handler = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in ENDING}
 
     def call(*args):
         capsys.readouterr()
@@ -23,4 +24,5 @@ def command(tmp_path, monkeypatch, capsys):
         return TrialRun(ended.value.code or 0, *capsys.readouterr())
 
     yield call
-    signal.signal(signal.SIGTERM, handler)
+    for number, handler in before.items():
+        signal.signal(number, handler)
