@@ -33,6 +33,7 @@ def open_parquet(file: Path, wanted: Names | None, id_name: str | None, place: s
                 wanted,
                 id_name,
                 place,
+                stored.metadata.num_rows,
             )
     except (FlareclustError, pa.ArrowMemoryError):
         raise
@@ -69,7 +70,9 @@ def _sliced(batches: Iterator[Any], names: list[str], rows: int) -> Iterator[Any
             yield batch.slice(start, rows)
 
 
-def _source(schema: Any, batches: _Batches, wanted: Names | None, id_name: str | None, place: str) -> Source:
+def _source(
+    schema: Any, batches: _Batches, wanted: Names | None, id_name: str | None, place: str, n: int | None = None
+) -> Source:
     every = tuple(schema.names)
     own = id_place(every, id_name, place)
     index: list[str] = []
@@ -89,7 +92,7 @@ def _source(schema: Any, batches: _Batches, wanted: Names | None, id_name: str |
             columns = [batch.column(name) for name in loaded]
             yield Piece(stack(columns[: len(chosen)]), None if id_name is None else id_values(columns[-1]))
 
-    return Source(names, read)
+    return Source(names, read, n=n, width=len(names))
 
 
 def _index_columns(pandas: bytes) -> list[str]:

@@ -1,16 +1,26 @@
 """csv: numbers separated by comma, semicolon or tab, with or without a header."""
 
 import csv
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
+
+import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust.data.file_formats import Names, Piece, Size, Source, called, id_place, listed, no_id
 
 #: How many bytes of text Arrow is given at once, and how many times as long as the first rows.
 _BLOCK, _LONGER = 1 << 20, 4
+
+#: With more columns than this, of each of which Arrow keeps 10 kB, rows are read one by one.
+_WIDE = 1000
+
+#: Most columns of a table, as the server takes no more from a site; and most characters of its lines.
+_MOST_COLUMNS, _LONGEST_LINE = 1_000_000, 1 << 26
 
 _TOO_LONG = "is too long: more than a mebibyte, and more than four times as long as the first rows"
 
@@ -45,14 +55,16 @@ def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) 
     others = [j for j in range(len(first)) if j != own]
 
     def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
-        del size  # Arrow gives a block of text at a time
         chosen = others if positions is None else [others[j] for j in positions]
         if names is not None and "" in (kept := [names[j] for j in chosen]):
             raise UserError(
                 f"{place}: column {chosen[kept.index('')] + 1} has no name. An index that pandas wrote? Leave it out "
                 "with to_csv(index=False), or choose the columns by name"
             )
-        yield from _csv_pieces(layout, chosen, own, place)
+        if layout.width > _WIDE:
+            yield from _wide_pieces(layout, chosen, own, size.piece, place)
+        else:  # Arrow gives a block of text at a time
+            yield from _csv_pieces(layout, chosen, own, place)
 
     yield Source(None if names is None else tuple(names[j] for j in others), read)
 
@@ -61,10 +73,12 @@ def _csv_head(file: Path, place: str) -> tuple[str, list[str], list[str], int, i
     """Return the delimiter, the cells of the first two rows, how many lines end with the first, and the longer's bytes."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
-            line = next((line for line in stream if line.strip()), "")
+            line = next((line for line in _lines(stream, place) if line.strip()), "")
             stream.seek(0)
             delimiter = max(",;\t", key=line.count)
-            text = _Counted(stream)
+            if line.count(delimiter) >= _MOST_COLUMNS:
+                raise UserError(f"{place} has more than {_MOST_COLUMNS:,} columns; choose fewer")
+            text = _Counted(_lines(stream, place))
             lines = csv.reader(text, delimiter=delimiter, strict=True)
             first = next((row for row in lines if any(map(str.strip, row))), [])
             skip, longest = lines.line_num, text.taken()
@@ -78,6 +92,14 @@ def _csv_head(file: Path, place: str) -> tuple[str, list[str], list[str], int, i
     if not first:
         raise UserError(f"{place} has no rows; a table needs at least one")
     return delimiter, first, second, skip, max(longest, text.taken())
+
+
+def _lines(stream: TextIO, place: str) -> Iterator[str]:
+    """Give the lines of a text; UserError for one that is longer than any row."""
+    while line := stream.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE and not line.endswith("\n"):
+            raise UserError(f"{place} has a line of more than {_LONGEST_LINE:,} characters; is it a table of text?")
+        yield line
 
 
 class _Counted:
@@ -164,8 +186,72 @@ def _csv_pieces(layout: _Layout, chosen: list[int], own: int | None, place: str)
     else:
         return
     names = None if layout.names is None else tuple(layout.names[j] for j in chosen)
-    subject = fault if isinstance(fault, str) else f"{called(names, fault[1])} is not numeric, first in row {fault[0]}"
-    raise UserError(f"{place}: {subject}; correct it, encode text as numbers, or choose other columns by name")
+    raise _csv_error(
+        fault if isinstance(fault, str) else f"{called(names, fault[1])} is not numeric, first in row {fault[0]}", place
+    )
+
+
+def _wide_pieces(layout: _Layout, chosen: list[int], own: int | None, piece: int, place: str) -> Iterator[Piece]:
+    """Give the rows of a table with many columns, of which only the cells of one row are Python objects at a time."""
+    whole = chosen == list(range(layout.width))
+    step = max(1, piece // (8 * len(chosen)))
+    rows = np.empty((step, len(chosen)))
+    ids: list[str] = []
+    done = n = 0
+    for n, cells in enumerate(_rows_of(layout, place), 1):
+        row = cells if whole else [cells[j] for j in chosen]
+        try:
+            rows[done] = _numbers(row)
+        except ValueError:
+            at = next(at for at, cell in enumerate(row) if not _is_plain(cell))
+            names = None if layout.names is None else tuple(layout.names[j] for j in chosen)
+            raise _csv_error(f"{called(names, at)} is not numeric, first in row {n}", place) from None
+        if own is not None:
+            ids.append(cells[own])
+        done += 1
+        if done == step:
+            yield Piece(rows, None if own is None else np.array(ids, dtype=object))
+            rows, ids, done = np.empty((step, len(chosen))), [], 0
+    if done:
+        yield Piece(rows[:done].copy(), None if own is None else np.array(ids, dtype=object))
+
+
+def _rows_of(layout: _Layout, place: str) -> Iterator[list[str]]:
+    """Give the cells of each row below the header; UserError where they are not as many as in the first."""
+    n = 0
+    try:
+        with layout.file.open(encoding="utf-8-sig", newline="") as stream:
+            lines = csv.reader(_lines(stream, place), delimiter=layout.delimiter, strict=True)
+            for cells in lines:
+                if lines.line_num <= layout.skip or not cells:
+                    continue
+                n += 1
+                if len(cells) != layout.width:
+                    raise _csv_error(f"row {n} has {len(cells)} cells, the first has {layout.width}", place)
+                yield cells
+    except UnicodeDecodeError:
+        raise UserError(f"{place} is not UTF-8 text; save it as UTF-8") from None
+    except csv.Error:
+        raise _csv_error(f"row {n + 1} is no text (an open quotation mark, an overlong cell?)", place) from None
+
+
+def _numbers(row: list[str]) -> list[float]:
+    """Return what Arrow makes of cells: NaN where one is missing; ValueError where one is no plain number."""
+    if not all(map(str.isascii, row)) or any("_" in cell for cell in row):
+        raise ValueError
+    try:
+        return list(map(float, row))
+    except ValueError:
+        return [math.nan if cell.strip() in _MISSING else float(cell) for cell in row]
+
+
+def _is_plain(cell: str) -> bool:
+    """Say whether a cell is a number as other programs read it, too; Python also takes `1_000` and other digits."""
+    return cell.isascii() and "_" not in cell and _is_number(cell)
+
+
+def _csv_error(fault: str, place: str) -> UserError:
+    return UserError(f"{place}: {fault}; correct it, encode text as numbers, or choose other columns by name")
 
 
 def _csv_fault(layout: _Layout, chosen: list[int]) -> str | tuple[int, int]:

@@ -8,6 +8,9 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.file_formats import Names, listed
 
+#: So many missing columns are named in a message.
+_MOST_HINTS = 12
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -49,7 +52,8 @@ class Columns:
             return positions
         if odd := sorted(set(own) ^ set(chosen)):
             raise UserError(f"{place} has other columns than {self.place}; on one side only: {listed(odd)}")
-        return [own.index(name) for name in chosen]
+        at = {name: j for j, name in enumerate(own)}
+        return [at[name] for name in chosen]
 
 
 def asked_for(columns: Sequence[str] | None, place: str) -> Names | None:
@@ -72,14 +76,17 @@ def positions_of(names: Names | None, wanted: Names | None, may_lack: bool, plac
     if wanted is None:
         _refuse_repeats(names, f"{place}: the column names")
         return None
-    missing = [name for name in wanted if name not in names]
+    at = {name: j for j, name in enumerate(names)}
+    missing = [name for name in wanted if name not in at]
     if may_lack and len(missing) < len(wanted):
-        wanted = tuple(name for name in wanted if name in names)
+        wanted = tuple(name for name in wanted if name in at)
     elif missing:
-        hints = ", ".join(f"{name!r}{did_you_mean(name, names)}" for name in missing)
-        raise UserError(f"{place} has no column {hints}; it has {listed(names)}")
-    _refuse_repeats([name for name in names if name in wanted], f"{place}: the column names")
-    return [names.index(name) for name in wanted]
+        hints = ", ".join(f"{name!r}{did_you_mean(name, names)}" for name in missing[:_MOST_HINTS])
+        more = f" and {len(missing) - _MOST_HINTS} more" if len(missing) > _MOST_HINTS else ""
+        raise UserError(f"{place} has no column {hints}{more}; it has {listed(names)}")
+    asked = set(wanted)
+    _refuse_repeats([name for name in names if name in asked], f"{place}: the column names")
+    return [at[name] for name in wanted]
 
 
 def _refuse_repeats(names: Sequence[str], subject: str) -> None:

@@ -47,12 +47,16 @@ class Source:
         read: gives the rows: which of these columns, in this order (None: all), and how much at once.
         mapped: the rows as they lie in the file, where they can be used from there.
         stamp: of that file.
+        n: number of rows, where the file's header states it.
+        width: number of columns that may be features, likewise.
     """
 
     names: Names | None
     read: Callable[[Sequence[int] | None, Size], Iterator[Piece]]
     mapped: FloatArray | None = None
     stamp: FileFingerprint | None = None
+    n: int | None = None
+    width: int | None = None
 
 
 def listed(names: Sequence[str]) -> str:

@@ -18,12 +18,16 @@ from flareclust._foundation.typing import Array
 from flareclust.core.chunks import pieces
 from flareclust.data.file_formats import Names, Piece, Size, Source, listed, no_id
 from flareclust.data.fingerprint import FileFingerprint
+from flareclust.data.memory import check_fits
 from flareclust.data.spill import on_disk
 
 _ZIP = b"PK"
 
 #: No header of an array of plain numbers is longer, and no array without entries has more of something.
 _LONGEST_HEADER, _MOST_OF_NOTHING = 1 << 16, 10**7
+
+#: Characters of a column's name; room is made for so many in each entry of `columns`.
+_LONGEST_NAME = 1000
 
 #: Deflate makes nothing more than 1032 times smaller.
 _MOST_DEFLATED = 1040
@@ -39,11 +43,15 @@ def npz_arrays(file: Path, keys: Sequence[str], *, where: str = "") -> dict[str,
     """Return those arrays of an npz file that are named in `keys`; what is not there is left out.
 
     Raises:
-        UserError: the file is no npz file, is damaged, or holds objects.
+        UserError: the file is no npz file, is damaged, holds objects, or arrays that are larger than a run reads.
     """
-    with _numpy_errors(where or str(file)), zipfile.ZipFile(file) as stored:
+    place = where or str(file)
+    with _numpy_errors(place), zipfile.ZipFile(file) as stored:
         found = set(stored.namelist())
-        return {key: _Member(stored, key).whole() for key in keys if f"{key}.npy" in found}
+        members = {key: _Member(stored, key) for key in keys if f"{key}.npy" in found}
+        for member in members.values():
+            check_fits(math.prod(member.shape) * member.dtype.itemsize, place)
+        return {key: member.whole() for key, member in members.items()}
 
 
 @contextmanager
@@ -83,7 +91,8 @@ def open_numpy(file: Path, wanted: Names | None, id_name: str | None, place: str
                 for part in pieces(len(rows), rows.shape[1], size.piece):
                     yield Piece(np.array(rows[part], order="C"))
 
-        yield Source(None, read, *((rows, stamp) if plain else ()))
+        n, width = rows.shape if rows.ndim == 2 else (None, None)
+        yield Source(None, read, rows if plain else None, stamp if plain else None, n, width)
 
 
 def _mapped(file: Path) -> Array:
@@ -199,6 +208,8 @@ def _npz_source(stored: zipfile.ZipFile, id_name: str | None, place: str) -> Sou
             raise UserError(
                 f"{place}: `columns` must be one string per column of X {rows.shape}, got {labels.dtype} {labels.shape}"
             )
+        if labels.dtype.itemsize > 4 * _LONGEST_NAME:
+            raise UserError(f"{place}: `columns` has names of more than {_LONGEST_NAME:,} characters; shorten them")
         names = tuple(map(str, labels.whole()))
         "".join(names).encode()  # names that are no Unicode could not be sent
     ids, own = _ids_of(stored, keys, names, rows, id_name, place)
@@ -220,7 +231,8 @@ def _npz_source(stored: zipfile.ZipFile, id_name: str | None, place: str) -> Sou
                 found = ids.whole() if ids is not None and len(X) == n else next(texts)
             yield Piece(X if every else X[:, taken], found)
 
-    return Source(None if names is None else tuple(names[j] for j in others or []), read)
+    n, width = rows.shape if len(rows.shape) == 2 else (None, None)
+    return Source(None if names is None else tuple(names[j] for j in others or []), read, n=n, width=width)
 
 
 def _npz_rows(stored: zipfile.ZipFile, keys: list[str], id_name: str | None, place: str) -> _Member:

@@ -11,6 +11,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.chunks import PIECE
+from flareclust.data.memory import check_fits
 
 
 class RowStore:
@@ -19,13 +20,14 @@ class RowStore:
     Args:
         memory: most bytes to hold in memory; None for no limit.
         scratch: folder for the rows that do not fit; None for the system's temporary folder.
+        bounded: whether rows that are more than a run reads are refused (`flareclust.data.memory`).
     """
 
     #: The number of columns, None before the first rows.
     d: int | None
 
-    def __init__(self, memory: int | None = None, scratch: Path | None = None) -> None:
-        self._memory, self.scratch = memory, scratch
+    def __init__(self, memory: int | None = None, scratch: Path | None = None, *, bounded: bool = False) -> None:
+        self._memory, self.scratch, self._bounded = memory, scratch, bounded
         self._parts: list[FloatArray] = []
         self._file: IO[bytes] | None = None
         self._bytes = 0
@@ -42,6 +44,11 @@ class RowStore:
     def piece(self) -> int:
         """Return how many bytes of rows should come at once."""
         return PIECE if self._memory is None else min(PIECE, max(self._memory // 4, 1 << 20))
+
+    def check_fits(self, size: int, place: str) -> None:
+        """Raise UserError where so many bytes of a file, with what is there already, are more than a run reads."""
+        if self._bounded:
+            check_fits(self._bytes + size, place)
 
     def add(self, rows: FloatArray) -> None:
         """Add rows (c, d), C-contiguous.

@@ -103,10 +103,12 @@ def read_table(
 
     Raises:
         UserError: no such file, unknown suffix, no rows, columns that are missing, not numeric or named twice,
-            missing or infinite values.
+            missing or infinite values, or more rows than a run reads (`flareclust.data.memory`).
     """
     file = Path(path)
-    return read_files([File(file, f"{where}: {file}" if where else str(file))], columns, may_lack=may_lack)
+    return read_files(
+        [File(file, f"{where}: {file}" if where else str(file))], columns, may_lack=may_lack, bounded=True
+    )
 
 
 class File(NamedTuple):
@@ -125,6 +127,7 @@ def read_files(
     id_name: str | None = None,
     memory: int | None = None,
     scratch: Path | None = None,
+    bounded: bool = False,
 ) -> Table:
     """Read one table from one file or several with the same columns, one after the other.
 
@@ -135,12 +138,13 @@ def read_files(
         id_name: the column (in npz files also the array) with the rows' ids, which is no feature.
         memory: most bytes of rows to hold in memory; more are written to a file and mapped. None for no limit.
         scratch: folder for that file.
+        bounded: whether a table is refused that is larger than a run reads (`flareclust.data.memory`).
 
     Raises:
         UserError: as for `read_table`, or the files have different columns.
     """
     wanted = asked_for(columns, files[0].place)
-    store, ids, first = RowStore(memory, scratch), None if id_name is None else Ids(), None
+    store, ids, first = RowStore(memory, scratch, bounded=bounded), None if id_name is None else Ids(), None
     try:
         for file in files:
             with _opened(file, wanted, id_name) as source:
@@ -210,6 +214,9 @@ def _read_into(
     """Check the rows of a file and add them to those read before."""
     names, n = columns.chosen, 0
     check = _Finite(names, place)
+    width = len(positions) if positions is not None else source.width
+    if source.n is not None and width is not None:
+        store.check_fits(8 * source.n * width, place)
     for rows, texts in source.read(positions, Size(store.room, store.piece, store.scratch)):
         X = _as_numbers(rows, names, place, after=n)
         if store.d not in (None, X.shape[1]):
@@ -217,6 +224,7 @@ def _read_into(
         check.look(X)
         if ids is not None and texts is not None:
             ids.extend(as_texts(texts, place, n + 1))
+        store.check_fits(X.nbytes, place)
         store.add(X)
         n += len(X)
     check.refuse()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, IntArray, Message, Reading, never_abort
+from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
@@ -88,7 +89,9 @@ class _Reader:
     def __call__(self, site: str) -> FloatArray | Table:
         rows = self._sites[site]
         if isinstance(rows, Path):
-            rows = self._sites[site] = SiteData(rows, *self._reading).table(reader_owns_them=True)
+            columns, agreement = self._reading
+            data = SiteData(rows, columns, agreement, memory=site_limit(len(self._sites)))
+            rows = self._sites[site] = data.table(reader_owns_them=True)
         return rows
 
 

@@ -21,6 +21,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust._foundation.typing import Reading
 from flareclust.data.labels import LABELS_FILE, read_labels
+from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions
@@ -135,7 +136,7 @@ def _place(scratch: Path, sites: Mapping[str, Rows], reading: Reading, policy: P
             paths[site] = str(data / f"{site}.npy")
             np.save(paths[site], rows.X if isinstance(rows, Table) else rows, allow_pickle=False)
     local = scratch / "workspace" / "local"
-    write_config(local, paths, reading)
+    write_config(local, paths, reading, memory=site_limit(len(sites)))
     if policy is not None:
         write_policy(local, policy)
 

@@ -9,6 +9,7 @@ import numpy as np
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import Agreement, FloatArray, IntArray, Reading
 from flareclust.data.datasets import Dataset
+from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
 from flareclust.sites.rows import SiteData
 
@@ -71,11 +72,12 @@ def tables_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str,
         UserError: a file cannot be used; the text names the site.
     """
     tables = {}
-    reading = prepared.reading or (None, "has")
+    columns, agreement = prepared.reading or (None, "has")
     for site, rows in prepared.sites.items():
         if isinstance(rows, Path):
             try:
-                tables[site] = SiteData(rows, *reading).table(reader_owns_them=True)
+                data = SiteData(rows, columns, agreement, memory=site_limit(len(prepared.sites)))
+                tables[site] = data.table(reader_owns_them=True)
             except Refusal as error:
                 if not skip_unreadable:
                     raise UserError(f"{site} {error}") from error

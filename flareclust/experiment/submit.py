@@ -7,6 +7,7 @@ from typing import Any
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.data.labels import LABELS_FILE, read_labels
+from flareclust.data.memory import check_fits
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions, RunSettings
 from flareclust.engines.pooled import run_pooled
@@ -88,7 +89,9 @@ def _run(
     algorithm = registry.get(name)
     policy = None if experiment.policy is None else Policy.of(experiment.policy)
     if not algorithm.federated:
-        return run_pooled(algorithm, params, tables_of(prepared), options, prepared.index)
+        tables = tables_of(prepared)
+        check_fits(sum(table.X.nbytes for table in tables.values()), "the table of all sites")
+        return run_pooled(algorithm, params, tables, options, prepared.index)
     if experiment.engine == "inprocess":
         return run_inprocess(algorithm, params, prepared.sites, options, on_round, prepared.reading, policy)
     if experiment.engine in ("poc", "production"):

@@ -3,14 +3,11 @@
 The texts of refusals travel to the server: they name keys, never values.
 """
 
-import math
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard, get_args
 
-import psutil
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
@@ -18,6 +15,7 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, read_text
 from flareclust._foundation.typing import Agreement, Reading
 from flareclust._foundation.validation import did_you_mean
+from flareclust.data.memory import machine_memory, parse_size
 from flareclust.data.tables import FORMATS
 from flareclust.sites.files import for_site
 
@@ -31,9 +29,6 @@ SHORTEST_SALT = 16
 
 #: More rows than any site has, and no number that takes long to write.
 _MOST = 2**63
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
-_POWER = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def is_text(value: object) -> TypeGuard[str]:
@@ -70,15 +65,13 @@ def _bytes(value: object) -> int:
         return _half_of_memory()
     if type(value) is int and 0 < value < _MOST:
         return value
-    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    size = float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2]] if match else 0.0
-    if not 0 < size < math.inf:
+    if (size := parse_size(value) if isinstance(value, str) else None) is None:
         raise ValueError('memory is no size such as "4GB"')
-    return int(size)
+    return size
 
 
 def _half_of_memory() -> int:
-    return int(psutil.virtual_memory().total) // 2
+    return machine_memory() // 2
 
 
 def _format(value: object, info: ValidationInfo) -> str | None:
@@ -226,13 +219,18 @@ def odd(what: str) -> Refusal:
     return Refusal(f"has a local/{CONFIG_FILE} whose {what}")
 
 
-def write_config(local: Path, path: str | dict[str, str], reading: Reading = None) -> None:
+def write_config(
+    local: Path, path: str | dict[str, str], reading: Reading = None, *, memory: int | None = None
+) -> None:
     """Write the configuration of simulated sites into the folder `local`; their files may lie and be linked anywhere.
 
-    Each path is absolute, with `{site}` in it, or stands for one site.
+    Each path is absolute, with `{site}` in it, or stands for one site. `memory` is the most bytes of rows that each site
+    holds in memory; None for the default.
     """
     local.mkdir(parents=True, exist_ok=True)
     config: dict[str, Any] = {"path": path, "root": "/", "account": ACCOUNT_IN_KIT}
+    if memory is not None:
+        config["memory"] = memory
     if reading is not None:
         config |= {"columns": list(reading[0]), "agreement": reading[1]}
     (local / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=False))
