@@ -33,7 +33,7 @@ from flareclust.executors.dp_base import (
 )
 from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import both
+from flareclust.protocol.params import MOST_ROUNDS, both
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
@@ -54,7 +54,7 @@ MOST_CELLS = 10**6
 class DPLloydParams(PrivateParams):
     """Parameters of DP Lloyd."""
 
-    rounds: int = both(3, "Updates, among which the budget is split.", ge=1)
+    rounds: int = both(3, "Updates, among which the budget is split.", ge=1, le=MOST_ROUNDS)
     cells: int | None = both(None, "Cells of the grid that the start is found with; None for 25 for each cluster.")
 
     @model_validator(mode="after")

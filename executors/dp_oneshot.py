@@ -32,7 +32,7 @@ from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp.accounting import WHOLE
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.mechanism import sigma
-from flareclust.protocol.params import both, server
+from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server
 from flareclust.protocol.schema import real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
@@ -44,9 +44,9 @@ GRID_SHARE = 1 - ASSESSMENT_SHARE
 class DPOneShotParams(PrivateParams):
     """Parameters of DP one-shot clustering."""
 
-    rounds: int = both(3, "Updates at the sites, where there are too many columns for a grid.", ge=1)
+    rounds: int = both(3, "Updates at the sites, where there are too many columns for a grid.", ge=1, le=MOST_ROUNDS)
     cells: int | None = both(None, "Cells of the grid; None for 25 for each cluster.")
-    restarts: int = server(10, "Starts of the server's k-means.", ge=1)
+    restarts: int = server(10, "Starts of the server's k-means.", ge=1, le=MOST_STARTS)
 
     @model_validator(mode="after")
     def _cells_for_all(self) -> "DPOneShotParams":

@@ -34,7 +34,7 @@ from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics,
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import ClusteringParams
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import site
+from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
@@ -51,7 +51,7 @@ class LocalClusters(NamedTuple):
 class FeCAParams(ClusteringParams):
     """Parameters of FeCA."""
 
-    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1)
+    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
     init: Literal["k-means++", "random"] = site("k-means++", "How a start is drawn: greedy k-means++ or random rows.")
     after_removal: Literal["drop", "merge"] = site(
         "drop", "After a removal the tested pair stays apart (drop) or merged (merge)."

@@ -34,7 +34,7 @@ from flareclust.core.rounds import check_start
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import ClusteringParams
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import both, server, site
+from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, both, server, site
 from flareclust.protocol.schema import Schema, counts, index, weights
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
@@ -52,7 +52,7 @@ class FFCMParams(ClusteringParams):
     """Parameters of FFCM."""
 
     fuzzifier: float = site(2.0, "m; near 1 this is k-means, and large values make all memberships equal.", gt=1)
-    max_iter: int = site(30, "Iterations of a local run, at the most.", ge=1)
+    max_iter: int = site(30, "Iterations of a local run, at the most.", ge=1, le=MOST_ITERATIONS)
     tol: float = site(1e-3, "A local run ends when no membership changed by more.", ge=0)
     support: Literal["um", "u"] = site("um", "The weight of a centroid in v1: the sum of u^m, or of u.")
     start: str | list[list[float]] = both(
@@ -60,8 +60,8 @@ class FFCMParams(ClusteringParams):
         "Seeds of the cells that start the federation (random, k-means++), or k centroids as k lists of d numbers.",
     )
     version: Literal["v1", "v2"] = server("v2", "Whether the server averages (v1) or clusters (v2).")
-    rounds: int = server(1, "Exchanges of fuzzy centroids.", ge=1)
-    n_init: int = server(10, "Runs of k-means in v2.", ge=1)
+    rounds: int = server(1, "Exchanges of fuzzy centroids.", ge=1, le=MOST_ROUNDS)
+    n_init: int = server(10, "Runs of k-means in v2.", ge=1, le=MOST_STARTS)
     weighted: bool = server(False, "Whether a centroid counts as much as its support in v2.")
 
     @field_validator("start", mode="before")

@@ -32,7 +32,7 @@ from flareclust.core.robust import PLAIN, Rule
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import CappedParams, SeedsParams
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import server, site
+from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
@@ -44,12 +44,12 @@ WEIGHTED = "weighted"
 class FKMRounds(SeedsParams):
     """Parameters of FKM that its forms for different columns share."""
 
-    local_iter: int = site(1, "Lloyd updates in each round.", ge=1)
-    rounds: int = server(10, "Exchanges after the start, at the most.", ge=1)
+    local_iter: int = site(1, "Lloyd updates in each round.", ge=1, le=MOST_ITERATIONS)
+    rounds: int = server(10, "Exchanges after the start, at the most.", ge=1, le=MOST_ROUNDS)
     tol: float = server(
         1e-4, "A round that moves the centroids by less, in units of their spread, is the last; 0 for all rounds.", ge=0
     )
-    n_init: int = server(10, "Runs of k-means in each round; the best one counts.", ge=1)
+    n_init: int = server(10, "Runs of k-means in each round; the best one counts.", ge=1, le=MOST_STARTS)
     start: Annotated[str, OneOf((WEIGHTED, *CLUSTERERS))] = server(
         WEIGHTED, "The k-means of round 0: the paper's, which is weighted, or a clustering that knows no weights."
     )

@@ -36,7 +36,7 @@ from flareclust.core.spectral import local_kmeans, project, trusted_rows
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import ClusteringParams
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import server, site
+from flareclust.protocol.params import MOST_ROUNDS, server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
@@ -67,7 +67,7 @@ class KFedParams(ClusteringParams):
     start: str | None = server(
         None, "Name of the device whose centers start M; None for the first by name.", min_length=1
     )
-    lloyd_rounds: int = server(1, "Rounds of step 7.", ge=1)
+    lloyd_rounds: int = server(1, "Rounds of step 7.", ge=1, le=MOST_ROUNDS)
     weighted: bool = server(False, "Whether a center counts as often as it has rows.")
 
     @field_validator("k_local", mode="before")

@@ -32,7 +32,7 @@ from flareclust.core.rounds import check_start
 from flareclust.executors.parameters import CappedParams, SeedsParams
 from flareclust.executors.refinement import RefinedExecutor
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import server
+from flareclust.protocol.params import MOST_ROUNDS, server
 from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
@@ -45,7 +45,7 @@ UPDATE = "update"
 class LloydParams(CappedParams, SeedsParams):
     """Parameters of distributed Lloyd."""
 
-    rounds: int = server(100, "Updates at the most; the exchange of the seeds is not counted.", ge=1)
+    rounds: int = server(100, "Updates at the most; the exchange of the seeds is not counted.", ge=1, le=MOST_ROUNDS)
     tol: float = server(
         1e-4, "Largest movement in a round after which to stop, without unit; 0 goes on until nothing moves.", ge=0
     )
@@ -53,6 +53,7 @@ class LloydParams(CappedParams, SeedsParams):
         0,
         "Attempts at most to leave a local optimum after the last update, by splitting one cluster and joining two.",
         ge=0,
+        le=MOST_ROUNDS,
     )
     start: str | list[list[float]] = server(
         "kmeans",

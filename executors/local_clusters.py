@@ -14,7 +14,7 @@ from flareclust.core.site_clusters import check_clusterer, check_k_local, of_sit
 from flareclust.executors.described import DescribedExecutor
 from flareclust.executors.parameters import StandardizeParams
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import both, site
+from flareclust.protocol.params import MOST_STARTS, both, site
 
 #: Above every number of clusters that a site can have.
 _ANY = 2**31
@@ -32,7 +32,7 @@ class LocalClustersParams(StandardizeParams):
     k_local: int | str | dict[str, int | str] | None = site(
         None, 'K_i: None for k, a number, "silhouette" for the best of 2 to k, or such by site name, else k.'
     )
-    n_init: int = site(10, "Runs of the local clustering; the best one counts.", ge=1)
+    n_init: int = site(10, "Runs of the local clustering; the best one counts.", ge=1, le=MOST_STARTS)
     phi: Annotated[str, OneOf(PHIS)] = both("euclidean", "The distance by which rows find a centroid.")
 
     @field_validator("clusterer", mode="before")

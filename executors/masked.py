@@ -33,7 +33,7 @@ from flareclust.core.missing.grouping import centroid_distances, nearest
 from flareclust.core.site_clusters import of_site, refine, sendable
 from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import server, site
+from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, server, site
 from flareclust.protocol.schema import Schema, counts, index
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
@@ -48,14 +48,16 @@ _TIE = 1e-6
 class MaskedParams(LocalClustersParams):
     """Parameters of Algorithm 1."""
 
-    local_iter: int = site(10, "Iterations of the local clustering in each round of the federated phase.", ge=1)
+    local_iter: int = site(
+        10, "Iterations of the local clustering in each round of the federated phase.", ge=1, le=MOST_ITERATIONS
+    )
     method: Literal["auto", "A", "B"] = server(
         "auto", "How local clusters are grouped; auto runs both and takes the grouping with the smaller objective."
     )
     alpha: float = server(
         0.8, "How far each round goes from the old centroids (0) to those reported (1); the paper has 0.8.", gt=0, le=1
     )
-    rounds: int = server(3, "Exchanges of the federated phase, at the most; 0 for none.", ge=0)
+    rounds: int = server(3, "Exchanges of the federated phase, at the most; 0 for none.", ge=0, le=MOST_ROUNDS)
     tol: float = server(
         1e-4, "A round that moves the centroids by less, in units of their spread, is the last; 0 for all rounds.", ge=0
     )

@@ -19,7 +19,7 @@ from flareclust.core.local import local_clusters
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import RobustParams
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import site
+from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
@@ -28,7 +28,7 @@ from flareclust.protocol.task import CLUSTER, Task
 class MAvgParams(RobustParams):
     """Parameters of match averaging."""
 
-    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1)
+    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
 
 
 class MAvgExecutor(ClusteringExecutor):

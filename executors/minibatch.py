@@ -25,7 +25,7 @@ from flareclust.core.local import seed_cells
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import SeedsParams
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import server
+from flareclust.protocol.params import MOST_ROUNDS, server
 from flareclust.protocol.schema import Schema, counts, index
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
@@ -37,7 +37,7 @@ SAMPLE = "sample"
 class MiniBatchParams(SeedsParams):
     """Parameters of NVFlare's mini-batch scheme."""
 
-    rounds: int = server(4, "Exchanges after the seeds.", ge=1)
+    rounds: int = server(4, "Exchanges after the seeds.", ge=1, le=MOST_ROUNDS)
 
 
 class MiniBatchExecutor(ClusteringExecutor):

@@ -22,7 +22,7 @@ from flareclust.evaluation.scores import ALL_SCORES
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import CappedParams
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import server, site
+from flareclust.protocol.params import MOST_STARTS, server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, SCORE, Task
@@ -33,8 +33,8 @@ class PooledParams(CappedParams):
 
     renamed: ClassVar[Mapping[str, str]] = {"choose_by": "criterion"}
 
-    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1)
-    restarts: int = server(20, "Starts of the server's k-means; the best one counts.", ge=1)
+    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
+    restarts: int = server(20, "Starts of the server's k-means; the best one counts.", ge=1, le=MOST_STARTS)
     weighted: bool = server(True, "Whether a centroid counts as often as it has rows.")
     k_min: int | None = server(None, "The smallest number of clusters tried; None for k only.", ge=2)
     criterion: Annotated[str, OneOf(RULES)] = server("silhouette", "The criterion that selects k.")

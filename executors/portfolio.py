@@ -28,7 +28,7 @@ from flareclust.executors.feca import coarse
 from flareclust.executors.parameters import CappedParams
 from flareclust.executors.refinement import RefinedExecutor
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import server, site
+from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, server, site
 from flareclust.protocol.schema import Schema, counts, real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, SCORE, Task
@@ -40,16 +40,22 @@ MEMBER_NAMES = ("feca", "kfed", "pooled", "unweighted", "sampled")
 class PortfolioParams(CappedParams):
     """Parameters of the portfolio."""
 
-    n_init: int = site(10, "Starts of the local k-means; the best one counts.", ge=1)
+    n_init: int = site(10, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
     members: list[str] | None = server(
         None, "The merges that compete, of feca, kfed, pooled, unweighted and sampled; None for all."
     )
-    restarts: int = server(20, "Starts of k-means in pooled, unweighted and sampled.", ge=1)
+    restarts: int = server(20, "Starts of k-means in pooled, unweighted and sampled.", ge=1, le=MOST_STARTS)
     polish: int = server(
-        3, "Lloyd updates after the choice; 0 for none, and no attempts to split and merge, either.", ge=0
+        3,
+        "Lloyd updates after the choice; 0 for none, and no attempts to split and merge, either.",
+        ge=0,
+        le=MOST_ROUNDS,
     )
     split_merge: int = server(
-        3, "Attempts at most to leave a local optimum after these, by splitting one cluster and joining two.", ge=0
+        3,
+        "Attempts at most to leave a local optimum after these, by splitting one cluster and joining two.",
+        ge=0,
+        le=MOST_ROUNDS,
     )
 
     @property

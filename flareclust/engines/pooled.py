@@ -18,22 +18,24 @@ from flareclust.features.alignment import describe, own_view
 from flareclust.features.columns import Columns, gather
 from flareclust.features.result import MASK, STANDARDIZED, place_rows
 from flareclust.protocol.outcome import Outcome
-from flareclust.protocol.params import Params, both
+from flareclust.protocol.params import MOST_ITERATIONS, MOST_STARTS, Params, both
 from flareclust.protocol.registry import Algorithm
 
 
 class CentralParams(Params):
     """Parameters of k-means on the pooled rows."""
 
-    n_init: int = both(10, "Starts; the best one counts.", ge=1)
-    max_iter: int = both(300, "Iterations of a start, at the most.", ge=1)
+    n_init: int = both(10, "Starts; the best one counts.", ge=1, le=MOST_STARTS)
+    max_iter: int = both(300, "Iterations of a start, at the most.", ge=1, le=MOST_ITERATIONS)
 
 
 class KPodParams(Params):
     """Parameters of k-POD."""
 
-    n_init: int = both(10, "Starts; the best one counts.", ge=1)
-    max_iter: int = both(100, "Fillings of a start, and then passes over the rows, at the most.", ge=1)
+    n_init: int = both(10, "Starts; the best one counts.", ge=1, le=MOST_STARTS)
+    max_iter: int = both(
+        100, "Fillings of a start, and then passes over the rows, at the most.", ge=1, le=MOST_ITERATIONS
+    )
     standardize: bool = both(
         False, "Whether columns are brought to mean 0 and variance 1 of their entries that are there."
     )

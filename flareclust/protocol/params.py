@@ -18,6 +18,9 @@ from flareclust._foundation.validation import did_you_mean
 Side = Literal["site", "both", "server"]
 SIDES: tuple[Side, ...] = get_args(Side)
 
+#: Upper bounds of settings that multiply the time of a job: beyond these, results no longer change, but the job never ends.
+MOST_STARTS, MOST_ROUNDS, MOST_ITERATIONS = 10_000, 10_000, 100_000
+
 #: The parameters of every algorithm, which are arguments of their own wherever an algorithm runs.
 GENERAL = ("k", "seed")
 

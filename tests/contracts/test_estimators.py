@@ -137,7 +137,7 @@ def test_a_new_seed_for_each_fit_without_one(rows):
 def test_wrong_settings_are_named(rows):
     with pytest.raises(TypeError, match=r"FeCA has no parameter 'n_int' \(did you mean 'n_init'\?\)"):
         estimators.FeCA(n_int=3)
-    with pytest.raises(UserError, match="n_init must be an integer of at least 1, got 0"):
+    with pytest.raises(UserError, match="n_init must be an integer from 1 to 10000, got 0"):
         estimators.FeCA(n_init=0, n_clusters=3).fit(rows)
     with pytest.raises(AttributeError, match="no attribute 'KMeans'"):
         _ = estimators.KMeans

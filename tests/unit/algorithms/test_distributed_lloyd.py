@@ -231,7 +231,7 @@ def test_a_site_with_fewer_rows_than_min_count_refuses_both_steps() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"rounds": 0}, "rounds must be an integer of at least 1, got 0"),
+        ({"rounds": 0}, "rounds must be an integer from 1 to 10000, got 0"),
         ({"rounds": 2.5}, "rounds must be an integer"),
         ({"tol": -1e-3}, "tol must be a number of at least 0, got -0.001"),
         ({"tol": float("nan")}, "tol must be a number"),

@@ -143,13 +143,13 @@ def test_supports_and_weights_change_the_result():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"rounds": 0}, "rounds must be an integer of at least 1, got 0"),
+        ({"rounds": 0}, "rounds must be an integer from 1 to 10000, got 0"),
         ({"rounds": 1.5}, "rounds must be an integer"),
         ({"fuzzifier": 1}, "fuzzifier must be a number greater than 1, got 1"),
         ({"fuzzifier": 0.5}, "fuzzifier must be"),
         ({"fuzzifier": float("nan")}, "fuzzifier must be"),
         ({"fuzzifier": "2"}, "fuzzifier must be"),
-        ({"max_iter": 0}, "max_iter must be an integer of at least 1"),
+        ({"max_iter": 0}, "max_iter must be an integer from 1 to 100000"),
         ({"tol": -1e-3}, "tol must be a number of at least 0"),
         ({"support": "um2"}, r"support must be one of um, u; got 'um2' \(did you mean 'um'"),
         ({"version": "v3"}, "version must be one of v1, v2; got 'v3'"),

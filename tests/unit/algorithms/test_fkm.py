@@ -127,7 +127,7 @@ def test_small_sites_with_a_high_min_count_end_in_centroids(min_count):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"rounds": 0}, "rounds must be an integer of at least 1, got 0"),
+        ({"rounds": 0}, "rounds must be an integer from 1 to 10000, got 0"),
         ({"rounds": 2.5}, "rounds"),
         ({"tol": -1}, "tol"),
         ({"tol": float("nan")}, "tol"),

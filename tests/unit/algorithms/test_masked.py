@@ -223,7 +223,7 @@ def test_steps_up_to_one_are_taken():
     ("wrong", "said"),
     [
         ({"method": "C"}, "method must be one of auto, A, B"),
-        ({"rounds": -1}, "rounds must be an integer of at least 0"),
+        ({"rounds": -1}, "rounds must be an integer from 0 to 10000"),
         ({"tol": -1}, "tol"),
         ({"phi": "cosin"}, "did you mean 'cosine'"),
         ({"clusterer": "k-means"}, "did you mean 'kmeans'"),

@@ -143,7 +143,7 @@ def test_small_clusters_stay_and_the_others_are_matched() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"n_init": 0}, "n_init must be an integer of at least 1, got 0"),
+        ({"n_init": 0}, "n_init must be an integer from 1 to 10000, got 0"),
         ({"min_count": 1.5}, "min_count must be an integer"),
         ({"rounds": 3}, "mavg has no parameter 'rounds'"),
     ],

@@ -205,7 +205,7 @@ def test_a_site_with_fewer_rows_than_min_count_refuses_both_steps() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"rounds": 0}, "rounds must be an integer of at least 1, got 0"),
+        ({"rounds": 0}, "rounds must be an integer from 1 to 10000, got 0"),
         ({"rounds": True}, "rounds must be an integer"),
         ({"seeds": "mean"}, r"seeds must be one of means, rows; got 'mean' \(did you mean 'means'\?\)"),
         ({"min_count": 0}, "min_count must be an integer of at least 1"),

@@ -176,14 +176,14 @@ def test_rare_clusters_stay_at_home():
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"restarts": 0}, "restarts must be an integer of at least 1, got 0"),
+        ({"restarts": 0}, "restarts must be an integer from 1 to 10000, got 0"),
         ({"restarts": "many"}, "restarts must be"),
         ({"weighted": 1}, "weighted must be true or false"),
         ({"k_min": 1}, "k_min must be an integer of at least 2"),
         ({"k_min": 5}, "k_min=5 is more than k=4; give the smaller number"),
         ({"k_min": True}, "k_min must be"),
         ({"criterion": "silhouete"}, "did you mean 'silhouette'"),
-        ({"n_init": 0}, "n_init must be an integer of at least 1"),
+        ({"n_init": 0}, "n_init must be an integer from 1 to 10000"),
         ({"min_count": 0}, "min_count must be"),
         ({"weights": True}, "no parameter 'weights'.*did you mean 'weighted'"),
     ],

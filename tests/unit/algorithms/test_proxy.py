@@ -147,7 +147,7 @@ def test_shares_of_a_whole_are_clustered_by_their_dirichlet_distributions():
         ({"clusterer": "kmean"}, "clusterer must be one of .*did you mean 'kmeans'"),
         ({"k_local": 0}, "k_local must be an integer of at least 1"),
         ({"k_local": "auto"}, 'k_local must be an integer, "silhouette"'),
-        ({"n_init": 0}, "n_init must be an integer of at least 1"),
+        ({"n_init": 0}, "n_init must be an integer from 1 to 10000"),
         ({"w": 1}, "w must be auto or a number greater than 1 and of at most 20, got 1"),
         ({"w": 1.0}, "w must be auto or a number greater than 1"),
         ({"w": float("inf")}, "w must be auto or a number greater than 1"),
