@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationErro
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 
+from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import did_you_mean
 
@@ -77,9 +78,7 @@ def _explain(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
         text = str(reason)
         return text if not name or name in text else f"{name}: {text}"
     if problem["type"] == "extra_forbidden":
-        return (
-            f"unknown setting {name!r}{did_you_mean(name, model.model_fields)}; known: {', '.join(model.model_fields)}"
-        )
+        return f"unknown setting {shown(name)}{did_you_mean(name, model.model_fields)}; known: {', '.join(model.model_fields)}"
     if problem["type"] == "missing":
         return f"the setting {name!r} is missing"
     if name in model.model_fields and (needed := expected(model.model_fields[name])):
@@ -87,8 +86,8 @@ def _explain(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
         field = model.model_fields[name]
         choices = [choice for choice in _choices(field.annotation, field.metadata) if isinstance(choice, str)]
         hint = did_you_mean(value, choices) if isinstance(value, str) else ""
-        return f"{name} must be {needed}{';' if 'one of' in needed else ','} got {value!r}{hint}"
-    return f"{name or 'settings'}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {problem['input']!r}"
+        return f"{name} must be {needed}{';' if 'one of' in needed else ','} got {shown(value)}{hint}"
+    return f"{name or 'settings'}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {shown(problem['input'])}"
 
 
 def expected(field: FieldInfo) -> str:

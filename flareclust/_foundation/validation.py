@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral
 
+from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 
 #: What a number in a message may be; sums of squares of smaller ones stay finite.
@@ -32,14 +33,14 @@ SYNONYMS = (
 def check_int(name: str, value: object, minimum: int) -> int:
     """Return `value` as an int of at least `minimum`, or raise UserError."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
-        raise UserError(f"{name} must be an integer of at least {minimum}, got {value!r}")
+        raise UserError(f"{name} must be an integer of at least {minimum}, got {shown(value)}")
     return int(value)
 
 
 def check_bool(name: str, value: object) -> bool:
     """Return `value` if it is true or false, or raise UserError."""
     if not isinstance(value, bool):
-        raise UserError(f"{name} must be true or false, got {value!r}")
+        raise UserError(f"{name} must be true or false, got {shown(value)}")
     return value
 
 
@@ -47,7 +48,7 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
     """Return `value` if it is one of `choices`, or raise UserError with the nearest of them."""
     allowed = list(choices)
     if not isinstance(value, str) or value not in allowed:
-        raise UserError(f"{name} must be one of {', '.join(allowed)}; got {value!r}{did_you_mean(value, allowed)}")
+        raise UserError(f"{name} must be one of {', '.join(allowed)}; got {shown(value)}{did_you_mean(value, allowed)}")
     return value
 
 
@@ -62,9 +63,19 @@ def size_problem(largest: float) -> str | None:
     return None
 
 
+#: With more names than this, or longer ones, the nearest is not looked for, which takes long.
+_MOST_COMPARED, _LONGEST_COMPARED = 10_000, 100
+
+
+def _near(word: str, known: list[str]) -> list[str]:
+    if len(word) > _LONGEST_COMPARED:
+        return []
+    return get_close_matches(word, [name for name in known if len(name) <= _LONGEST_COMPARED], n=1, cutoff=0.6)
+
+
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return " (did you mean 'x'?)" with the known word nearest to `word`, or nothing."""
     known = list(known)
     same = [name for names in SYNONYMS if word in names for name in names if name in known]
-    near = same or get_close_matches(str(word), known, n=1, cutoff=0.6)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    near = same or (_near(str(word), known) if len(known) <= _MOST_COMPARED else [])
+    return f" (did you mean {shown(near[0])}?)" if near else ""

@@ -1,5 +1,6 @@
 """How a command line ends: with one line about what went wrong, and an exit code."""
 
+import logging
 import signal
 import sys
 import time
@@ -7,6 +8,7 @@ from collections.abc import Callable
 
 import typer
 
+from flareclust._foundation.display import printable, shortened
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.interrupts import ENDING
 from flareclust.cli.sweep import Interrupted
@@ -26,11 +28,15 @@ def run_app(app: typer.Typer, args: list[str] | None = None) -> None:
     try:
         app(args)
     except UserError as error:
-        sys.exit(_complain(str(error), 2))
+        sys.exit(_complain(shortened(printable(error)), 2))
     except Interrupted as error:
         sys.exit(_complain(str(error), INTERRUPTED))
     except FlareclustError as error:
-        sys.exit(_complain(str(error), 1))
+        sys.exit(_complain(printable(error, lines=True), 1))
+    except OSError as error:
+        if error.filename is None:  # of a connection, say
+            raise
+        sys.exit(_complain(shortened(printable(f"{error.filename} cannot be used: {error.strerror}")), 2))
     except SystemExit as done:
         if done.code == INTERRUPTED:
             _complain("interrupted; nothing was kept", INTERRUPTED)
@@ -48,6 +54,19 @@ def _interrupt_once() -> Callable[[int, object], None]:
             raise KeyboardInterrupt
 
     return interrupt
+
+
+def say(text: object) -> None:
+    """Print a line for a person, in which a terminal finds nothing to obey."""
+    typer.echo(printable(text))
+
+
+class PlainFormatter(logging.Formatter):
+    """Formats log lines in which a terminal finds nothing to obey."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return printable(super().format(record), lines=True)
 
 
 def _complain(text: str, code: int) -> int:

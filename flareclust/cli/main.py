@@ -17,7 +17,7 @@ import typer
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.version import __version__
-from flareclust.cli.entry import run_app
+from flareclust.cli.entry import PlainFormatter, run_app, say
 from flareclust.cli.log import log
 from flareclust.cli.names import split_names
 from flareclust.cli.poc import poc_app
@@ -88,7 +88,7 @@ def data_get(
     """Fetch a data set from its official address."""
     from flareclust.data import datasets
 
-    typer.echo(datasets.get(name, folder))
+    say(datasets.get(name, folder))
 
 
 @jobs_app.command("export")
@@ -123,7 +123,7 @@ def jobs_export(
     job = build_job(registry.get(algorithm), parse_settings(settings), options, packaged=not byoc)
     with redirect_stdout(sys.stderr):
         path = export_job(job, folder)
-    typer.echo(path)
+    say(path)
 
 
 @app.command()
@@ -207,9 +207,9 @@ def options(
     ] = False,
 ) -> None:
     """Set what all commands share."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(PlainFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     if not verbose:
         for name in ("urllib3", "EventsWorker", "APILogWorker"):  # each of their tries, where a server is gone
             logging.getLogger(name).setLevel(logging.CRITICAL)

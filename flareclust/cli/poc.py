@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from flareclust.cli.entry import say
 from flareclust.engines.poc.state import DEFAULT, KITS
 
 poc_app = typer.Typer(no_args_is_help=True, help="A federation on this machine: a server and sites, with certificates.")
@@ -31,11 +32,11 @@ def poc_up(
     with redirect_stdout(sys.stderr):
         found = poc.up(folder, data, partition, sites, seed, port, wait)
     where = "" if folder == DEFAULT else f" --dir {folder}"
-    typer.echo(f"{len(found.sites)} sites are connected to the server on port {found.port}: {', '.join(found.sites)}")
-    typer.echo(f"kits and logs: {found.server_kit.parent}")
+    say(f"{len(found.sites)} sites are connected to the server on port {found.port}: {', '.join(found.sites)}")
+    say(f"kits and logs: {found.server_kit.parent}")
     k = " --k K" if found.partition == "none" else ""
-    typer.echo(f"next: flareclust run feca --engine poc{k}{' --kit ' + str(folder) if where else ''}")
-    typer.echo(f"in the end: flareclust poc down{where}")
+    say(f"next: flareclust run feca --engine poc{k}{' --kit ' + str(folder) if where else ''}")
+    say(f"in the end: flareclust poc down{where}")
 
 
 @poc_app.command("status")
@@ -45,10 +46,10 @@ def poc_status(
 ) -> None:
     """Say how the server and the sites are; exit with 1 if one of them is not well."""
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     from flareclust.engines.poc import federation as poc
+    from flareclust.experiment.report import escape
 
     with redirect_stdout(sys.stderr):
         found = poc.status(folder)
@@ -89,4 +90,4 @@ def poc_down(
     from flareclust.engines.poc import federation as poc
 
     count = poc.down(folder, remove=remove)
-    typer.echo(f"{count} processes ended" if count else "nothing was running")
+    say(f"{count} processes ended" if count else "nothing was running")

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 
 #: Values that Python spells otherwise than JSON.
@@ -26,9 +27,9 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise UserError(f"--set expects key=value, got {pair!r}")
+            raise UserError(f"--set expects key=value, got {shown(pair)}")
         if key in settings:
-            raise UserError(f"--set names {key!r} twice")
+            raise UserError(f"--set names {shown(key)} twice")
         try:
             settings[key] = json.loads(value)
         except (ValueError, RecursionError):  # also numbers and brackets without an end

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from flareclust.cli.entry import say
+
 site_app = typer.Typer(no_args_is_help=True, help="Prepare a provisioned site: its rows, its permission.")
 
 Kit = Annotated[Path, typer.Argument(help="The site's kit: the folder with startup/ and local/.")]
@@ -45,9 +47,9 @@ def site_init(
     within = None if root is None else str(root.absolute())
     path = str(Path(rows).absolute())
     local = local_of(kit)
-    typer.echo(write_site(local, path, split_names(columns), id_name=id_name, root=within, format=form))
+    say(write_site(local, path, split_names(columns), id_name=id_name, root=within, format=form))
     if (budget := existing(local)) is not None:
-        typer.echo(budget)
+        say(budget)
 
 
 @site_app.command("check")
@@ -108,11 +110,11 @@ def site_allow(
         allow_log_streaming=log_streaming, byoc=byoc, nvflare_classes=nvflare_classes, plugins=tuple(plugin or ())
     )
     file, changes = prepare_site(local, wanted)
-    typer.echo(file)
+    say(file)
     for change in changes or ["nothing to change"]:
-        typer.echo(f"  {change}")
+        say(f"  {change}")
     for choice in chosen(local):
-        typer.echo(f"  kept: {choice}")
+        say(f"  kept: {choice}")
 
 
 @site_app.command("policy")

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from flareclust._foundation.errors import UserError
+from flareclust.cli.entry import say
 from flareclust.cli.names import split_names
 from flareclust.privacy.policy import DP, GONE, Policy, read_policy
 from flareclust.sites.budget import facts
@@ -40,7 +39,7 @@ def change(local: Path, file: Path | None, given: Mapping[str, Any], *, show: bo
     new = read_policy(_with(base.to_json(), given))
     write_policy(local, new)
     if removed:
-        typer.echo(f"taken out: {GONE}, which is gone since 0.2; small clusters are always left out")
+        say(f"taken out: {GONE}, which is gone since 0.2; small clusters are always left out")
     if found is not None:
         _print_changes(told(found), told(new))
 
@@ -49,17 +48,17 @@ def print_policy(local: Path) -> None:
     """Print what holds at the site with the folder `local`, and what was spent."""
     policy = policy_of(local)
     if policy is None:
-        typer.echo("no policy: each job says what leaves the site")
+        say("no policy: each job says what leaves the site")
         return
-    typer.echo(local / PRIVACY)
+    say(local / PRIVACY)
     for subject, words in (told(policy) | facts(local, policy)).items():
-        typer.echo(f"  {subject}: {words}")
+        say(f"  {subject}: {words}")
 
 
 def _print_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:
     for subject, words in before.items():
         if now[subject] != words:
-            typer.echo(f"changed: {subject}: {now[subject]} (before: {words})")
+            say(f"changed: {subject}: {now[subject]} (before: {words})")
 
 
 def _unless_broken(local: Path, *, replaced: bool) -> tuple[Policy | None, bool]:

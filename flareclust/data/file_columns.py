@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.file_formats import Names, listed
@@ -81,7 +82,7 @@ def positions_of(names: Names | None, wanted: Names | None, may_lack: bool, plac
     if may_lack and len(missing) < len(wanted):
         wanted = tuple(name for name in wanted if name in at)
     elif missing:
-        hints = ", ".join(f"{name!r}{did_you_mean(name, names)}" for name in missing[:_MOST_HINTS])
+        hints = ", ".join(f"{shown(name)}{did_you_mean(name, names)}" for name in missing[:_MOST_HINTS])
         more = f" and {len(missing) - _MOST_HINTS} more" if len(missing) > _MOST_HINTS else ""
         raise UserError(f"{place} has no column {hints}{more}; it has {listed(names)}")
     asked = set(wanted)

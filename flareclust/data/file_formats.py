@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray
 from flareclust.data.fingerprint import FileFingerprint
@@ -61,13 +62,13 @@ class Source:
 
 def listed(names: Sequence[str]) -> str:
     """Return the names in quotes, the first twelve of them where there are more."""
-    shown = ", ".join(map(repr, names[:12]))
-    return shown if len(names) <= 12 else f"{shown} and {len(names) - 12} more"
+    first = ", ".join(map(shown, names[:12]))
+    return first if len(names) <= 12 else f"{first} and {len(names) - 12} more"
 
 
 def called(names: Names | None, j: int) -> str:
     """Return what to call column j in a message: its name, or its number counted from 1."""
-    return f"column {j + 1}" if names is None else f"column {names[j]!r}"
+    return f"column {j + 1}" if names is None else f"column {shown(names[j])}"
 
 
 def id_place(names: Names, id_name: str | None, place: str) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.errors import JobFailed, Refusal, UserError
+from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, never_abort
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.lloyd import assign
@@ -78,11 +78,13 @@ def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
         known[:, has] = own
         return place_rows(algorithm.name, about["params"], finished.arrays, known)
     executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
-    task = Task(PLACE, finished.n_rounds, executor.placing(finished.arrays), site)
     try:
+        task = Task(PLACE, finished.n_rounds, executor.placing(finished.arrays), site)
         labels = executor.answer(task, rows, never_abort).labels
     except Refusal as reason:
         raise UserError(f"{site} {reason}") from None
+    except (BadMessage, KeyError) as reason:
+        raise UserError(f"{folder / outcome_files.ARRAYS} is no result of {algorithm.name}: {reason}") from None
     assert labels is not None
     return labels
 
@@ -103,6 +105,9 @@ def check_late(finished: Outcome, site: str) -> None:
 def read_finished(folder: Path) -> tuple[Outcome, dict[str, Any]]:
     """Return what `flareclust.protocol.outcome.read` does; raise UserError where there is no result."""
     try:
-        return outcome_files.read(folder)
+        finished, about = outcome_files.read(folder)
     except JobFailed as error:
         raise UserError(f"expected a folder with result.npz and result.json: {error}") from None
+    if missing := [name for name in ("algorithm", "k", "seed", "params") if name not in about]:
+        raise UserError(f"{folder / outcome_files.SUMMARY} does not say {', '.join(missing)}; was it edited?")
+    return finished, about

@@ -34,6 +34,15 @@ class Prepared:
     columns: tuple[str, ...] | None = None
     agreement: Agreement = "has"
 
+    def __post_init__(self) -> None:
+        """Raise UserError where k is more than all rows that are known; how many a site's file has, the site sees."""
+        sizes = [len(rows) for rows in self.sites.values() if not isinstance(rows, Path)]
+        if self.dataset is None and (not sizes or len(sizes) < len(self.sites)):
+            return
+        known = sum(sizes) if self.dataset is None else len(self.dataset.X)
+        if self.k > known:
+            raise UserError(f"k={self.k} is more than the {known} rows of all sites together; give a smaller k")
+
     @property
     def reading(self) -> Reading:
         """Return how the sites' files are read; None for rows in memory, and files without names."""

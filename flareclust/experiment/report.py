@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as _escape_markup
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from flareclust._foundation.display import printable
 from flareclust._foundation.settings import expected
 from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
@@ -28,6 +29,11 @@ from flareclust.protocol.schema import Schema
 from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER
 from flareclust.sites.budget import Budget
 from flareclust.sites.check import Checked, Rows
+
+
+def escape(text: object) -> str:
+    """Return a text for rich's markup as it is to be read: neither rich nor a terminal finds anything to obey in it."""
+    return _escape_markup(printable(text))
 
 
 def default_out(experiment: Experiment) -> Path:
@@ -60,7 +66,9 @@ def progress(experiment: Experiment) -> Iterator[OnRound]:
 def print_result(result: Result) -> None:
     """Print a result as a table, with its warnings and where its files are."""
     console = Console()
-    console.print(f"{result.algorithm}, {result.engine}, {result.took_part}, seed {result.seed}", highlight=False)
+    console.print(
+        escape(f"{result.algorithm}, {result.engine}, {result.took_part}, seed {result.seed}"), highlight=False
+    )
     table = Table(box=None)
     table.add_column("measure")
     table.add_column("value", justify="right")
@@ -190,7 +198,7 @@ def print_checked(checked: Checked) -> None:
         )
         console.print(escape(text), highlight=False, soft_wrap=True)
     for subject, words in checked.facts.items():
-        console.print(f"{subject}: {escape(words)}", highlight=False, soft_wrap=True)
+        console.print(f"{escape(subject)}: {escape(words)}", highlight=False, soft_wrap=True)
     for hint in checked.hints:
         console.print(f"[yellow]hint:[/] {escape(hint)}", highlight=False, soft_wrap=True)
     for error in checked.errors:
@@ -225,7 +233,7 @@ def print_budget(found: Budget) -> None:
     if found.trouble is not None:
         lines.append(f"no job may spend from it: {found.trouble}")
     for words in lines:
-        console.print(words, highlight=False, soft_wrap=True, markup=False)
+        console.print(printable(words), highlight=False, soft_wrap=True, markup=False)
 
 
 def print_placement(labels: IntArray, folder: Path) -> None:

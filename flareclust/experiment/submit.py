@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.errors import UserError
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import check_fits
 from flareclust.engines.inprocess import run_inprocess
@@ -41,16 +41,7 @@ def submit(
     """
     if prepared.sites and experiment.min_sites is not None and experiment.min_sites > len(prepared.sites):
         raise UserError(f"min_sites={experiment.min_sites} is more than the {len(prepared.sites)} sites that there are")
-    outcome = _chosen_and_run(experiment, prepared, on_round, token)
-    _check_enough_rows(prepared)
-    return outcome
-
-
-def _check_enough_rows(prepared: Prepared) -> None:
-    """Raise JobFailed where k was more than all rows there are, and the sites did not mind; files are left to them."""
-    sizes = [len(rows) for rows in prepared.sites.values() if not isinstance(rows, Path)]
-    if sizes and len(sizes) == len(prepared.sites) and prepared.k > sum(sizes):
-        raise JobFailed(f"k={prepared.k} is more than the {sum(sizes)} rows of all sites together; give a smaller k")
+    return _chosen_and_run(experiment, prepared, on_round, token)
 
 
 def _chosen_and_run(experiment: Experiment, prepared: Prepared, on_round: OnRound, token: str | None) -> Outcome:

@@ -12,12 +12,12 @@ from threading import Lock
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.extras import installed
+from flareclust.experiment.report import escape
 from flareclust.experiment.sweep_figure import sweep_figure
 from flareclust.experiment.trials import Cell, TrialRun, by_cell
 from flareclust.plotting.style import save

@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,20 @@ from flareclust.protocol.steps import counts_of
 
 #: How the names of steps end that ask for numbers of rows only.
 _COUNTS = counts_of("")
+
+#: What is raised for files that are damaged, or were not written by `write`.
+_DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, EOFError, zipfile.BadZipFile)
+
+#: What stands under the names in result.json.
+_KINDS: Mapping[str, type | tuple[type, ...]] = MappingProxyType(
+    {
+        **dict.fromkeys(("metrics", "refused", "bytes", "seconds", "params"), dict),
+        **dict.fromkeys(("sites", "warnings"), list),
+        **dict.fromkeys(("k", "seed"), int),
+        "algorithm": str,
+        "columns": (list, type(None)),
+    }
+)
 
 ARRAYS, SUMMARY, ROUNDS = "result.npz", "result.json", "rounds.jsonl"
 
@@ -116,9 +131,10 @@ def read(folder: Path) -> tuple[Outcome, dict[str, Any]]:
     """
     try:
         summary = json.loads((folder / SUMMARY).read_text())
-        with np.load(folder / ARRAYS, allow_pickle=False) as file:
+        with zipfile.ZipFile(folder / ARRAYS), np.load(folder / ARRAYS, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         rounds = read_rounds(folder)
+        _check_kinds(summary, rounds, arrays)
         outcome = Outcome(
             arrays=arrays,
             metrics=summary["metrics"],
@@ -131,11 +147,27 @@ def read(folder: Path) -> tuple[Outcome, dict[str, Any]]:
             seconds_merge=summary["seconds"]["merge"],
             warnings=list(summary.get("warnings", ())),
         )
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise JobFailed(
             f"no complete result in {folder}: {SUMMARY} or {ARRAYS} is missing or damaged ({type(error).__name__})"
         ) from error
     return outcome, summary
+
+
+def _check_kinds(summary: Any, rounds: list[Any], arrays: Mapping[str, Any]) -> None:
+    """Raise ValueError or TypeError where a part of a result is not of the kind that `write` gives it."""
+    if not isinstance(summary, dict):
+        raise TypeError(f"{SUMMARY} is no object")
+    for name, kind in _KINDS.items():
+        if name in summary and not isinstance(summary[name], kind):
+            raise ValueError(f"{name} in {SUMMARY}")
+    texts = [*summary["sites"], *summary["refused"].values(), *(summary.get("columns") or ())]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"sites, refused or columns in {SUMMARY}")
+    if not all(isinstance(record, dict) and isinstance(record.get("step"), str) for record in rounds):
+        raise ValueError(ROUNDS)
+    if "centroids" not in arrays or arrays["centroids"].ndim != 2 or arrays["centroids"].dtype.kind != "f":
+        raise ValueError(f"centroids in {ARRAYS}")
 
 
 def read_rounds(folder: Path) -> list[dict[str, object]]:

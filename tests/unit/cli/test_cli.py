@@ -98,7 +98,7 @@ def test_two_runs_of_the_same_second_keep_both_results(command, tmp_path, monkey
 def test_a_result_takes_the_place_of_an_older_one_only_when_it_is_complete(command, tmp_path):
     command(*IRIS, *FAST, "--out", "mine")
     before = tree(tmp_path)
-    assert command(*IRIS, *FAST, "--out", "mine", "--k", "1000").code == 1
+    assert command(*IRIS, *FAST, "--out", "mine", "--k", "100").code == 1
     assert tree(tmp_path) == before
     assert command(*IRIS, *FAST, "--out", "mine", "--seed", "1").code == 0
     assert json.loads((tmp_path / "mine" / "result.json").read_text())["seed"] == 1

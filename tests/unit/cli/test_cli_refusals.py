@@ -76,11 +76,11 @@ BAD = {
     ),
     "k is 0": ((*IRIS, "--k", "0"), 2, ["k must be an integer of at least 1, or None, got 0"]),
     "k is -1": ((*IRIS, "--k", "-1"), 2, ["k must be", "got -1"]),
-    "k above all rows": ((*IRIS, "--k", "1000"), 1, [f"site-{i} has fewer rows than k=1000" for i in (1, 2, 3)]),
+    "k above all rows": ((*IRIS, "--k", "1000"), 2, ["k=1000 is more than the 150 rows of all sites together"]),
     "k above most sites": ((*IRIS, "--k", "10", "--partition", "power:4"), 1, ["1 of 3", "at least 2", "site-3 has"]),
     "k above all rows, lloyd": (
         ("run", "lloyd", "--data", "iris", "--n-sites", "3", "--k", "500"),
-        1,
+        2,
         ["k=500 is more than the 150 rows of all sites together"],
     ),
     "k above all rows, central": ((*CENTRAL, "--k", "1000"), 2, ["k=1000", "150 rows"]),

@@ -1,0 +1,34 @@
+"""Text for terminals and messages: nothing in it that a terminal obeys, and nothing without end."""
+
+import reprlib
+
+#: Characters of a value in a message, and of a message about a wrong request.
+LONGEST_VALUE, LONGEST_MESSAGE = 80, 1500
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = LONGEST_VALUE
+
+
+def shown(value: object) -> str:
+    """Return a value as Python writes it, cut in the middle where it is long; its control characters are escaped."""
+    try:
+        return printable(_SHORT.repr(value))
+    except ValueError:  # Python refuses to write integers of more than 4300 digits
+        return f"{type(value).__name__} with thousands of digits"
+
+
+def printable(text: object, *, lines: bool = False) -> str:
+    r"""Return a text with `\x1b` and the like for its control characters; with `lines`, its ends of lines stay."""
+    kept = "\n\t" if lines else ""
+    return "".join(
+        letter if letter.isprintable() or letter in kept else letter.encode("unicode_escape").decode("ascii")
+        for letter in str(text)
+    )
+
+
+def shortened(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    """Return a text without its middle where it is long: what it is about is said first, and what to do last."""
+    if len(text) <= longest:
+        return text
+    end = longest // 3
+    return f"{text[: longest - end - 5]} ... {text[-end:]}"
