@@ -40,6 +40,7 @@ class FakeServer:
         self.deployed: list[str] = []
         self.stats_refuse: Exception | None = None
         self.fetch_errors: list[Exception] = []
+        self.listed: list[dict[str, object]] = []
 
     def restart_at(self, look: int, takes_up: Collection[str] = ()) -> None:
         """Start again at a look at the job's status, and then run these jobs."""
@@ -65,6 +66,10 @@ class FakeServer:
         clients = [{"client_name": site} for site in self.sites]
         jobs = [{"job_id": job} for job in self.running]
         return {"server_start_time": self.start_time, "clients": clients, "jobs": jobs}
+
+    def list_jobs(self, detailed: bool = False, limit: int | None = None, reverse: bool = False):
+        assert detailed
+        return self.listed
 
     def submit_job(self, folder: str, token: str | None = None) -> str:
         if self.refuse is not None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flareclust.cli.entry import say
-from flareclust.engines.poc.state import DEFAULT, KITS
+from flareclust.engines.poc.state import DEFAULT, KITS, SERVER
 
 poc_app = typer.Typer(no_args_is_help=True, help="A federation on this machine: a server and sites, with certificates.")
 
@@ -50,9 +50,11 @@ def poc_status(
 
     from flareclust.engines.poc import federation as poc
     from flareclust.experiment.report import escape
+    from flareclust.flare.job_monitor import lost_words
 
     with redirect_stdout(sys.stderr):
         found = poc.status(folder)
+        lost = poc.lost(folder) if any(one.name == SERVER and one.well for one in found) else []
     if as_json:
         typer.echo(
             json.dumps(
@@ -76,6 +78,8 @@ def poc_status(
             table.add_row(escape(one.name), *yes, "" if one.rows is None else f"{one.rows:,}")
         console = Console()
         console.print(table)
+        for job in lost:
+            console.print(escape(lost_words(job)), highlight=False, soft_wrap=True)
         console.print(f"logs: {escape(str(folder / KITS))}/NAME/log.txt", highlight=False, soft_wrap=True)
     if not all(one.well for one in found):
         raise typer.Exit(1)

@@ -13,7 +13,7 @@ from rich.markup import escape as _escape_markup
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from flareclust._foundation.display import printable
+from flareclust._foundation.display import printable, shortened
 from flareclust._foundation.settings import expected
 from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
@@ -194,7 +194,9 @@ def print_checked(checked: Checked) -> None:
         console.print(_rows_table(checked.name, checked.rows))
     else:
         text = (
-            f"{checked.name}: a server, which has no rows" if checked.server else f"{checked.name}: no rows, see below"
+            f"{shortened(checked.name, 200)}: a server, which has no rows"
+            if checked.server
+            else f"{shortened(checked.name, 200)}: no rows, see below"
         )
         console.print(escape(text), highlight=False, soft_wrap=True)
     for subject, words in checked.facts.items():
@@ -202,7 +204,7 @@ def print_checked(checked: Checked) -> None:
     for hint in checked.hints:
         console.print(f"[yellow]hint:[/] {escape(hint)}", highlight=False, soft_wrap=True)
     for error in checked.errors:
-        Console(stderr=True).print(f"error: {escape(error)}", highlight=False, soft_wrap=True)
+        Console(stderr=True).print(f"error: {escape(shortened(error))}", highlight=False, soft_wrap=True)
     if not checked.hints and not checked.errors:
         console.print("nothing odd")
 

@@ -44,6 +44,9 @@ MOST_ATTEMPTS = 20
 #: How NVFlare's statuses begin and end.
 FINISHED, RUNNING, DISPATCHED, COMPLETED, ABORTED = "FINISHED", "RUNNING", "DISPATCHED", "COMPLETED", "ABORTED"
 
+#: So many jobs, the latest first, are looked at for lost ones.
+_MOST_LISTED = 200
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -95,6 +98,8 @@ class JobMonitor:
         self.server, self.on_round, self.deadline = server, on_round, deadline
         self.id, self.status, self.lost = "", "", False
         self._sites = connected_sites(server.session)
+        for job in lost_jobs(server.session):
+            log.warning("%s", lost_words(job))
         self._server_start = _start_time(server.session)
         self._seen = 0
         self._end = time.monotonic() + deadline
@@ -225,6 +230,29 @@ class JobMonitor:
             with deferred_signals(), suppress(Exception):  # the reason why we are here must not be hidden
                 self.server.reopen()
                 self.server.session.abort_job(self.id)
+
+
+def lost_jobs(session: Session) -> list[str]:
+    """Return the jobs that NVFlare lists as running although the server lost them when it was started again.
+
+    Empty where the server does not permit the question.
+    """
+    with suppress(Exception):  # NVFlare's API raises a dozen kinds; the question is a courtesy
+        start, running = _start_time(session), _running(session)
+        listed = session.list_jobs(detailed=True, limit=_MOST_LISTED, reverse=True)
+        return sorted(
+            job
+            for meta in listed
+            if str(meta.get(JobMetaKey.STATUS.value, "")).startswith(RUNNING)
+            and float(meta.get(JobMetaKey.SUBMIT_TIME.value, start)) < start
+            and (job := str(meta.get(JobMetaKey.JOB_ID.value, ""))) not in running
+        )
+    return []
+
+
+def lost_words(job: str) -> str:
+    """Return what to say of a lost job."""
+    return f"the job {job} was lost when the server was started again; NVFlare still lists it as RUNNING, and it will never end"
 
 
 def _start_time(session: Session) -> float:

@@ -12,9 +12,10 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines.poc import processes as poc_processes
 from flareclust.engines.poc import state as poc_state
 from flareclust.engines.poc.state import DEFAULT, SERVER, Poc
+from flareclust.flare.job_monitor import lost_jobs
 from flareclust.flare.session import connected_sites, open_session
 
-__all__ = ["DEFAULT", "Participant", "Poc", "down", "find", "status"]
+__all__ = ["DEFAULT", "Participant", "Poc", "down", "find", "lost", "status"]
 
 CONNECT_SECONDS = 90.0
 POLL_SECONDS = 0.25
@@ -79,6 +80,13 @@ def status(folder: Path = DEFAULT) -> list[Participant]:
         )
         for name, runs in alive.items()
     ]
+
+
+def lost(folder: Path = DEFAULT) -> list[str]:
+    """Return the jobs that the server of a POC lost in a crash, which NVFlare lists as running; empty while it is down."""
+    with suppress(JobFailed), open_session(poc_state.known(folder).admin_kit, timeout=5) as session:
+        return lost_jobs(session)
+    return []
 
 
 def down(folder: Path = DEFAULT, *, remove: bool = False) -> int:

@@ -142,3 +142,24 @@ def test_a_second_signal_waits_until_the_job_is_aborted(serve):
         serve(server)
     assert server.aborted == ["job-1"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_jobs_that_an_earlier_crash_lost_are_named(serve, outcome, caplog):
+    server = FakeServer([COMPLETED], outcome)
+    server.start_time = 100.0
+    server.running = {"new"}
+    server.listed = [
+        {"job_id": "lost", "status": "RUNNING", "submit_time": 50.0},
+        {"job_id": "new", "status": "RUNNING", "submit_time": 50.0},
+        {"job_id": "later", "status": "RUNNING", "submit_time": 150.0},
+        {"job_id": "done", "status": "FINISHED:COMPLETED", "submit_time": 50.0},
+    ]
+    serve(server)
+    named = [record.getMessage() for record in caplog.records if "was lost" in record.getMessage()]
+    assert named == [watched.lost_words("lost")]
+
+
+def test_a_server_that_does_not_list_its_jobs_runs_new_ones(serve, outcome, monkeypatch):
+    server = FakeServer([COMPLETED], outcome)
+    monkeypatch.setattr(server, "list_jobs", lambda **_: 1 / 0)
+    np.testing.assert_array_equal(serve(server).centroids, outcome.centroids)
