@@ -87,7 +87,7 @@ How long the server waits for a lost site:
 
 ## How the faults were tested
 
-Each line of the following five tables is a test with real processes: {setting}. Server and sites were provisioned with `flareclust.provision.SiteDefaults` and its defaults, except for `policy` (the sites have none) and `byoc` (the faulty code travels with its jobs), and started by the scripts in their kits. The fault happened while a job ran, unless it was there before. The seconds run from the fault, or else from the submission, until the user could read the text in the third column. They were measured once, on two cores.
+Each line of the following tables is a test with real processes: {setting}. Server and sites were provisioned with `flareclust.provision.SiteDefaults` and its defaults, except for `policy` (the sites have none) and `byoc` (the faulty code travels with its jobs), and started by the scripts in their kits. The fault happened while a job ran, unless it was there before. The seconds run from the fault, or else from the submission, until the user could read the text in the third column. They were measured once, on two cores.
 """
 
 TRACKERS = """
@@ -124,6 +124,24 @@ How long it takes from the fault to the end of the command, measured once on two
 | Prefect's server killed, sweep | 23 | the same |
 
 Each line about a server, a locked store or a full disk that fails during a run or a sweep is a test with real processes, in `tests/integration/flows/test_tracker_faults.py`.
+"""
+
+#: What happens on the user's own machine, measured once as the other faults; the tests are named below the table.
+LOCAL = """
+## The user's machine fails, or the input is wrong
+
+| fault | what happened | message to the user | seconds |
+|---|---|---|---|
+| **Ctrl-C**, while the sites of a simulator run | no process and no folder is left | interrupted; nothing was kept | 6.3 |
+| **Ctrl-C twice** within 0.1 s | the same; signals in the first 10 s after one are ignored, while the run cleans up | interrupted; nothing was kept | 4.6 |
+| **SIGTERM** | the same | interrupted; nothing was kept | 2.6 |
+| **SIGKILL** of `flareclust run` | its sites and its temporary folder, rows included, stay; when the next run in the simulator with the same `TMPDIR` begins, they are ended and removed first | nothing | 0.7 |
+| **a table of zeros**: a npz file of 3 MB that holds 3.2 GB, limit 1 GB | refused by its header; the process has 37 MiB | zeros.npz has 3,200,000,000 bytes of rows, more than the 1,000,000,000 that a run may read | 0.5 |
+| **200,000 columns**: a csv file with 20 rows | read with 143 MiB | nothing | 2.2 |
+
+The simulator's folder (`fc-...` in `TMPDIR`) is locked by its run. The system releases the lock however the run ends, so that the folder of a living run is never taken for a leftover (`tests/unit/engines/test_scratch.py`, `tests/integration/simulator/test_simulator.py`, `tests/unit/data/test_memory.py`). [Fuzzing](fuzzing.md) has the generated commands and files.
+
+A job that a server lost in a crash stays RUNNING in NVFlare's list of jobs. `flareclust poc status` names it, and so does the next job that is submitted to this server.
 """
 
 CLOSING = """
@@ -165,7 +183,7 @@ def page(records: list[dict[str, object]], lying: Mapping[str, Any]) -> str:
         )
         parts += [_line(by_fault[fault]) for fault in faults]
         parts.append(REMARKS.get(section, ""))
-    return "".join(parts) + TRACKERS + lying_sites(lying) + CLOSING
+    return "".join(parts) + TRACKERS + LOCAL + lying_sites(lying) + CLOSING
 
 
 def _line(record: dict[str, object]) -> str:

@@ -106,7 +106,7 @@ def _run(choices: Choices, folder: Path) -> list[str]:
     names = ("n_init", "rounds", *(registry.get(name).parameters() if name in registry.algorithms() else ()))
     data = (
         choices.one_of((str(folder / "rows.npy"), "iris"))
-        if choices.less_than(4)
+        if choices.less_than(8)
         else _text(choices, "iris", "digits:pca3", "rows.npy")
     )
     args = ["run", name, "--data", data, *_SITES]
@@ -122,10 +122,11 @@ def _run(choices: Choices, folder: Path) -> list[str]:
         "--policy": lambda: _text(choices, str(folder / "no-such-file")),
         "--kit": lambda: _text(choices, str(folder)),
     }  # fmt: skip
-    for option, value in options.items():
-        if choices.less_than(3) == 0 or (option == "--k" and choices.less_than(4)):
-            args += [option, value()]
+    args += ["--k", "3"] if choices.less_than(4) else []
     for _ in range(choices.less_than(3)):
+        option = choices.one_of(tuple(options))
+        args += [option, options[option]()]
+    for _ in range(choices.less_than(2)):
         args += ["--set", f"{choices.one_of(names)}={_text(choices, *_VALUES)}".replace("\0", "?")]
     return args
 
