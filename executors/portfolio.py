@@ -3,8 +3,8 @@
 No paper: the members are FeCA (Xu et al. 2024), the server of k-FED (Dennis et al. 2021), k-means on the pooled
 centroids with and without weights (the latter is the second version of Stallmann and Wilbik 2022 for k-means).
 
-1. The upload is that of the local k-means: centroids, rows, sums of squares and the distance of the farthest row of
-   every cluster that may be described to others. What FeCA does at its sites after k-means follows from these numbers,
+1. The upload is that of the local k-means: centroids, rows, sums of squares and, where `feca` competes, the distance of
+   the farthest row of every cluster that may be described to others, else 0. What FeCA does at its sites after k-means follows from these numbers,
    so that the server can do it.
 2. Where the rows of a cluster differ in one column only, centroid, sum of squares and largest distance could be solved
    for single rows; the last two are raised to the next number of two digits there.
@@ -28,7 +28,7 @@ from flareclust.executors.feca import coarse
 from flareclust.executors.parameters import CappedParams
 from flareclust.executors.refinement import RefinedExecutor
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, server, site
+from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server, site
 from flareclust.protocol.schema import Schema, counts, real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, SCORE, Task
@@ -36,13 +36,16 @@ from flareclust.protocol.task import CLUSTER, SCORE, Task
 #: The merges that compete.
 MEMBER_NAMES = ("feca", "kfed", "pooled", "unweighted", "sampled")
 
+#: Those that compete unless others are asked for. FeCA's merge was never the best of them where we measured it.
+DEFAULT_MEMBERS = ("kfed", "pooled", "unweighted", "sampled")
+
 
 class PortfolioParams(CappedParams):
     """Parameters of the portfolio."""
 
     n_init: int = site(10, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
-    members: list[str] | None = server(
-        None, "The merges that compete, of feca, kfed, pooled, unweighted and sampled; None for all."
+    members: list[str] | None = both(
+        None, "The merges that compete, of feca, kfed, pooled, unweighted and sampled; None for all but feca."
     )
     restarts: int = server(20, "Starts of k-means in pooled, unweighted and sampled.", ge=1, le=MOST_STARTS)
     polish: int = server(
@@ -61,7 +64,7 @@ class PortfolioParams(CappedParams):
     @property
     def competing(self) -> list[str]:
         """Return the names of the merges that compete."""
-        return self.members or list(MEMBER_NAMES)
+        return self.members or list(DEFAULT_MEMBERS)
 
     @field_validator("members", mode="before")
     @classmethod
@@ -89,11 +92,13 @@ class PortfolioExecutor(RefinedExecutor):
             data, self.k, rng, n_init=self.params.n_init, min_count=context.min_count, aborted=aborted
         )
         statistics = member_statistics(data, clusters.labels, clusters.centroids)
+        # A largest distance is of one row: told only where a member needs it.
+        reach = statistics.max_distance if "feca" in self.params.competing else np.zeros(len(clusters.counts))
         tell_tale = varies_in_one_feature(data, clusters.labels, len(clusters.counts))
         return {
             "centroids": clusters.centroids,
             "counts": clusters.counts,
-            "radii": np.where(tell_tale, coarse(statistics.max_distance), statistics.max_distance),
+            "radii": np.where(tell_tale, coarse(reach), reach),
             "sse": np.where(tell_tale, coarse(statistics.sse), statistics.sse),
         }
 

@@ -16,7 +16,7 @@ from flareclust.aggregators.refinement import begun
 from flareclust.data.datasets import load
 from flareclust.data.partition import partition
 from flareclust.evaluation.scores import stack, unstack
-from flareclust.executors.portfolio import PortfolioExecutor
+from flareclust.executors.portfolio import DEFAULT_MEMBERS, PortfolioExecutor
 from flareclust.executors.refinement import SPREAD
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import CLUSTER, SCORE, Task
@@ -48,7 +48,7 @@ def test_the_smallest_inertia_is_chosen(seed):
     assert found.metrics["inertia"] == pytest.approx(min(truth))
     told = found.rounds[1]["diagnostics"]
     assert told["chosen"] == np.argmin(truth)
-    assert [told[f"inertia_{name}"] for name in MEMBERS] == pytest.approx(truth)
+    assert [told[f"inertia_{name}"] for name in DEFAULT_MEMBERS] == pytest.approx(truth)
     assert [record["step"] for record in found.rounds] == [CLUSTER, SCORE, "assess"]
 
 
@@ -64,21 +64,42 @@ def test_of_equals_the_first_member_wins():
     assert done.record["candidate_inertia"].tolist() == [4.0, 4.0]
 
 
-def test_where_no_site_can_score_pooled_is_taken():
-    """Four rows each are too few to compare solutions without telling them; the job goes on, polished or not."""
+def test_where_no_site_can_score_clusters_are_compared_instead():
+    """Four rows each are too few to score solutions without telling them; what may be told of clusters says which is best."""
     rng = np.random.default_rng(0)
     sites = {f"site-{i}": rng.normal(10.0 * (i % 2), 1.0, size=(4, 2)) for i in range(8)}
-    alone = run(sites, k=2, members=["pooled"])
-    found = run(sites, k=2, members=["feca", "pooled"])
+    found = run(sites, k=2, members=["kfed", "pooled"], polish=0)
+    assert [record["step"] for record in found.rounds] == [CLUSTER, SCORE, SPREAD, "assess"]
     assert found.rounds[1]["diagnostics"]["scored_rows"] == 0
-    np.testing.assert_array_equal(found.centroids, alone.centroids)
+    truth = [inertia(rows(sites), candidate) for candidate in unstack(found.arrays)]
+    assert found.arrays["candidate_inertia"].argsort().tolist() == np.argsort(truth).tolist()
+    np.testing.assert_array_equal(found.centroids, unstack(found.arrays)[int(np.argmin(truth))])
+    assert not found.warnings
     assert not run(sites, k=2, polish=2).refused
 
 
-def test_without_a_list_all_members_compete():
-    assert (
-        PortfolioAggregator(3).params.competing == list(MEMBERS) == ["feca", "kfed", "pooled", "unweighted", "sampled"]
-    )
+def test_a_choice_that_nobody_could_make_is_said():
+    """Every row is alone in its cluster at its site, in each of the solutions."""
+    aggregator = PortfolioAggregator(2, members=["kfed", "pooled"], polish=0)
+    solutions = [np.array([[0.0], [1.0]]), np.array([[0.0], [2.0]])]
+    record = {"received_counts": np.array([2, 2])}
+    asked = Round(stack(solutions), index=2, step=SPREAD, record=record)
+    nothing = {"cluster": np.arange(0), "counts": np.arange(0), "centroids": np.empty((0, 1)), "m2": np.empty((0, 1))}
+    done = aggregator.merge(asked, {"a": nothing}, None)
+    np.testing.assert_array_equal(done.task["centroids"], solutions[1])
+    (said,) = aggregator.warnings(done, {})
+    assert "no site has enough rows to compare the members' solutions, so that of pooled was taken unseen" in said
+
+
+def test_without_a_list_all_members_but_fecas_compete():
+    assert PortfolioAggregator(3).params.competing == [name for name in MEMBERS if name != "feca"]
+
+
+def test_the_distance_of_a_clusters_farthest_row_is_told_for_feca_only():
+    X = federation()["site-0"]
+    for members, told in ((None, False), (["feca", "pooled"], True)):
+        sent = computed(PortfolioExecutor(5, members=members), Task(CLUSTER, 0, {}, "a"), X, np.random.default_rng(0))
+        assert (sent["radii"] > 0).any() == told
 
 
 def test_members_may_be_text_with_commas():
@@ -225,8 +246,8 @@ def test_sites_of_their_own_classes_are_merged_as_well(shared_data):
     data = load("s1")
     index = partition("dirichlet:0.1", data.X, data.y, 10, np.random.default_rng(0), None)
     sites = {site: data.X[chosen] for site, chosen in index.items()}
-    found = run(sites, k=15)
     names = list(MEMBERS)
+    found = run(sites, k=15, members=names, polish=0)
     values = dict(zip(names, found.arrays["candidate_inertia"], strict=True))
     assert values["pooled"] < values["feca"]
     assert found.metrics["inertia"] == pytest.approx(min(values.values()))
