@@ -17,11 +17,11 @@ from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.robust import filter_outliers, typical_totals
-from flareclust.evaluation.criteria import KSelection, choose, score_candidates
+from flareclust.evaluation.criteria import STEP_OF, KSelection, choose, score_candidates, scores_mean
 from flareclust.evaluation.scores import stack, unstack, values_needed
 from flareclust.executors.pooled import PooledExecutor, PooledParams
 from flareclust.protocol.replies import gathered
-from flareclust.protocol.task import SCORE
+from flareclust.protocol.task import SCORING
 
 
 class PooledAggregator(ClusteringAggregator):
@@ -37,7 +37,7 @@ class PooledAggregator(ClusteringAggregator):
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster what the sites sent; with `k_min`, for every k, and choose when the scores are in."""
-        if round_.step == SCORE:
+        if round_.step in SCORING:
             return self._choose(round_, replies)
         sent, site = gathered(replies.values())
         centers, rows = sent["centroids"], sent["counts"]
@@ -64,19 +64,24 @@ class PooledAggregator(ClusteringAggregator):
                 f"{len(centers)} or less"
             )
         solutions = [solution(k)[0] for k in range(self.params.k_min, self.k + 1)]
-        return Round(stack(solutions), False, diagnostics, record, SCORE)
+        if scores_mean(self.params.criterion):
+            counted = filtered.weights if self.params.weighted else rows[filtered.kept]
+            mean, all_in_one = weighted_kmeans(filtered.points, counted, 1, 1, rng)
+            solutions.insert(0, filtered.centers(mean, all_in_one))
+        return Round(stack(solutions), False, diagnostics, record, STEP_OF[self.params.criterion])
 
     def _choose(self, round_: Round, replies: Mapping[str, Message]) -> Round:
-        total = typical_totals(list(replies.values()), self.schema(SCORE).fields, self.params.rule)
+        fields, mean = self.schema(round_.step).fields, scores_mean(self.params.criterion)
+        total = typical_totals(list(replies.values()), fields, self.params.rule)
         if not total["rows"]:
-            needed = values_needed(round_.task, self.schema(SCORE).fields, round_.task["candidates"].shape[1])
+            needed = values_needed(round_.task, fields, round_.task["candidates"].shape[1])
             raise JobFailed(
                 f"every site has too few rows to compare k={self.params.k_min}..{self.k} without telling them: {needed} values "
                 "(rows times columns) at a site would do; give a smaller range of k, or fewer and larger sites"
             )
-        selection = score_candidates(round_.task, total)
+        selection = score_candidates(round_.task, total, mean=mean)
         best = choose(selection, self.params.criterion)
-        centroids = unstack(round_.task)[best]
+        centroids = unstack(round_.task)[best + mean]
         diagnostics = {"chosen_k": float(len(centroids))}
         record = {**round_.record, **_told(selection), "chosen_k": np.array(len(centroids))}
         return Round({"centroids": centroids}, True, diagnostics, record)

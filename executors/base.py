@@ -29,7 +29,7 @@ from flareclust.privacy.stages import GroupingStage, PolicyStage, SiteExchange, 
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.schema import SECONDS, Schema
 from flareclust.protocol.steps import COUNTED, Step, with_counts
-from flareclust.protocol.task import ASSESS, ASSESSMENT, BEFORE_ROUNDS, KEYS, PLACE, PLACED, SCORE, Answer, Task
+from flareclust.protocol.task import ASSESS, ASSESSMENT, BEFORE_ROUNDS, KEYS, PLACE, PLACED, Answer, Task
 
 _CENTROIDS = Schema(centroids="k d")
 
@@ -225,7 +225,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return how well each of several solutions fits the rows (n, d)."""
-        fields, free = self.steps[SCORE].schema.fields, not context.grouped
+        fields, free = self.step(task.step).schema.fields, not context.grouped
         limited = free and not context.secure
         sums = score_sums(task.arrays, data, fields, context.min_count, aborted, limited=limited)
         return sums if free else scaled(task.arrays, sums, context.round_counts, context.min_count)

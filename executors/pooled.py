@@ -8,24 +8,24 @@ from one upload (`flareclust.evaluation.selection`).
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.local import local_clusters
-from flareclust.evaluation.criteria import RULES
-from flareclust.evaluation.scores import ALL_SCORES
+from flareclust.evaluation.criteria import RULES, USUAL, current_rule
+from flareclust.evaluation.scores import SCORES_OF
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import CappedParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_STARTS, server, site
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import CLUSTER, SCORE, Task
+from flareclust.protocol.task import CLUSTER, Task
 
 
 class PooledParams(CappedParams):
@@ -37,7 +37,12 @@ class PooledParams(CappedParams):
     restarts: int = server(20, "Starts of the server's k-means; the best one counts.", ge=1, le=MOST_STARTS)
     weighted: bool = server(True, "Whether a centroid counts as often as it has rows.")
     k_min: int | None = server(None, "The smallest number of clusters tried; None for k only.", ge=2)
-    criterion: Annotated[str, OneOf(RULES)] = server("silhouette", "The criterion that selects k.")
+    criterion: Annotated[str, OneOf(RULES)] = server(USUAL, "The criterion that selects k.")
+
+    @field_validator("criterion", mode="before")
+    @classmethod
+    def _criterion(cls, value: Any) -> Any:
+        return current_rule(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _in_order(self) -> "PooledParams":
@@ -53,7 +58,7 @@ class PooledExecutor(ClusteringExecutor):
 
     steps = {
         CLUSTER: Step(Schema(centroids="k d", counts=counts("k"))),
-        SCORE: Step(Schema(may_be_empty=False, **ALL_SCORES), "score"),
+        **{step: Step(Schema(may_be_empty=False, **sums), "score") for step, sums in SCORES_OF.items()},
     }
 
     def local(

@@ -14,6 +14,7 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.data.datasets import Dataset
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.tables import check_rows
+from flareclust.evaluation.criteria import USUAL
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.artifacts import check_out, keep
 from flareclust.experiment.config import Experiment, folder_name, make_experiment
@@ -46,7 +47,7 @@ def run(
     partition: str | None = None,
     n_sites: int | None = None,
     seed: int = 0,
-    criterion: str = "silhouette",
+    criterion: str = USUAL,
     engine: str = "inprocess",
     kit: str | Path | None = None,
     track: bool = False,
@@ -71,7 +72,7 @@ def run(
         partition: how the rows are assigned to sites: "iid", "dirichlet:0.3", ...; see `flareclust.data.partition`. By default "iid".
         n_sites: number of sites, by default 10.
         seed: of the partition and of the job.
-        criterion: how one k of a range is selected: "silhouette", "davies-bouldin", "elbow" or "separation".
+        criterion: how one k of a range is selected: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation".
         engine: "inprocess", "simulator", "poc" or "production"; the last two run on sites that are there already.
         kit: for "production" the kit of the admin who submits the job, for "poc" its folder.
         track: whether to log an MLflow run; NVFlare engines then go through the Prefect flow.
@@ -104,7 +105,7 @@ def run(
         n_sites = params.pop("clients", None)  # type: ignore[assignment]
     if isinstance(k, str | range | tuple) and parse_k(k)[1] is not None:
         criterion = params.pop("choose_by", criterion)  # type: ignore[assignment]
-    elif criterion != "silhouette" and "criterion" in registry.get(algorithm).parameters():
+    elif criterion != USUAL and "criterion" in registry.get(algorithm).parameters():
         params["criterion"] = criterion  # the algorithm selects k by itself
     name = str(data) if isinstance(data, str | Path) else "own data"
     experiment = make_experiment(

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.api import run
+from flareclust.evaluation.criteria import USUAL
 from flareclust.experiment.result import Result
 from flareclust.protocol import registry
 
@@ -26,7 +27,7 @@ GENERAL: Mapping[str, Any] = {
     "n_clusters": 8,
     "n_sites": 10,
     "partition": "iid",
-    "criterion": "silhouette",
+    "criterion": USUAL,
     "engine": "inprocess",
     "min_sites": None,
     "secure_sums": False,

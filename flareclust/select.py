@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust.api import run
+from flareclust.evaluation.criteria import USUAL
 from flareclust.evaluation.selection import parse_k, selection_of, summary
 from flareclust.experiment.result import Result
 
@@ -21,8 +22,9 @@ class KSelected:
     Attributes:
         k: the number selected.
         criterion: what selected it.
-        scores: by number of clusters tried, its `inertia`, `simplified_silhouette`, `davies_bouldin` and `separated`.
-        best: the number that each criterion selects.
+        scores: by number of clusters tried, its `inertia`, `calinski_harabasz`, `simplified_silhouette`, `davies_bouldin` and
+            `separated`; None where the sites were not asked for it.
+        best: the number that each criterion selects of which the scores are known.
         result: the algorithm's result with k clusters.
     """
 
@@ -43,7 +45,7 @@ class KSelected:
 
 
 def select_k(
-    algorithm: str, data: Any, k_range: str | range | tuple[int, int], *, criterion: str = "silhouette", **settings: Any
+    algorithm: str, data: Any, k_range: str | range | tuple[int, int], *, criterion: str = USUAL, **settings: Any
 ) -> KSelected:
     """Select the number of clusters from one upload of each site, and run an algorithm with it.
 
@@ -51,7 +53,7 @@ def select_k(
         algorithm: as in `run`.
         data: as in `run`.
         k_range: the numbers to try: range(2, 16), (2, 15) or "2..15".
-        criterion: "silhouette", "davies-bouldin", "elbow" or "separation".
+        criterion: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation".
         **settings: further arguments of `run`.
 
     Raises:

@@ -26,13 +26,13 @@ def run(
         typer.Option("--k", help="Number of clusters, or a range 5..25 to choose from; known for the named data sets."),
     ] = None,
     criterion: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--criterion",
             "--choose-by",
-            help="What selects k from a range: silhouette, davies-bouldin, elbow or separation.",
+            help="What selects k from a range: calinski-harabasz, silhouette, davies-bouldin, elbow or separation; by default calinski-harabasz.",
         ),
-    ] = "silhouette",
+    ] = None,
     partition: Annotated[
         str | None,
         typer.Option(

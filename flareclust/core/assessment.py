@@ -83,17 +83,26 @@ def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float |
         if shape != (k,) and not (shape == () and name in TOTALS):
             raise BadMessage(f"assessment sum {name!r} must have shape ({k},), one number per centroid, got {shape}")
     counts = sums["counts"]
-    inhabited = counts > 0
-    several = int(inhabited.sum()) > 1
+    several = int((counts > 0).sum()) > 1
     return {
         "inertia": float(np.sum(sums["sse"])),
         "simplified_silhouette": float(np.sum(sums["silhouette"]) / counts.sum()) if several else None,
-        "davies_bouldin": (
-            davies_bouldin(_separation(centroids[inhabited]), sums["scatter"][inhabited] / counts[inhabited])
-            if several
-            else None
-        ),
+        "davies_bouldin": cells_index(centroids, counts, sums["scatter"]),
     }
+
+
+def cells_index(centroids: FloatArray, counts: IntArray, scatter: FloatArray) -> float | None:
+    """Return the Davies-Bouldin index of the clusters with rows; None for fewer than two, or where two centroids coincide.
+
+    Args:
+        centroids: (k, d).
+        counts: rows of each (k,).
+        scatter: sum of their distances to the centroid (k,).
+    """
+    inhabited = counts > 0
+    if int(inhabited.sum()) < 2:
+        return None
+    return davies_bouldin(_separation(centroids[inhabited]), scatter[inhabited] / counts[inhabited])
 
 
 def davies_bouldin(separation: FloatArray, scatter: FloatArray) -> float | None:

@@ -1,30 +1,53 @@
 """The number of clusters, chosen without labels: how good the solutions with different k are, and rules that pick one.
 
 Rules:
+- "calinski-harabasz": the largest variance ratio ((T - W) / (k - 1)) / (W / (n - k)), with W the inertia of the solution, T
+  that about the overall mean, and n rows (Caliński, Harabasz 1974, A dendrite method for cluster analysis).
 - "silhouette": the largest mean simplified silhouette (Hruschka, de Castro, Campello 2004).
 - "davies-bouldin": the smallest Davies-Bouldin index.
 - "elbow": where the curve of the inertia over k lies farthest below the straight line between its ends, both axes
   scaled to [0, 1] (Satopaa, Albrecht, Irwin, Raghavan 2011, Finding a "kneedle" in a haystack).
 - "separation": the largest share of pairs of clusters with c_rs > c0 (Dennis et al. 2021, Appendix B.2), c0 = 0.5.
 
-Of equals the smallest k is chosen.
+Of equals the smallest k is chosen. A rule's step asks the sites for the sums that it needs; the last row of `STEP_OF` has
+those of all rules, which so can be compared.
+
+Readings and deviations: T is the inertia of one more candidate, the weighted mean of the centroids that the sites sent. It is
+above the sum of squares about the mean of the rows by n times the squared distance of the two.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.evaluation.scores import scores, separation_ratios, unstack
+from flareclust.protocol.task import SCORE, SCORE_INERTIA, SCORE_SILHOUETTE
 
-RULES = ("silhouette", "davies-bouldin", "elbow", "separation")
+#: The step in which the sites are asked for what a rule needs.
+STEP_OF: Mapping[str, str] = MappingProxyType(
+    {
+        "calinski-harabasz": SCORE_INERTIA,
+        "silhouette": SCORE_SILHOUETTE,
+        "davies-bouldin": SCORE,
+        "elbow": SCORE_INERTIA,
+        "separation": SCORE,
+    }
+)
+
+RULES = tuple(STEP_OF)
+
+#: The rule where none is named.
+USUAL = "calinski-harabasz"
 
 #: c0 of Appendix B.2: pairs of clusters count as separated above it.
 SEPARATED = 0.5
 
 
 class KSelection(NamedTuple):
-    """What is known of c solutions, each array (c,) unless it says otherwise; NaN where a measure is undefined.
+    """What is known of c solutions, each array (c,) unless it says otherwise; NaN where a measure is undefined or was not asked for.
 
     Attributes:
         k: number of centroids of each.
@@ -32,8 +55,9 @@ class KSelection(NamedTuple):
         silhouette: mean simplified silhouette.
         davies_bouldin: the index.
         separated: share of the pairs of clusters with c_rs above `SEPARATED`.
-        ratios: c_rs of every pair of clusters of every solution (p,).
+        ratios: c_rs of every pair of clusters of every solution (p,); empty where it was not asked for.
         ratios_of: the number of centroids of the solution that a ratio belongs to (p,).
+        calinski_harabasz: the variance ratio.
     """
 
     k: IntArray
@@ -43,42 +67,95 @@ class KSelection(NamedTuple):
     separated: FloatArray
     ratios: FloatArray
     ratios_of: IntArray
+    calinski_harabasz: FloatArray
 
 
-def score_candidates(task: Message, total: Message) -> KSelection:
-    """Return the judgement of the solutions in `task` (see `scores.stack`) from the total of all sites' score sums."""
-    solutions = unstack(task)
-    metrics = scores(task, total)
-    ratios = []
-    for c, centroids in enumerate(solutions):
-        # A cluster without rows that anybody told of stands for the fewest rows that one can have.
-        rows = np.maximum(total["counts"][task["candidate"] == c], 1)
-        ratios.append(separation_ratios(centroids, rows, float(total["spread"][c])))
+def current_rule(name: str) -> str:
+    """Return a rule's name as it is written here; scikit-learn and others write `calinski_harabasz`."""
+    return name.replace("_", "-")
+
+
+def scores_mean(rule: str) -> bool:
+    """Return whether the sites also score the overall mean, as the first candidate: always where they are asked for everything."""
+    return rule == "calinski-harabasz" or STEP_OF[rule] == SCORE
+
+
+def score_candidates(task: Message, total: Message, *, mean: bool = False) -> KSelection:
+    """Return the judgement of the solutions in `task` (see `scores.stack`) from the total of all sites' score sums.
+
+    Args:
+        task: what the sites were sent.
+        total: the sums of one of the steps.
+        mean: whether the first candidate is the overall mean, which is no solution.
+    """
+    metrics, solutions = scores(task, total)[mean:], unstack(task)[mean:]
     k = np.array([len(centroids) for centroids in solutions])
+    ratios = [np.empty(0)] * len(k)
+    if "spread" in total:
+        # A cluster without rows that anybody told of stands for the fewest rows that one can have.
+        rows = [np.maximum(total["counts"][task["candidate"] == c + mean], 1) for c in range(len(k))]
+        spread = total["spread"][mean:]
+        ratios = [separation_ratios(*one) for one in zip(solutions, rows, map(float, spread), strict=True)]
 
     def column(name: str) -> FloatArray:
         return np.array([np.nan if (value := one[name]) is None else value for one in metrics], dtype=np.float64)
 
+    inertia = column("inertia")
+    around = float(total["sse"][0]) if mean else np.nan
     return KSelection(
         k=k,
-        inertia=column("inertia"),
+        inertia=inertia,
         silhouette=column("simplified_silhouette"),
         davies_bouldin=column("davies_bouldin"),
         separated=np.array([float((own > SEPARATED).mean()) if len(own) else np.nan for own in ratios]),
         ratios=np.concatenate(ratios),
         ratios_of=np.repeat(k, [len(own) for own in ratios]),
+        calinski_harabasz=variance_ratios(k, inertia, around, float(total["rows"])),
     )
 
 
-def choose(selection: KSelection, rule: str) -> int:
-    """Return which solution a rule of `RULES` prefers."""
-    goodness = {
+def goodness(selection: KSelection, rule: str) -> FloatArray:
+    """Return how much a rule of `RULES` likes each solution (c,), NaN where nothing is known."""
+    return {
+        "calinski-harabasz": selection.calinski_harabasz,
         "silhouette": selection.silhouette,
         "davies-bouldin": -selection.davies_bouldin,
         "elbow": elbow_depths(selection.k, selection.inertia),
         "separation": selection.separated,
     }[rule]
-    return int(np.argmax(np.where(np.isnan(goodness), -np.inf, goodness)))
+
+
+def choose(selection: KSelection, rule: str) -> int:
+    """Return which solution a rule of `RULES` prefers."""
+    found = goodness(selection, rule)
+    return int(np.argmax(np.where(np.isnan(found), -np.inf, found)))
+
+
+def measured(selection: KSelection) -> list[str]:
+    """Return the rules of which the measure is known for some solution."""
+    return [rule for rule in RULES if not np.isnan(goodness(selection, rule)).all()]
+
+
+def variance_ratios(k: IntArray, inertia: FloatArray, around: float, n: float) -> FloatArray:
+    """Return the index of Caliński and Harabasz (c,) of solutions with k (c,) centroids.
+
+    An inertia that is 0 to rounding counts as the least that is not, so that of perfect solutions the smallest is preferred.
+
+    Args:
+        k: number of centroids.
+        inertia: of each (c,).
+        around: sum of squares about the overall mean; NaN where it is not known.
+        n: number of rows.
+
+    Returns:
+        NaN for fewer than two clusters, as many as rows, or rows that do not differ.
+    """
+    within = np.maximum(inertia, np.finfo(np.float64).eps * around)
+    defined = (k > 1) & (k < n) & (within > 0)
+    ratios = np.full(len(k), np.nan)
+    between = np.maximum(around - inertia, 0.0) / np.maximum(k - 1, 1)
+    np.divide(between * (n - k), within, out=ratios, where=defined)
+    return ratios
 
 
 def elbow_depths(k: IntArray, inertia: FloatArray) -> FloatArray:

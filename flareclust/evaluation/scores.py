@@ -16,10 +16,11 @@ import numpy as np
 
 from flareclust._foundation.errors import Aborted, BadMessage
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, never_abort
-from flareclust.core.assessment import assessment_sums, label_free_metrics
+from flareclust.core.assessment import assessment_sums, cells_index
 from flareclust.core.blas import one_thread
 from flareclust.core.rounding import factor, rounded
 from flareclust.protocol.schema import Field, Schema, counts
+from flareclust.protocol.task import SCORE, SCORE_INERTIA, SCORE_SILHOUETTE
 
 #: What `score_sums` can compute: over the rows, their number, and for each of the c candidates the sums of squared
 #: distances and of simplified silhouettes, and the largest eigenvalue of the residuals' scatter (their squared spectral
@@ -34,6 +35,13 @@ ALL_SCORES: Mapping[str, str | Field] = {
 }
 
 _CANDIDATES = Schema(candidates="t d", candidate=counts("t"))
+
+#: What sites are asked for in each step; those without sums by centroid are few numbers.
+SCORES_OF: Mapping[str, Mapping[str, str | Field]] = {
+    SCORE: ALL_SCORES,
+    SCORE_INERTIA: {name: ALL_SCORES[name] for name in ("rows", "sse")},
+    SCORE_SILHOUETTE: {name: ALL_SCORES[name] for name in ("rows", "sse", "silhouette")},
+}
 
 
 def stack(candidates: Sequence[FloatArray]) -> Message:
@@ -50,15 +58,18 @@ def unstack(task: Message) -> list[FloatArray]:
 
 
 def values_needed(task: Message, names: Iterable[str], d: int) -> int:
-    """Return how many values (rows times d columns) a site needs to answer with the sums called `names`.
+    """Return how many values (rows times d columns) a site needs to answer with the sums called `names`."""
+    return values_needed_for(np.bincount(task["candidate"]).tolist(), names, d)
+
+
+def values_needed_for(sizes: Sequence[int], names: Iterable[str], d: int) -> int:
+    """Return how many values (rows times d columns) a site needs to score solutions with so many centroids each.
 
     As many as the numbers of the answer, and of the description of its clusters and the assessment, which the same job
     asks for: so never as many equations as unknowns. Further rounds of an algorithm are not counted.
     """
-    t, c = len(task["candidate"]), int(task["candidate"][-1]) + 1
-    size = {"rows": 1, "counts": t, "scatter": t}
-    largest = int(np.bincount(task["candidate"]).max())
-    return sum(size.get(name, c) for name in names) + 2 * largest * (d + 3)
+    size = {"rows": 1, "counts": sum(sizes), "scatter": sum(sizes)}
+    return sum(size.get(name, len(sizes)) for name in names) + 2 * max(sizes) * (d + 3)
 
 
 def score_sums(
@@ -119,17 +130,17 @@ def scaled(task: Message, sums: Message, multiple: int, floor: int) -> Message:
 def scores(task: Message, total: Message) -> list[dict[str, float | None]]:
     """Return the label-free metrics of each candidate from the total of all sites' `score_sums`.
 
-    Needs `rows`, `sse`, `silhouette`, `counts` and `scatter`. The Davies-Bouldin index lacks the rows of cells that
-    sites left out.
+    Needs `rows` and `sse`. Without `silhouette`, or `counts` and `scatter`, the metrics that are made of these are None. The
+    Davies-Bouldin index lacks the rows of cells that sites left out.
     """
     metrics = []
     for c, centroids in enumerate(unstack(task)):
+        found: dict[str, float | None] = {"inertia": float(total["sse"][c])}
+        silhouette = "silhouette" in total and len(centroids) > 1
+        found["simplified_silhouette"] = float(total["silhouette"][c] / total["rows"]) if silhouette else None
         own = task["candidate"] == c
-        sums = {"counts": total["counts"][own], "scatter": total["scatter"][own]}
-        sums |= {"sse": total["sse"][c], "silhouette": total["silhouette"][c]}
-        found = label_free_metrics(centroids, sums)
-        if len(centroids) > 1:
-            found["simplified_silhouette"] = float(total["silhouette"][c] / total["rows"])
+        cells = "scatter" in total
+        found["davies_bouldin"] = cells_index(centroids, total["counts"][own], total["scatter"][own]) if cells else None
         metrics.append(found)
     return metrics
 

@@ -5,7 +5,7 @@ then runs with what it chose.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, Message
-from flareclust.evaluation.criteria import RULES, KSelection, choose
+from flareclust.evaluation.criteria import STEP_OF, KSelection, choose, measured, scores_mean
+from flareclust.evaluation.scores import SCORES_OF, values_needed_for
 from flareclust.protocol.outcome import Outcome
 
 CHOOSER = "pooled"
@@ -56,6 +57,24 @@ def settings(k_range: tuple[int, int], criterion: str, params: Mapping[str, Any]
     return {**own, "k_min": k_range[0], "criterion": criterion}
 
 
+def check_sizes(k_range: tuple[int, int], criterion: str, shapes: Iterable[tuple[int, int]]) -> None:
+    """Raise UserError where no site, (rows, columns) each and without a policy, has enough rows to score the solutions."""
+    values, d = max(((n * d, d) for n, d in shapes), default=(0, 0))
+
+    def needed(maximum: int) -> int:
+        sizes = [1] * scores_mean(criterion) + list(range(k_range[0], maximum + 1))
+        return values_needed_for(sizes, SCORES_OF[STEP_OF[criterion]], d)
+
+    if values >= needed(k_range[1]):
+        return
+    possible = [maximum for maximum in range(k_range[0] + 1, k_range[1]) if needed(maximum) <= values]
+    advice = f"end the range at {possible[-1]} or less" if possible else "give one k"
+    raise UserError(
+        f"no site has enough rows to compare k={k_range[0]}..{k_range[1]} by {criterion} without telling them: the largest has "
+        f"{values} values (rows times columns) and {needed(k_range[1])} are needed; {advice}"
+    )
+
+
 def chosen_k(arrays: Message) -> int | None:
     """Return the number of clusters that was chosen, None where there was no choice."""
     return int(arrays["chosen_k"]) if "chosen_k" in arrays else None
@@ -81,18 +100,24 @@ def selection_of(arrays: Mapping[str, Array]) -> KSelection | None:
     """Return what is known of every k that was tried, from a result's arrays; None where there was no choice."""
     if f"{_PREFIX}k" not in arrays:
         return None
-    return KSelection(*(arrays[_PREFIX + name] for name in KSelection._fields))
+    unknown = np.full(len(arrays[f"{_PREFIX}k"]), np.nan)  # of criteria that came after the result
+    return KSelection(*(arrays.get(_PREFIX + name, unknown) for name in KSelection._fields))
 
 
 def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:
-    """Return the choice as plain values: the k tried, their scores, and the k of every rule."""
+    """Return the choice as plain values: the k tried, their scores, and the k of every rule that these tell."""
     if (known := selection_of(arrays)) is None:
         return None
     scores = {
         "inertia": known.inertia,
+        "calinski_harabasz": known.calinski_harabasz,
         "simplified_silhouette": known.silhouette,
         "davies_bouldin": known.davies_bouldin,
         "separated": known.separated,
     }
     values = {name: [None if np.isnan(v) else float(v) for v in column] for name, column in scores.items()}
-    return {"k": known.k.tolist(), **values, "rules": {rule: int(known.k[choose(known, rule)]) for rule in RULES}}
+    return {
+        "k": known.k.tolist(),
+        **values,
+        "rules": {rule: int(known.k[choose(known, rule)]) for rule in measured(known)},
+    }

@@ -13,7 +13,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import check_choice
 from flareclust.data.partition_specs import parse
 from flareclust.engines.options import RunSettings
-from flareclust.evaluation.criteria import RULES
+from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.selection import parse_k
 from flareclust.privacy.policy import DP, Policy
 from flareclust.protocol import registry
@@ -45,9 +45,7 @@ class Experiment(RunSettings):
     k_range: tuple[int, int] | None = Field(
         default=None, strict=False, description="The smallest and the largest k to try, in place of k."
     )
-    criterion: str = Field(
-        default="silhouette", description="Criterion that selects k: silhouette, davies-bouldin, elbow or separation."
-    )
+    criterion: str = Field(default=USUAL, description=f"Criterion that selects k: {', '.join(RULES)}.")
     partition: str = Field(default="iid", description="How rows are assigned to sites (`flareclust.data.partition`).")
     n_sites: int = Field(default=10, ge=1, description="Number of sites.")
     engine: Engine = Field(
@@ -111,7 +109,7 @@ class Experiment(RunSettings):
     @field_validator("criterion")
     @classmethod
     def _known_rule(cls, value: str) -> str:
-        return check_choice("criterion", value, RULES)
+        return check_choice("criterion", current_rule(value), RULES)
 
     @field_validator("policy")
     @classmethod
@@ -201,10 +199,10 @@ def folder_name(experiment: Experiment, stamp: str) -> Path:
 def make_experiment(**settings: Any) -> Experiment:
     """Return the Experiment, or raise UserError with what is wrong in plain words.
 
-    k may be a range "5..25"; None for data, partition, n_sites, columns or kit leaves them out.
+    k may be a range "5..25"; None for data, partition, n_sites, columns, kit or criterion leaves them out.
     """
     settings = {Experiment.new_name(name, settings): value for name, value in settings.items()}
-    for name in ("data", "partition", "n_sites", "columns", "kit"):
+    for name in ("data", "partition", "n_sites", "columns", "kit", "criterion"):
         if settings.get(name, "") is None:
             del settings[name]
     if settings.get("engine") == "poc":

@@ -8,6 +8,7 @@ from typing import Any
 from flareclust._foundation.errors import UserError
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import check_fits
+from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions, RunSettings
 from flareclust.engines.pooled import run_pooled
@@ -44,6 +45,17 @@ def submit(
     return _chosen_and_run(experiment, prepared, on_round, token)
 
 
+def _shapes(prepared: Prepared) -> list[tuple[int, int]]:
+    """Return rows and columns of every site; nothing where some are in files or with the sites themselves."""
+    shapes = []
+    for rows in prepared.sites.values():
+        if isinstance(rows, Path):
+            return []
+        n, d = (rows.X if isinstance(rows, Table) else rows).shape
+        shapes.append((n, d))
+    return shapes
+
+
 def _chosen_and_run(experiment: Experiment, prepared: Prepared, on_round: OnRound, token: str | None) -> Outcome:
     """Run the algorithm with its k, or with the one that is chosen first."""
     params, k = experiment.params, prepared.k
@@ -54,6 +66,8 @@ def _chosen_and_run(experiment: Experiment, prepared: Prepared, on_round: OnRoun
 
     if experiment.k_range is None:
         return with_round_metrics(run(experiment.algorithm, params, k), prepared)
+    if experiment.policy is None and (shapes := _shapes(prepared)):
+        choice.check_sizes(experiment.k_range, experiment.criterion, shapes)
     choosing = choice.settings(experiment.k_range, experiment.criterion, params)
     if experiment.algorithm == choice.CHOOSER:
         return run(choice.CHOOSER, {**params, **choosing}, k)

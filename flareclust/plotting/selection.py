@@ -5,27 +5,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.evaluation.criteria import SEPARATED, KSelection, choose
+from flareclust.evaluation.criteria import SEPARATED, KSelection, choose, measured
 from flareclust.plotting.style import INK, PALETTE, SOFT, open_frame, page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Per rule the field of `KSelection` that it looks at, and what stands beside its panel.
+#: Per rule the field of `KSelection` that it looks at, what stands beside its panel, and its colour.
 _PANELS = {
-    "silhouette": ("silhouette", "simplified\nsilhouette"),
-    "davies-bouldin": ("davies_bouldin", "Davies-\nBouldin"),
-    "elbow": ("inertia", "inertia"),
-    "separation": ("separated", f"share with\nc_rs > {SEPARATED}"),
+    "calinski-harabasz": ("calinski_harabasz", "Caliński-\nHarabasz", PALETTE[5]),
+    "silhouette": ("silhouette", "simplified\nsilhouette", PALETTE[0]),
+    "davies-bouldin": ("davies_bouldin", "Davies-\nBouldin", PALETTE[1]),
+    "elbow": ("inertia", "inertia", PALETTE[2]),
+    "separation": ("separated", f"share with\nc_rs > {SEPARATED}", PALETTE[4]),
 }
-_COLOURS = (PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[4])
 
 
 def choice_picture(selection: KSelection) -> "Figure":
-    """Draw the measures over k with the k of every rule, and the distribution of c_rs for every k.
+    """Draw the measures that are known over k with the k that their rules pick, and the distribution of c_rs for every k.
 
-    The right side has the form of Figure 5 of Dennis et al. (2021): a box per k over all pairs of its clusters, from
+    Without c_rs the measures take the whole width. The right side has the form of Figure 5 of Dennis et al. (2021): a box per k over all pairs of its clusters, from
     the lower to the upper quartile, with whiskers from the 5th to the 95th percentile, and a line at c0.
 
     Returns:
@@ -34,24 +34,31 @@ def choice_picture(selection: KSelection) -> "Figure":
     from matplotlib.ticker import MaxNLocator
 
     figure = page(10, 6)
-    grid = figure.add_gridspec(len(_PANELS), 2, width_ratios=(1.0, 1.1))
+    rules, told = measured(selection), len(selection.ratios) > 0
+    grid = figure.add_gridspec(len(rules), 2, width_ratios=(1.0, 1.1))
     panels: list[Axes] = []
-    for row, (rule, (field, label)) in enumerate(_PANELS.items()):
-        axes = figure.add_subplot(grid[row, 0], sharex=panels[0] if panels else None)
-        _draw_measure(axes, selection.k, getattr(selection, field), choose(selection, rule), rule, _COLOURS[row])
+    for row, rule in enumerate(rules):
+        field, label, colour = _PANELS[rule]
+        place = grid[row, 0] if told else grid[row, :]
+        axes = figure.add_subplot(place, sharex=panels[0] if panels else None)
+        _draw_measure(axes, selection.k, getattr(selection, field), choose(selection, rule), rule, colour)
         axes.set_ylabel(label, fontsize=9, color=INK)
-        axes.tick_params(labelbottom=row == len(_PANELS) - 1)
+        axes.tick_params(labelbottom=row == len(rules) - 1)
         panels.append(axes)
     panels[0].set_title("what the rules look at", fontsize=12, color=INK, loc="left")
-    pairs = figure.add_subplot(grid[:, 1])
-    _draw_ratios(pairs, selection)
-    for axes in (*panels, pairs):
+    below = panels[-1:]
+    if told:
+        pairs = figure.add_subplot(grid[:, 1])
+        _draw_ratios(pairs, selection)
+        panels.append(pairs)
+        below.append(pairs)
+    for axes in panels:
         open_frame(axes)
         axes.tick_params(labelsize=8, colors=SOFT)
         axes.yaxis.get_offset_text().set_fontsize(8)
         axes.set_xlim(selection.k.min() - 0.5, selection.k.max() + 0.5)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    for axes in (panels[-1], pairs):
+    for axes in below:
         axes.set_xlabel("number of clusters k", fontsize=9, color=INK)
     return figure
 

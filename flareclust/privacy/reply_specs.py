@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flareclust._foundation.errors import UserError
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import ASSESS, KEYS, PLACE, SCORE
+from flareclust.protocol.task import ASSESS, KEYS, PLACE, SCORING
 
 if TYPE_CHECKING:
     from flareclust.executors.base import ClusteringExecutor
@@ -62,5 +62,5 @@ def _spec(name: str, step: Step, *, private: bool) -> ReplySpec:
     if name in OF_ALL:
         return ReplySpec(step.schema, private, sums=step.summed)
     # Scores are sums whoever asks for them; some of them do not add up over sites, and so no mask fits them.
-    sums = None if step.jobs == "secure" else step.summed or (name == SCORE and not private)
+    sums = None if step.jobs == "secure" else step.summed or (name in SCORING and not private)
     return ReplySpec(step.schema, private, sums, step.summed or not sums)

@@ -10,6 +10,13 @@ from flareclust.protocol.schema import Schema, counts, real
 #: comes first in algorithms for sites with different columns (`flareclust.executors.described`).
 DESCRIBE, CLUSTER, SCORE, ASSESS, PLACE = "describe", "cluster", "score", "assess", "place"
 
+#: The same with fewer sums, where an algorithm also asks for all of them: those of squared distances only, and with the
+#: silhouettes.
+SCORE_INERTIA, SCORE_SILHOUETTE = "score_inertia", "score_silhouette"
+
+#: The steps in which solutions are scored.
+SCORING = (SCORE, SCORE_INERTIA, SCORE_SILHOUETTE)
+
 #: What jobs with secure sums ask first: a public key of every site.
 KEYS = "keys"
 

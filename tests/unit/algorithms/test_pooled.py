@@ -11,11 +11,11 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.pooled import PooledAggregator, weighted_kmeans
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.evaluation.criteria import RULES
-from flareclust.evaluation.scores import unstack
+from flareclust.evaluation.criteria import RULES, STEP_OF, scores_mean
+from flareclust.evaluation.scores import SCORES_OF, unstack
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import CLUSTER, SCORE, Task
+from flareclust.protocol.task import CLUSTER, SCORE_INERTIA, SCORE_SILHOUETTE, Task
 from tests.computed import computed
 
 
@@ -93,15 +93,27 @@ def test_more_restarts_are_never_worse():
 
 
 def test_with_k_min_every_k_is_proposed_and_the_sites_are_asked():
-    proposed = merge(k=4, k_min=2)
+    proposed = merge(k=4, k_min=2, criterion="silhouette")
     assert not proposed.done
-    assert proposed.step == SCORE
+    assert proposed.step == SCORE_SILHOUETTE
     assert [len(solution) for solution in unstack(proposed.task)] == [2, 3, 4]
     np.testing.assert_array_equal(unstack(proposed.task)[0], merge(k=2).task["centroids"])
 
 
+@pytest.mark.parametrize("weighted", [True, False])
+def test_the_variance_ratio_has_the_overall_mean_scored_as_well(weighted):
+    proposed = merge(k=4, k_min=2, criterion="calinski-harabasz", weighted=weighted)
+    assert proposed.step == SCORE_INERTIA
+    mean, *solutions = unstack(proposed.task)
+    np.testing.assert_allclose(mean, [[(0 * 30 + 10 * 10 + 90 + 2 * 10 + 100 * 9) / 60]])
+    without = unstack(merge(k=4, k_min=2, criterion="elbow", weighted=weighted).task)
+    for own, other in zip(solutions, without, strict=True):
+        np.testing.assert_array_equal(own, other)
+
+
 @pytest.mark.parametrize(
-    ("criterion", "k"), [("silhouette", 3), ("davies-bouldin", 4), ("elbow", 3), ("separation", 2)]
+    ("criterion", "k"),
+    [("calinski-harabasz", 4), ("silhouette", 3), ("davies-bouldin", 4), ("elbow", 3), ("separation", 2)],
 )
 def test_the_rule_that_is_named_chooses(criterion, k):
     """Two sites' sums, made so that every rule has a favourite of its own."""
@@ -114,13 +126,21 @@ def test_the_rule_that_is_named_chooses(criterion, k):
         "counts": np.array([15, 15, 10, 10, 10, 8, 8, 7, 7]),
         "scatter": np.array([900.0] * 5 + [1e-3] * 4),
     }
+    if scores_mean(criterion):  # the overall mean comes first
+        of_mean = {"sse": 400.0, "silhouette": 0.0, "spread": 1e6, "counts": 30, "scatter": 900.0}
+        half |= {name: np.append(value, half[name]).astype(half[name].dtype) for name, value in of_mean.items()}
+    half = {name: half[name] for name in SCORES_OF[STEP_OF[criterion]]}
     aggregator = PooledAggregator(4, k_min=2, criterion=criterion)
     done = aggregator.merge(proposed, {"a": half, "b": half}, np.random.default_rng(0))
     assert done.done
     assert len(done.task["centroids"]) == k == int(done.record["chosen_k"])
     assert done.diagnostics == {"chosen_k": float(k)}
     np.testing.assert_allclose(done.record["choice_inertia"], [200, 40, 20])
-    np.testing.assert_allclose(done.record["choice_silhouette"], [18 / 60, 40 / 60, 18 / 60])
+    if "silhouette" in half:
+        np.testing.assert_allclose(done.record["choice_silhouette"], [18 / 60, 40 / 60, 18 / 60])
+    if scores_mean(criterion):  # (T - W) / (k - 1) over W / (n - k)
+        ratios = [(600 / 1) / (200 / 58), (760 / 2) / (40 / 57), (780 / 3) / (20 / 56)]
+        np.testing.assert_allclose(done.record["choice_calinski_harabasz"], ratios)
     assert done.record["choice_k"].tolist() == [2, 3, 4]
     np.testing.assert_array_equal(done.record["received_counts"], [30, 10, 1, 10, 9])
 

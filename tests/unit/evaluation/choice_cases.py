@@ -9,7 +9,9 @@ NAN = float("nan")
 
 def selection_with(**columns):
     """A judgement of k = 2, 3, 4, 5 in which everything is the same unless stated."""
-    arrays = {name: np.ones(4) for name in ("inertia", "silhouette", "davies_bouldin", "separated")}
+    arrays = {
+        name: np.ones(4) for name in ("inertia", "calinski_harabasz", "silhouette", "davies_bouldin", "separated")
+    }
     arrays |= {name: np.array(values, dtype=float) for name, values in columns.items()}
     k = np.array([2, 3, 4, 5])
     pairs = np.repeat(k, k * (k - 1) // 2)

@@ -2,12 +2,16 @@
 
 import numpy as np
 import pytest
+from sklearn.cluster import KMeans
+from sklearn.metrics import calinski_harabasz_score
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.evaluation.criteria import choose, elbow_depths, score_candidates
+from flareclust.evaluation.criteria import choose, elbow_depths, measured, score_candidates, variance_ratios
 from flareclust.evaluation.scores import stack
 from flareclust.evaluation.selection import parse_k
+from flareclust.experiment.config import make_experiment
+from flareclust.protocol.registry import get
 from tests.unit.evaluation.choice_cases import NAN, selection_with
 
 # ---- the rules ----
@@ -16,6 +20,8 @@ from tests.unit.evaluation.choice_cases import NAN, selection_with
 @pytest.mark.parametrize(
     ("rule", "columns", "k"),
     [
+        ("calinski-harabasz", {"calinski_harabasz": [1e3, 3e3, 2e3, 1e3]}, 3),
+        ("calinski-harabasz", {"calinski_harabasz": [NAN, 3.0, 3.0, NAN]}, 3),
         ("silhouette", {"silhouette": [0.1, 0.3, 0.7, 0.2]}, 4),
         ("silhouette", {"silhouette": [0.1, 0.7, 0.7, 0.2]}, 3),
         ("silhouette", {"silhouette": [NAN, 0.3, NAN, 0.2]}, 3),
@@ -53,6 +59,7 @@ def test_a_judgement_by_hand():
         "scatter": np.array([20.0, 0.0, 2.0, 2.0]),
     }
     found = score_candidates(task, total)
+    assert np.isnan(found.calinski_harabasz).all()  # without the sum of squares about the mean
     assert found.k.tolist() == [2, 2]
     assert found.inertia.tolist() == [104.0, 4.0]
     np.testing.assert_allclose(found.silhouette, [3.9 / 4, 3.2 / 4])
@@ -62,6 +69,37 @@ def test_a_judgement_by_hand():
     np.testing.assert_allclose(found.ratios, expected)
     assert found.separated.tolist() == [1.0, 1.0]
     assert found.ratios_of.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_variance_ratio_is_scikit_learns(seed):
+    """With each cluster's mean as its centroid, and the mean of all rows as the first candidate."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(90, 3)) + 3 * rng.integers(0, 4, (90, 1))
+    models = [KMeans(k, n_init=3, random_state=seed).fit(X) for k in (2, 4, 7)]
+    inertias = [((X - X.mean(axis=0)) ** 2).sum(), *(model.inertia_ for model in models)]
+    task = stack([X.mean(axis=0)[None], *(model.cluster_centers_ for model in models)])
+    found = score_candidates(task, {"rows": np.array(90), "sse": np.array(inertias)}, mean=True)
+    assert found.k.tolist() == [2, 4, 7]
+    expected = [calinski_harabasz_score(X, model.labels_) for model in models]
+    np.testing.assert_allclose(found.calinski_harabasz, expected, rtol=1e-6)
+    assert measured(found) == ["calinski-harabasz", "elbow"]
+
+
+def test_the_variance_ratio_where_there_is_little_to_divide():
+    """Rows 0, 0, 4, 4, 8, 8: a perfect solution is the best, the smaller of two; n clusters of n rows have none."""
+    ratios = variance_ratios(np.array([2, 3, 4, 6]), np.array([16.0, 0.0, 0.0, 0.0]), 64.0, 6)
+    assert ratios[0] == pytest.approx((64 - 16) / (16 / 4))
+    assert np.isfinite(ratios[:3]).all()
+    assert ratios[1] > ratios[2] > ratios[0]
+    assert np.isnan(ratios[3])
+    assert np.isnan(variance_ratios(np.array([2, 3]), np.zeros(2), 0.0, 6)).all()  # rows that do not differ
+
+
+def test_the_name_of_a_rule_may_be_written_as_in_scikit_learn():
+    assert make_experiment(algorithm="pooled", k="2..4", criterion="calinski_harabasz").criterion == "calinski-harabasz"
+    line = get("pooled").build(4, 0, {"k_min": 2, "criterion": "davies_bouldin"})
+    assert line[1].criterion == "davies-bouldin"
 
 
 # ---- what users type ----

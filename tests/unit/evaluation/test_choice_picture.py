@@ -78,6 +78,7 @@ def of(axes, gid):
 
 def test_the_picture_marks_what_every_rule_picks():
     known = selection_with(
+        calinski_harabasz=[10, 40, 30, 20],
         inertia=[100, 40, 30, 20],
         silhouette=[0.1, 0.2, 0.9, 0.3],
         davies_bouldin=[0.9, 0.8, 0.7, 0.1],
@@ -86,7 +87,11 @@ def test_the_picture_marks_what_every_rule_picks():
     figure = choice_picture(known)
     assert isinstance(figure, Figure)
     *panels, pairs = figure.axes
-    shown = {"silhouette": (known.silhouette, 4), "davies-bouldin": (known.davies_bouldin, 5)}
+    shown = {
+        "calinski-harabasz": (known.calinski_harabasz, 3),
+        "silhouette": (known.silhouette, 4),
+        "davies-bouldin": (known.davies_bouldin, 5),
+    }
     shown |= {"elbow": (known.inertia, 3), "separation": (known.separated, 2)}
     for axes, (rule, (values, k)) in zip(panels, shown.items(), strict=True):
         (line,), (mark,), (words,) = of(axes, "measure"), of(axes, "chosen"), of(axes, "rule")
@@ -100,8 +105,15 @@ def test_the_picture_marks_what_every_rule_picks():
     assert of(pairs, "c0")[0].get_ydata()[0] == 0.5
 
 
+def test_the_picture_shows_only_what_is_known():
+    nothing = np.full(4, NAN)
+    known = selection_with(silhouette=nothing, davies_bouldin=nothing, separated=nothing)
+    figure = choice_picture(known._replace(ratios=np.empty(0), ratios_of=np.empty(0, dtype=np.int64)))
+    assert [of(axes, "rule")[0].get_text() for axes in figure.axes] == ["calinski-harabasz: k = 2", "elbow: k = 2"]
+
+
 def test_pictures_of_odd_judgements_can_be_drawn(tmp_path):
-    one = KSelection(*(np.array([value]) for value in (2, 1.0, NAN, NAN, 0.0, 0.3, 2)))
+    one = KSelection(*(np.array([value]) for value in (2, 1.0, NAN, NAN, 0.0, 0.3, 2, NAN)))
     unsure = selection_with(silhouette=[NAN] * 4, davies_bouldin=[NAN, 1, NAN, 2])
     for known in (one, unsure):
         assert save(choice_picture(known), tmp_path / "choice.png").stat().st_size > 1000

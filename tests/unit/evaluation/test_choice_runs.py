@@ -4,13 +4,27 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.metrics import calinski_harabasz_score
 
 import flareclust
-from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.criteria import RULES
 from flareclust.experiment.config import make_experiment
+from flareclust.protocol.registry import get
 from tests.unit.evaluation.choice_cases import sites
+
+
+def known_by(rule):
+    """The rules whose k is known where the sites are asked for what `rule` needs."""
+    few = {
+        "calinski-harabasz": ["calinski-harabasz", "elbow"],
+        "silhouette": ["silhouette", "elbow"],
+        "elbow": ["elbow"],
+    }
+    return few.get(rule, list(RULES))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -21,19 +35,22 @@ def test_clear_clusters_are_counted_by_every_rule(algorithm, rule):
     assert not result.warnings
     told = result.to_json()["choice"]
     assert told["k"] == [2, 3, 4, 5, 6, 7]
-    assert told["rules"] == dict.fromkeys(RULES, 4)
+    assert told["rules"] == dict.fromkeys(known_by(rule), 4)
 
 
 def test_the_scores_of_a_run_are_those_of_its_rows():
     """What the sites' sums come to for the k chosen equals the assessment of the result, and the rows themselves."""
     data = sites()
-    result = flareclust.run("pooled", data, k="2..5")
+    result = flareclust.run("pooled", data, k="2..5", criterion="davies-bouldin")
     told = result.to_json()["choice"]
     rows = np.concatenate([data[site] for site in sorted(data)])
     inertia = (np.linalg.norm(rows[:, None] - result.centroids[None], axis=2).min(axis=1) ** 2).sum()
     assert told["inertia"][2] == pytest.approx(inertia)
     for name in ("inertia", "simplified_silhouette", "davies_bouldin"):
         assert told[name][2] == pytest.approx(result.metrics[name])
+    # The mean of the uploaded centroids is not exactly that of the rows: some local clusters stay at their site.
+    ratio = calinski_harabasz_score(rows, np.linalg.norm(rows[:, None] - result.centroids, axis=2).argmin(axis=1))
+    assert told["calinski_harabasz"][2] == pytest.approx(ratio, rel=1e-2)
     assert told["inertia"] == sorted(told["inertia"], reverse=True)
     json.dumps(told, allow_nan=False)
 
@@ -59,7 +76,7 @@ def test_rounds_are_numbered_through_and_the_choosers_assessment_is_left_out():
     outcome = submit(experiment, prepare_sites(experiment, sites()), records.append)
     assert [(record["round"], record["step"]) for record in outcome.rounds] == [
         (0, "cluster"),
-        (1, "score"),
+        (1, "score_inertia"),
         (2, "cluster"),
         (3, "assess"),
     ]
@@ -75,15 +92,54 @@ def test_min_count_holds_for_the_choosing_job_as_well():
 def test_a_range_that_no_site_has_rows_for_fails_with_advice():
     small = {site: rows[::20] for site, rows in sites().items()}
     with pytest.raises(JobFailed, match=r"too few to try k=90; end the range of k at \d+ or less"):
-        flareclust.run("pooled", small, k="2..90")
+        run_inprocess(get("pooled"), {"k_min": 2}, small, JobOptions(k=90))
 
 
-def test_a_range_whose_scores_would_tell_the_rows_fails_with_advice():
+def test_a_range_whose_scores_would_tell_the_rows_is_refused_before_the_work():
+    """16 rows of 3 columns at each site: 48 values; 1 + 20 for the sums up to 20, 2 * 20 * (3 + 3) for the other messages."""
+    small, began = {site: rows[::10] for site, rows in sites().items()}, []
+    with pytest.raises(
+        UserError, match=r"compare k=2\.\.20 by calinski-harabasz .* 48 values .* 261 are needed; end the range at 3"
+    ):
+        flareclust.run("pooled", small, k="2..20", on_round=began.append)
+    with pytest.raises(UserError, match=r"by davies-bouldin .* give one k"):
+        flareclust.run("kfed", small, k="2..20", criterion="davies-bouldin", on_round=began.append)
+    assert not began
+    assert flareclust.run("pooled", small, k="2..3").k == 3
+
+
+def test_sites_with_a_policy_score_whatever_they_have():
+    small = {site: rows[::4] for site, rows in sites().items()}
+    with pytest.raises(UserError, match="no site has enough rows"):
+        flareclust.run("pooled", small, k="2..16", policy=None)
+    assert flareclust.run("pooled", small, k="2..16", policy={}).k == 4
+
+
+def test_a_job_in_which_every_site_sits_out_fails_with_advice():
+    """The server of a job does not know its sites' rows before they answer."""
     small = {site: rows[::10] for site, rows in sites().items()}
     with pytest.raises(
-        JobFailed, match=r"too few rows to compare k=2\.\.20 .* 716 values .* give a smaller range of k"
+        JobFailed, match=r"too few rows to compare k=2\.\.20 .* 261 values .* give a smaller range of k"
     ):
-        flareclust.run("pooled", small, k="2..20")
+        run_inprocess(get("pooled"), {"k_min": 2}, small, JobOptions(k=20))
+
+
+def test_a_rule_asks_for_no_more_than_it_needs():
+    """160 rows of 3 columns, 480 values: enough for the sums of all rows up to k = 30, too few for those of every centroid."""
+    for rule, answered in (("calinski-harabasz", True), ("silhouette", True), ("davies-bouldin", False)):
+        if answered:
+            assert flareclust.run("pooled", sites(), k="2..30", criterion=rule).k == 4
+        else:
+            with pytest.raises(UserError, match="no site has enough rows"):
+                flareclust.run("pooled", sites(), k="2..30", criterion=rule)
+
+
+def test_results_of_older_versions_are_read():
+    arrays = dict(flareclust.run("pooled", sites(), k="2..5", criterion="separation").arrays)
+    del arrays["choice_calinski_harabasz"]
+    told = choice.summary(arrays)
+    assert told["rules"] == dict.fromkeys(("silhouette", "davies-bouldin", "elbow", "separation"), 4)
+    assert told["calinski_harabasz"] == [None] * 4
 
 
 @pytest.mark.slow

@@ -1,0 +1,119 @@
+"""How often each rule finds the number of clusters, on generated sets whose number is known.
+
+    python -m benchmarks.choice_of_k [SEEDS]
+
+Every set has 5000 rows and 2, 5, 10 or 20 clusters. It is split in four ways over 10 and 50 sites, which upload as for the
+range 2..25; all rules judge the same solutions, from scores of all sites. The rule that a site needs enough values to answer
+does not apply here: it concerns the size of the tables, and some rules more than others.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.pooled import PooledAggregator
+from flareclust.data.partition import partition
+from flareclust.evaluation.criteria import RULES, choose, score_candidates
+from flareclust.evaluation.scores import ALL_SCORES, score_sums
+from flareclust.executors.pooled import PooledExecutor
+from flareclust.privacy.context import SiteContext
+from flareclust.protocol.task import CLUSTER, Task
+
+ROWS, LEAST, MOST, MIN_COUNT = 5000, 2, 25, 2
+NUMBERS = (2, 5, 10, 20)
+SPLITS = ("iid", "dirichlet:0.3", "clusters:2", "power:1")
+SITES = (10, 50)
+
+#: Columns, and the smallest distance of two centers in standard deviations.
+KINDS: dict[str, tuple[int, float]] = {
+    "separated": (2, 6.0),
+    "overlapping": (2, 3.0),
+    "skewed sizes": (2, 5.0),
+    "unequal spreads": (2, 5.0),
+    "heavy tails": (2, 5.0),
+    "8 columns": (8, 5.0),
+    "16 columns, overlapping": (16, 3.0),
+}
+
+
+def made(kind: str, k: int, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
+    """Return rows (n, d) of k clusters about random centers and their classes (n,)."""
+    d, gap = KINDS[kind]
+    centers = placed(k, d, gap, rng)
+    shares = np.geomspace(1.0, 10.0, k) if kind == "skewed sizes" else np.ones(k)
+    labels = rng.choice(k, ROWS, p=shares / shares.sum())
+    widths = np.geomspace(0.5, 2.0, k) if kind == "unequal spreads" else np.ones(k)
+    tailed = kind == "heavy tails"
+    noise = rng.standard_t(3, (ROWS, d)) / np.sqrt(3) if tailed else rng.normal(size=(ROWS, d))
+    return centers[labels] + widths[labels, None] * noise, labels
+
+
+def placed(k: int, d: int, gap: float, rng: np.random.Generator) -> FloatArray:
+    """Return k centers (k, d), uniform in a cube that is large enough for them, no two nearer than `gap`."""
+    side, centers = 1.5 * gap * k ** (1 / d), np.empty((0, d))
+    while len(centers) < k:
+        one = rng.uniform(0, side, d)
+        if (np.linalg.norm(centers - one, axis=1) >= gap).all():
+            centers = np.vstack([centers, one])
+    return centers
+
+
+def chosen(sites: list[FloatArray], seed: int) -> dict[str, int]:
+    """Return the number of clusters that each rule selects."""
+    context = SiteContext(MIN_COUNT)
+    executor = PooledExecutor(MOST, seed, min_count=MIN_COUNT)
+    # The step of this criterion asks for the sums of all rules.
+    aggregator = PooledAggregator(MOST, seed, k_min=LEAST, criterion="separation")
+    uploads: dict[str, Message] = {}
+    for number, rows in enumerate(sites):
+        name = f"site-{number:02}"
+        try:
+            uploads[name] = executor.local(
+                Task(CLUSTER, 0, {}, name), rows, stream(seed, 0, name), never_abort, context
+            )
+        except Refusal:
+            continue
+    task = aggregator.advance(Round(), uploads).task
+    sums = [score_sums(task, rows, ALL_SCORES, MIN_COUNT, limited=False) for rows in sites]
+    selection = score_candidates(
+        task, {name: np.sum([one[name] for one in sums], axis=0) for name in ALL_SCORES}, mean=True
+    )
+    return {rule: int(selection.k[choose(selection, rule)]) for rule in RULES}
+
+
+def cases(seeds: int) -> Iterator[tuple[tuple[str, str, int, int], dict[str, int]]]:
+    """Yield what each rule selects, by kind of set, split, number of sites and true k."""
+    for seed in range(seeds):
+        for kind in KINDS:
+            for k in NUMBERS:
+                X, labels = made(kind, k, np.random.default_rng([seed, k]))
+                for split in SPLITS:
+                    for m in SITES:
+                        index = partition(split, X, labels, m, np.random.default_rng(seed))
+                        yield (kind, split, m, k), chosen([X[own] for own in index.values()], seed)
+
+
+def main() -> None:
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    errors: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: {rule: [] for rule in RULES})
+    for (kind, split, m, k), found in cases(seeds):
+        for group in (("set", kind), ("split", split), ("sites", str(m)), ("k", str(k)), ("all", "")):
+            for rule, number in found.items():
+                errors[group][rule].append(abs(number - k))
+    print("right in %, mean of |k - true| in brackets\n")
+    print("| | | " + " | ".join(RULES) + " |\n" + "| --- " * (len(RULES) + 2) + "|")
+    for (group, name), by_rule in sorted(
+        errors.items(), key=lambda item: list(dict.fromkeys(g for g, _ in errors)).index(item[0][0])
+    ):
+        cells = [f"{100 * np.mean(np.array(off) == 0):.0f} ({np.mean(off):.1f})" for off in by_rule.values()]
+        print(f"| {group} | {name} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
