@@ -18,7 +18,8 @@ Readings where the paper is open, and deviations from it:
    stops after 300 iterations or when the centroids hardly move (scikit-learn's tolerance), and finds fewer than k
    clusters where there are fewer different rows.
 7. Not in the paper: a site with fewer than k rows refuses. Clusters below `min_count` rows, or whose centroid is a row,
-   are not sent, and do not count as neighbours either, because twice a radius would lead to them.
+   are not sent, and do not count as neighbours either, because twice a radius would lead to them. With
+   `small_clusters="dissolve"` clusters below `min_count` rows join others before Algorithm 2 removes any.
 8. Not in the paper: where a cluster's rows differ in one column only, its centroid and the largest distance of its rows
    would together be a row; that distance is raised to the next number of two digits.
 """
@@ -31,8 +32,9 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.core.disclosure import disclosable_clusters, varies_in_one_feature
 from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, recompute_centroids
+from flareclust.core.local import dissolve_small
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import ClusteringParams
+from flareclust.executors.parameters import SmallClustersParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.schema import Schema, real
@@ -48,7 +50,7 @@ class LocalClusters(NamedTuple):
     sse: FloatArray
 
 
-class FeCAParams(ClusteringParams):
+class FeCAParams(SmallClustersParams):
     """Parameters of FeCA."""
 
     n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
@@ -77,6 +79,8 @@ class FeCAExecutor(ClusteringExecutor):
         clustering = recompute_centroids(
             data, kmeans(data, self.k, rng, n_init=self.params.n_init, init=self.params.init, aborted=aborted)
         )
+        if self.params.small_clusters == "dissolve":
+            clustering = dissolve_small(data, clustering, context.min_count)
         statistics = cluster_statistics(data, clustering.labels, clustering.centroids)
         clusters, origin = remove_one_fit_many(
             LocalClusters(clustering.centroids, clustering.counts, statistics.sse), self.params.after_removal

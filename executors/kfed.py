@@ -10,7 +10,7 @@ Readings where the paper is open, and deviations from it:
 2. k(z) may differ per device: a number, a table of site names, or "auto" for ceil(sqrt(k)). A device with fewer
    than `min_count` rows per center uses a smaller k(z).
 3. Not in the paper: the number of rows of each center is sent. Clusters below `min_count` rows, or made of one row
-   repeated, are not sent.
+   repeated, are not sent. With `small_clusters="dissolve"` the former join others of the device, whose centers they move.
 4. Theorem 3.2: a late device's center goes to the nearest point of M, as the theorem's proof has it (the words before
    it also speak of the means mu(tau)). With several `lloyd_rounds`, to the nearest of the points last assigned to.
 5. Definition 3.3 leaves out local centers that were not sent. They go to the nearest mean: M holds single devices'
@@ -32,9 +32,10 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Mess
 from flareclust._foundation.validation import check_int, did_you_mean
 from flareclust.core.disclosure import check_enough, describable, disclosable_clusters
 from flareclust.core.lloyd import Clustering, assign
+from flareclust.core.local import dissolve_small
 from flareclust.core.spectral import local_kmeans, project, trusted_rows
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import ClusteringParams
+from flareclust.executors.parameters import SmallClustersParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_ROUNDS, server, site
 from flareclust.protocol.schema import Schema, counts
@@ -54,7 +55,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 
-class KFedParams(ClusteringParams):
+class KFedParams(SmallClustersParams):
     """Parameters of k-FED."""
 
     k_local: int | str | dict[str, int] = site(
@@ -134,7 +135,8 @@ class KFedExecutor(ClusteringExecutor):
             self.params.k_local.get(site, "auto") if isinstance(self.params.k_local, dict) else self.params.k_local
         )
         k_local = ceil(sqrt(self.k)) if setting == "auto" else int(setting)
-        return local_kmeans(data, min(k_local, len(data) // min_count), rng, aborted)
+        found = local_kmeans(data, min(k_local, len(data) // min_count), rng, aborted)
+        return dissolve_small(data, found, min_count) if self.params.small_clusters == "dissolve" else found
 
 
 def check_k_local(k_local: object, k: int) -> int | str | dict[str, int]:

@@ -8,7 +8,8 @@ Readings and deviations:
    scikit-learn with `n_init=1`. The paper does not say; with this its figures come out.
 2. A site with fewer rows than k refuses: its fewer and coarser clusters are not what the other sites' are matched with.
    One with fewer than `min_count` rows per cluster looks for fewer clusters.
-3. Not in the paper: clusters below `min_count` rows, of one row repeated, or whose mean is a row, are not sent.
+3. Not in the paper: clusters below `min_count` rows, of one row repeated, or whose mean is a row, are not sent. With
+   `small_clusters="dissolve"` the first join others instead.
 """
 
 import numpy as np
@@ -17,7 +18,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.local import local_clusters
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import RobustParams
+from flareclust.executors.parameters import RobustParams, SmallClustersParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.schema import Schema
@@ -25,7 +26,7 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
 
 
-class MAvgParams(RobustParams):
+class MAvgParams(SmallClustersParams, RobustParams):
     """Parameters of match averaging."""
 
     n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
@@ -45,6 +46,12 @@ class MAvgExecutor(ClusteringExecutor):
         if len(data) < self.k:
             raise Refusal(f"has fewer rows than k={self.k}")
         clusters = local_clusters(
-            data, self.k, rng, n_init=self.params.n_init, min_count=context.min_count, aborted=aborted
+            data,
+            self.k,
+            rng,
+            n_init=self.params.n_init,
+            min_count=context.min_count,
+            aborted=aborted,
+            small_clusters=self.params.small_clusters,
         )
         return {"centroids": clusters.centroids}

@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar
 
 from flareclust._foundation.settings import OneOf
-from flareclust.core.local import Seeds
+from flareclust.core.local import Seeds, SmallClusters
 from flareclust.core.robust import NONE, ROBUST, USUAL_CAP, Rule
 from flareclust.privacy.dp.accounting import LARGEST_DELTA, LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
 from flareclust.protocol.params import Params, both, server, site
@@ -13,6 +13,15 @@ class ClusteringParams(Params):
     """Parameters of every algorithm that is not differentially private."""
 
     min_count: int = site(2, "Clusters with fewer rows are not sent; those of identical rows never are.", ge=1)
+
+
+class SmallClustersParams(ClusteringParams):
+    """Parameters of algorithms whose sites may let small local clusters join others."""
+
+    small_clusters: SmallClusters = site(
+        "withhold",
+        "Local clusters below min_count rows are not sent (withhold), or join the site's nearest other cluster, the smallest first (dissolve).",
+    )
 
 
 class SeedsParams(ClusteringParams):

@@ -4,7 +4,8 @@ The plain baseline of one-shot methods; it has no paper. It also serves to choos
 from one upload (`flareclust.evaluation.selection`).
 
 1. A site with fewer than `min_count` rows for each of k clusters looks for fewer.
-2. Clusters that may not be described to others are not sent.
+2. Clusters that may not be described to others are not sent. With `small_clusters="dissolve"` those that are only too small
+   join others before, so that their rows are told of.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from flareclust.core.local import local_clusters
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.scores import SCORES_OF
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import CappedParams
+from flareclust.executors.parameters import CappedParams, SmallClustersParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_STARTS, server, site
 from flareclust.protocol.schema import Schema, counts
@@ -28,7 +29,7 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
 
 
-class PooledParams(CappedParams):
+class PooledParams(SmallClustersParams, CappedParams):
     """Parameters of pooled centroids; with `k_min`, k is the largest number of clusters tried."""
 
     renamed: ClassVar[Mapping[str, str]] = {"choose_by": "criterion"}
@@ -66,6 +67,12 @@ class PooledExecutor(ClusteringExecutor):
     ) -> Message:
         """Cluster the rows and keep what may be sent."""
         clusters = local_clusters(
-            data, self.k, rng, n_init=self.params.n_init, min_count=context.min_count, aborted=aborted
+            data,
+            self.k,
+            rng,
+            n_init=self.params.n_init,
+            min_count=context.min_count,
+            aborted=aborted,
+            small_clusters=self.params.small_clusters,
         )
         return {"centroids": clusters.centroids, "counts": clusters.counts}

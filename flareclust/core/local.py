@@ -16,6 +16,9 @@ from flareclust.core.seeds import kmeans_plusplus
 
 Seeds = Literal["means", "rows"]
 
+#: What becomes of local clusters below `min_count` rows: they are not sent, or join others.
+SmallClusters = Literal["withhold", "dissolve"]
+
 
 class Sendable(NamedTuple):
     """Clusters that may be described to others.
@@ -34,13 +37,57 @@ class Sendable(NamedTuple):
 
 
 def local_clusters(
-    data: FloatArray, k: int, rng: np.random.Generator, *, n_init: int, min_count: int, aborted: AbortCheck
+    data: FloatArray,
+    k: int,
+    rng: np.random.Generator,
+    *,
+    n_init: int,
+    min_count: int,
+    aborted: AbortCheck,
+    small_clusters: SmallClusters = "withhold",
 ) -> Sendable:
-    """Run k-means on a site's rows (n, d), with fewer than k clusters where there are fewer than `min_count` rows each."""
+    """Run k-means on a site's rows (n, d), with fewer than k clusters where there are fewer than `min_count` rows each.
+
+    With `small_clusters="dissolve"` clusters below `min_count` rows join others (`dissolve_small`).
+    """
     check_enough(data, min_count)
     k = min(k, len(data) // min_count)
     found = recompute_centroids(data, kmeans(data, k, rng, n_init=n_init, aborted=aborted))
+    if small_clusters == "dissolve":
+        found = dissolve_small(data, found, min_count)
     return _sendable(found, np.arange(len(found.counts)), _may_leave(data, found, min_count))
+
+
+def dissolve_small(data: FloatArray, found: Clustering, min_count: int) -> Clustering:
+    """Return the clusters of the rows (n, d) after those below `min_count` rows have joined others, whole.
+
+    The smallest goes first, of equal ones the first, and joins the cluster with the nearest centroid; then centroids and
+    numbers of rows are those of the joint cluster. One cluster is left at the end where there are fewer rows than
+    `min_count`. Clusters keep their order, and the clustering is the same where none is too small.
+
+    Args:
+        data: rows (n, d).
+        found: their clustering into k clusters, with the means of the rows as centroids.
+        min_count: smallest number of rows of a cluster.
+    """
+    centroids, counts = found.centroids.copy(), found.counts.copy()
+    joined = np.arange(len(counts))  # which cluster the rows of each are in
+    while (remaining := np.flatnonzero(counts)).size > 1:
+        small = int(remaining[np.argmin(counts[remaining])])
+        if counts[small] >= min_count:
+            break
+        others = remaining[remaining != small]
+        near = int(others[np.argmin(((centroids[others] - centroids[small]) ** 2).sum(axis=1))])
+        total = counts[near] + counts[small]
+        centroids[near] += counts[small] / total * (centroids[small] - centroids[near])
+        counts[near], counts[small] = total, 0
+        joined[joined == small] = near
+    if len(remaining) == len(counts):
+        return found
+    labels = np.searchsorted(remaining, joined)[found.labels]
+    return recompute_centroids(
+        data, found._replace(centroids=centroids[remaining], counts=counts[remaining], labels=labels)
+    )
 
 
 def seed_cells(
