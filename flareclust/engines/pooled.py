@@ -25,7 +25,9 @@ from flareclust.protocol.registry import Algorithm
 class CentralParams(Params):
     """Parameters of k-means on the pooled rows."""
 
-    n_init: int = both(10, "Starts; the best one counts.", ge=1, le=MOST_STARTS)
+    n_init: int | None = both(
+        None, "Starts; the best one counts. None for 10 up to k = 20 and k / 2 above.", ge=1, le=MOST_STARTS
+    )
     max_iter: int = both(300, "Iterations of a start, at the most.", ge=1, le=MOST_ITERATIONS)
 
 
