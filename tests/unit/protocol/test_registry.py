@@ -69,6 +69,7 @@ def test_parameters_have_defaults_and_leave_out_what_every_job_has(algorithm):
 def test_parameters_of_both_sides_are_listed():
     assert get("kfed").parameters() == {
         "min_count": 2,
+        "small_clusters": "withhold",
         "k_local": "auto",
         "labels_by": "induced",
         "start": None,
@@ -93,7 +94,7 @@ def test_settings_reach_the_side_that_knows_them():
 
 @pytest.mark.parametrize("name", ["k", "seed", "self", "X", "n_inits", "lloyd_round", "fl_ctx"])
 def test_settings_that_an_algorithm_does_not_have_are_refused(name):
-    with pytest.raises(UserError, match=f"feca has no parameter '{name}'.*it has min_count, n_init"):
+    with pytest.raises(UserError, match=f"feca has no parameter '{name}'.*it has min_count, small_clusters, n_init"):
         get("feca").build(3, 0, {name: 1})
 
 
