@@ -64,7 +64,7 @@ def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float |
 
     Of `sse` and `silhouette` the sum over the clusters, shape (), will do as well.
 
-    `inertia`: sum of squared distances to the own centroid, in X's unit squared; 0 without rows.
+    `inertia`: sum of squared distances to the own centroid, in X's unit squared; None without rows.
     `simplified_silhouette`: mean over all rows, in [0, 1], larger is better.
     `davies_bouldin`: mean over clusters r of max over s != r of (S_r + S_s) / |centroid_r - centroid_s|, where S is
     a cluster's mean distance to its centroid; smaller is better (Davies, Bouldin 1979, A cluster separation measure).
@@ -85,7 +85,7 @@ def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float |
     counts = sums["counts"]
     several = int((counts > 0).sum()) > 1
     return {
-        "inertia": float(np.sum(sums["sse"])),
+        "inertia": float(np.sum(sums["sse"])) if counts.any() else None,
         "simplified_silhouette": float(np.sum(sums["silhouette"]) / counts.sum()) if several else None,
         "davies_bouldin": cells_index(centroids, counts, sums["scatter"]),
     }

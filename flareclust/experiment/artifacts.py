@@ -138,6 +138,7 @@ def read_result(folder: Path) -> Result:
         experiment=experiment,
         outcome=outcome,
         tracking=about.get("tracking", {}),
+        assessed=about.get("assessed"),  # of older versions there is none
     )
 
 

@@ -15,14 +15,15 @@ from flareclust.experiment.prepared import Prepared, arrays_of, names_of
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 from flareclust.federation import ASSESSED, IN_ASSESSMENT
-from flareclust.privacy.policy import DP, Policy
+from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 
 #: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
 OVERLAP = 10.0
-#: Share of the rows below which the assessment says little about all of them.
-COVERED = 0.99
+#: Share of the rows below which the assessment says little about all of them: where a policy leaves out small cells, inertia
+#: falls with every row; elsewhere.
+COVERED_UNDER_POLICY, COVERED = 0.99, 0.9
 
 
 def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, seconds: float) -> Result:
@@ -50,7 +51,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         if dataset.centroids is not None and "received_radii" in outcome.arrays:
             received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
             metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))
-    algorithm = registry.get(experiment.algorithm)
+    algorithm, assessed = registry.get(experiment.algorithm), _assessed(experiment, prepared, outcome)
     return Result(
         algorithm=experiment.algorithm,
         engine=experiment.engine,
@@ -66,7 +67,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         centroids_file=None,
         warnings=[
             *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome),
-            *_coverage(experiment, prepared, outcome),
+            *_coverage(experiment, assessed),
             *partial.warnings(outcome.arrays, sum(int((found < 0).sum()) for found in outcome.labels.values())),
         ],
         centroids=outcome.centroids,
@@ -81,6 +82,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         experiment=experiment.model_dump(mode="json", exclude={"tracking_uri"}),
         outcome=outcome,
         left_out=left_out(outcome),
+        assessed=assessed,
     )
 
 
@@ -160,15 +162,39 @@ def _warnings(k: int, outcome: Outcome) -> list[str]:
     return warnings
 
 
-def _coverage(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> list[str]:
-    """Return a warning where policies left so many rows out of the assessment that its metrics say little."""
-    rows = sum(len(X) for site, X in prepared.sites.items() if site not in outcome.refused and not isinstance(X, Path))
+def _assessed(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> dict[str, int | None] | None:
+    """Return over how many `rows` the metrics are, `of` how many of the sites that took part, None where that is not known.
+
+    None where there was no assessment, and under differential privacy, where nobody is told.
+    """
     diagnostics = [cast("dict[str, float]", record["diagnostics"]) for record in outcome.rounds]
-    assessed = [values[ASSESSED] for values in diagnostics if values.get(ASSESSED) is not None]
-    if experiment.policy is None or experiment.policy.get(DP) or not assessed or assessed[-1] > COVERED * rows:
+    told = [values[ASSESSED] for values in diagnostics if values.get(ASSESSED) is not None]
+    if not told or "differentially-private" in registry.get(experiment.algorithm).promises:
+        return None
+    places, absent = rows_of(prepared, outcome), left_out(outcome)
+    own = {site for site in outcome.sites if site not in absent}
+    unknown = {site for site in own if site not in places or isinstance(prepared.sites.get(site), Path)}
+    known = not unknown - set(outcome.labels)
+    return {"rows": int(told[-1]), "of": sum(len(places[site]) for site in own) if known else None}
+
+
+def _coverage(experiment: Experiment, assessed: Mapping[str, int | None] | None) -> list[str]:
+    """Return a warning where so many rows were left out of the assessment that its metrics say little."""
+    if assessed is None:
+        return []
+    rows, of = assessed["rows"] or 0, assessed["of"]
+    if not rows:
+        why = "" if experiment.policy is None else ": in all cells the sites have fewer than their policy lets out"
+        return [f"the assessment is of no rows, so there are no inertia, silhouette and Davies-Bouldin index{why}"]
+    if of is None:
+        return []
+    if experiment.policy is None:
+        few = rows < COVERED * of
+        return [f"the assessment is of {rows} of {of} rows; its metrics say nothing about the others"] if few else []
+    if rows > COVERED_UNDER_POLICY * of:
         return []
     why = (
-        f"the assessment is of {assessed[-1]:.0f} of {rows} rows: the sites' policy leaves out small cells, so inertia is "
+        f"the assessment is of {rows} of {of} rows: the sites' policy leaves out small cells, so inertia is "
         "smaller than that of all rows, and cannot be compared with that of another run"
     )
     return [why]

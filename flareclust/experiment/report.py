@@ -75,6 +75,9 @@ def print_result(result: Result) -> None:
     table.add_row("centroids found", f"{result.centroids_found} of {result.k}")
     for name, value in result.metrics.items():
         table.add_row(name.replace("_", " "), "undefined" if value is None else f"{value:,.4f}")
+    if result.assessed is not None:
+        rows, of = result.assessed["rows"], result.assessed["of"]
+        table.add_row("rows assessed", f"{rows:,}" + ("" if of is None else f" of {of:,}"))
     table.add_row("rounds", str(result.rounds))
     for name, seconds in result.seconds.items():
         table.add_row(f"seconds {name.replace('_', ' ')}", f"{seconds:,.3f}")

@@ -56,6 +56,8 @@ class Result:
         experiment: what was asked, as plain values.
         outcome: what the engine returned: the sites, the exchanges, and the arrays of the server.
         tracking: of a tracked run, how its MLflow run is found and dated: `key`, `tags`, and `started` (s since 1970).
+        assessed: over how many `rows` inertia, silhouette and Davies-Bouldin index are, and `of` how many rows of the sites
+            that took part, None where that is not known; None where nobody is told.
     """
 
     algorithm: str
@@ -85,6 +87,7 @@ class Result:
     experiment: Mapping[str, Any] = field(repr=False, default_factory=dict)
     outcome: Outcome | None = field(repr=False, default=None)
     tracking: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    assessed: Mapping[str, int | None] | None = None
 
     @property
     def mask(self) -> BoolArray:
@@ -161,10 +164,15 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as the command line prints them with `--json`.
 
-        Also `job` on provisioned sites, `choice` if k was chosen, and `features` if the algorithm is one for sites with different columns.
+        Also `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, and `features` if the algorithm is one for sites with different columns.
         """
         values = {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
-        more = {"job": self.job, "choice": choice.summary(self.arrays), "features": partial.summary(self.arrays)}
+        more = {
+            "job": self.job,
+            "assessed": self.assessed,
+            "choice": choice.summary(self.arrays),
+            "features": partial.summary(self.arrays),
+        }
         return values | {name: value for name, value in more.items() if value is not None}
 
 

@@ -97,7 +97,7 @@ def test_measures_of_fewer_than_two_inhabited_clusters_are_undefined():
     assert metrics([[1.0], [0.0]], [[0.0], [50.0]]) == expected
 
 
-def test_without_rows_inertia_is_0_and_the_rest_undefined():
+def test_without_rows_everything_is_undefined():
     labels, sums = assessment_sums(np.empty((0, 2)), [[0.0, 0.0], [1.0, 1.0]])
     assert labels.shape == (0,)
     assert {name: (value.tolist(), str(value.dtype)) for name, value in sums.items()} == {
@@ -107,7 +107,7 @@ def test_without_rows_inertia_is_0_and_the_rest_undefined():
         "scatter": ([0.0, 0.0], "float64"),
     }
     assert label_free_metrics([[0.0, 0.0], [1.0, 1.0]], sums) == {
-        "inertia": 0.0,
+        "inertia": None,
         "simplified_silhouette": None,
         "davies_bouldin": None,
     }

@@ -1,0 +1,70 @@
+"""Over how many rows the metrics are, and what is said where they are few."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import flareclust
+from flareclust.experiment.config import make_experiment
+from flareclust.experiment.evaluate import evaluate
+from flareclust.experiment.prepare import prepare_sites
+from flareclust.experiment.report import print_result
+from flareclust.experiment.submit import submit
+from flareclust.federation import ASSESSED
+
+
+def sites(n=40, m=3):
+    rng = np.random.default_rng(0)
+    return {f"site-{i}": rng.normal(size=(n, 2)) + 20 * (np.arange(n) % 2)[:, None] for i in range(m)}
+
+
+def evaluated(assessed=None, policy=None):
+    """The result of three sites of forty rows, as if the assessment had been of so many rows."""
+    experiment = make_experiment(algorithm="kfed", k=2, data="own", engine="inprocess", n_sites=3, policy=policy)
+    prepared = prepare_sites(experiment, sites())
+    outcome = submit(experiment, prepared)
+    if assessed is not None:
+        *rounds, last = outcome.rounds
+        outcome = replace(
+            outcome, rounds=[*rounds, {**last, "diagnostics": {**last["diagnostics"], ASSESSED: assessed}}]
+        )
+    return evaluate(experiment, prepared, outcome, 0.0)
+
+
+def test_a_result_tells_of_how_many_rows_its_metrics_are(capsys, tmp_path):
+    result = evaluated()
+    assert result.assessed == {"rows": 120, "of": 120}
+    assert not result.warnings
+    assert result.to_json()["assessed"] == {"rows": 120, "of": 120}
+    print_result(result)
+    assert "120 of 120" in capsys.readouterr().out
+    kept = flareclust.run("kfed", sites(), k=2, out=tmp_path / "kept")
+    assert flareclust.load_result(tmp_path / "kept").assessed == kept.assessed == {"rows": 120, "of": 120}
+
+
+@pytest.mark.parametrize(("rows", "words"), [(109.0, []), (107.0, ["107 of 120"]), (0.0, ["of no rows"])])
+def test_few_rows_are_warned_of(rows, words):
+    warnings = evaluated(rows).warnings
+    assert [word in warning for word, warning in zip(words, warnings, strict=True)] == [True] * len(words)
+
+
+def test_under_a_policy_the_warning_says_why():
+    (warning,) = evaluated(118.0, policy={}).warnings
+    assert "118 of 120 rows: the sites' policy leaves out small cells" in warning
+
+
+def test_an_assessment_of_no_rows_has_no_metrics():
+    """Twelve rows at each site are one group of its policy, and every cell has fewer than ten of them."""
+    rng = np.random.default_rng(0)
+    few = {f"site-{i}": rng.normal(size=(12, 2)) for i in range(3)}
+    result = flareclust.run("pooled", few, k=6, policy={})
+    assert result.assessed == {"rows": 0, "of": 36}
+    assert [result.metrics[name] for name in ("inertia", "simplified_silhouette", "davies_bouldin")] == [None] * 3
+    assert any("the assessment is of no rows" in warning for warning in result.warnings)
+    json.dumps(result.to_json(), allow_nan=False)
+
+
+def test_what_is_not_federated_has_no_assessment():
+    assert "assessed" not in flareclust.run("central", sites(), k=2).to_json()
