@@ -9,8 +9,8 @@ Rules:
   scaled to [0, 1] (Satopaa, Albrecht, Irwin, Raghavan 2011, Finding a "kneedle" in a haystack).
 - "separation": the largest share of pairs of clusters with c_rs > c0 (Dennis et al. 2021, Appendix B.2), c0 = 0.5.
 
-Of equals the smallest k is chosen. A rule's step asks the sites for the sums that it needs; the last row of `STEP_OF` has
-those of all rules, which so can be compared.
+Of equals the smallest k is chosen. A rule's step asks the sites for the sums that it needs; those of the step `score` tell
+all rules.
 
 Readings and deviations: T is the inertia of one more candidate, the weighted mean of the centroids that the sites sent. It is
 above the sum of squares about the mean of the rows by n times the squared distance of the two.

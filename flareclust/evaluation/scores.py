@@ -59,17 +59,18 @@ def unstack(task: Message) -> list[FloatArray]:
 
 def values_needed(task: Message, names: Iterable[str], d: int) -> int:
     """Return how many values (rows times d columns) a site needs to answer with the sums called `names`."""
-    return values_needed_for(np.bincount(task["candidate"]).tolist(), names, d)
+    sizes = np.bincount(task["candidate"])
+    return values_needed_for(len(sizes), int(sizes.sum()), int(sizes.max()), names, d)
 
 
-def values_needed_for(sizes: Sequence[int], names: Iterable[str], d: int) -> int:
-    """Return how many values (rows times d columns) a site needs to score solutions with so many centroids each.
+def values_needed_for(c: int, t: int, largest: int, names: Iterable[str], d: int) -> int:
+    """Return how many values (rows times d columns) a site needs to score c solutions with t centroids, at most `largest` each.
 
     As many as the numbers of the answer, and of the description of its clusters and the assessment, which the same job
     asks for: so never as many equations as unknowns. Further rounds of an algorithm are not counted.
     """
-    size = {"rows": 1, "counts": sum(sizes), "scatter": sum(sizes)}
-    return sum(size.get(name, len(sizes)) for name in names) + 2 * max(sizes) * (d + 3)
+    size = {"rows": 1, "counts": t, "scatter": t}
+    return sum(size.get(name, c) for name in names) + 2 * largest * (d + 3)
 
 
 def score_sums(

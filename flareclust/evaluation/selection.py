@@ -5,6 +5,7 @@ then runs with what it chose.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -60,18 +61,21 @@ def settings(k_range: tuple[int, int], criterion: str, params: Mapping[str, Any]
 def check_sizes(k_range: tuple[int, int], criterion: str, shapes: Iterable[tuple[int, int]]) -> None:
     """Raise UserError where no site, (rows, columns) each and without a policy, has enough rows to score the solutions."""
     values, d = max(((n * d, d) for n, d in shapes), default=(0, 0))
+    first, last = k_range
+    mean = int(scores_mean(criterion))
 
     def needed(maximum: int) -> int:
-        sizes = [1] * scores_mean(criterion) + list(range(k_range[0], maximum + 1))
-        return values_needed_for(sizes, SCORES_OF[STEP_OF[criterion]], d)
+        c = maximum - first + 1
+        return values_needed_for(mean + c, mean + c * (first + maximum) // 2, maximum, SCORES_OF[STEP_OF[criterion]], d)
 
-    if values >= needed(k_range[1]):
+    if values >= needed(last):
         return
-    possible = [maximum for maximum in range(k_range[0] + 1, k_range[1]) if needed(maximum) <= values]
-    advice = f"end the range at {possible[-1]} or less" if possible else "give one k"
+    longer = range(first + 1, last)
+    possible = bisect_right(longer, values, key=needed)
+    advice = f"end the range at {longer[possible - 1]} or less" if possible else "give one k"
     raise UserError(
-        f"no site has enough rows to compare k={k_range[0]}..{k_range[1]} by {criterion} without telling them: the largest has "
-        f"{values} values (rows times columns) and {needed(k_range[1])} are needed; {advice}"
+        f"no site has enough rows to compare k={first}..{last} by {criterion} without telling them: the largest has "
+        f"{values} values (rows times columns) and {needed(last)} are needed; {advice}"
     )
 
 

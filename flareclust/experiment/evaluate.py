@@ -184,7 +184,7 @@ def _coverage(experiment: Experiment, assessed: Mapping[str, int | None] | None)
         return []
     rows, of = assessed["rows"] or 0, assessed["of"]
     if not rows:
-        why = "" if experiment.policy is None else ": in all cells the sites have fewer than their policy lets out"
+        why = "" if experiment.policy is None else ": every cell has fewer rows than the sites' policy lets out"
         return [f"the assessment is of no rows, so there are no inertia, silhouette and Davies-Bouldin index{why}"]
     if of is None:
         return []
