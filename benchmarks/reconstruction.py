@@ -65,7 +65,7 @@ def pairs(data: str, title: str, setting: Setting) -> Count:
     if title == NAIVE:
         seen: list[Any] = [("cluster", {}, {site: _naive(rows, k, site) for site, rows in sites.items()})]
     else:
-        seen = listen("portfolio", data, sites, k, setting)[:1]
+        seen = listen("portfolio", data, sites, k, setting, members=["feca"], polish=0)[:1]
     return count(seen, sites, lambda name: [c for _, _, r in seen for c in pairs_in_one_column(_twos(r[name]), 0.001)])
 
 
@@ -209,7 +209,10 @@ ATTACKS: dict[str, tuple[tuple[str, ...], Attack]] = {
     "a cluster of two rows, one column": (("breast_cancer",), pairs),
     "rounds of `lloyd`": (tuple(DATA), lambda *a: moving_rows("lloyd", *a)),
     "rounds of `fkm`": (tuple(DATA), lambda *a: moving_rows("fkm", *a)),
-    "rounds of `portfolio`, `polish=10`": (("digits",), lambda *a: moving_rows("portfolio", *a, polish=10)),
+    "rounds of `portfolio`, `polish=10`": (
+        ("digits",),
+        lambda *a: moving_rows("portfolio", *a, polish=10, split_merge=0),
+    ),
     "repeatable samples of `minibatch`": (("iris",), known_samples),
     "chosen centroids": (("iris", "digits"), chosen_centroids),
     "chosen solutions": (

@@ -29,7 +29,7 @@ from flareclust.privacy.stages import GroupingStage, PolicyStage, SiteExchange, 
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.schema import SECONDS, Schema
 from flareclust.protocol.steps import COUNTED, Step, with_counts
-from flareclust.protocol.task import ASSESS, ASSESSMENT, BEFORE_ROUNDS, KEYS, PLACE, PLACED, Answer, Task
+from flareclust.protocol.task import ASSESS, ASSESSMENT, BEFORE_ROUNDS, CLUSTER, KEYS, PLACE, PLACED, Answer, Task
 
 _CENTROIDS = Schema(centroids="k d")
 
@@ -70,7 +70,10 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         for name, step in steps.items():
             if name != KEYS and not callable(getattr(cls, step.method, None)):
                 raise TypeError(f"{cls.__name__} has no method {step.method!r} for its step {name!r}")
-        cls.steps = MappingProxyType(dict(sorted(steps.items(), key=lambda item: item[0] not in BEFORE_ROUNDS)))
+        # Those before the rounds first, then the first of the rounds.
+        order = [*BEFORE_ROUNDS, CLUSTER]
+        place = {name: order.index(name) if name in order else len(order) for name in steps}
+        cls.steps = MappingProxyType({name: steps[name] for name in sorted(steps, key=place.__getitem__)})
 
     def __init__(self, k: int, seed: int = 0, **settings: Any) -> None:
         super().__init__()

@@ -115,9 +115,9 @@ def rounds_of(seen: Sequence[Any], name: str) -> list[Groups]:
         message = replies.get(name, {})
         if "shifts" in message:
             message = from_noise(message, task)
-        if "centroids" not in task or "counts" not in message or not len(message["counts"]):
+        sent = task.get("centroids", task.get("candidates"))
+        if sent is None or "counts" not in message or not len(message["counts"]):
             continue
-        sent = task["centroids"]
         # A group's rows are nearest to its centroid, and so is their mean.
         cluster = message["cluster"] if "cluster" in message else cdist(message["centroids"], sent).argmin(axis=1)
         found.append(Groups(sent, cluster, message["centroids"], message["counts"]))

@@ -15,6 +15,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.lloyd import update
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol import algorithm as definition
@@ -146,7 +147,7 @@ def test_floors_and_roundings_of_the_table_hold(name: str, multiple: int) -> Non
 
 def groups(attacks: ModuleType, data: FloatArray, centroids: FloatArray, *, multiple: int = 1) -> Any:
     """Return what a server hears of an update."""
-    told = update(data, centroids, 10)
+    told = update(data, centroids, SiteContext(10))
     shown = np.rint(told["counts"] / multiple).astype(np.int64) * multiple
     return attacks.Groups(centroids, told["cluster"], told["centroids"], shown)
 

@@ -24,7 +24,7 @@ TASK = Task(CLUSTER, 0, {}, "site-1")
 
 
 def uploads(sites, k=5, seed=0, **params):
-    executor = PortfolioExecutor(k, seed, **params)
+    executor = PortfolioExecutor(k, seed, members=list(MEMBERS), **params)
     return {site: computed(executor, TASK, X, stream(seed, 0, site), never_abort) for site, X in sites.items()}
 
 
@@ -34,7 +34,7 @@ def uploads(sites, k=5, seed=0, **params):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_upload_describes_the_clusters_of_the_local_k_means(seed):
     X = mixture(seed, 200)
-    sent = computed(PortfolioExecutor(5), TASK, X, np.random.default_rng(seed), never_abort)
+    sent = computed(PortfolioExecutor(5, members="feca"), TASK, X, np.random.default_rng(seed), never_abort)
     labels = np.linalg.norm(X[:, None] - sent["centroids"][None], axis=2).argmin(axis=1)
     for r, centroid in enumerate(sent["centroids"]):
         own = X[labels == r]
@@ -49,7 +49,7 @@ def test_what_is_sent_by_hand():
     """0, 2, 4, 4.2 and 100, 102, 106 in two opposite columns; the row at 1000 stays."""
     X = np.array([0, 2, 4, 4.2, 100, 102, 106, 1000.0])[:, None] * [1.0, -1.0] + [[0, 0.5]] * 8
     X[1] += [0.0, 0.25]  # so that rows differ in two columns, and not on a line
-    sent = computed(PortfolioExecutor(3, n_init=10), TASK, X, np.random.default_rng(0), never_abort)
+    sent = computed(PortfolioExecutor(3, n_init=10, members="feca"), TASK, X, np.random.default_rng(0), never_abort)
     order = sent["centroids"][:, 0].argsort()
     clusters = [X[:4], X[4:7]]
     for r, own in zip(order, clusters, strict=True):
@@ -66,7 +66,7 @@ def test_along_one_column_distances_and_squares_are_coarse(column):
     X = np.full((40, 2), 7.0)
     X[:20, column] = [0.0, 2.0] * 10
     X[20:, column] = np.linspace(500.0, 503.0, 20)
-    sent = computed(PortfolioExecutor(2, n_init=5), TASK, X, np.random.default_rng(0), never_abort)
+    sent = computed(PortfolioExecutor(2, n_init=5, members="feca"), TASK, X, np.random.default_rng(0), never_abort)
     first = sent["centroids"][:, column].argmin()
     assert sent["radii"][first] == pytest.approx(1.1)
     assert sent["sse"][first] == pytest.approx(21.0)  # of 20 rows, 20 in truth
@@ -137,7 +137,7 @@ def test_kfed_is_the_server_of_kfed_on_the_same_centroids(seed):
 def test_pooled_is_the_algorithm_pooled(member, weighted):
     for seed in range(3):
         sites = federation(seed)
-        alone = run(sites, seed=seed, members=[member], n_init=2)
+        alone = run(sites, seed=seed, members=[member], n_init=2, polish=0)
         pooled = run_inprocess(get("pooled"), {"weighted": weighted, "n_init": 2}, sites, JobOptions(k=5, seed=seed))
         np.testing.assert_array_equal(alone.centroids, pooled.centroids)
 

@@ -6,7 +6,7 @@ import pytest
 from flareclust.core.splitting import split
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors.lloyd import SPREAD
+from flareclust.executors.refinement import SPREAD
 from flareclust.protocol.registry import get
 
 

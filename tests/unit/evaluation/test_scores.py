@@ -157,7 +157,6 @@ CENTROIDS = np.zeros((3, 2))
     [
         {},
         {"candidates": CENTROIDS},
-        {"candidates": CENTROIDS, "candidate": np.array([0, 0, 1]), "more": np.zeros(1)},
         {"candidates": CENTROIDS, "candidate": np.array([0, 0])},
         {"candidates": CENTROIDS, "candidate": np.array([1, 1, 2])},
         {"candidates": CENTROIDS, "candidate": np.array([0, 2, 2])},
