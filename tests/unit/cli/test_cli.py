@@ -21,7 +21,7 @@ from tests.unit.cli.cli_cases import FAST, FILES, IRIS, TrialRun, rows, tree, wr
 
 KEYS = [
     *("algorithm", "engine", "seed", "k", "n_sites", "params", "rounds", "seconds", "bytes"),
-    *("centroids_found", "metrics", "centroids_file", "warnings"),
+    *("centroids_found", "metrics", "centroids_file", "warnings", "assessed"),
 ]
 
 

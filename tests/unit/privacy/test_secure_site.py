@@ -75,7 +75,7 @@ def test_scores_that_no_mask_fits_do_not_leave_a_site_that_lets_out_sums_masked_
     params = {"k_min": 2}
     assert run_inprocess(get("pooled"), params, sites, PLAIN, policy=Policy()).arrays["chosen_k"] == 4
     for options in (PLAIN, OPTIONS):
-        with pytest.raises(JobFailed, match=r"in the step score cannot be masked \(its policy: secure_sums\)"):
+        with pytest.raises(JobFailed, match=r"in the step score_inertia cannot be masked \(its policy: secure_sums\)"):
             run_inprocess(get("pooled"), params, sites, options, policy=Policy(secure_sums=True))
     with pytest.raises(JobFailed, match="asked for those of the step score without; submit with secure_sums"):
         run_inprocess(get("portfolio"), {}, sites, PLAIN, policy=Policy(secure_sums=True))
