@@ -10,7 +10,7 @@ BUILT_IN = (
         "flareclust.aggregators.portfolio.PortfolioAggregator",
         frozenset({"never-worse", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
         "flareclust; members after Xu et al. 2024, Dennis et al. 2021, Garst and Reinders 2024",
-        when="first choice; two messages per site",
+        when="first choice; about 20 exchanges, or two with polish=0",
     ),
     Algorithm(
         "feca",
