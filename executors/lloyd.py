@@ -29,8 +29,8 @@ from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, seed_cells
 from flareclust.core.rounding import factor
 from flareclust.core.rounds import check_start
-from flareclust.executors.parameters import CappedParams, SeedsParams
-from flareclust.executors.refinement import RefinedExecutor
+from flareclust.executors.parameters import SeedsParams
+from flareclust.executors.refinement import RefinedExecutor, RefinedParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_ROUNDS, server
 from flareclust.protocol.schema import Schema, counts, index, real
@@ -42,7 +42,7 @@ from flareclust.protocol.task import CLUSTER, Task
 UPDATE = "update"
 
 
-class LloydParams(CappedParams, SeedsParams):
+class LloydParams(RefinedParams, SeedsParams):
     """Parameters of distributed Lloyd."""
 
     rounds: int = server(100, "Updates at the most; the exchange of the seeds is not counted.", ge=1, le=MOST_ROUNDS)
@@ -91,6 +91,7 @@ class LloydExecutor(RefinedExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Draw seeds."""
+        data = self.trimmed_alone(data, 10, rng, aborted)
         cells = seed_cells(data, self.k, rng, seeds=self.params.seeds, min_count=context.min_count, aborted=aborted)
         return {"centroids": cells.centroids}
 
@@ -98,7 +99,8 @@ class LloydExecutor(RefinedExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Compute the site's part of one update."""
-        return update(data, task.arrays["centroids"], context)
+        centroids = task.arrays["centroids"]
+        return update(self.trimmed(data, centroids), centroids, context)
 
 
 def update(data: FloatArray, centroids: FloatArray, context: SiteContext) -> Message:

@@ -25,8 +25,7 @@ from flareclust.core.disclosure import varies_in_one_feature
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import local_clusters
 from flareclust.executors.feca import coarse
-from flareclust.executors.parameters import CappedParams
-from flareclust.executors.refinement import RefinedExecutor
+from flareclust.executors.refinement import RefinedExecutor, RefinedParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server, site
 from flareclust.protocol.schema import Schema, counts, real
@@ -40,7 +39,7 @@ MEMBER_NAMES = ("feca", "kfed", "pooled", "unweighted", "sampled")
 DEFAULT_MEMBERS = ("kfed", "pooled", "unweighted", "sampled")
 
 
-class PortfolioParams(CappedParams):
+class PortfolioParams(RefinedParams):
     """Parameters of the portfolio."""
 
     n_init: int = site(10, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
@@ -88,6 +87,7 @@ class PortfolioExecutor(RefinedExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Describe the local clusters."""
+        data = self.trimmed_alone(data, self.params.n_init, rng, aborted)
         clusters = local_clusters(
             data, self.k, rng, n_init=self.params.n_init, min_count=context.min_count, aborted=aborted
         )

@@ -8,6 +8,8 @@ Readings:
 2. Mean and deviations of two rows are these rows: where a group has fewer than three rows its deviations are told as 0.
 3. With secure sums a group counts that all sites together have: first the sites' numbers of rows are added up, and then
    they tell of the clusters that have `min_count` rows in all, however few of them are at one site.
+4. With `trim_rows` a site leaves out the rows that are farthest from all centroids of the task, so that solutions side by
+   side are told of with the same rows. They get labels, and are assessed, as all others.
 """
 
 import numpy as np
@@ -16,10 +18,13 @@ from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Mes
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.lloyd import sums_by_label
 from flareclust.core.local import lloyd_update
+from flareclust.core.trimming import nearest_rows, trimmed_rows
 from flareclust.evaluation.scores import unstack
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import CappedParams
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
+from flareclust.protocol.params import site
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import Task
 
@@ -28,8 +33,21 @@ from flareclust.protocol.task import Task
 SPREAD = "spread"
 
 
+class RefinedParams(CappedParams):
+    """Parameters of sites whose solutions are refined."""
+
+    trim_rows: float = site(
+        0.0,
+        "Share of its rows, those farthest from the centroids, that a site leaves out of each step: for spoilt rows.",
+        ge=0,
+        lt=0.5,
+    )
+
+
 class RefinedExecutor(ClusteringExecutor):
     """A site that tells of solutions what is needed to refine them."""
+
+    params: RefinedParams
 
     steps = {SPREAD: Step(GROUPS, "spread", summed=True, counted=True)}
 
@@ -37,7 +55,10 @@ class RefinedExecutor(ClusteringExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Describe the groups of the rows (n, d) that are nearest to each of the centroids."""
-        solutions = unstack(task.arrays) if "candidates" in task.arrays else [data[:1]]
+        if "candidates" in task.arrays:
+            solutions, data = unstack(task.arrays), self.trimmed(data, task.arrays["candidates"])
+        else:
+            solutions = [data[:1]]
         starts = np.cumsum([0, *map(len, solutions)])
         parts = []
         for solution, first in zip(solutions, starts, strict=False):
@@ -46,6 +67,20 @@ class RefinedExecutor(ClusteringExecutor):
             parts.append({**part, "cluster": part["cluster"] + first})
         message = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return rounded_spread(message, context.round_counts, context.min_count)
+
+    def score(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return how well each of several solutions fits the rows (n, d) that are not trimmed."""
+        return super().score(task, self.trimmed(data, task.arrays["candidates"]), rng, aborted, context)
+
+    def trimmed(self, data: FloatArray, centroids: FloatArray) -> FloatArray:
+        """Return the rows (n, d) without the share that lies farthest from the centroids (k, d)."""
+        return nearest_rows(data, centroids, self.params.trim_rows)
+
+    def trimmed_alone(self, data: FloatArray, n_init: int, rng: np.random.Generator, aborted: AbortCheck) -> FloatArray:
+        """Return the rows (n, d) that trimmed k-means of the site's own keeps."""
+        return trimmed_rows(data, self.k, self.params.trim_rows, rng, n_init=n_init, aborted=aborted)
 
 
 def spread(data: FloatArray, centroids: FloatArray, min_count: int, told: BoolArray | None = None) -> Message:
