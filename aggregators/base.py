@@ -173,6 +173,10 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         """
         return []
 
+    def kept(self, round_: Round) -> Round | None:
+        """Return the result that there is where the exchange fails that a round asks for; none unless overridden."""
+        return None
+
     def result(self, round_: Round) -> Message:
         """Return the arrays of the result: what the sites were sent last, and what the server kept."""
         return {**round_.record, **round_.task}

@@ -15,6 +15,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -79,6 +80,14 @@ class PortfolioAggregator(ClusteringAggregator):
         if _START not in round_.record:
             return self._judged(round_, believed)
         return self._updated(round_, believed) if self.params.rule.judges else self._refined(round_, believed)
+
+    def kept(self, round_: Round) -> Round | None:
+        """Return the best solution so far, once the choice is made."""
+        if _START not in round_.record:
+            return None
+        state = State.is_in(round_.record) and not self.params.rule.judges
+        centroids = State.of(round_.record).centroids if state else unstack(round_.task)[-1]
+        return replace(round_, task={"centroids": centroids}, done=True, record=without_state(round_.record))
 
     def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say where no site could compare the solutions."""

@@ -6,7 +6,7 @@ Rules:
 - All sites are asked. Those that refuse, fail, send a bad reply or do not answer in time are left out of the following
   clustering rounds and named in the result.
 - A round needs the quorum `min_sites`; unless set, more than half of all sites. Below it the job fails with every
-  reason in one message.
+  reason in one message, unless the aggregator has a result by then (`kept`), which it was to improve.
 - Where sites disagree about the number of columns, the number that most of them have counts.
 - A site that was lost, with its process, its machine or its network, is not waited for; what it misses it does not get later.
 - The assessment asks every site that could still answer, and never makes a job fail.
@@ -91,7 +91,13 @@ def run_federation(
     merge_seconds = 0.0
     while not round_.done:
         own_sizes, limits = aggregator.own_sizes(round_), aggregator.limits(round_)
-        replies = course.cluster(aggregator.schema(round_.step), round_, own_sizes, limits)
+        try:
+            replies = course.cluster(aggregator.schema(round_.step), round_, own_sizes, limits)
+        except JobFailed as failure:
+            if (kept := aggregator.kept(round_)) is None:
+                raise
+            round_, course.cut_short = kept, str(failure)
+            break
         step, index = round_.step, round_.index
         started = perf_counter()
         round_ = aggregator.advance(round_, replies)
@@ -109,7 +115,7 @@ def run_federation(
         bytes_down=course.bytes_down,
         seconds_local=course.seconds_local,
         seconds_merge=merge_seconds,
-        warnings=[*course.warnings(), *aggregator.warnings(round_, course.assessed)],
+        warnings=[*course.cut(), *course.warnings(), *aggregator.warnings(round_, course.assessed)],
     )
 
 
@@ -125,6 +131,7 @@ class _Course:
         self.bytes_up = self.bytes_down = 0
         self.seconds_local = 0.0
         self.assessed: Mapping[str, Message] = {}
+        self.cut_short = ""
         self._round_bytes = (0, 0)
 
     def agree(self, aggregator: ClusteringAggregator) -> None:
@@ -191,6 +198,10 @@ class _Course:
         entry |= {"bytes_up": up, "bytes_down": down, "seconds_merge": seconds, "diagnostics": dict(numbers)}
         self.records.append(dict(entry))
         self.on_round(entry)
+
+    def cut(self) -> list[str]:
+        """Return why the clustering ended before its time with the result that it had, if it did."""
+        return [f"the result is that of the last round before this: {self.cut_short}"] if self.cut_short else []
 
     def warnings(self) -> list[str]:
         """Return what a user should know of a federation that has come to its end, a sentence each."""

@@ -93,7 +93,7 @@ def _ensure_no_row(algorithm: Algorithm, sites: Mapping[str, FloatArray], k: int
     for task, arrays in exchanges(algorithm, sites, k=k, **params):
         rows = sites[task.site]
         for name, field in algorithm.executor_class().step(task.step).schema.fields.items():
-            # Squares are in another unit; those of small whole numbers equal a row by chance.
+            # Squares are in another unit; those of small integers equal a row by chance.
             if field.axes[-1:] == ("d",) and name != SPREAD:
                 vectors = arrays[name].reshape(-1, rows.shape[1])
                 gap = np.abs(vectors[:, None] - rows[None]).max(axis=2).min(initial=np.inf)

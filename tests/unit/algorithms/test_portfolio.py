@@ -18,7 +18,9 @@ from flareclust.data.partition import partition
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors.portfolio import DEFAULT_MEMBERS, PortfolioExecutor
 from flareclust.executors.refinement import SPREAD
+from flareclust.federation import run_federation
 from flareclust.protocol.registry import get
+from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import CLUSTER, SCORE, Task
 from tests.computed import computed
 from tests.examples import examples
@@ -135,6 +137,31 @@ def test_polish_is_so_many_rounds_of_lloyds_algorithm_on_all_rows(polish):
         assert set(steps[2:-2]) == {SPREAD}
         assert len(steps) - 4 <= polish + 1  # one more to judge where it ended, unless nothing moves
         assert polished.metrics["inertia"] <= start.metrics["inertia"] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_sites_that_drop_out_while_a_solution_is_refined_cost_no_result(secure):
+    """The best solution so far counts, with a warning that says who was missing."""
+    sites = federation(m=4)
+    executor, aggregator = get("portfolio").build(5, 0, {})
+    asked = []
+
+    def ask(step, round_, arrays, names):
+        asked.append(step)
+        lost = ("site-1", "site-2", "site-3") if asked.count(SPREAD) > 4 else ()
+        replies = {}
+        for site in (name for name in names if name not in lost):
+            task = Task(step, round_, dict(arrays), site)
+            replies[site] = SiteReply(executor.answer(task, sites[site], never_abort).arrays)
+        return replies
+
+    found = run_federation(aggregator, ask, list(sites), secure_sums=secure)
+    whole = run(sites)
+    start = unstack(found.arrays)[int(found.arrays["candidate_inertia"].argmin())]
+    assert inertia(rows(sites), whole.centroids) <= inertia(rows(sites), found.centroids) * (1 + 1e-12)
+    assert inertia(rows(sites), found.centroids) < inertia(rows(sites), start)
+    assert "the result is that of the last round before this: round " in found.warnings[0]
+    assert "site-1 did not answer in time" in found.warnings[0]
 
 
 def test_a_polish_that_loses_is_taken_back():

@@ -106,7 +106,7 @@ def test_a_misspelt_setting_gets_the_nearest_one():
 @pytest.mark.parametrize(
     ("algorithm", "setting", "value", "message"),
     [
-        ("feca", "n_init", 0, "n_init must be an integer of at least 1"),
+        ("feca", "n_init", 0, "n_init must be an integer from 1 to 10000"),
         ("feca", "n_init", 1.5, "n_init must be an integer"),
         ("feca", "n_init", "3", "n_init must be an integer"),
         ("feca", "n_init", True, "n_init must be an integer"),
@@ -129,7 +129,7 @@ def test_a_misspelt_setting_gets_the_nearest_one():
         ("kfed", "k_local", {"a": 1, "b": 4}, "k_local of b is 4, more than k=3"),
         ("kfed", "k_local", {"a": "2"}, "k_local of a"),
         ("kfed", "labels_by", "induce", "did you mean 'induced'"),
-        ("kfed", "lloyd_rounds", 0, "lloyd_rounds must be an integer of at least 1"),
+        ("kfed", "lloyd_rounds", 0, "lloyd_rounds must be an integer from 1 to 10000"),
         ("kfed", "weighted", "yes", "weighted must be true or false"),
         ("kfed", "weighted", 1, "weighted must be true or false"),
         ("kfed", "start", 3, "start must be"),
