@@ -18,6 +18,9 @@ from flareclust.engines.process_tree import end_all, naming
 
 _PREFIX = "fc-"
 
+#: A file in each of these folders, by which they are told from folders of other programs.
+_MARK = ".flareclust"
+
 #: NVFlare makes sockets in its temporary folder, whose paths may not be longer than about 100 characters.
 _LONGEST_BASE = 50
 
@@ -61,6 +64,7 @@ def _make(base: Path) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
         if (lock := _locked(folder)) is not None:
+            (folder / _MARK).touch()
             return folder, lock
 
 
@@ -88,6 +92,8 @@ def _sweep(base: Path) -> None:
         except OSError:  # it has just gone
             continue
         if about.st_uid != os.getuid() or time.time() - about.st_ctime < _YOUNGEST_LEFTOVER:
+            continue
+        if not (folder / _MARK).is_file():
             continue
         if (lock := _locked(folder)) is None:
             continue

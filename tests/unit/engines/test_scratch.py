@@ -86,6 +86,7 @@ def test_a_folder_that_was_just_made_is_left_alone(base, monkeypatch):
     monkeypatch.setattr(scratch, "_YOUNGEST_LEFTOVER", 5.0)
     new = base / "fc-new"
     new.mkdir()
+    (new / ".flareclust").touch()
     with scratch_folder():
         assert new.exists()
 
@@ -95,9 +96,10 @@ def test_other_folders_and_links_are_left_alone(base):
     (base / "kept").mkdir()
     (base / "fc-link").symlink_to(base / "kept")
     (base / "fc-file").write_text("no folder")
+    (base / "fc-theirs").mkdir()  # of a program that uses the same names
     with scratch_folder():
         pass
-    assert sorted(path.name for path in base.iterdir()) == ["fc-file", "fc-link", "kept", "other"]
+    assert sorted(path.name for path in base.iterdir()) == ["fc-file", "fc-link", "fc-theirs", "kept", "other"]
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -1,0 +1,142 @@
+"""What a federation does and remembers while it runs: exchanges with the sites, who takes part, records."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.typing import Message
+from flareclust.aggregators.base import ClusteringAggregator, Round, expected_sizes
+from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.schema import Schema, nbytes, plain
+from flareclust.protocol.task import ASSESS, ASSESSMENT
+
+#: (step, round, arrays, sites) -> replies by site; sites that did not answer in time are missing.
+Ask = Callable[[str, int, Message, Sequence[str]], Mapping[str, SiteReply]]
+
+#: How many rows the sums of the assessment are of, in its record: sites with a policy leave out small cells.
+ASSESSED = "assessed_rows"
+
+#: What ends the reason of a site that took part in all rounds.
+IN_ASSESSMENT = "(in the assessment)"
+
+#: So many reasons are told in one message.
+_MOST_SENTENCES = 20
+
+#: Called with each record of rounds.jsonl as soon as it is known.
+OnRound = Callable[[Mapping[str, object]], None]
+
+
+class Course:
+    """What accumulates while a federation runs."""
+
+    def __init__(self, ask: Ask, sites: list[str], needed: int, on_round: OnRound) -> None:
+        self.ask, self.sites, self.needed, self.on_round = ask, sites, needed, on_round
+        self.active = list(sites)
+        self.refused: dict[str, str] = {}
+        self.silent: set[str] = set()
+        self.records: list[dict[str, object]] = []
+        self.bytes_up = self.bytes_down = 0
+        self.seconds_local = 0.0
+        self.assessed: Mapping[str, Message] = {}
+        self.cut_short = ""
+        self._round_bytes = (0, 0)
+
+    def agree(self, aggregator: ClusteringAggregator) -> None:
+        """Do what comes before the first exchange: nothing."""
+
+    def cluster(
+        self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
+    ) -> dict[str, Message]:
+        """Return the replies to a round of those that take part, or raise JobFailed below the quorum."""
+        replies = self._exchange(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes, limits)
+        self.active = [site for site in self.active if site in replies]
+        self.check_quorum(len(replies), round_.index)
+        return replies
+
+    def check_quorum(self, taking_part: int, index: int) -> None:
+        """Raise JobFailed with all reasons where too few sites take part."""
+        if taking_part < self.needed:
+            reasons = "; ".join(told(self.refused))
+            raise JobFailed(
+                f"round {index}: {taking_part} of {len(self.sites)} sites took part where at least "
+                f"{self.needed} are needed (min_sites). {reasons}"
+            )
+
+    def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
+        """Return the metrics from what the sites say in the assessment; none where nobody answers."""
+        able = [site for site in self.sites if site not in self.silent]
+        replies = self._exchange(ASSESSMENT, ASSESS, round_, able, sizes={"k": len(round_.task["centroids"])})
+        if not replies:
+            return {}
+        sums = {name: np.sum([reply[name] for reply in replies.values()], axis=0) for name in ASSESSMENT.fields}
+        metrics, self.assessed = aggregator.quality(round_, sums), replies
+        self.record(ASSESS, replies, round_.index, 0.0, told_of(metrics, sums))
+        return metrics
+
+    def _exchange(
+        self,
+        schema: Schema,
+        step: str,
+        round_: Round,
+        sites: list[str],
+        sizes: Mapping[str, int],
+        own_sizes: Mapping[str, Mapping[str, int]] | None = None,
+        limits: Mapping[str, int] | None = None,
+    ) -> dict[str, Message]:
+        answers = self.ask(step, round_.index, round_.task, sites)
+        up = sum(nbytes(answer.arrays) for answer in answers.values())
+        down = nbytes(round_.task) * len(sites)
+        self.bytes_up, self.bytes_down, self._round_bytes = self.bytes_up + up, self.bytes_down + down, (up, down)
+        replies, problems, slowest = accept(schema, answers, sites, sizes, own_sizes, limits)
+        self.seconds_local += slowest
+        self.silent |= {site for site in sites if site not in answers or answers[site].lost}
+        for site, problem in problems.items():
+            self.refused.setdefault(site, f"{problem} {IN_ASSESSMENT}" if step == ASSESS else problem)
+        return replies
+
+    def record(
+        self, step: str, replies: Mapping[str, Message], index: int, seconds: float, numbers: Mapping[str, float]
+    ) -> None:
+        """Write down an exchange."""
+        up, down = self._round_bytes
+        entry: dict[str, object] = {
+            "round": index,
+            "step": step,
+            "sites": sorted(replies),
+            "refused": dict(self.refused),
+        }
+        entry |= {"bytes_up": up, "bytes_down": down, "seconds_merge": seconds, "diagnostics": dict(numbers)}
+        self.records.append(dict(entry))
+        self.on_round(entry)
+
+    def cut(self) -> list[str]:
+        """Return why the clustering ended before its time with the result that it had, if it did."""
+        return [f"the result is that of the last round before this: {self.cut_short}"] if self.cut_short else []
+
+    def warnings(self) -> list[str]:
+        """Return what a user should know of a federation that has come to its end, a sentence each."""
+        return []
+
+
+def told_of(metrics: Mapping[str, float | None], sums: Message) -> dict[str, float]:
+    """Return what the record of the assessment holds: the metrics, and over how many rows they are."""
+    return {
+        ASSESSED: float(np.sum(sums["counts"])),
+        **{name: value for name, value in metrics.items() if value is not None},
+    }
+
+
+def told(refused: Mapping[str, str]) -> list[str]:
+    """Return a sentence per site, or one for all where more than ten sites have the same reason; at most twenty and a last one."""
+    by_reason: dict[str, list[str]] = {}
+    for site in sorted(refused):
+        by_reason.setdefault(refused[site], []).append(plain(site))
+    sentences = []
+    for reason, sites in by_reason.items():  # in the order of the first site's name
+        if len(sites) > 10:
+            sentences.append(f"{sites[0]}, {sites[1]} and {len(sites) - 2} more sites: each {reason}")
+        else:
+            sentences += [f"{site} {reason}" for site in sites]
+    rest = len(sentences) - _MOST_SENTENCES
+    return sentences if rest <= 0 else [*sentences[:_MOST_SENTENCES], f"and {rest} more reasons"]

@@ -1,0 +1,97 @@
+"""The course of a federation, the same in every engine: rounds, quorum, assessment.
+
+An engine supplies `ask`, which carries a task to sites and brings their answers; this module decides everything else.
+
+Rules:
+- All sites are asked. Those that refuse, fail, send a bad reply or do not answer in time are left out of the following
+  clustering rounds and named in the result.
+- A round needs the quorum `min_sites`; unless set, more than half of all sites. Below it the job fails with every
+  reason in one message, unless the aggregator has a result by then (`kept`), which it was to improve.
+- Where sites disagree about the number of columns, the number that most of them have counts.
+- A site that was lost, with its process, its machine or its network, is not waited for; what it misses it does not get later.
+- The assessment asks every site that could still answer, and never makes a job fail.
+
+With secure sums (docs/secure-sums.md) all sites are asked for a key first. Where a step's replies are sums, sites mask them,
+and their total takes the place of their replies. From the first of these sums on the sites are the same until the end: one
+that drops out ends the job, or costs it the metrics where only the assessment is left.
+"""
+
+from collections.abc import Sequence
+from time import perf_counter
+
+from flareclust._foundation.errors import JobFailed
+from flareclust.aggregators.base import ClusteringAggregator
+from flareclust.federation.course import Ask, Course, OnRound
+from flareclust.federation.secure_course import SecureCourse
+from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
+from flareclust.protocol.outcome import Outcome
+
+
+def quorum(m: int, min_sites: int | None) -> int:
+    """Return how many of m sites a round needs: `min_sites`, or more than half of them."""
+    return m // 2 + 1 if min_sites is None else min_sites
+
+
+def run_federation(
+    aggregator: ClusteringAggregator,
+    ask: Ask,
+    sites: Sequence[str],
+    *,
+    min_sites: int | None = None,
+    assess: bool = True,
+    secure_sums: bool = False,
+    secure_min_sites: int | None = None,
+    on_round: OnRound = lambda record: None,
+) -> Outcome:
+    """Run clustering rounds until the aggregator is done, then the assessment.
+
+    Args:
+        aggregator: the algorithm's server side.
+        ask: how this engine reaches the sites.
+        sites: names of all sites of the job.
+        min_sites: quorum of a round; None for more than half of the sites.
+        assess: whether to ask for the label-free metrics and let the sites write their labels.
+        secure_sums: whether sites send sums masked, so that only their total is known here.
+        secure_min_sites: these sums are of at least so many sites, which hold the server to it; None for three.
+        on_round: gets a record per exchange.
+
+    Raises:
+        UserError: secure sums with fewer than three sites, or with settings that need single sites' sums.
+        JobFailed: a round stayed below its quorum, or no centroid could be found.
+    """
+    if secure_sums:
+        aggregator = aggregator.secured()
+    course = Course(ask, sorted(sites), quorum(len(sites), min_sites), on_round)
+    if secure_sums:
+        course = SecureCourse(ask, course.sites, course.needed, on_round, secure_min_sites or LEAST_SITES)
+    course.agree(aggregator)
+    round_ = aggregator.begin()
+    merge_seconds = 0.0
+    while not round_.done:
+        own_sizes, limits = aggregator.own_sizes(round_), aggregator.limits(round_)
+        try:
+            replies = course.cluster(aggregator.schema(round_.step), round_, own_sizes, limits)
+        except JobFailed as failure:
+            if (kept := aggregator.kept(round_)) is None:
+                raise
+            round_, course.cut_short = kept, str(failure)
+            break
+        step, index = round_.step, round_.index
+        started = perf_counter()
+        round_ = aggregator.advance(round_, replies)
+        seconds = perf_counter() - started
+        merge_seconds += seconds
+        course.record(step, replies, index, seconds, round_.diagnostics)
+    metrics = course.assess(round_, aggregator) if assess else {}
+    return Outcome(
+        arrays=aggregator.result(round_),
+        metrics=metrics,
+        rounds=course.records,
+        sites=course.sites,
+        refused=course.refused,
+        bytes_up=course.bytes_up,
+        bytes_down=course.bytes_down,
+        seconds_local=course.seconds_local,
+        seconds_merge=merge_seconds,
+        warnings=[*course.cut(), *course.warnings(), *aggregator.warnings(round_, course.assessed)],
+    )

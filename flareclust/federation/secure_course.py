@@ -1,0 +1,140 @@
+"""The course of a federation with secure sums: keys first, then totals in place of the sites' replies."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.typing import BoolArray, IntArray, Message
+from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.federation.course import Ask, Course, OnRound, told, told_of
+from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED
+from flareclust.privacy.secure_aggregation.server import ALL, ServerSums, of_other_width, unusable
+from flareclust.protocol.schema import Schema
+from flareclust.protocol.steps import COUNTED, TOLD, counts_of
+from flareclust.protocol.task import ASSESS, ASSESSMENT, DESCRIBE, KEYS
+
+
+class SecureCourse(Course):
+    """The same where sums arrive masked: one reply, their total, in place of those of the sites."""
+
+    def __init__(self, ask: Ask, sites: list[str], needed: int, on_round: OnRound, minimum: int) -> None:
+        super().__init__(ask, sites, needed, on_round)
+        self.minimum = minimum
+
+    def agree(self, aggregator: ClusteringAggregator) -> None:
+        """Ask all sites for their keys, and say no to those whose rows have other columns than most."""
+        if len(self.sites) < LEAST_SITES:
+            raise UserError(
+                f"secure_sums needs at least {LEAST_SITES} sites, got {len(self.sites)}: of two, each would know the other's sums"
+            )
+        self.needed = max(self.needed, LEAST_SITES)
+        self.summed = {name for name, step in aggregator.steps.items() if step.maskable}
+        self.counted = {name: aggregator.least_rows(name) for name, step in aggregator.steps.items() if step.counted}
+        self.unmasked: list[str] = []
+        self.unassessed = ""
+        first = aggregator.begin()
+        replies = super().cluster(KEY, Round(step=KEYS), {}, {"b": LONGEST_KEY})
+        problems = unusable(replies)
+        if first.step != DESCRIBE:
+            columns = first.task["centroids"].shape[1] if "centroids" in first.task else None
+            problems = {**of_other_width(replies, columns), **problems}
+        self.refused |= problems
+        self.active = [site for site in self.active if site not in problems]
+        self.check_quorum(len(self.active), 0)
+        self.sums = ServerSums({site: replies[site] for site in self.active})
+        self.record(KEYS, replies, 0, 0.0, {})
+
+    def cluster(
+        self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
+    ) -> dict[str, Message]:
+        """Return the one reply that the totals make, in steps that add up; else as without secure sums."""
+        if round_.step in self.summed:
+            if round_.step in self.counted:
+                round_ = self._with_groupstold(round_)
+            return {ALL: self._required_total(schema, round_)}
+        if round_.step != DESCRIBE and round_.step not in self.unmasked:
+            self.unmasked.append(round_.step)
+        return super().cluster(schema, round_, own_sizes, limits)
+
+    def _with_groupstold(self, round_: Round) -> Round:
+        """Return the round with the groups to tell of, those that have enough rows at all sites together."""
+        counting = replace(round_, step=counts_of(round_.step))
+        total = self._required_total(COUNTED, counting)
+        self.record(counting.step, {ALL: total}, round_.index, 0.0, {})
+        counts = np.zeros(self.sums.sizes_of(round_.task)["K"], dtype=np.int64)
+        counts[total["cluster"]] = total["counts"]
+        told = large_enough(counts, self.counted[round_.step])
+        return replace(round_, task={**round_.task, TOLD: told.astype(np.int64)})
+
+    def _required_total(self, schema: Schema, round_: Round) -> Message:
+        total, missing = self._total(schema, round_.step, round_)
+        if total is None:
+            raise JobFailed(
+                f"round {round_.index}: {missing}. With secure sums a job ends where a site drops out, for the masks of the "
+                "others do not cancel without its own; submit it again when the site is back, or without the site"
+            )
+        return total
+
+    def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
+        """Return the metrics from the totals; none where a site is missing."""
+        try:
+            total, self.unassessed = self._total(ASSESSMENT, ASSESS, round_)
+        except JobFailed as error:
+            total, self.unassessed = None, str(error)
+        if total is None:
+            return {}
+        metrics = aggregator.quality(round_, total)
+        self.record(ASSESS, {ALL: total}, round_.index, 0.0, told_of(metrics, total))
+        return metrics
+
+    def _total(self, schema: Schema, step: str, round_: Round) -> tuple[Message | None, str]:
+        """Return the total of all sites' masked replies; None and who is missing where it cannot be known."""
+        if not self.sums.begun and len(self.active) < self.minimum:
+            raise JobFailed(
+                f"secure sums of this job are of at least {self.minimum} sites (min_sites; all sites unless it is given), and "
+                f"{len(self.active)} are left. {'; '.join(told(self.refused))}"
+            )
+        self.sums.begin(self.active)
+        with_keys = replace(round_, task={**round_.task, **self.sums.table.sent()})
+        sizes = self.sums.sizes(schema, round_.task)
+        replies = self._exchange(MASKED, step, with_keys, self.sums.sites, sizes)
+        if missing := [site for site in self.sums.sites if site not in replies]:
+            return None, "; ".join(told({site: self.refused[site] for site in missing}))
+        return self.sums.total(schema, round_.task, replies), ""
+
+    def record(
+        self, step: str, replies: Mapping[str, Message], index: int, seconds: float, numbers: Mapping[str, float]
+    ) -> None:
+        """Write down an exchange, with all sites where there is their total."""
+        by_site: Mapping[str, Message] = {site: {} for site in self.sums.sites} if ALL in replies else replies
+        super().record(step, by_site, index, seconds, numbers)
+
+    def warnings(self) -> list[str]:
+        """Say what was not masked, and why there are no metrics."""
+        found = []
+        if self.unmasked:
+            found.append(
+                f"secure_sums masked what adds up over sites; what they sent in the steps {', '.join(self.unmasked)} does not, and "
+                "reached the server as it is, site by site"
+            )
+        if self.unassessed:
+            found.append(
+                f"there are no metrics, since the masked sums of all sites are needed for them: {self.unassessed}"
+            )
+        return found
+
+
+def large_enough(counts: IntArray, minimum: int) -> BoolArray:
+    """Return which groups (k,) are told of by their total: those with `minimum` rows, of which so many or none are left out.
+
+    Else what is known of all rows, less what is told, would tell of the few that are left out.
+    """
+    told = counts >= minimum
+    for r in np.argsort(counts, kind="stable"):
+        left_out = int(counts[~told].sum())
+        if left_out == 0 or left_out >= minimum:
+            break
+        told[r] = False
+    return told
