@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 NIGHTLY, POOL = "flareclust-nightly", "flareclust"
 TINY = {"algorithm": "feca", "data": "iris", "n_sites": 3, "engine": "inprocess"}
 #: Goes on for hours unless it is stopped.
-ENDLESS = {"algorithm": "minibatch", "k": 3, "params": {"rounds": 10**6}}
+ENDLESS = {"algorithm": "minibatch", "k": 3, "params": {"rounds": 10_000}}
 #: What a site's process of a job has in its command line.
 SITE = "nvflare.private.fed.app.client.worker_process"
 SIMULATED = TINY | ENDLESS | {"engine": "simulator"}
