@@ -57,6 +57,9 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     #: Clusters with fewer rows never leave the site: the parameter, or what the site's policy states if that is more.
     min_count: int = 2
 
+    #: The arrays of a finished result that `labels` needs.
+    placed_by: ClassVar[tuple[str, ...]] = ("centroids",)
+
     #: What sites are asked for, in the order of a job.
     steps: ClassVar[Mapping[str, Step]] = _OF_ALL
     _own_steps: ClassVar[Mapping[str, Step]]
@@ -234,8 +237,8 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         return sums if free else scaled(task.arrays, sums, context.round_counts, context.min_count)
 
     def placing(self, arrays: Message) -> Message:
-        """Return the arrays for a late site, from those of a finished result."""
-        return arrays
+        """Return the arrays for a late site, from those of a finished result: what labels need, and no other site's reply."""
+        return {name: arrays[name] for name in self.placed_by if name in arrays}
 
     @classmethod
     def warm_up(cls) -> None:

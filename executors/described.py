@@ -46,6 +46,8 @@ class DescribedExecutor(ClusteringExecutor):
         MOMENTS: Step(GROUPS, "moments", jobs="secure", named=True),
     }
 
+    placed_by: ClassVar[tuple[str, ...]] = ("centroids", "columns", "mean", "deviation")
+
     #: The distance by which rows find their centroid, for algorithms that have several.
     phi: str = "euclidean"
 
@@ -142,9 +144,10 @@ class DescribedExecutor(ClusteringExecutor):
 
     def placing(self, arrays: Message) -> Message:
         """Return the arrays for a late site: the result in the units of the sites' computation."""
+        needed = super().placing(arrays)
         if not self.params.standardize or "mean" not in arrays:
-            return arrays
-        return arrays | {"centroids": (arrays["centroids"] - arrays["mean"]) / arrays["deviation"]}
+            return needed
+        return needed | {"centroids": (arrays["centroids"] - arrays["mean"]) / arrays["deviation"]}
 
     def _scaling(self, arrays: Message) -> Message:
         if self.params.standardize:

@@ -22,7 +22,7 @@ import logging
 from collections.abc import Sequence
 from hashlib import blake2b
 from math import ceil, sqrt
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import ValidationInfo, field_validator
@@ -83,6 +83,8 @@ class KFedExecutor(ClusteringExecutor):
     params: KFedParams
 
     steps = {CLUSTER: Step(Schema(centroids="k d", counts=counts("k")))}
+
+    placed_by: ClassVar[tuple[str, ...]] = ("centroids", "anchors", "tau", "tau_site")
 
     def local(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext

@@ -134,6 +134,8 @@ class ProxyExecutor(LocalClustersExecutor):
 
     params: ProxyParams
 
+    placed_by: ClassVar[tuple[str, ...]] = (*LocalClustersExecutor.placed_by, "group", "group_site")
+
     more_than_k = True
     steps = {
         CLUSTER: Step(

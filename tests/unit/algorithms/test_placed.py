@@ -60,6 +60,16 @@ def finished(tmp_path, sites):
 
 
 @pytest.mark.parametrize("name", FEDERATED)
+def test_a_late_site_gets_no_other_sites_reply(finished, name):
+    """Nor what the server kept: what labels need, and nothing else of a result."""
+    _, outcome = finished(name)
+    executor, _ = get(name).build(4, 3, {})
+    sent = executor.placing(outcome.arrays)
+    assert set(sent) <= {"centroids", "anchors", "tau", "tau_site"}
+    np.testing.assert_array_equal(sent["centroids"], outcome.centroids)
+
+
+@pytest.mark.parametrize("name", FEDERATED)
 def test_a_job_places_rows_as_the_offline_command_does(finished, sites, name):
     folder, outcome = finished(name)
     placed, labels = placed_by_job(folder, {"site-4": sites["site-4"]})
