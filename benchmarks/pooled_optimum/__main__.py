@@ -1,6 +1,6 @@
 """How near federated runs come to k-means on the pooled rows: inertia over the best of 50 starts, on sets that are hard.
 
-    python -m benchmarks.pooled_optimum [RUN ...] [--seed N] [--offset N]
+    python -m benchmarks.pooled_optimum [RUN ...] [--sets SET ...] [--seed N] [--offset N]
 
 A cell is a data set, a number of sites (10, 50) and a split. Printed for each run: the share of cells within 2 % and
 within 5 % of the pooled optimum, the worst cell, exchanges and bytes; and every cell beyond 2 %.
@@ -8,7 +8,7 @@ within 5 % of the pooled optimum, the worst cell, exchanges and bytes; and every
 
 import argparse
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from math import ceil
 from types import MappingProxyType
@@ -31,16 +31,16 @@ RUNS: Mapping[str, tuple[str, dict[str, Any]]] = MappingProxyType(
         "portfolio": ("portfolio", {}),
         "portfolio polish=0": ("portfolio", {"polish": 0}),
         "portfolio split_merge=0": ("portfolio", {"split_merge": 0}),
-        "portfolio secure_sums": ("portfolio", {"secure_sums": True}),
+        "portfolio secure_sums": ("portfolio", {"secure_sums": True, "min_sites": 3}),
         "lloyd": ("lloyd", {}),
         "lloyd split_merge=3": ("lloyd", {"split_merge": 3}),
     }
 )
 
 
-def cells() -> Iterator[tuple[str, int, str]]:
+def cells(names: Iterable[str]) -> Iterator[tuple[str, int, str]]:
     """Yield every data set with every number of sites and every split."""
-    return ((name, m, split) for name in SETS for m in SITES for split in SPLITS)
+    return ((name, m, split) for name in names for m in SITES for split in SPLITS)
 
 
 @cache
@@ -58,11 +58,11 @@ def sites_of(drawn: Made, m: int, split: str, seed: int) -> dict[str, FloatArray
     return {site: drawn.X[own] for site, own in rows.items() if len(own)}
 
 
-def measure(run: str, seed: int, offset: int) -> None:
-    """Print what came of one kind of run in all cells."""
+def measure(run: str, names: Iterable[str], seed: int, offset: int) -> None:
+    """Print what came of one kind of run in all cells of some data sets."""
     algorithm, settings = RUNS[run]
     ratios, exchanges, sent = {}, [], []
-    for name, m, split in cells():
+    for name, m, split in cells(names):
         drawn, best = optimum(name, offset)
         found = flareclust.run(algorithm, sites_of(drawn, m, split, seed), k=drawn.k, seed=seed, **settings)
         ratios[name, m, split] = float(assign(drawn.X, found.centroids)[1].sum()) / best
@@ -82,12 +82,15 @@ def main() -> None:
     """Measure the runs asked for, else all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", metavar="RUN", help=f"of {', '.join(RUNS)}; all unless given")
+    parser.add_argument(
+        "--sets", nargs="+", choices=SETS, metavar="SET", help=f"of {', '.join(SETS)}; all unless given"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of splits and runs")
     parser.add_argument("--offset", type=int, default=0, help="for other draws of the generated sets")
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
     for run in asked.runs or RUNS:
-        measure(run, asked.seed, asked.offset)
+        measure(run, asked.sets or SETS, asked.seed, asked.offset)
 
 
 if __name__ == "__main__":
