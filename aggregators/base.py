@@ -18,7 +18,6 @@ from flareclust._foundation.seeding import SERVER, stream
 from flareclust._foundation.typing import Message
 from flareclust.core.assessment import label_free_metrics
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.privacy.secure_aggregation.totals import SPREAD
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
@@ -159,10 +158,9 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         """Return the label-free metrics of the final centroids from the sums of all sites."""
         return label_free_metrics(round_.task["centroids"], sums)
 
-    def least_rows(self, step: str) -> int:
+    def least_rows(self) -> int:
         """Return how many rows a group must have over all sites to be told of with secure sums, in steps that are `counted`."""
-        spread = SPREAD in self.schema(step).fields
-        return max(int(getattr(self.params, "min_count", 2)), LEAST_ROWS if spread else 2)
+        return max(int(getattr(self.params, "min_count", 1)), LEAST_ROWS)
 
     def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
         """Return what a user should know of the result, a sentence each; nothing unless overridden.

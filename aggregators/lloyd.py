@@ -19,6 +19,7 @@ Readings and deviations:
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
@@ -67,9 +68,21 @@ class LloydAggregator(ClusteringAggregator):
                 f"start={self.params.start!r} clusters the sites' seeds, which are not sent with secure_sums; leave it out, or give k "
                 "centroids"
             )
+        if isinstance(self.params.start, str) and self.params.trim_rows:
+            raise UserError(
+                "trim_rows with secure_sums needs a start: the one that is made from totals is of all rows, and the totals of the "
+                "rounds, less that, would be the rows that are left out. Give k centroids, or use portfolio"
+            )
         secured = copy(self)
         secured._splits = isinstance(self.params.start, str)
         return secured
+
+    def kept(self, round_: Round) -> Round | None:
+        """Return the best solution so far, once the updates are done."""
+        if not State.is_in(round_.record):
+            return None
+        centroids = State.of(round_.record).centroids
+        return replace(round_, task={"centroids": centroids}, done=True, record=without_state(round_.record))
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the seeds, or update the centroids."""
@@ -119,7 +132,9 @@ class LloydAggregator(ClusteringAggregator):
         state, solutions = advanced(State.of(round_.record), round_.task, replies)
         if solutions:
             return Round(asked(solutions), False, state.diagnostics, round_.record | state.arrays, SPREAD)
-        record = remember(without_state(round_.record), state.centroids, self.k) | {"counts": state.counts}
+        record = remember(without_state(round_.record), state.centroids, self.k) | {
+            "counts": state.counts if len(state.counts) else round_.record["counts"]
+        }
         return Round({"centroids": state.centroids}, True, state.diagnostics, record, SPREAD)
 
 

@@ -112,6 +112,8 @@ class PortfolioAggregator(ClusteringAggregator):
     def _scored(self, round_: Round, replies: Sequence[Message]) -> Round:
         """Choose by the inertia at the sites, or have the clusters told of where all sites sat that out."""
         rows = int(np.sum([reply["rows"] for reply in replies]))
+        if not rows and self.params.rule.judges:  # what is told of clusters is not judged
+            return self._chosen(round_, np.full(len(unstack(round_.task)), np.inf), 0)
         if not rows:
             return Round(round_.task, False, {"scored_rows": 0.0}, round_.record, SPREAD)
         return self._chosen(round_, typical_totals(replies, ["sse"], self.params.rule)["sse"], rows)

@@ -269,7 +269,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         if "candidates" in task.arrays:
             check_candidates(task.arrays)
             self.check_centroids(task.arrays["candidates"], data, len(task.arrays["candidate"]))
-        elif "centroids" in task.arrays:
+        if "centroids" in task.arrays:
             self.check_centroids(task.arrays["centroids"], data, self.k)
 
     def check_centroids(self, centroids: object, data: FloatArray, maximum: int) -> None:

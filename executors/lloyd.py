@@ -100,7 +100,7 @@ class LloydExecutor(RefinedExecutor):
     ) -> Message:
         """Compute the site's part of one update."""
         centroids = task.arrays["centroids"]
-        return update(self.trimmed(data, centroids), centroids, context)
+        return update(self.trimmed(data, centroids, context), centroids, context)
 
 
 def update(data: FloatArray, centroids: FloatArray, context: SiteContext) -> Message:
@@ -109,7 +109,7 @@ def update(data: FloatArray, centroids: FloatArray, context: SiteContext) -> Mes
     Raises Refusal where the site has fewer rows (n, d) than it must tell of at least. Where counts are rounded to multiples, the
     inertia is scaled to the rounded counts, because the exact one would give the counts away.
     """
-    clusters = lloyd_update(data, centroids, context.min_count, context.told)
+    clusters = lloyd_update(data, centroids, context.least_rows, context.told)
     labels = np.append(clusters.source, -1)[clusters.labels]
     sse = member_statistics(data, labels, centroids).sse
     sse[clusters.source] *= factor(clusters.counts, context.round_counts, context.min_count)

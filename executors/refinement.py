@@ -7,7 +7,8 @@ Readings:
 1. A site's group of fewer than `min_count` rows, of one row repeated, or whose mean is a row, is not told of.
 2. Mean and deviations of two rows are these rows: where a group has fewer than three rows its deviations are told as 0.
 3. With secure sums a group counts that all sites together have: first the sites' numbers of rows are added up, and then
-   they tell of the clusters that have `min_count` rows in all, however few of them are at one site.
+   they tell of the clusters that have `min_count` rows in all (three at least), however few of them are at one site. Rows
+   of the other clusters go to the nearest of these, so that all rows are told of and no difference is about the rest.
 4. With `trim_rows` a site leaves out the rows that are farthest from all centroids of the task, so that solutions side by
    side are told of with the same rows. They get labels, and are assessed, as all others.
 """
@@ -24,7 +25,7 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import CappedParams
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
-from flareclust.protocol.params import site
+from flareclust.protocol.params import both
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import Task
 
@@ -36,7 +37,9 @@ SPREAD = "spread"
 class RefinedParams(CappedParams):
     """Parameters of sites whose solutions are refined."""
 
-    trim_rows: float = site(
+    # The server must know it, too: with secure sums it is the least number of rows of a total.
+    min_count: int = both(2, "Clusters with fewer rows are not sent; those of identical rows never are.", ge=1)
+    trim_rows: float = both(
         0.0,
         "Share of its rows, those farthest from the centroids, that a site leaves out of each step: for spoilt rows.",
         ge=0,
@@ -56,14 +59,14 @@ class RefinedExecutor(ClusteringExecutor):
     ) -> Message:
         """Describe the groups of the rows (n, d) that are nearest to each of the centroids."""
         if "candidates" in task.arrays:
-            solutions, data = unstack(task.arrays), self.trimmed(data, task.arrays["candidates"])
+            solutions, data = unstack(task.arrays), self.trimmed(data, task.arrays["candidates"], context)
         else:
             solutions = [data[:1]]
         starts = np.cumsum([0, *map(len, solutions)])
         parts = []
         for solution, first in zip(solutions, starts, strict=False):
             told = None if context.told is None else context.told[first : first + len(solution)]
-            part = spread(data, solution, context.min_count, told)
+            part = spread(data, solution, context.least_rows, told)
             parts.append({**part, "cluster": part["cluster"] + first})
         message = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return rounded_spread(message, context.round_counts, context.min_count)
@@ -72,11 +75,15 @@ class RefinedExecutor(ClusteringExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return how well each of several solutions fits the rows (n, d) that are not trimmed."""
-        return super().score(task, self.trimmed(data, task.arrays["candidates"]), rng, aborted, context)
+        return super().score(task, self.trimmed(data, task.arrays["candidates"], context), rng, aborted, context)
 
-    def trimmed(self, data: FloatArray, centroids: FloatArray) -> FloatArray:
-        """Return the rows (n, d) without the share that lies farthest from the centroids (k, d)."""
-        return nearest_rows(data, centroids, self.params.trim_rows)
+    def trimmed(self, data: FloatArray, centroids: FloatArray, context: SiteContext) -> FloatArray:
+        """Return the rows (n, d) without the share that lies farthest from the centroids (k, d).
+
+        So many stay that the site may still tell of them.
+        """
+        spare = max(0, len(data) - context.min_count)
+        return nearest_rows(data, centroids, min(self.params.trim_rows, spare / max(1, len(data))))
 
     def trimmed_alone(self, data: FloatArray, n_init: int, rng: np.random.Generator, aborted: AbortCheck) -> FloatArray:
         """Return the rows (n, d) that trimmed k-means of the site's own keeps."""
@@ -86,9 +93,9 @@ class RefinedExecutor(ClusteringExecutor):
 def spread(data: FloatArray, centroids: FloatArray, min_count: int, told: BoolArray | None = None) -> Message:
     """Return the means of the rows (n, d) nearest to each of centroids (k, d), and the squared deviations from them.
 
-    With fewer than `min_count` rows the arrays are empty. With `told` (k,) the clusters that are told of are given.
+    With fewer than `min_count` rows the arrays are empty; `min_count` and `told` (k,) are those of `lloyd_update`.
     """
-    if told is None and len(data) < min_count:
+    if len(data) < min_count:
         data = data[:0]
         return {"cluster": np.arange(0), "counts": np.arange(0), "centroids": data, "m2": data}
     clusters = lloyd_update(data, centroids, min_count, told)
@@ -97,6 +104,6 @@ def spread(data: FloatArray, centroids: FloatArray, min_count: int, told: BoolAr
     m2 = np.empty_like(clusters.centroids)
     for j in range(data.shape[1]):
         m2[:, j] = sums_by_label(labels, (data[mask, j] - clusters.centroids[labels, j]) ** 2, c)
-    if told is None:
+    if min_count:
         m2[clusters.counts < LEAST_ROWS] = 0.0
     return {"cluster": clusters.source, "counts": clusters.counts, "centroids": clusters.centroids, "m2": m2}

@@ -136,17 +136,21 @@ def lloyd_update(data: FloatArray, centroids: FloatArray, min_count: int, told: 
     Args:
         data: rows (n, d).
         centroids: (k, d).
-        min_count: smallest number of rows of a group that is returned.
-        told: which groups (k,) are returned, however few rows they have here: those of which a total over sites is known
-            only. None where `min_count` decides.
+        min_count: smallest number of rows of a group that is returned; 0 where others than a total over sites never see it.
+        told: to which of the centroids (k,) rows may go; None for all.
 
     Raises:
-        Refusal: the site has fewer than `min_count` rows, and `told` is not given.
+        Refusal: the site has fewer than `min_count` rows.
     """
-    if told is None:
-        check_enough(data, min_count)
-    found, source = means_of_groups(data, assign(data, centroids)[0], centroids)
-    mask = describable(data, found.labels, found.centroids, min_count) if told is None else told[source]
+    check_enough(data, min_count)
+    ids = np.arange(len(centroids)) if told is None else np.flatnonzero(told)
+    if not len(ids):
+        data = data[:0]
+    labels = ids[assign(data, centroids[ids])[0]] if len(ids) else np.zeros(0, dtype=np.int64)
+    found, source = means_of_groups(data, labels, centroids)
+    mask = np.ones(len(source), dtype=np.bool_)
+    if min_count:
+        mask = describable(data, found.labels, found.centroids, min_count)
     return _sendable(found, source, mask)
 
 

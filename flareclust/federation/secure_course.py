@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust._foundation.typing import BoolArray, IntArray, Message
+from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.federation.course import Ask, Course, OnRound, told, told_of
 from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED
@@ -31,7 +31,7 @@ class SecureCourse(Course):
             )
         self.needed = max(self.needed, LEAST_SITES)
         self.summed = {name for name, step in aggregator.steps.items() if step.maskable}
-        self.counted = {name: aggregator.least_rows(name) for name, step in aggregator.steps.items() if step.counted}
+        self.counted = {name: aggregator.least_rows() for name, step in aggregator.steps.items() if step.counted}
         self.unmasked: list[str] = []
         self.unassessed = ""
         first = aggregator.begin()
@@ -52,20 +52,20 @@ class SecureCourse(Course):
         """Return the one reply that the totals make, in steps that add up; else as without secure sums."""
         if round_.step in self.summed:
             if round_.step in self.counted:
-                round_ = self._with_groupstold(round_)
+                round_ = self._with_groups_told(round_)
             return {ALL: self._required_total(schema, round_)}
         if round_.step != DESCRIBE and round_.step not in self.unmasked:
             self.unmasked.append(round_.step)
         return super().cluster(schema, round_, own_sizes, limits)
 
-    def _with_groupstold(self, round_: Round) -> Round:
+    def _with_groups_told(self, round_: Round) -> Round:
         """Return the round with the groups to tell of, those that have enough rows at all sites together."""
         counting = replace(round_, step=counts_of(round_.step))
         total = self._required_total(COUNTED, counting)
         self.record(counting.step, {ALL: total}, round_.index, 0.0, {})
         counts = np.zeros(self.sums.sizes_of(round_.task)["K"], dtype=np.int64)
         counts[total["cluster"]] = total["counts"]
-        told = large_enough(counts, self.counted[round_.step])
+        told = counts >= self.counted[round_.step]
         return replace(round_, task={**round_.task, TOLD: told.astype(np.int64)})
 
     def _required_total(self, schema: Schema, round_: Round) -> Message:
@@ -124,17 +124,3 @@ class SecureCourse(Course):
                 f"there are no metrics, since the masked sums of all sites are needed for them: {self.unassessed}"
             )
         return found
-
-
-def large_enough(counts: IntArray, minimum: int) -> BoolArray:
-    """Return which groups (k,) are told of by their total: those with `minimum` rows, of which so many or none are left out.
-
-    Else what is known of all rows, less what is told, would tell of the few that are left out.
-    """
-    told = counts >= minimum
-    for r in np.argsort(counts, kind="stable"):
-        left_out = int(counts[~told].sum())
-        if left_out == 0 or left_out >= minimum:
-            break
-        told[r] = False
-    return told

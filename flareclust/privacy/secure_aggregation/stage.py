@@ -6,6 +6,7 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import BoolArray, Message
+from flareclust.evaluation.scores import check_candidates
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.client import SiteSums
 from flareclust.privacy.secure_aggregation.totals import sizes_of
@@ -16,13 +17,17 @@ from flareclust.protocol.steps import COUNTED, TOLD, Step
 def groups_told(step: Step, arrays: Message) -> BoolArray | None:
     """Return of which groups (K,) a site tells under its mask: all where numbers of rows are asked for, else those asked for.
 
-    None where each site's part must be large enough.
+    None where no total decides.
 
     Raises:
-        BadMessage: the task does not say it for each group.
+        BadMessage: the task does not say it for each group, or has no groups.
     """
     if not (step.counted or step.schema is COUNTED):
         return None
+    if "candidates" in arrays:
+        check_candidates(arrays)
+    elif "centroids" in arrays and arrays["centroids"].ndim != 2:
+        raise BadMessage(f"centroids: expected two axes, got {arrays['centroids'].ndim}")
     k = sizes_of(arrays, 0)["K"]
     if step.schema is COUNTED:
         return np.ones(k, dtype=np.bool_)
@@ -56,7 +61,7 @@ class MaskingStage(Stage):
         arrays, keys = self.sums.taken(
             task.site, task.step, task.arrays, sums=step.maskable, always=always, policy=self.policy
         )
-        told = None if keys is None or exchange.context.grouped else groups_told(step, arrays)
+        told = None if keys is None else groups_told(step, arrays)
         context = replace(exchange.context, secure=secure, told=told)
         return replace(exchange, task=replace(task, arrays=arrays), keys=keys, context=context)
 

@@ -289,33 +289,26 @@ def histories(client, run):
     return {name: len(client.get_metric_history(run.info.run_id, name)) for name in run.data.metrics}
 
 
-def test_a_retried_flow_run_goes_on_with_the_same_mlflow_run(here, scheduler, client, monkeypatch):
-    """The first attempt gets as far as it can without being through: everything is logged but the model."""
+def test_a_store_that_fails_after_the_job_costs_no_second_job(here, client, monkeypatch, caplog):
+    """Everything is logged but the model; the run says why, and the log how to log it later."""
     from flareclust.tracking.runs import Tracker
 
-    seen, log_model = [], Tracker.log_model
+    asked = []
 
-    def fails_once(self, run_id, *arguments):
-        seen.append(client.get_run(run_id))
-        if len(seen) == 1:
-            raise OSError("the disk is full")
-        assert client.get_run(run_id).info.status == "RUNNING"
-        assert "flareclust.error" not in client.get_run(run_id).data.tags
-        return log_model(self, run_id, *arguments)
+    def fails(self, run_id, *arguments):
+        asked.append(run_id)
+        raise OSError("the disk is full")
 
-    monkeypatch.setattr(Tracker, "log_model", fails_once)
-    state = nightly()({**TINY, "register_as": "retried"}, return_state=True)
+    monkeypatch.setattr(Tracker, "log_model", fails)
+    state = nightly()({**TINY, "register_as": "unlogged"}, return_state=True)
     assert state.is_completed()
-    first, second = seen
-    assert first.info.run_id == second.info.run_id
-    run = run_of(client, first.data.tags["prefect.flow_run_id"])
-    assert (run.info.run_id, run.info.status) == (first.info.run_id, "FINISHED")
-    assert "flareclust.error" not in run.data.tags
-    once = {name: count for name, count in histories(client, run).items() if not name.startswith("cost/seconds")}
-    assert set(once.values()) == {1}
-    assert {"final/inertia", "round/received", "cost/bytes_up"} <= set(once)
-    assert [version.run_id for version in client.search_model_versions("name = 'retried'")] == [run.info.run_id]
-    assert champion(client, "retried") == 1
+    (run_id,) = asked
+    run = client.get_run(run_id)
+    assert run.info.status == "FAILED"
+    assert "the disk is full" in run.data.tags["flareclust.error"]
+    assert "final/inertia" in run.data.metrics
+    assert client.search_model_versions("name = 'unlogged'") == []
+    assert "log it later with: flareclust log" in caplog.text
 
 
 @pytest.mark.parametrize(

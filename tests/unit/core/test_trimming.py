@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from flareclust._foundation.errors import Aborted
+from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import never_abort
 from flareclust.core.trimming import nearest_rows, trimmed_rows
 from flareclust.engines.inprocess import run_inprocess
@@ -41,8 +41,13 @@ def test_it_stops_when_told() -> None:
         trimmed_rows(np.eye(30), 2, 0.1, np.random.default_rng(0), n_init=1, aborted=lambda: True)
 
 
-@pytest.mark.parametrize("name", ["portfolio", "lloyd"])
-@pytest.mark.parametrize("secure", [False, True])
+def test_a_start_from_the_totals_of_all_rows_would_tell_the_trimmed_ones() -> None:
+    sites = {f"site-{i}": np.random.default_rng(i).normal(size=(30, 2)) for i in range(3)}
+    with pytest.raises(UserError, match="trim_rows with secure_sums needs a start"):
+        run_inprocess(get("lloyd"), {"trim_rows": 0.1}, sites, JobOptions(k=2, seed=0, secure_sums=True))
+
+
+@pytest.mark.parametrize(("name", "secure"), [("portfolio", False), ("portfolio", True), ("lloyd", False)])
 def test_spoilt_rows_cost_clusters_unless_rows_are_trimmed(name: str, secure: bool) -> None:
     """One row in twenty is spoilt, far from all clusters; ten clusters, five sites."""
     rng = np.random.default_rng(1)

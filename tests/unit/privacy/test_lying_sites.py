@@ -73,7 +73,9 @@ def test_by_default_the_merges_are_the_plain_ones_bit_for_bit(uploads):
         assert np.array_equal(merged.task["centroids"], merge(sent[name], np.random.default_rng(3))), name
         assert not {"left_out", "kept"} & set(merged.record)
     rng = np.random.default_rng(3)
-    members = stack([member(list(sent["portfolio"].values()), 4, 20, rng) for member in MEMBERS.values()])
+    members = stack(
+        [member(list(sent["portfolio"].values()), 4, 20, rng) for name, member in MEMBERS.items() if name != "feca"]
+    )
     assert np.array_equal(_merged("portfolio", sent["portfolio"]).task["candidates"], members["candidates"])
 
 
@@ -207,7 +209,7 @@ def test_the_sites_that_were_left_out_are_named(uploads):
         assert merged.record["left_out"].tolist() == ["site-2"]
         if name == "portfolio":
             assert all(np.abs(solution).max() < 30 for solution in unstack(merged.task))
-            worst = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
+            worst = np.array([4.0, 3.0, 2.0, 1.0])
             scored = {site: {"rows": np.array(9), "sse": worst[::-1]} for site in replies}
             scored["site-2"] = {"rows": np.array(9), "sse": 1e9 * worst}
             asked = Round(merged.task, record=merged.record, step=SCORE, index=1)

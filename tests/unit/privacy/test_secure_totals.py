@@ -1,5 +1,6 @@
 """Results from masked totals are those from plain sums."""
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
@@ -8,10 +9,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import flareclust
-from flareclust._foundation.typing import never_abort
+from flareclust._foundation.typing import Message, never_abort
+from flareclust.aggregators.base import Round
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.federation import large_enough
+from flareclust.executors.lloyd import UPDATE
+from flareclust.executors.refinement import SPREAD
+from flareclust.federation import run_federation
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.totals import GROUPS, Layout
@@ -20,7 +24,7 @@ from flareclust.protocol.task import DESCRIBE, KEYS, MOMENTS, Task
 from flareclust.testing import iid_sites
 from flareclust.testing.partial_features import overlapping_sites
 from tests.examples import examples
-from tests.unit.privacy.secure_cases import OPTIONS, PLAIN
+from tests.unit.privacy.secure_cases import OPTIONS, PLAIN, asker
 
 # Totals
 
@@ -80,31 +84,44 @@ def test_lloyd_with_secure_sums_is_lloyd_on_the_rows_of_all_sites(seed: int, m: 
     assert not secure.refused
 
 
-def test_a_cluster_with_too_few_rows_in_all_is_not_told_of() -> None:
-    """Nor the smallest other one, where all rows less those that are told of would tell of the few."""
+def test_rows_of_a_cluster_with_too_few_in_all_go_to_the_nearest_that_has_enough() -> None:
+    """So that all rows are in the totals, and no difference is about the few."""
     near = np.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.1]])
-    sites = {"a": near, "b": near + 10, "c": np.concatenate([near + 0.3, [[50.0, 50.0]]])}
+    alone = np.array([[50.0, 50.0]])
+    sites = {"a": near, "b": near + 10, "c": np.concatenate([near + 0.3, alone])}
     start = [[0.0, 0.0], [10.0, 10.0], [50.0, 49.0]]
-    params = {"start": start, "rounds": 1}
-    found = run_inprocess(get("lloyd"), params, sites, JobOptions(k=3, seed=0, secure_sums=True))
-    np.testing.assert_array_equal(found.centroids[1:], start[1:])  # the lonely row's, and the smaller of the others
+    found = run_inprocess(get("lloyd"), {"start": start, "rounds": 1}, sites, JobOptions(k=3, seed=0, secure_sums=True))
+    np.testing.assert_array_equal(found.centroids[2], start[2])
+    np.testing.assert_allclose(found.centroids[1], np.concatenate([near + 10, alone]).mean(axis=0))
     np.testing.assert_allclose(found.centroids[0], np.concatenate([near, near + 0.3]).mean(axis=0))
 
 
-@pytest.mark.parametrize(
-    ("counts", "told"),
-    [
-        ([5, 9, 7], [1, 1, 1]),
-        ([5, 0, 7], [1, 0, 1]),
-        ([5, 1, 7], [0, 0, 1]),
-        ([5, 1, 1, 7], [1, 0, 0, 1]),
-        ([1, 1], [0, 0]),
-        ([1], [0]),
-    ],
-)
-def test_groups_are_told_of_by_their_total(counts: list[int], told: list[int]) -> None:
-    found = large_enough(np.array(counts), 2)
-    assert [n >= 2 and yes for n, yes in zip(counts, found, strict=True)] == [bool(yes) for yes in told]
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 8), st.sampled_from(["lloyd", "portfolio"]))
+def test_totals_are_of_all_rows_in_groups_that_are_large_enough(seed: int, min_count: int, name: str) -> None:
+    rng = np.random.default_rng(seed)
+    sites = {f"site-{i}": rng.standard_t(1.5, size=(int(rng.integers(8, 30)), 2)) for i in range(4)}
+    executor, aggregator = get(name).build(6, seed, {"min_count": min_count, "split_merge": 2})
+    told: list[Message] = []
+    merge = aggregator.merge
+
+    def listening(round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
+        if round_.step in (SPREAD, UPDATE):
+            starts = np.flatnonzero(np.diff(round_.task.get("candidate", np.zeros(1)), prepend=-1))
+            (total,) = replies.values()
+            for first, end in zip(starts, [*starts[1:], 10**6], strict=True):
+                own = (total["cluster"] >= first) & (total["cluster"] < end)
+                told.append({name: total[name][own] for name in ("counts", "centroids")})
+        return merge(round_, replies, rng)
+
+    aggregator.merge = listening  # type: ignore[method-assign]
+    run_federation(aggregator, asker(sites, dict.fromkeys(sites, executor)), list(sites), secure_sums=True)
+    rows = np.concatenate(list(sites.values()))
+    assert told
+    for total in told:
+        assert (total["counts"] >= max(min_count, 3)).all()
+        assert total["counts"].sum() == len(rows)
+        np.testing.assert_allclose(total["counts"] @ total["centroids"], rows.sum(axis=0), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["masked", "proxy", "fkm-imputed"])
