@@ -233,8 +233,13 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         """Return how well each of several solutions fits the rows (n, d)."""
         fields, free = self.step(task.step).schema.fields, not context.grouped
         limited = free and not context.secure
+        data = self.scored(task, data, context)
         sums = score_sums(task.arrays, data, fields, context.min_count, aborted, limited=limited)
         return sums if free else scaled(task.arrays, sums, context.round_counts, context.min_count)
+
+    def scored(self, task: Task, data: FloatArray, context: SiteContext) -> FloatArray:
+        """Return the rows of which scores are; all rows (n, d) unless overridden."""
+        return data
 
     def placing(self, arrays: Message) -> Message:
         """Return the arrays for a late site, from those of a finished result: what labels need, and no other site's reply."""

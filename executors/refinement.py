@@ -71,11 +71,9 @@ class RefinedExecutor(ClusteringExecutor):
         message = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return rounded_spread(message, context.round_counts, context.min_count)
 
-    def score(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
-        """Return how well each of several solutions fits the rows (n, d) that are not trimmed."""
-        return super().score(task, self.trimmed(data, task.arrays["candidates"], context), rng, aborted, context)
+    def scored(self, task: Task, data: FloatArray, context: SiteContext) -> FloatArray:
+        """Return the rows (n, d) that are not trimmed."""
+        return self.trimmed(data, task.arrays["candidates"], context)
 
     def trimmed(self, data: FloatArray, centroids: FloatArray, context: SiteContext) -> FloatArray:
         """Return the rows (n, d) without the share that lies farthest from the centroids (k, d).

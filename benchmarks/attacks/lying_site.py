@@ -27,7 +27,7 @@ class LyingSite:
 
     def __init__(self, victim: Victim, d: int) -> None:
         self.victim, self.d = victim, d
-        self.server = LloydAggregator(2, 0, rounds=10**6, tol=0.0, start=[[0.0] * d, [1.0] * d])
+        self.server = LloydAggregator(2, 0, rounds=10_000, tol=0.0, start=[[0.0] * d, [1.0] * d])
         self.now: Round = self.server.begin()
         self.rounds = 0
 
