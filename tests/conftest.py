@@ -31,6 +31,15 @@ def _state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """What a test does on signals ends with it; the command's handlers would stay for the tests after it."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests that take minutes unless they are asked for; neither -m slow nor -m "not slow" does that."""
     items.sort(key=lambda item: not item.get_closest_marker("slow"))  # a stable sort: what takes longest begins first
