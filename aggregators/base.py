@@ -159,7 +159,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         return label_free_metrics(round_.task["centroids"], sums)
 
     def least_rows(self) -> int:
-        """Return how many rows a group must have over all sites to be told of with secure sums, in steps that are `counted`."""
+        """Return how many rows a group must have over all sites to be reported with secure sums, in steps that are `counted`."""
         return max(int(getattr(self.params, "min_count", 1)), LEAST_ROWS)
 
     def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
@@ -171,8 +171,8 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         """
         return []
 
-    def kept(self, round_: Round) -> Round | None:
-        """Return the result that there is where the exchange fails that a round asks for; none unless overridden."""
+    def result_so_far(self, round_: Round) -> Round | None:
+        """Return the best solution so far as a finished round, for when the next exchange fails; None unless overridden."""
         return None
 
     def result(self, round_: Round) -> Message:

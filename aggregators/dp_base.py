@@ -1,4 +1,4 @@
-"""What aggregators under differential privacy share: how much noise the sites add, and what the assessment tells."""
+"""What aggregators under differential privacy share: how much noise the sites add, and what the assessment shows."""
 
 import math
 

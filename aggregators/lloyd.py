@@ -77,7 +77,7 @@ class LloydAggregator(ClusteringAggregator):
         secured._splits = isinstance(self.params.start, str)
         return secured
 
-    def kept(self, round_: Round) -> Round | None:
+    def result_so_far(self, round_: Round) -> Round | None:
         """Return the best solution so far, once the updates are done."""
         if not State.is_in(round_.record):
             return None

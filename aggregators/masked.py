@@ -88,7 +88,7 @@ class MaskedAggregator(DescribedAggregator):
             "received_site": site,
             "received_group": found.group,
             "method": np.array(chosen.method),
-            "verdict": np.array(f"{verdict.text}. {_told(chosen, columns, self.params.method)}"),
+            "verdict": np.array(f"{verdict.text}. {_verdict_text(chosen, columns, self.params.method)}"),
         }
         if not verdict.connected:
             record["warnings"] = np.array([verdict.text])
@@ -128,7 +128,7 @@ def together(columns: Columns, replies: Mapping[str, Message]) -> tuple[FloatArr
     return centers, rows, np.repeat(numbers, [len(reply["counts"]) for reply in replies.values()]).astype(np.int64)
 
 
-def _told(chosen: Chosen, columns: Columns, asked: str) -> str:
+def _verdict_text(chosen: Chosen, columns: Columns, asked: str) -> str:
     """Return in words which method was taken, and why."""
     if asked != "auto":
         return f"Method {asked} was asked for"
@@ -138,7 +138,7 @@ def _told(chosen: Chosen, columns: Columns, asked: str) -> str:
     if not chosen.left_out.any():
         return text
     names = [columns.names[j] for j in np.flatnonzero(chosen.left_out)]
-    return f"{text}. Centroids were compared without columns that tell little about clusters: {some(names)}"
+    return f"{text}. Centroids were compared without columns that hardly separate clusters: {some(names)}"
 
 
 def overlap_of(columns: Columns, replies: Mapping[str, Message], centers: FloatArray) -> Verdict:

@@ -76,17 +76,17 @@ class PooledAggregator(ClusteringAggregator):
         if not total["rows"]:
             needed = values_needed(round_.task, fields, round_.task["candidates"].shape[1])
             raise JobFailed(
-                f"every site has too few rows to compare k={self.params.k_min}..{self.k} without telling them: {needed} values "
+                f"every site has too few rows to compare k={self.params.k_min}..{self.k} without disclosing them: {needed} values "
                 "(rows times columns) at a site would do; give a smaller range of k, or fewer and larger sites"
             )
         selection = score_candidates(round_.task, total, mean=mean)
         best = choose(selection, self.params.criterion)
         centroids = unstack(round_.task)[best + mean]
         diagnostics = {"chosen_k": float(len(centroids))}
-        record = {**round_.record, **_told(selection), "chosen_k": np.array(len(centroids))}
+        record = {**round_.record, **_arrays_of(selection), "chosen_k": np.array(len(centroids))}
         return Round({"centroids": centroids}, True, diagnostics, record)
 
 
-def _told(selection: KSelection) -> Message:
+def _arrays_of(selection: KSelection) -> Message:
     """Return the judgement as arrays for result.npz."""
     return {f"choice_{name}": value for name, value in selection._asdict().items()}

@@ -5,7 +5,7 @@
    without weights), `sampled` (Lloyd's algorithm from the outcome of `pooled` on rows made up from the descriptions).
 2. The sites return the inertia of every member's solution on their rows; the smallest total wins, the first of equals.
    Sites with very few rows sit this out (`evaluation.scores.values_needed`). Where all do, the solutions are compared by
-   what the sites may tell of their clusters, as in 3; where that is nothing, either, `pooled` is taken with a warning.
+   what the sites may report about their clusters, as in 3; where that is nothing, either, `pooled` is taken with a warning.
 3. With `polish=n`, n updates of Lloyd's algorithm on all sites' rows follow, and up to `split_merge` attempts to leave a
    local optimum (`aggregators.refinement`). The sites compare the outcome with where it started, since rows in clusters
    below `min_count` take no part in updates and may lose by them.
@@ -81,7 +81,7 @@ class PortfolioAggregator(ClusteringAggregator):
             return self._judged(round_, believed)
         return self._updated(round_, believed) if self.params.rule.judges else self._refined(round_, believed)
 
-    def kept(self, round_: Round) -> Round | None:
+    def result_so_far(self, round_: Round) -> Round | None:
         """Return the best solution so far, once the choice is made."""
         if _START not in round_.record:
             return None
@@ -110,21 +110,21 @@ class PortfolioAggregator(ClusteringAggregator):
         return Round(stack(solutions), False, diagnostics, record, SCORE)
 
     def _scored(self, round_: Round, replies: Sequence[Message]) -> Round:
-        """Choose by the inertia at the sites, or have the clusters told of where all sites sat that out."""
+        """Choose by the inertia at the sites; where no site could send it, ask for reports on the clusters."""
         rows = int(np.sum([reply["rows"] for reply in replies]))
-        if not rows and self.params.rule.judges:  # what is told of clusters is not judged
+        if not rows and self.params.rule.judges:  # reports on clusters are not judged
             return self._chosen(round_, np.full(len(unstack(round_.task)), np.inf), 0)
         if not rows:
             return Round(round_.task, False, {"scored_rows": 0.0}, round_.record, SPREAD)
         return self._chosen(round_, typical_totals(replies, ["sse"], self.params.rule)["sse"], rows)
 
     def _judged(self, round_: Round, replies: Sequence[Message]) -> Round:
-        """Choose by what the sites may tell of the clusters of each solution: by the mean square over these rows."""
+        """Choose by the mean square over the rows of the clusters that the sites report for each solution."""
         solutions = unstack(round_.task)
-        told = totals(solutions, replies)
-        mean = np.array([mean_square(*one) for one in zip(solutions, told, strict=True)])
+        known = totals(solutions, replies)
+        mean = np.array([mean_square(*one) for one in zip(solutions, known, strict=True)])
         rows = round_.record["received_counts"].sum()
-        return self._chosen(round_, mean * rows, max(int(one.counts.sum()) for one in told))
+        return self._chosen(round_, mean * rows, max(int(one.counts.sum()) for one in known))
 
     def _chosen(self, round_: Round, inertia: FloatArray, rows: int) -> Round:
         best = _first_least(inertia) if np.isfinite(inertia).any() else self._unseen()

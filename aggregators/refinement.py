@@ -1,7 +1,7 @@
 """Refining a solution from totals, the server's side: Lloyd updates, then attempts to split one cluster and join two.
 
 1. The solution gets a number of Lloyd updates. Every solution that the sites were sent is judged by the mean squared
-   distance of the rows that they told of, and the best of all is kept, whatever came last.
+   distance of the rows that they reported, and the best of all is kept, whatever came last.
 2. An attempt: up to four proposals (`flareclust.core.split_merge`) get three updates side by side; the best of them gets
    five more. While that lowers the mean squared distance by a ten-thousandth, and attempts are left, another one follows.
 """
@@ -35,7 +35,7 @@ class State(NamedTuple):
         before: mean squared distance at the start of the attempt.
         best: the same of the best solution so far.
         centroids: that solution (k, d).
-        counts, means, m2: what was told of it, as in `Totals`.
+        counts, means, m2: its reported totals, as in `Totals`.
     """
 
     updates: int
@@ -101,12 +101,12 @@ def advanced(state: State, task: Message, replies: Sequence[Message]) -> tuple[S
     """Return the state after the replies to a task, and the solutions to ask about next; none at the end."""
     solutions = unstack(task)
     known = totals(solutions, replies)
-    values = [mean_square(solution, told) for solution, told in zip(solutions, known, strict=True)]
+    values = [mean_square(solution, total) for solution, total in zip(solutions, known, strict=True)]
     at = int(np.argmin(values))
     if values[at] < state.best:
         state = state._replace(best=values[at], centroids=solutions[at], **known[at]._asdict())
     if state.updates > 0 and any(not np.array_equal(t.means, s) for s, t in zip(solutions, known, strict=True)):
-        return state._replace(updates=state.updates - 1), [told.means for told in known]
+        return state._replace(updates=state.updates - 1), [total.means for total in known]
     if state.compares:
         state = state._replace(updates=AFTERWARDS - 1, compares=False)
         return state, [known[at].means]

@@ -268,7 +268,9 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
 
     def _check_enough(self, data: FloatArray, context: SiteContext) -> None:
         if not self.private and len(data) < context.min_count:
-            raise Refusal(f"has fewer rows than min_count={context.min_count}, so sums over them would tell the rows")
+            raise Refusal(
+                f"has fewer rows than min_count={context.min_count}, so sums over them would disclose the rows"
+            )
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
         if "candidates" in task.arrays:

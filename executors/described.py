@@ -31,7 +31,7 @@ from flareclust.protocol.task import DESCRIBE, MOMENTS, Task
 #: all), or all columns with the federation's mean in the places of those that it lacks.
 View = Literal["own", "common", "imputed"]
 
-#: The scaling of rows. The minimum keeps every quotient of finite values finite: an overflow error would tell a server
+#: The scaling of rows. The minimum keeps every quotient of finite values finite: an overflow error would show a server
 #: that chooses the scale how large the largest value is.
 _SCALING = Schema(mean="D", deviation=real("D", minimum=LEAST_DEVIATION))
 
@@ -81,7 +81,7 @@ class DescribedExecutor(ClusteringExecutor):
         self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return the names of the columns, and their sums where the algorithm needs means and variances."""
-        message = describe(table, sums=self.tells_sums and not context.secure, min_count=context.min_count)
+        message = describe(table, sums=self.sends_sums and not context.secure, min_count=context.min_count)
         # So that mean squares stay what they are.
         scale = factor(message["rows"], context.round_counts, context.min_count)
         return {**message, "m2": message["m2"] * scale}
@@ -117,19 +117,19 @@ class DescribedExecutor(ClusteringExecutor):
         Raises:
             Refusal: there are none, unless `may_be_empty`.
         """
-        if not self.tells_sums or context.grouped:  # a policy's rows are groups already
+        if not self.sends_sums or context.grouped:  # a policy's rows are groups already
             return found
         remaining = without_remainder(data, found, context.min_count)
         if not len(remaining.counts) and not may_be_empty:
             raise Refusal(
-                "has told the sums of its columns, and what its clusters tell beside would give away the rows that are "
+                "has sent the sums of its columns; together with those its clusters would disclose the rows that are "
                 "kept back; set a smaller k_local, or standardize=false"
             )
         return remaining
 
     @property
-    def tells_sums(self) -> bool:
-        """Return whether `describe` tells the sums of the columns."""
+    def sends_sums(self) -> bool:
+        """Return whether `describe` sends the sums of the columns."""
         return self.params.standardize or self.view == "imputed"
 
     def assessed(self, data: FloatArray, centroids: FloatArray) -> Message:

@@ -5,7 +5,7 @@ Su, Cao, Li, Bertino, Jin, Differentially Private K-Means Clustering (2016), sec
 Laplace noise; here every site adds Gaussian noise of its own, and nobody sees a sum without noise.
 
 Readings and deviations:
-1. Each site first tells the bounds of its columns, which its policy states. They say nothing of its rows.
+1. Each site first sends the bounds of its columns, which its policy states. They say nothing of its rows.
 2. The start: noisy numbers of rows in the cells of a grid over all sites' bounds; where there are too many columns for a
    grid, noisy sums of values and of their squares.
 3. In an update a row counts with its distance to the nearest centroid, cut off at the cluster's radius, which the server

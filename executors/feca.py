@@ -90,8 +90,8 @@ class FeCAExecutor(ClusteringExecutor):
         centroids, labels = clusters.centroids[sendable], relabel(labels, [(int(r),) for r in np.flatnonzero(sendable)])
 
         reach = member_statistics(data, labels, centroids).max_distance
-        tell_tale = varies_in_one_feature(data, labels, len(centroids))
-        reach = np.where(tell_tale, coarse(reach), reach)
+        revealing = varies_in_one_feature(data, labels, len(centroids))
+        reach = np.where(revealing, coarse(reach), reach)
         return {"centroids": centroids, "radii": RADIUS_ASSIGN[self.params.radius](centroids, reach)}
 
 

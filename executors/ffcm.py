@@ -14,7 +14,7 @@ Readings where the papers are open, and deviations from them:
 3. The support of a centroid, its weight in v1, is the sum of u^m, with the memberships u that the centroid is the mean
    of: so v1 with `max_iter=1` is fuzzy c-means on the pooled rows. `support="u"` takes the sum of u, as published.
 4. Not in the papers: what may be sent. A fuzzy centroid is a mean of all rows, but it can be as good as a single one.
-   See `describable_centroids`. The server is told which of its centroids came back.
+   See `describable_centroids`. The reply says which of the server's centroids came back.
 5. A row belongs to the cluster in which its membership is largest, which is the one with the nearest centroid. The
    memberships themselves stay at the site; `flareclust.memberships` computes them from the result.
 """

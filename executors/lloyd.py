@@ -106,10 +106,10 @@ class LloydExecutor(RefinedExecutor):
 def update(data: FloatArray, centroids: FloatArray, context: SiteContext) -> Message:
     """Return a site's part of one update of centroids (k, d): `centroids`, `counts`, `cluster`, `inertia`.
 
-    Raises Refusal where the site has fewer rows (n, d) than it must tell of at least. Where counts are rounded to multiples, the
+    Raises Refusal where the site has fewer rows (n, d) than a report must cover. Where counts are rounded to multiples, the
     inertia is scaled to the rounded counts, because the exact one would give the counts away.
     """
-    clusters = lloyd_update(data, centroids, context.least_rows, context.told)
+    clusters = lloyd_update(data, centroids, context.least_rows, context.reported)
     labels = np.append(clusters.source, -1)[clusters.labels]
     sse = member_statistics(data, labels, centroids).sse
     sse[clusters.source] *= factor(clusters.counts, context.round_counts, context.min_count)

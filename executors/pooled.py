@@ -5,7 +5,7 @@ from one upload (`flareclust.evaluation.selection`).
 
 1. A site with fewer than `min_count` rows for each of k clusters looks for fewer.
 2. Clusters that may not be described to others are not sent. With `small_clusters="dissolve"` those that are only too small
-   join others before, so that their rows are told of.
+   join others before, so that their rows are included.
 """
 
 from collections.abc import Mapping

@@ -9,8 +9,8 @@ centroids with and without weights (the latter is the second version of Stallman
 2. Where the rows of a cluster differ in one column only, centroid, sum of squares and largest distance could be solved
    for single rows; the last two are raised to the next number of two digits there.
 3. A site with fewer than `min_count` rows for each of k clusters looks for fewer.
-4. When a solution is refined, sites tell of its clusters what executors/refinement.py says; a site without a group that
-   may be told of sends an empty reply, and stays.
+4. When a solution is refined, sites report its clusters as executors/refinement.py says; a site without a group that may
+   be reported sends an empty reply, and stays.
 """
 
 from typing import Any
@@ -92,14 +92,14 @@ class PortfolioExecutor(RefinedExecutor):
             data, self.k, rng, n_init=self.params.n_init, min_count=context.min_count, aborted=aborted
         )
         statistics = member_statistics(data, clusters.labels, clusters.centroids)
-        # A largest distance is of one row: told only where a member needs it.
+        # A largest distance is of one row: sent only where a member needs it.
         reach = statistics.max_distance if "feca" in self.params.competing else np.zeros(len(clusters.counts))
-        tell_tale = varies_in_one_feature(data, clusters.labels, len(clusters.counts))
+        revealing = varies_in_one_feature(data, clusters.labels, len(clusters.counts))
         return {
             "centroids": clusters.centroids,
             "counts": clusters.counts,
-            "radii": np.where(tell_tale, coarse(reach), reach),
-            "sse": np.where(tell_tale, coarse(statistics.sse), statistics.sse),
+            "radii": np.where(revealing, coarse(reach), reach),
+            "sse": np.where(revealing, coarse(statistics.sse), statistics.sse),
         }
 
 

@@ -11,7 +11,7 @@ Readings where the paper is open, and deviations from it:
 3. Mean and covariance of two different rows are these two rows, and of a few integers they can be found by trying.
    A cluster of fewer than `min_shape` different rows is described by its mean alone, and so is one where a vector of
    the description is a row of the site by chance. A column in which fewer than three rows (`min_count`, if that is
-   more) differ from all others counts as constant: its covariances would be those rows. With `standardize`, which tells
+   more) differ from all others counts as constant: its covariances would be those rows. With `standardize`, which sends
    sums over all rows, the rows without a covariance are none or `min_shape` different ones, and the rows that are kept
    back none or several.
 4. Not in the paper: numbers of rows are sent, which equations 1 and 4 and the size of a proxy cluster need. With
@@ -176,7 +176,7 @@ class ProxyExecutor(LocalClustersExecutor):
                     minimum=minimum,
                 )
             fitted.append(mean_alone(mean) if _holds_a_row(pdf, data) else pdf)
-        if self.tells_sums:
+        if self.sends_sums:
             fitted = self._without_remainder(data, clusters, fitted)
         d, n_boxes = data.shape[1], len(fitted) if self.params.boxes else 0
         shares = self.params.distribution == "dirichlet"

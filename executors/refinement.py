@@ -1,16 +1,16 @@
-"""What sites tell of solutions that are to be refined: rows, means and squared deviations by cluster.
+"""What sites report about solutions that are to be refined: rows, means and squared deviations by cluster.
 
 The server moves centroids to the means, as Lloyd's algorithm does, and sees from the deviations which cluster to split
-and which to join (`flareclust.core.split_merge`). Several solutions are told of side by side.
+and which to join (`flareclust.core.split_merge`). Several solutions are reported side by side.
 
 Readings:
-1. A site's group of fewer than `min_count` rows, of one row repeated, or whose mean is a row, is not told of.
-2. Mean and deviations of two rows are these rows: where a group has fewer than three rows its deviations are told as 0.
+1. A site's group of fewer than `min_count` rows, of one row repeated, or whose mean is a row, is not reported.
+2. Mean and deviations of two rows are these rows: where a group has fewer than three rows its deviations are sent as 0.
 3. With secure sums a group counts that all sites together have: first the sites' numbers of rows are added up, and then
-   they tell of the clusters that have `min_count` rows in all (three at least), however few of them are at one site. Rows
-   of the other clusters go to the nearest of these, so that all rows are told of and no difference is about the rest.
+   they report the clusters that have `min_count` rows in all (three at least), however few of them are at one site. Rows
+   of the other clusters go to the nearest of these, so that all rows are included and no difference is about the rest.
 4. With `trim_rows` a site leaves out the rows that are farthest from all centroids of the task, so that solutions side by
-   side are told of with the same rows. They get labels, and are assessed, as all others.
+   side are reported over the same rows. They get labels, and are assessed, as all others.
 """
 
 import numpy as np
@@ -48,7 +48,7 @@ class RefinedParams(CappedParams):
 
 
 class RefinedExecutor(ClusteringExecutor):
-    """A site that tells of solutions what is needed to refine them."""
+    """A site that reports what is needed to refine solutions."""
 
     params: RefinedParams
 
@@ -65,8 +65,8 @@ class RefinedExecutor(ClusteringExecutor):
         starts = np.cumsum([0, *map(len, solutions)])
         parts = []
         for solution, first in zip(solutions, starts, strict=False):
-            told = None if context.told is None else context.told[first : first + len(solution)]
-            part = spread(data, solution, context.least_rows, told)
+            reported = None if context.reported is None else context.reported[first : first + len(solution)]
+            part = spread(data, solution, context.least_rows, reported)
             parts.append({**part, "cluster": part["cluster"] + first})
         message = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return rounded_spread(message, context.round_counts, context.min_count)
@@ -78,7 +78,7 @@ class RefinedExecutor(ClusteringExecutor):
     def trimmed(self, data: FloatArray, centroids: FloatArray, context: SiteContext) -> FloatArray:
         """Return the rows (n, d) without the share that lies farthest from the centroids (k, d).
 
-        So many stay that the site may still tell of them.
+        So many stay that the site may still report them.
         """
         spare = max(0, len(data) - context.min_count)
         return nearest_rows(data, centroids, min(self.params.trim_rows, spare / max(1, len(data))))
@@ -88,15 +88,15 @@ class RefinedExecutor(ClusteringExecutor):
         return trimmed_rows(data, self.k, self.params.trim_rows, rng, n_init=n_init, aborted=aborted)
 
 
-def spread(data: FloatArray, centroids: FloatArray, min_count: int, told: BoolArray | None = None) -> Message:
+def spread(data: FloatArray, centroids: FloatArray, min_count: int, reported: BoolArray | None = None) -> Message:
     """Return the means of the rows (n, d) nearest to each of centroids (k, d), and the squared deviations from them.
 
-    With fewer than `min_count` rows the arrays are empty; `min_count` and `told` (k,) are those of `lloyd_update`.
+    With fewer than `min_count` rows the arrays are empty; `min_count` and `reported` (k,) are those of `lloyd_update`.
     """
     if len(data) < min_count:
         data = data[:0]
         return {"cluster": np.arange(0), "counts": np.arange(0), "centroids": data, "m2": data}
-    clusters = lloyd_update(data, centroids, min_count, told)
+    clusters = lloyd_update(data, centroids, min_count, reported)
     mask = clusters.labels >= 0
     labels, c = clusters.labels[mask], len(clusters.counts)
     m2 = np.empty_like(clusters.centroids)

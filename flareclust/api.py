@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class _Default(str):
-    """A default that can be told from the same word given by the caller."""
+    """A default that differs from the same word given by the caller."""
 
     __slots__ = ()
 

@@ -66,7 +66,7 @@ class _Handle(ProcessHandle):
         """Return how the process ended; unknown, which nobody reports, while it runs and if a signal ended it.
 
         NVFlare's own codes stay as they are, where it makes one of them all, so that a class that is not allowed can be
-        told from other failures.
+        distinguished from other failures.
         """
         code: int | None = self.adapter.poll()
         if code is None or code < 0 or _SIGNALLED < code <= _SIGNALLED + signal.NSIG:

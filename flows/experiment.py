@@ -85,7 +85,7 @@ def run_logged(
     decision = ""
     if alias is not None and result.run_id is not None:
         result, decision = _offered(steps, result, experiment, *alias)
-    return _told(steps, experiment.name, result, decision)
+    return _summarised(steps, experiment.name, result, decision)
 
 
 def _alias_options(alias: tuple[str, str] | None) -> str:
@@ -105,12 +105,12 @@ def _offered(steps: Steps, result: Result, experiment: Experiment, alias: str, m
         return replace(result, warnings=[*result.warnings, warning]), ""
 
 
-def _told(steps: Steps, name: str, result: Result, decision: str) -> Result:
-    """Tell Prefect what a result is, and return it; with a warning where Prefect does not answer any more."""
+def _summarised(steps: Steps, name: str, result: Result, decision: str) -> Result:
+    """Report a result to Prefect, and return it; with a warning where Prefect does not answer any more."""
     folder = Path(result.centroids_file or "").parent
     summary = _summary(result, folder) + (f"\n\n{decision}" if decision else "")
     note = {"key": "flareclust-result", "description": name}
-    steps.tell(lambda: create_markdown_artifact(summary, **note))
+    steps.report(lambda: create_markdown_artifact(summary, **note))
     log = get_run_logger()
     for warning in result.warnings:
         log.warning(warning)

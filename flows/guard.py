@@ -1,8 +1,8 @@
 """The process of a flow run under a Prefect worker that may be stopped: `python -m flareclust.flows.guard`.
 
-A worker that is told to stop kills the processes of its flow runs at once, and what was killed cannot abort its job. So
+A worker that has to stop kills the processes of its flow runs at once, and what was killed cannot abort its job. So
 the worker starts this one, which starts the flow run's process and only waits. When it is killed, the flow run's process
-notices, and is told to end as it would be by `prefect flow-run cancel`: it aborts the job and closes the MLflow run.
+notices, and ends as it would after `prefect flow-run cancel`: it aborts the job and closes the MLflow run.
 
 In a deployment: `work_pool: {job_variables: {command: python -m flareclust.flows.guard}}`.
 """
@@ -30,7 +30,7 @@ LOST = (
 )
 
 #: Seconds in which all processes of a group get the same signal.
-ALREADY_TOLD = 0.5
+SIGNAL_PAUSE = 0.5
 
 
 def main() -> int:
@@ -97,10 +97,10 @@ def _watch(pipe: int, signals: int) -> None:
 def _end(signals: int) -> None:
     """Send SIGTERM, for which Prefect raises TerminationSignal, unless somebody else has just done so.
 
-    Who stops a whole group of processes, as systemd does, has told this one already; a second signal would break off
+    Who stops a whole group of processes, as systemd does, has stopped this one already; a second signal would break off
     the winding up.
     """
-    while select.select([signals], [], [], ALREADY_TOLD)[0]:
+    while select.select([signals], [], [], SIGNAL_PAUSE)[0]:
         if signal.SIGTERM in os.read(signals, 64):
             return
     # To the main thread, which then leaves off waiting at once.

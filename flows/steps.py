@@ -59,7 +59,7 @@ class Steps:
                 return function(*args)
         return returned[-1]
 
-    def tell(self, call: Callable[[], object]) -> None:
+    def report(self, call: Callable[[], object]) -> None:
         """Call what only informs Prefect, if it answers."""
         if self.lost is None:
             try:

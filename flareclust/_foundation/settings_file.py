@@ -144,7 +144,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _second_key(text: str) -> Twice:
-    """Return what to say of the first key that a JSON text has twice in one object, which the parser does not tell the place of."""
+    """Return what to say of the first key that a JSON text has twice in one object, whose place the parser does not report."""
     objects: list[set[str]] = []
     for token in _JSON_TOKEN.finditer(text):
         if token[0] in "{[":

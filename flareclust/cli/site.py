@@ -35,7 +35,7 @@ def site_init(
         typer.Option(help="Folder under which the files must lie, links followed; by default the one --rows names."),
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="Of the files, where their names do not tell: csv, parquet, ...")
+        str | None, typer.Option("--format", help="Of the files, where their names do not show it: csv, parquet, ...")
     ] = None,
 ) -> None:
     """Write local/flareclust.yaml, which says where the site's rows are."""

@@ -1,4 +1,4 @@
-"""What `flareclust site policy` does: settings of a command line become the site's policy, and what holds is told."""
+"""What `flareclust site policy` does: settings of a command line become the site's policy, and what holds is printed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ from flareclust.cli.entry import say
 from flareclust.cli.names import split_names
 from flareclust.privacy.policy import DP, GONE, Policy, read_policy
 from flareclust.sites.budget import facts
-from flareclust.sites.permissions import told
+from flareclust.sites.permissions import summary
 from flareclust.sites.policy_file import PRIVACY, has_gone, policy_of, remove_policy, write_policy
 
 #: The settings of differential privacy, in the order of the command's options.
@@ -41,7 +41,7 @@ def change(local: Path, file: Path | None, given: Mapping[str, Any], *, show: bo
     if removed:
         say(f"taken out: {GONE}, which is gone since 0.2; small clusters are always left out")
     if found is not None:
-        _print_changes(told(found), told(new))
+        _print_changes(summary(found), summary(new))
 
 
 def print_policy(local: Path) -> None:
@@ -51,7 +51,7 @@ def print_policy(local: Path) -> None:
         say("no policy: each job says what leaves the site")
         return
     say(local / PRIVACY)
-    for subject, words in (told(policy) | facts(local, policy)).items():
+    for subject, words in (summary(policy) | facts(local, policy)).items():
         say(f"  {subject}: {words}")
 
 

@@ -23,7 +23,7 @@ class Grouping(NamedTuple):
 
     Attributes:
         labels: group of each point (n,): every number from 0 to the largest, which is below k.
-        diagnostics: what the clusterer tells about how it went.
+        diagnostics: what the clusterer reports about how it went.
     """
 
     labels: IntArray

@@ -6,7 +6,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.chunks import pieces
 
-#: Fewer rows than this tell each other's values by their mean and variance.
+#: Values of fewer rows than this follow from their mean and variance.
 LEAST_ROWS = 3
 
 
@@ -15,7 +15,7 @@ def describable(data: FloatArray, labels: IntArray, centroids: FloatArray, min_c
 
     A cluster of one row is that row, and so is a cluster of one row repeated, however often: the centroid of either
     would be a row of the site's data. A centroid that is a row by chance, as a mean of integers can be, is
-    withheld as well, since nobody can tell the one from the other; so is one that is a row but for rounding.
+    withheld as well, since nobody can distinguish the two; so is one that is a row but for rounding.
 
     Args:
         data: rows (n, d).

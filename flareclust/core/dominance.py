@@ -1,10 +1,10 @@
 """The p % rule of disclosure control: no value of a row stands alone in the mean of its group.
 
 Source: Hundepool et al. (2012), Statistical Disclosure Control, chapter 4 (dominance and p % rules for sums). A sum over a
-group tells its largest contribution, here a deviation from the group's median, if all but the two largest ones come to
+group discloses its largest contribution, here a deviation from the group's median, if all but the two largest ones come to
 less than p % of it.
 
-Here the values above move to the largest one that the values below it do hide, since the sum tells the next one otherwise.
+Here the values above move to the largest one that the values below it do hide, since the sum discloses the next one otherwise.
 """
 
 import numpy as np
@@ -16,12 +16,12 @@ from flareclust.core.loops import argsort, fill
 #: p % as a share.
 SHARE = 0.1
 
-#: So many rows have to have values of their own in each column; fewer would be told by the others' moving to theirs.
+#: So many rows have to have values of their own in each column; fewer would be disclosed by the others' moving to theirs.
 _BASE = 3
 
 
 def without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
-    """Return the rows X (n, d) with those values moved which the mean of their group (n,) and column would tell.
+    """Return the rows X (n, d) with those values moved that the mean of their group (n,) and column would disclose.
 
     With them come the groups (n,), where rows of groups belong to none (-1) of which less than three rows would be left that
     no value was moved to.

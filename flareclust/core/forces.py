@@ -8,7 +8,7 @@ Readings, and what is added:
 1. The scaled distance is taken to be at least 1e-12: proxies of clusters without spread may coincide.
 2. Clusters count as having no common column where the divisor of equation 2 is 0: where no two points differ in their
    common columns or, for cosine, the extremes point the same way, as they always do in one column of positive numbers.
-   Distances of 0 that tell nothing would outweigh all others.
+   Uninformative distances of 0 would outweigh all others.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class PointSums(NamedTuple):
 
     Attributes:
         sums: (N, c), 0 where the point and the cluster are not comparable.
-        comparable: whether clusters have common columns that tell something (reading 2), (c, c).
+        comparable: whether clusters have common columns that vary (reading 2), (c, c).
         size: points of each cluster (c,).
     """
 
@@ -213,7 +213,7 @@ def _directions(points: FloatArray) -> FloatArray:
 
 
 def _checked(points: ArrayLike, cluster: ArrayLike, phi: str) -> tuple[FloatArray, IntArray, Extremes]:
-    """Return points without the columns that tell nothing (reading 2), their clusters, and their extremes."""
+    """Return points without the columns that do not vary (reading 2), their clusters, and their extremes."""
     values = as_masked(points, "points")
     check_choice("phi", phi, PHIS)
     if len(values) == 0:
@@ -229,6 +229,6 @@ def _checked(points: ArrayLike, cluster: ArrayLike, phi: str) -> tuple[FloatArra
         raise UserError("all points of a cluster must know the same columns, those of its site")
     over = extremes(values)
     if phi == "euclidean":
-        tells = varying(over)
-        values, over = values[:, tells], Extremes(over.high[tells], over.low[tells])
+        varied = varying(over)
+        values, over = values[:, varied], Extremes(over.high[varied], over.low[varied])
     return values, labels, over

@@ -177,7 +177,7 @@ def _checked(X: ArrayLike, k: int) -> tuple[Observed, FloatArray]:
     _refuse_empty("row", known)
     _refuse_empty("column", known.T)
     observed = known.astype(np.float64)
-    # First about a value of the column: the sum of values far from zero would lose what tells them apart.
+    # First about a value of the column: the sum of values far from zero would lose their differences.
     anchor = np.take_along_axis(rows, known.argmax(axis=0)[None], axis=0)[0]
     origin = anchor + np.where(known, rows - anchor, 0.0).sum(axis=0) / observed.sum(axis=0)
     return Observed(np.where(known, rows - origin, 0.0), observed), origin

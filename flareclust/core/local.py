@@ -127,7 +127,9 @@ def seed_cells(
     return Sendable(drawn[kept], cells.counts[kept], _relabel(labels, kept, len(drawn)), kept)
 
 
-def lloyd_update(data: FloatArray, centroids: FloatArray, min_count: int, told: BoolArray | None = None) -> Sendable:
+def lloyd_update(
+    data: FloatArray, centroids: FloatArray, min_count: int, reported: BoolArray | None = None
+) -> Sendable:
     """Return the means of the rows (n, d) nearest to each of the centroids (k, d), as far as they may be sent.
 
     `source` of what is returned says which centroids they belong to; those without rows are not among them. Nothing is
@@ -137,13 +139,13 @@ def lloyd_update(data: FloatArray, centroids: FloatArray, min_count: int, told: 
         data: rows (n, d).
         centroids: (k, d).
         min_count: smallest number of rows of a group that is returned; 0 where others than a total over sites never see it.
-        told: to which of the centroids (k,) rows may go; None for all.
+        reported: which of the centroids (k,) are reported, each row with the nearest of these; None for all.
 
     Raises:
         Refusal: the site has fewer than `min_count` rows.
     """
     check_enough(data, min_count)
-    ids = np.arange(len(centroids)) if told is None else np.flatnonzero(told)
+    ids = np.arange(len(centroids)) if reported is None else np.flatnonzero(reported)
     if not len(ids):
         data = data[:0]
     labels = ids[assign(data, centroids[ids])[0]] if len(ids) else np.zeros(0, dtype=np.int64)
@@ -176,21 +178,21 @@ def _may_leave(data: FloatArray, found: Clustering, min_count: int) -> BoolArray
 def without_remainder(data: FloatArray, found: Sendable, min_count: int) -> Sendable:
     """Return the clusters that may be described where sums over all rows (n, d) are known, too.
 
-    What is known of all rows, less what the clusters tell, is told of the rows that are kept back. So these must be none,
+    The sums over all rows, less those of the clusters, are the sums over the rows that are withheld. So these must be none,
     or several that could be described themselves; until then, the smallest cluster joins them, of equal ones that of the
     first row, so that it is the same one in every round. With none left, the result is empty.
     """
     labels, kept = found.labels, np.ones(len(found.counts), dtype=bool)
     first = [int(np.argmax(labels == r)) for r in range(len(kept))]
     for r in sorted(range(len(kept)), key=lambda r: (found.counts[r], first[r])):
-        if _may_be_told(data[~np.append(kept, False)[labels]], min_count):
+        if _may_be_known(data[~np.append(kept, False)[labels]], min_count):
             break
         kept[r] = False
     keep = np.flatnonzero(kept)
     return Sendable(found.centroids[keep], found.counts[keep], _relabel(labels, keep, len(kept)), found.source[keep])
 
 
-def _may_be_told(rows: FloatArray, min_count: int) -> bool:
+def _may_be_known(rows: FloatArray, min_count: int) -> bool:
     """Return whether sums over these rows (n, d) may be known to others: there are none, or enough that differ."""
     if not len(rows):
         return True

@@ -13,8 +13,8 @@ groups by repeated division with 2-means and then by exchanges, as in microaggre
 2. The groups follow from the values only, not from the order of the rows and from no random number, so that every job at
    a site works on the same groups. Tables larger than `CHUNK` are divided into chunks of consecutive rows first.
 3. Fewer than `floor` rows that lie far from all others belong to no group and are not in the result: a mean with them would
-   tell where they are. So do rows of which all near ones are the same one or two.
-4. Where a group's mean of a column would tell the value of one row, since the others have nearly the same value, that row's
+   show where they are. So do rows of which all near ones are the same one or two.
+4. Where a group's mean of a column would disclose the value of one row, since the others have nearly the same value, that row's
    value is moved to theirs before the mean is taken: the p % rule of disclosure control, with p = 10
    (`flareclust.core.dominance`).
 5. Within a group the synthetic rows spread alike in all columns, in units of the column's own spread within groups.
@@ -68,7 +68,7 @@ def groups_of(X: FloatArray, floor: int) -> IntArray:
 
 
 def released(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
-    """Return the rows X (n, d) and their groups (n,) as means may be told: by the p % rule, and of different rows still."""
+    """Return the rows X (n, d) and their groups (n,) whose means may be disclosed: by the p % rule, and of different rows still."""
     moved, labels = without_dominant(X, labels)
     kept = moved[labels >= 0]
     return (moved, of_different_rows(_scaled(moved, kept), labels)) if len(kept) else (moved, labels)

@@ -27,10 +27,10 @@ NODE = 512
 #: Most passes of a refinement, and most tries to improve the direction of a cut: few while segments are large.
 _PASSES, _TRIES, _TRIES_LARGE, _POWER_STEPS = 10, 8, 2, 4
 
-#: Fewer different rows than this tell each other's values by their mean and spread.
+#: Values of fewer different rows than this follow from their mean and spread.
 _DIFFERENT = 3
 
-#: Rows of scaled columns are the same row, as a mean tells it, if the square of their distance is no larger.
+#: Rows of scaled columns count as the same row for a mean if the square of their distance is no larger.
 _SAME = 1e-12
 
 

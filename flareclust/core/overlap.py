@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray
 
-#: A site's name is told in a text only where there are at most so many.
+#: A text names a site only where there are at most so many.
 _NAMED = 5
 
 
@@ -102,7 +102,7 @@ def _judged(masks: ArrayLike, sites: Sequence[str]) -> Verdict:
     listed = "; ".join(f"{{{some([sites[i] for i in part])}}}" for part in parts)
     text = (
         f"warning: the sites fall into {len(parts)} parts without a shared column: {listed}. Neither assumption holds, "
-        "and no cluster of one part can be told to be one of another; cluster the parts one by one, or add a site that "
+        "and no cluster of one part can be matched to one of another; cluster the parts one by one, or add a site that "
         "has columns of both"
     )
     return Verdict(False, False, False, False, "B", text)

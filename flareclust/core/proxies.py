@@ -123,7 +123,7 @@ def dirichlet_fit(rows: ArrayLike) -> FloatArray:
 def box(rows: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return the corners low and high, both (d,), of a box around rows (n, d), 1 % of its width larger on each side.
 
-    No corner is a value of a row. But who knows the rule can undo it, so a box does tell the smallest and largest value
+    No corner is a value of a row. But who knows the rule can undo it, so a box does disclose the smallest and largest value
     of each column. Fewer than 3 rows get their mean for both corners (reading 2).
 
     Raises:

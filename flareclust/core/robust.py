@@ -2,7 +2,7 @@
 
 1. `filter_outliers` leaves out sites whose centroids are unlike those of most others, and limits how much one site counts. It
    compares sites with each other and knows no truth: an honest site with clusters of its own looks like a lying one and is
-   lost, where sites differ much a lying site looks like one more of them, and a lie that most sites tell is believed.
+   lost, where sites differ much a lying site looks like one more of them, and a false value that most sites send is believed.
 2. `center` joins what several sites say about one cluster: a trimmed mean in each coordinate, or a geometric median.
 3. `typical_totals` does the like for sums over rows.
 
@@ -102,7 +102,7 @@ def filter_outliers(
 
     Left out are sites of which most centroids, or those with most of the rows, are strange (see `outlier_score`), and single centroids that lie farther
     from those of most other sites than the sites' centroids lie apart at all. Where fewer than k would be left, or there
-    are fewer than three sites, all stay: of two, nobody can tell which one lies.
+    are fewer than three sites, all stay: of two, nobody knows which one lies.
 
     Args:
         points: centroids of all sites (c, d).
@@ -208,7 +208,7 @@ def medoid(sets: Sequence[FloatArray], apart: FloatArray) -> int:
 
 
 def typical_totals(replies: Sequence[Message], names: Iterable[str], rule: Rule) -> dict[str, FloatArray]:
-    """Return sums over all rows, made of what the sites with rows tell per row; the plain sums where nothing is set.
+    """Return sums over all rows, made of what the sites with rows send per row; the plain sums where nothing is set.
 
     Each value per row is split into the site's mean over the entries and the rest. Of both, trimmed means over the sites
     are taken, weighted by rows, and multiplied by the capped number of rows. So few sites can move a total no farther

@@ -135,7 +135,7 @@ def split_features(
 
 
 def importance(X: FloatArray, labels: Array | None) -> FloatArray:
-    """Return (d,) how well each column tells the classes apart: the ANOVA F, up to a factor that all columns share.
+    """Return (d,) how well each column separates the classes: the ANOVA F, up to a factor that all columns share.
 
     It is -1 for a constant column, whose F is not defined, infinity for one that is constant in every class only, and 0
     for all columns without labels.

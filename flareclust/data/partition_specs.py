@@ -91,14 +91,14 @@ SPECS: Mapping[str, Form] = MappingProxyType(
         "features-overlap": Form(
             "features-overlap:S",
             "rows at random, sites of equal size; every site has some columns only, a share S of them in common with the "
-            "next site: the columns that tell the classes apart best, where there are labels",
+            "next site: the columns that separate the classes best, where there are labels",
             "share",
             splits_columns=True,
         ),
         "features-shared": Form(
             "features-shared:S",
-            "rows at random, sites of equal size; a share S of the columns at every site, those that tell the classes "
-            "apart best where there are labels, and each of the others at one site",
+            "rows at random, sites of equal size; a share S of the columns at every site, those that separate the classes "
+            "best where there are labels, and each of the others at one site",
             "share",
             splits_columns=True,
         ),

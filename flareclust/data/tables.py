@@ -274,7 +274,7 @@ def _why_not_real(rows: Array, columns: Names | None, after: int) -> str:
 
 
 class _Finite:
-    """Looks for cells of a table that are no numbers, part by part, and tells of all of them at once."""
+    """Looks for cells of a table that are no numbers, part by part, and reports all of them at once."""
 
     def __init__(self, columns: Names | None, where: str) -> None:
         self._columns, self._where = columns, where

@@ -29,7 +29,7 @@ PACKAGE = Path(flareclust.__file__).parent
 LOST_SITES = {"dead_client_grace_period": 10.0, "dead_client_check_lead_time": 10.0}
 
 #: Sites that must be connected for NVFlare to start a job that does not say how many it needs. A federation of one is
-#: none, and nobody can tell here how many there should be.
+#: none, and nobody knows here how many there should be.
 MIN_SITES = 2
 
 

@@ -1,6 +1,6 @@
 """A provisioned federation: the job goes to its server through an admin's kit, as NVFlare's users submit jobs.
 
-NVFlare tells how a job ended by one word. `flareclust.flare.job_monitor` finds out the rest: how far the job is, from the
+NVFlare reports how a job ended in one word. `flareclust.flare.job_monitor` finds out the rest: how far the job is, from the
 statistics that the controller offers; why it failed, from the logs of the server; whether it is still there after a crash.
 
 Success is a complete result.json, as in the simulator. NVFlare's status can say otherwise where a site was lost after the

@@ -18,7 +18,7 @@ from flareclust.engines.process_tree import end_all, naming
 
 _PREFIX = "fc-"
 
-#: A file in each of these folders, by which they are told from folders of other programs.
+#: A file in each of these folders, which distinguishes them from folders of other programs.
 _MARK = ".flareclust"
 
 #: NVFlare makes sockets in its temporary folder, whose paths may not be longer than about 100 characters.

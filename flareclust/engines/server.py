@@ -9,7 +9,7 @@ import os
 from nvflare.apis.fl_component import FLComponent
 from nvflare.app_common.storages.filesystem_storage import FilesystemStorage
 
-#: How NVFlare is told how long a finished job waits for sites that no longer answer; it has no place for it in local/.
+#: How long a finished job waits for sites that no longer answer, as an environment variable: NVFlare has no file for it.
 OUTCOME_WAIT = "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT"
 
 

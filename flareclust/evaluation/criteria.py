@@ -9,8 +9,8 @@ Rules:
   scaled to [0, 1] (Satopaa, Albrecht, Irwin, Raghavan 2011, Finding a "kneedle" in a haystack).
 - "separation": the largest share of pairs of clusters with c_rs > c0 (Dennis et al. 2021, Appendix B.2), c0 = 0.5.
 
-Of equals the smallest k is chosen. A rule's step asks the sites for the sums that it needs; those of the step `score` tell
-all rules.
+Of equals the smallest k is chosen. A rule's step asks the sites for the sums that it needs; those of the step `score` are
+enough for all rules.
 
 Readings and deviations: T is the inertia of one more candidate, the weighted mean of the centroids that the sites sent. It is
 above the sum of squares about the mean of the rows by n times the squared distance of the two.
@@ -92,7 +92,7 @@ def score_candidates(task: Message, total: Message, *, mean: bool = False) -> KS
     k = np.array([len(centroids) for centroids in solutions])
     ratios = [np.empty(0)] * len(k)
     if "spread" in total:
-        # A cluster without rows that anybody told of stands for the fewest rows that one can have.
+        # A cluster for which no site reported rows stands for the fewest rows that one can have.
         rows = [np.maximum(total["counts"][task["candidate"] == c + mean], 1) for c in range(len(k))]
         spread = total["spread"][mean:]
         ratios = [separation_ratios(*one) for one in zip(solutions, rows, map(float, spread), strict=True)]

@@ -7,7 +7,7 @@ A row that is alone near a centroid in several candidates could be located by it
 `min_count` rows are left out of the sums per centroid. At a site without a policy a further rule applies: where it has so
 few rows that an honest server could solve for them from what it sends, it answers as a site without rows would. Neither
 stops a server that chooses the candidates. A site with a policy computes the sums from microaggregated rows
-(`flareclust.core.microaggregation`), so that no choice of candidates tells more about few rows.
+(`flareclust.core.microaggregation`), so that no choice of candidates discloses more about few rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -90,7 +90,7 @@ def score_sums(
         task: what `stack` returns.
         X: the rows.
         names: of the sums.
-        min_count: smallest number of rows of a cell that is told of.
+        min_count: smallest number of rows of a cell that is reported.
         aborted: asked before each candidate.
         limited: whether a site needs `values_needed` values.
 

@@ -74,7 +74,7 @@ def check_sizes(k_range: tuple[int, int], criterion: str, shapes: Iterable[tuple
     possible = bisect_right(longer, values, key=needed)
     advice = f"end the range at {longer[possible - 1]} or less" if possible else "give one k"
     raise UserError(
-        f"no site has enough rows to compare k={first}..{last} by {criterion} without telling them: the largest has "
+        f"no site has enough rows to compare k={first}..{last} by {criterion} without disclosing them: the largest has "
         f"{values} values (rows times columns) and {needed(last)} are needed; {advice}"
     )
 
@@ -109,7 +109,7 @@ def selection_of(arrays: Mapping[str, Array]) -> KSelection | None:
 
 
 def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:
-    """Return the choice as plain values: the k tried, their scores, and the k of every rule that these tell."""
+    """Return the choice as plain values: the k tried, their scores, and the k of every rule that can be computed."""
     if (known := selection_of(arrays)) is None:
         return None
     scores = {

@@ -1,1 +1,1 @@
-"""An experiment: what it is, its federation, its course and its result; and studies of many."""
+"""An experiment: what it is, its federation, its run and its result; and studies of many."""

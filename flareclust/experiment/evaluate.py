@@ -165,17 +165,17 @@ def _warnings(k: int, outcome: Outcome) -> list[str]:
 def _assessed(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> dict[str, int | None] | None:
     """Return over how many `rows` the metrics are, `of` how many of the sites that took part, None where that is not known.
 
-    None where there was no assessment, and under differential privacy, where nobody is told.
+    None where there was no assessment, and under differential privacy, where it is not disclosed.
     """
     diagnostics = [cast("dict[str, float]", record["diagnostics"]) for record in outcome.rounds]
-    told = [values[ASSESSED] for values in diagnostics if values.get(ASSESSED) is not None]
-    if not told or "differentially-private" in registry.get(experiment.algorithm).promises:
+    assessed = [values[ASSESSED] for values in diagnostics if values.get(ASSESSED) is not None]
+    if not assessed or "differentially-private" in registry.get(experiment.algorithm).promises:
         return None
     places, absent = rows_of(prepared, outcome), left_out(outcome)
     own = {site for site in outcome.sites if site not in absent}
     unknown = {site for site in own if site not in places or isinstance(prepared.sites.get(site), Path)}
     known = not unknown - set(outcome.labels)
-    return {"rows": int(told[-1]), "of": sum(len(places[site]) for site in own) if known else None}
+    return {"rows": int(assessed[-1]), "of": sum(len(places[site]) for site in own) if known else None}
 
 
 def _coverage(experiment: Experiment, assessed: Mapping[str, int | None] | None) -> list[str]:

@@ -57,7 +57,7 @@ class Result:
         outcome: what the engine returned: the sites, the exchanges, and the arrays of the server.
         tracking: of a tracked run, how its MLflow run is found and dated: `key`, `tags`, and `started` (s since 1970).
         assessed: over how many `rows` inertia, silhouette and Davies-Bouldin index are, and `of` how many rows of the sites
-            that took part, None where that is not known; None where nobody is told.
+            that took part, None where that is not known; None where it is not disclosed.
     """
 
     algorithm: str

@@ -40,7 +40,7 @@ def sweep_figure(cells: Sequence[Cell], *, title: str = "", metric: str | None =
     Returns:
         A figure at 150 dots per inch, for `flareclust.plotting.style.save`.
     """
-    name = metric or _telling(cells)
+    name = metric or _main_metric(cells)
     panels: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         panels.setdefault(tuple(f"{key} {value}" for key, value in list(cell.cell.items())[2:]), []).append(cell)
@@ -112,7 +112,7 @@ def _bars(cells: Sequence[Cell], name: str, log: bool) -> list[list[float]]:
     return [down, up]
 
 
-def _telling(cells: Sequence[Cell]) -> str:
+def _main_metric(cells: Sequence[Cell]) -> str:
     names = {name for cell in cells for name in cell.mean}
     return next((name for name in DRAWN if name in names), min(names))
 

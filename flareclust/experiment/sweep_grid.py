@@ -26,7 +26,7 @@ class Choice:
 def expand(algorithms: Sequence[str | Mapping[str, Any]]) -> list[Choice]:
     """Return every algorithm with every combination of its settings' values.
 
-    Combinations are told apart by the settings that have several values: `kfed k_local=3`.
+    Combinations are distinguished by the settings that have several values: `kfed k_local=3`.
 
     Raises:
         UserError: an algorithm or a setting is unknown, a list of values is empty, or a label cannot be used.

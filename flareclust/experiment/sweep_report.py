@@ -108,7 +108,7 @@ def reasons(done: Sequence[TrialRun]) -> list[tuple[str, int, str]]:
 
 
 def measures(cells: Sequence[Cell]) -> list[str]:
-    """Return the names of all qualities that some cell has, the telling ones first."""
+    """Return the names of all qualities that some cell has, the main ones first."""
     names = {name for cell in cells for name in cell.mean}
     return sorted(names, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
 

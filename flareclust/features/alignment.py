@@ -1,4 +1,4 @@
-"""What a site tells about its columns, and how it finds them again among those of the federation.
+"""What a site sends about its columns, and how it finds them again among those of the federation.
 
 Columns are the same where their names are. A name travels beside a code, a hash of it. Sites that share a secret salt
 hash with it, and may then hide names: a hidden name's code can be compared with those of other sites, but not be tried
@@ -20,7 +20,7 @@ from flareclust.core.disclosure import LEAST_ROWS, describable
 from flareclust.data.tables import Table
 from flareclust.protocol.schema import Schema, counts, real, whole
 
-#: What the names of columns begin with that no site tells, and how long a name may be.
+#: What the names of columns begin with that sites hide, and how long a name may be.
 HIDDEN, LONGEST_NAME = "hidden-", 300
 
 #: The word whose code says which salt a site hashes with.
@@ -76,7 +76,7 @@ DESCRIPTION = _Description(
 
 
 def describe(table: Table, *, sums: bool, min_count: int) -> Message:
-    """Return what a site tells about its columns: names, number of rows and, if `sums`, what a mean and variance need.
+    """Return what a site sends about its columns: names, number of rows and, if `sums`, what a mean and variance need.
 
     The sums are left out where there are fewer than `min_count` or three rows, or where the means are a row of the data.
     """
@@ -102,7 +102,7 @@ def describe(table: Table, *, sums: bool, min_count: int) -> Message:
 
 
 def moments(table: Table, columns: IntArray, min_count: int) -> Message:
-    """Return what `describe` tells of mean and variance, each column as a group: for masked sums only.
+    """Return the mean and variance that `describe` sends, each column as a group: for masked sums only.
 
     Args:
         table: the site's rows.

@@ -1,6 +1,6 @@
 """The columns of a federation whose sites need not have the same ones: their union, who has which, their scale.
 
-What the sites tell about theirs is `flareclust.features.alignment`. Letters: d columns of one site, D of the union, m sites.
+What the sites send about theirs: `flareclust.features.alignment`. Letters: d columns of one site, D of the union, m sites.
 """
 
 import re
@@ -22,7 +22,7 @@ OUTWEIGHS = 100
 #: Sites divide their rows by no smaller standard deviation.
 LEAST_DEVIATION = 1e-100
 
-#: Up to so many sites, a sentence tells what each two of them share.
+#: Up to so many sites, a sentence says what each two of them share.
 _SITES_IN_PAIRS = 5
 
 _SHOWN = 8
@@ -268,7 +268,7 @@ def scaled(columns: Columns, rows: FloatArray, mean: FloatArray, m2: FloatArray)
         lacking = ", ".join(columns.names[j] for j in unknown[:_SHOWN])
         holders = ", ".join(np.array(columns.sites)[columns.masks[:, unknown].any(axis=1)][:_SHOWN].tolist())
         raise JobFailed(
-            f"no site has enough rows to tell the mean of {lacking}: only {holders} has it, with fewer than {LEAST_ROWS} rows or "
+            f"no site has enough rows to disclose the mean of {lacking}: only {holders} has it, with fewer than {LEAST_ROWS} rows or "
             "min_count, or rows that their mean would give away. Leave such columns or sites out, or set standardize=false"
         )
     deviation = np.sqrt(m2 / rows)

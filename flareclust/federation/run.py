@@ -1,4 +1,4 @@
-"""The course of a federation, the same in every engine: rounds, quorum, assessment.
+"""The run of a federation, the same in every engine: rounds, quorum, assessment.
 
 An engine supplies `ask`, which carries a task to sites and brings their answers; this module decides everything else.
 
@@ -6,14 +6,16 @@ Rules:
 - All sites are asked. Those that refuse, fail, send a bad reply or do not answer in time are left out of the following
   clustering rounds and named in the result.
 - A round needs the quorum `min_sites`; unless set, more than half of all sites. Below it the job fails with every
-  reason in one message, unless the aggregator has a result by then (`kept`), which it was to improve.
+  reason in one message, unless it interrupts a refinement: then the result is the best solution so far
+  (`ClusteringAggregator.result_so_far`), with a warning.
 - Where sites disagree about the number of columns, the number that most of them have counts.
 - A site that was lost, with its process, its machine or its network, is not waited for; what it misses it does not get later.
 - The assessment asks every site that could still answer, and never makes a job fail.
 
 With secure sums (docs/secure-sums.md) all sites are asked for a key first. Where a step's replies are sums, sites mask them,
-and their total takes the place of their replies. From the first of these sums on the sites are the same until the end: one
-that drops out ends the job, or costs it the metrics where only the assessment is left.
+and their total takes the place of their replies. From the first of these sums on the sites are the same until the end. If one
+drops out during the clustering, the job fails; during a refinement the result is the best solution so far; during the
+assessment there are no metrics.
 """
 
 from collections.abc import Sequence
@@ -21,8 +23,8 @@ from time import perf_counter
 
 from flareclust._foundation.errors import JobFailed
 from flareclust.aggregators.base import ClusteringAggregator
-from flareclust.federation.course import Ask, Course, OnRound
-from flareclust.federation.secure_course import SecureCourse
+from flareclust.federation.exchanges import Ask, Exchanges, OnRound
+from flareclust.federation.secure_exchanges import SecureExchanges
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol.outcome import Outcome
 
@@ -61,37 +63,37 @@ def run_federation(
     """
     if secure_sums:
         aggregator = aggregator.secured()
-    course = Course(ask, sorted(sites), quorum(len(sites), min_sites), on_round)
+    exchanges = Exchanges(ask, sorted(sites), quorum(len(sites), min_sites), on_round)
     if secure_sums:
-        course = SecureCourse(ask, course.sites, course.needed, on_round, secure_min_sites or LEAST_SITES)
-    course.agree(aggregator)
+        exchanges = SecureExchanges(ask, exchanges.sites, exchanges.needed, on_round, secure_min_sites or LEAST_SITES)
+    exchanges.agree(aggregator)
     round_ = aggregator.begin()
     merge_seconds = 0.0
     while not round_.done:
         own_sizes, limits = aggregator.own_sizes(round_), aggregator.limits(round_)
         try:
-            replies = course.cluster(aggregator.schema(round_.step), round_, own_sizes, limits)
+            replies = exchanges.cluster(aggregator.schema(round_.step), round_, own_sizes, limits)
         except JobFailed as failure:
-            if (kept := aggregator.kept(round_)) is None:
+            if (so_far := aggregator.result_so_far(round_)) is None:
                 raise
-            round_, course.cut_short = kept, str(failure)
+            round_, exchanges.failure = so_far, str(failure)
             break
         step, index = round_.step, round_.index
         started = perf_counter()
         round_ = aggregator.advance(round_, replies)
         seconds = perf_counter() - started
         merge_seconds += seconds
-        course.record(step, replies, index, seconds, round_.diagnostics)
-    metrics = course.assess(round_, aggregator) if assess else {}
+        exchanges.record(step, replies, index, seconds, round_.diagnostics)
+    metrics = exchanges.assess(round_, aggregator) if assess else {}
     return Outcome(
         arrays=aggregator.result(round_),
         metrics=metrics,
-        rounds=course.records,
-        sites=course.sites,
-        refused=course.refused,
-        bytes_up=course.bytes_up,
-        bytes_down=course.bytes_down,
-        seconds_local=course.seconds_local,
+        rounds=exchanges.records,
+        sites=exchanges.sites,
+        refused=exchanges.refused,
+        bytes_up=exchanges.bytes_up,
+        bytes_down=exchanges.bytes_down,
+        seconds_local=exchanges.seconds_local,
         seconds_merge=merge_seconds,
-        warnings=[*course.cut(), *course.warnings(), *aggregator.warnings(round_, course.assessed)],
+        warnings=[*exchanges.early_end(), *exchanges.warnings(), *aggregator.warnings(round_, exchanges.assessed)],
     )

@@ -33,14 +33,14 @@ from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import NEEDS, ROUND
 from flareclust.sites.kit import classes_problem
 
-#: Name and keys of what the controller tells whoever asks NVFlare for the statistics of a running job.
+#: Name and keys of what the controller answers to requests for the statistics of a running job.
 LIVE, EXCHANGES, RECORDS, WAITING = "flareclust", "exchanges", "records", "waiting_for"
 
 #: Why a site is missing that NVFlare has lost.
 LOST = "was lost: its process, its machine or its network is gone"
 
-#: So many of the last records are told; who asks less often than that sees gaps until result.json.
-_TOLD = 50
+#: So many of the last records are sent; who asks less often than that sees gaps until result.json.
+_MOST_RECORDS = 50
 
 
 @published("flareclust.aggregators.controller")
@@ -104,12 +104,16 @@ class ClusteringController(Controller):
             self.log_warning(fl_ctx, "NVFlare decodes the sites' replies itself; one that cannot be read ends the job")
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Tell who asks how far the job is, and note which sites NVFlare has lost."""
+        """Report how far the job is, and note which sites NVFlare has lost."""
         super().handle_event(event_type, fl_ctx)
         if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
             collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
             if isinstance(collector, GroupInfoCollector):
-                state = {EXCHANGES: len(self._records), RECORDS: self._records[-_TOLD:], WAITING: sorted(self._waiting)}
+                state = {
+                    EXCHANGES: len(self._records),
+                    RECORDS: self._records[-_MOST_RECORDS:],
+                    WAITING: sorted(self._waiting),
+                }
                 collector.set_info(LIVE, state)
         elif event_type == EventType.CLIENT_DISCONNECTED:
             self._lost.add(str(fl_ctx.get_prop(FLContextKey.DISCONNECTED_CLIENT_NAME)))

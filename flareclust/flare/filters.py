@@ -110,7 +110,7 @@ class SiteResultPolicy(Filter):
             return _refusal(reason(dxo.meta[REFUSED]) if own else "refused; its words stay at the site (its policy)")
         meta = {STEP: question.step, ROUND: question.round}
         if {**dxo.meta, **meta} != meta:
-            raise Refusal("kept back a reply that tells more than its arrays (its policy)")
+            raise Refusal("kept back a reply that holds more than its arrays (its policy)")
         arrays = PolicyEnforcer(self.policy).check_reply(question, dxo.data, made_under)
         return DXO(DataKind.WEIGHTS, data=arrays, meta=meta)
 
@@ -173,7 +173,7 @@ def _run_dir(fl_ctx: FLContext) -> Path:
 
 
 def _kept(error: Exception, fl_ctx: FLContext) -> str:
-    """Keep the traceback at the site and return what may be told of it."""
+    """Keep the traceback at the site and return what of it may be sent."""
     with suppress(Exception):
         path = _run_dir(fl_ctx) / TRACEBACK_FILE
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:

@@ -37,7 +37,7 @@ from nvflare.private.fed.client.client_req_processors import ClientRequestProces
 log = logging.getLogger(__name__)
 
 #: What NVFlare's server asks sites for when it runs jobs, and what an administrator asks. Sending files (`sys.shell`),
-#: telling paths and changing the logs are not among it.
+#: listing paths and changing the logs are not among it.
 ANSWERED = frozenset(
     {
         *(TrainingTopic.CHECK_STATUS, TrainingTopic.GET_SCOPES, TrainingTopic.NOTIFY_JOB_STATUS),

@@ -197,7 +197,7 @@ def _shades(points: FloatArray) -> FloatArray:
 def _by_holders(mask: BoolArray, shades: FloatArray) -> IntArray:
     """Return the order of the columns: those of all sites first, then from the first site's to the last one's.
 
-    Columns of the same sites are sorted by their centroids, as what lies side by side can be told apart best.
+    Columns of the same sites are sorted by their centroids, as neighbours are easiest to compare.
     """
     sites = mask.sum(axis=0)
     center = (np.arange(len(mask))[:, None] * mask).sum(axis=0) / np.maximum(sites, 1)

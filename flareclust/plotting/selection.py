@@ -34,12 +34,12 @@ def choice_picture(selection: KSelection) -> "Figure":
     from matplotlib.ticker import MaxNLocator
 
     figure = page(10, 6)
-    rules, told = measured(selection), len(selection.ratios) > 0
+    rules, has_ratios = measured(selection), len(selection.ratios) > 0
     grid = figure.add_gridspec(len(rules), 2, width_ratios=(1.0, 1.1))
     panels: list[Axes] = []
     for row, rule in enumerate(rules):
         field, label, colour = _PANELS[rule]
-        place = grid[row, 0] if told else grid[row, :]
+        place = grid[row, 0] if has_ratios else grid[row, :]
         axes = figure.add_subplot(place, sharex=panels[0] if panels else None)
         _draw_measure(axes, selection.k, getattr(selection, field), choose(selection, rule), rule, colour)
         axes.set_ylabel(label, fontsize=9, color=INK)
@@ -47,7 +47,7 @@ def choice_picture(selection: KSelection) -> "Figure":
         panels.append(axes)
     panels[0].set_title("what the rules look at", fontsize=12, color=INK, loc="left")
     below = panels[-1:]
-    if told:
+    if has_ratios:
         pairs = figure.add_subplot(grid[:, 1])
         _draw_ratios(pairs, selection)
         panels.append(pairs)

@@ -19,8 +19,8 @@ class SiteContext:
         round_counts: numbers of rows leave as multiples of it; sums over these rows are scaled with them.
         grouped: whether the rows are groups of similar rows that a policy has put in the place of the site's.
         secure: whether the site's sums leave it masked in this job.
-        told: of a masked sum, which groups (K,) have enough rows over all sites; rows of the others go to the nearest of
-            these. None where no total decides.
+        reported: groups of a masked sum that have enough rows over all sites (K,); rows of the others go to the nearest
+            of these. None where no total decides.
         dp: what the site grants the job under differential privacy; None where it grants nothing.
     """
 
@@ -28,13 +28,13 @@ class SiteContext:
     round_counts: int = 1
     grouped: bool = False
     secure: bool = False
-    told: BoolArray | None = None
+    reported: BoolArray | None = None
     dp: "DPSession | None" = None
 
     @property
     def least_rows(self) -> int:
-        """Return the smallest number of the site's rows in a group that is told of; 0 where the total decides."""
-        return 0 if self.told is not None and not self.grouped else self.min_count
+        """Return the smallest number of the site's rows in a group that is reported; 0 where the total decides."""
+        return 0 if self.reported is not None and not self.grouped else self.min_count
 
     def under(self, policy: Policy, *, private: bool = False) -> "SiteContext":
         """Return what holds at a site with a policy, of an algorithm whose replies are differentially private or not."""

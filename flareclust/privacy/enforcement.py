@@ -125,7 +125,7 @@ class PolicyEnforcer:
         if self.policy.secure_sums and spec.sums and not spec.maskable:
             what = f"lets out sums masked only, and those that this algorithm asks for in the step {question.step} cannot be masked"
             raise _against(what, "secure_sums")
-        if spec.sums is None or (self.policy.secure_sums and (spec.sums or _tells_columns(question, message))):
+        if spec.sums is None or (self.policy.secure_sums and (spec.sums or _sums_of_columns(question, message))):
             raise _against("lets out sums masked only; submit with secure_sums", "secure_sums")
         for name, form in spec.schema.fields.items():
             self._check_size(name, form, message[name])
@@ -198,7 +198,7 @@ def _sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
     return sizes
 
 
-def _tells_columns(question: Request, message: Message) -> bool:
+def _sums_of_columns(question: Request, message: Message) -> bool:
     """Return whether a reply is a description with sums of the columns."""
     return question.step == DESCRIBE and message["mean"].size > 0
 

@@ -148,7 +148,7 @@ _NUMBERS = ("epsilon", "delta", "budget")
 #: A setting of 0.1. With "refuse" a server could find values by the refusals, so only what it has by default is read.
 GONE = "small"
 _GONE_SINCE = (
-    f"`{GONE}` is gone since 0.2: refusals told values, so small clusters are always left out. Take the key out; in a "
+    f"`{GONE}` is gone since 0.2: refusals disclosed values, so small clusters are always left out. Take the key out; in a "
     "kit, `flareclust site policy KIT` does that and keeps the other settings"
 )
 

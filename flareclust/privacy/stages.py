@@ -27,7 +27,7 @@ class SiteExchange:
         step: its line in the algorithm's table.
         table: the site's rows.
         seen: the rows that the algorithm sees, where a policy puts others in their place.
-        context: what the algorithm is told of the site's conditions.
+        context: the site's conditions, as the algorithm gets them.
         keys: the keys of the sites whose masked sums are added to this site's; None for none.
     """
 
@@ -53,7 +53,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class PolicyStage(Stage):
-    """Refuses what the site's policy is against, and tells the algorithm what the policy asks of it.
+    """Refuses what the site's policy is against, and passes on to the algorithm what the policy asks of it.
 
     Attributes:
         session: the job at this site.

@@ -24,7 +24,7 @@ MOST_ROWS = 2**46
 #: More columns than any table has.
 MOST_COLUMNS = 2**20
 
-#: The longest text about a message that is kept and told.
+#: The longest text about a message that is kept and shown.
 LONGEST_TEXT = 400
 
 _KINDS = ("float64", "int64", "bool")

@@ -38,8 +38,8 @@ class Step:
 #: The numbers of rows in the groups of a step that is `counted`.
 COUNTED = Schema(may_be_empty=True, cluster=index("k", less_than="K"), counts=counts("k", minimum=1))
 
-#: Name of the array with which a server says of which groups the total is large enough: 1 for each of them, else 0.
-TOLD = "told"
+#: Name of the array in which a server says which groups' totals are large enough to be reported: 1 for these, else 0.
+REPORTED = "reported"
 
 
 def counts_of(name: str) -> str:

@@ -32,11 +32,11 @@ REFUSED, ROUND, STEP, NEEDS = "refused", "round", "step", "needs"
 
 #: What every site answers to `assess`: for the rows nearest to each of the k final centroids, how many there are and the
 #: sum of their distances; over all rows, the sums of squared distances and of simplified silhouettes. The last two are
-#: not sent per centroid, where those of a single row would tell its distance to a second centroid.
+#: not sent per centroid, where those of a single row would disclose its distance to a second centroid.
 ASSESSMENT = Schema(counts=counts("k"), scatter=real("k", minimum=0), sse=real("", minimum=0), silhouette=real(""))
 
 #: What a late site answers to `place`: how many rows it has placed. Who asks chooses the centroids here, and sums by
-#: cluster over clusters of one's own choice would tell the rows.
+#: cluster over clusters of one's own choice would disclose the rows.
 PLACED = Schema(rows=counts(""))
 
 

@@ -212,7 +212,7 @@ def _others(account: Account) -> Iterator[Path]:
 
 
 def _files(place: str) -> frozenset[tuple[int, int]]:
-    """Return what tells the files of a place from others, whatever they are called: devices and inodes."""
+    """Return what identifies the files of a place, whatever they are called: devices and inodes."""
     found = set()
     for path in matched(Path(place)):
         with suppress(OSError):
@@ -254,7 +254,7 @@ def _remembered(local: Path) -> dict[str, dict[str, str]]:
         return {str(place): {key: str(one[key]) for key in ("folder", "ledger")} for place, one in found.items()}
     except (UserError, KeyError, TypeError):
         raise Trouble(
-            f"has a local/{MEMORY} that cannot be read, so that it cannot tell which privacy account is its own; its operator "
+            f"has a local/{MEMORY} that cannot be read, so that it does not know which privacy account is its own; its operator "
             "must look at it",
             f"{file} cannot be read; bring it back from the backup",
         ) from None

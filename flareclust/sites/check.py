@@ -129,7 +129,7 @@ def _under_policy(local: Path, name: str, table: Table) -> tuple[list[str], dict
     """Return why the site's policy keeps its own rows out of every job, a sentence each, and whose budget jobs spend."""
     try:
         policy = policy_of(local)
-    except UserError:  # which `site_policy.problems` tells
+    except UserError:  # which `site_policy.problems` reports
         return [], {}
     if policy is None:
         return [], {}

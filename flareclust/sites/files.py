@@ -1,7 +1,7 @@
 """Which files a site's configuration names: one, or those of a pattern, and none outside its root.
 
 The operator chose the pattern, but not the names of the files that it matches, which may be those of patients. These
-are marked in messages, so that `told` can put the pattern in their place before a text leaves the site.
+are marked in messages, so that `unmarked` can put the pattern in their place before a text leaves the site.
 """
 
 import fnmatch
@@ -73,7 +73,7 @@ def find(path: Path, root: Path | None, kind: str | None) -> list[File]:
     Raises:
         UserError: no file matches, or one lies elsewhere. Folders are not in the text.
 
-    The names of files that a pattern matches are marked in `place` and in the errors' texts; see `told`.
+    The names of files that a pattern matches are marked in `place` and in the errors' texts; see `unmarked`.
     """
     within = None if root is None else root.resolve()
     if not _matches_several(path):
@@ -89,8 +89,9 @@ def find(path: Path, root: Path | None, kind: str | None) -> list[File]:
     return files
 
 
-def told(text: str, pattern: str | None = None) -> str:
-    """Return a text with the names of matched files as they are, or with a pattern in their place."""
+def unmarked(text: str, pattern: str | None = None) -> str:
+    """Return a text without marks: with the names of matched files, or with a pattern in their place."""
+
     return re.sub(f"{_MARK}(.*?){_MARK}", lambda name: name[1] if pattern is None else pattern, text, flags=re.DOTALL)
 
 

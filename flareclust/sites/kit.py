@@ -2,7 +2,7 @@
 
 What an operator chose is kept: only the values that NVFlare's provisioning puts there are replaced. NVFlare reads
 `resources.json` and, only where that is absent, `resources.json.default`; `authorization.json` likewise. A default of
-NVFlare cannot be told from the same value chosen by an operator, so what stands in a file that ends in `.default` counts
+NVFlare looks like the same value chosen by an operator, so what stands in a file that ends in `.default` counts
 as NVFlare's. `allow_log_streaming: true` in `resources.json`, and the whole of `authorization.json`, are the operator's.
 """
 

@@ -88,7 +88,7 @@ def _wanted(local: Path) -> tuple[str, ...]:
     return classes.of_server() if is_server(local) else classes.of_sites()
 
 
-def told(policy: Policy) -> dict[str, str]:
+def summary(policy: Policy) -> dict[str, str]:
     """Return what a policy holds jobs to, a line for each subject."""
     dp, counts = policy.dp, policy.round_counts
     return {
@@ -113,7 +113,7 @@ def _policy_line(local: Path) -> str:
         return "broken"
     if policy is None:
         return "none"
-    lines = told(policy)
+    lines = summary(policy)
     line = f"clusters {lines['small clusters']}; numbers of rows {lines['numbers of rows']}"
     if policy.dp is not None:
         line = f"differentially private numbers only, {lines['differential privacy']}"
@@ -136,7 +136,7 @@ def _other_filters(local: Path) -> str:
 def _policy_hints(local: Path) -> list[str]:
     try:
         policy, names = policy_of(local), list(scope_names(local))
-    except UserError:  # which `problems` tells
+    except UserError:  # which `problems` reports
         return []
     if policy is None:
         return [
@@ -163,7 +163,7 @@ def _policy_hints(local: Path) -> list[str]:
 
 def _classes_hints(file: Path) -> list[str]:
     resources = _json(file)
-    if classes.open_entries(resources):  # which `problems` tells
+    if classes.open_entries(resources):  # which `problems` reports
         return []
     found = []
     listed = [str(entry) for entry in resources.get(classes.CLASSES, ())]

@@ -3,7 +3,7 @@
 The simulator and real deployments use the same file; the simulator's copy has a path for each site. Example:
 
     path: /secure/data/{site}.parquet   # npy, npz, csv, parquet or arrow; a pattern; or a path for each site by name
-    format: csv                         # optional: where the files' names do not tell
+    format: csv                         # optional: where the files' names do not show it
     root: /secure/data                  # optional: where every file must lie; by default the folder that `path` names
     columns: [age, crp, lactate]        # optional: these, in this order
     id: patient                         # optional: no feature; it goes into the labels file, which stays
@@ -28,7 +28,7 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import Agreement, FloatArray
 from flareclust.data.tables import FORMATS, File, Table, column_names, read_files
 from flareclust.sites.config import odd, read_config
-from flareclust.sites.files import find, folder_of, takes_labels, told
+from flareclust.sites.files import find, folder_of, takes_labels, unmarked
 
 log = logging.getLogger(__name__)
 
@@ -144,11 +144,11 @@ class SiteData:
                 raise Refusal(_HIDES) from None
             raise
         except UserError as error:
-            text = told(str(error))
+            text = unmarked(str(error))
             if reader_owns_them:
                 raise Refusal(f"cannot use its rows: {text}") from None
             log.warning("the rows cannot be used: %s", text)
-            text = _without_numbers(told(str(error), self.path.name))
+            text = _without_numbers(unmarked(str(error), self.path.name))
             raise Refusal(_HIDES if self.hide else f"cannot use its rows: {text}") from None
 
     def _read(self, scratch: Path | None) -> Table:

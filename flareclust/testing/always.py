@@ -216,7 +216,7 @@ def check_degenerate_sites(algorithm: Algorithm) -> None:
 
 
 def check_abort_stops(algorithm: Algorithm) -> None:
-    """A site that is told to stop does."""
+    """A site stops when the abort signal comes."""
     sites, _ = iid_sites()
     executor, aggregator = algorithm.build(4)
     task = Task(CLUSTER, 0, dict(aggregator.begin().task), "site-1")

@@ -40,7 +40,7 @@ def check_differentially_private(algorithm: Algorithm) -> None:
         sites = {f"site-{i}": _rows(d, seed=10 * d + i) for i in (1, 2)}
         sent, again = (_exchanges(algorithm, sites, k) for _ in range(2))
         ensure(bool(sent), algorithm, f"sent nothing of {d} columns to a policy that grants all")
-        ensure(not _told_twice(sent, again), algorithm, "the same noise came twice")
+        ensure(not _same_noise(sent, again), algorithm, "the same noise came twice")
         for one in sent:
             _ensure_refused_without_terms(algorithm, one, sites[one.task.site], k)
         mine = [one for one in sent if one.task.site == "site-1"]
@@ -110,7 +110,7 @@ def _hostile(arrays: Message) -> Iterator[Message]:
             yield arrays | {"shape": np.full_like(arrays["shape"], cells)}
 
 
-def _told_twice(sent: list[Exchange], again: list[Exchange]) -> bool:
+def _same_noise(sent: list[Exchange], again: list[Exchange]) -> bool:
     """Return whether an array of several numbers that a row can change came with the same bits in two runs."""
     pairs = (
         (name, one.arrays[name], two.arrays[name]) for one, two in zip(sent, again, strict=False) for name in one.arrays
@@ -190,7 +190,7 @@ def ensure_alike(
 
 
 def _ensure_answered(algorithm: Algorithm, executor: ClusteringExecutor, task: Task, rows: FloatArray) -> None:
-    """Ensure that a site answers whatever its rows hold but NaN and infinity: a refusal would tell of it."""
+    """Ensure that a site answers whatever its rows hold but NaN and infinity: a refusal would disclose it."""
     for other in _worst(rows):
         try:
             executor.answer(task, other, never_abort, SiteSession(GRANTED, "checks", Ledger.in_memory()))

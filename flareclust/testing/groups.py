@@ -1,4 +1,4 @@
-"""The promise that a site with a policy tells nothing of its rows beside their groups, not even by what it refuses."""
+"""The promise that a site with a policy discloses nothing about its rows beyond their groups, not even by what it refuses."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -205,7 +205,7 @@ def _outcome(executor: ClusteringExecutor, task: Task, own: Table, terms: SiteSe
         answer = executor.answer(copied, own, never_abort, terms)
     except (Refusal, BadMessage) as reason:
         return _Outcome({}, f"{type(reason).__name__}: {reason}")
-    except Exception as error:  # noqa: BLE001 - whatever it is, the server is told its name
+    except Exception as error:  # noqa: BLE001 - whatever it is, the server gets its name
         return _Outcome({}, f"raised {type(error).__name__}")
     arrays = {name: value for name, value in answer.arrays.items() if name != SECONDS}
     return _Outcome(arrays, labelled=answer.labels is not None)

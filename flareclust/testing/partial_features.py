@@ -17,7 +17,7 @@ def overlapping_sites(seed: int = 0) -> tuple[dict[str, Table], FloatArray]:
     """Return three sites with four of six columns each, two of them at all sites, and the four clusters' centers (4, 6)."""
     rng = np.random.default_rng(seed)
     centers = rng.choice((-10.0, 10.0), (4, len(_NAMES)))
-    centers[:, 2:4] = [(-10, -10), (-10, 10), (10, -10), (10, 10)]  # so that every site can tell them apart
+    centers[:, 2:4] = [(-10, -10), (-10, 10), (10, -10), (10, 10)]  # so that they are apart at every site
     rows = np.repeat(centers, 200, axis=0)
     rows = rows + rng.normal(size=rows.shape)
     order = rng.permutation(len(rows))
@@ -76,7 +76,7 @@ def check_recovers_partial(algorithm: Algorithm) -> None:
 
 
 def _ensure_no_remainder(algorithm: Algorithm) -> None:
-    """Ensure that a site's sums, less what its clusters tell, are not those of a row that it keeps back."""
+    """Ensure that a site's sums, less those of its clusters, are not those of a row that it keeps back."""
     sites, _ = overlapping_sites()
     north = sites["north"]
     lonely = np.concatenate([north.X, [[900.0, 800.0, 700.0, 600.0]]])

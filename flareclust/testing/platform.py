@@ -1,6 +1,6 @@
 """The promise that what NVFlare calls, and what holds a job to a site's policy, is ours in every algorithm.
 
-NVFlare does more with a component than to construct it: it tells it of events, hands it tasks, copies it. At a site the
+NVFlare does more with a component than to construct it: it notifies it of events, hands it tasks, copies it. At a site the
 shell of all executors answers these, and so it is what reads the rows and sees to the policy. An algorithm is `local`,
 `labels` and what else the base classes leave open.
 """

@@ -40,7 +40,7 @@ def check_recovers_non_iid(algorithm: Algorithm) -> None:
 
 
 def _few(algorithm: Algorithm, k_local: int) -> dict[str, int]:
-    """Return the setting that tells sites how many clusters they have, for algorithms that have one."""
+    """Return the setting for the number of clusters at a site, for algorithms that have one."""
     return {"k_local": k_local} if "k_local" in algorithm.parameters() else {}
 
 

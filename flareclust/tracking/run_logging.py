@@ -182,7 +182,7 @@ def close_run(experiment: Experiment, run_id: str, reason: str, *, stopped: bool
 
 
 def was_stopped(error: BaseException) -> bool:
-    """Return whether somebody wanted the end: Ctrl-C, a cancelled flow run, a service told to stop.
+    """Return whether somebody wanted the end: Ctrl-C, a cancelled flow run, a service that was stopped.
 
     Python, asyncio and Prefect raise for these what is no Exception: KeyboardInterrupt, SystemExit, CancelledError,
     TerminationSignal.

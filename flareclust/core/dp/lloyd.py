@@ -19,7 +19,7 @@ _SURE = 2.0
 
 
 class Moments(NamedTuple):
-    """What noisy sums tell of all rows: how many there are, the mean (d,), the standard deviation by column (d,)."""
+    """Estimates for all rows from noisy sums: how many there are, the mean (d,), the standard deviation by column (d,)."""
 
     rows: float
     mean: FloatArray
@@ -27,7 +27,7 @@ class Moments(NamedTuple):
 
 
 def moments(values: FloatArray, box: Box) -> Moments:
-    """Return what the noisy `moment_sums` of all sites in total (1 + 2 d,), in units, tell; the mean lies in the box."""
+    """Return the estimates from the noisy `moment_sums` of all sites in total (1 + 2 d,), in units; the mean lies in the box."""
     d, middle, half = len(box.low), box.middle, box.half
     rows = max(float(values[0]), 1.0)
     mean = values[1 : 1 + d] / rows

@@ -1,7 +1,7 @@
 """Whether a site's own clustering describes its rows better than the federation's, from what the server has anyway.
 
 Added to Maritan, Schenato, "Distributed clustering in partially overlapping feature spaces": nobody knows true labels, so the
-measure is the sum of squared distances to the nearest centroid. With the scale of the columns a site tells the squared
+measure is the sum of squared distances to the nearest centroid. With the scale of the columns a site sends the squared
 deviations of its rows from their mean; less those of its clusters' means they are what its own clusters leave. Those of
 the federated centroids are in the assessment. d is the number of the site's columns.
 

@@ -76,7 +76,7 @@ def extremes(points: ArrayLike) -> Extremes:
 def contrasts(centroids: ArrayLike) -> Extremes:
     """Return the extremes of centroids (k, D) by which rows are compared with them: of entries that two or more know.
 
-    An entry that one centroid alone knows tells nothing about which centroid is nearer, but would count against that one:
+    An entry that one centroid alone knows does not show which centroid is nearer, but would count against that one:
     it adds to a distance and nothing to the divisor. It counts only for a centroid that knows no other.
 
     Raises:

@@ -9,10 +9,10 @@ Added:
    that the objectives of two groupings of the same centroids are comparable. A centroid without a group adds 1, the
    largest squared distance that there is (euclidean): a grouping does not become better by leaving centroids out.
 2. Of equal objectives the one of the preferred method counts.
-3. Both methods are run a second time without the columns that tell least about clusters: those in which the clusters
+3. Both methods are run a second time without the columns that separate clusters least: those in which the clusters
    of a site differ by less than half of what is usual (the median over all columns). Two sites that have nothing but noise
    in common otherwise match their clusters by it. The objective is that over all columns, so that dropping a column that
-   does tell something is not rewarded; the centroids of groups are over all columns as well. A method that is asked for
+   does separate clusters is not rewarded; the centroids of groups are over all columns as well. A method that is asked for
    is run as it is.
 4. The k-means of method B also goes on from the groups of method A, whose starts are better where many centroids have no
    distance to each other.
@@ -29,7 +29,7 @@ from flareclust.core.missing.grouping import Grouping, method_a, method_b, objec
 
 Method = Literal["A", "B"]
 
-#: A column tells little where the clusters of the sites differ by less than this share of the median (3).
+#: A column hardly separates clusters where those of the sites differ by less than this share of the median (3).
 _LITTLE = 0.5
 
 #: Objectives that differ by less, relatively, are equal.
@@ -86,8 +86,8 @@ def cost(centroids: ArrayLike, counts: ArrayLike, group: IntArray, k: int, phi: 
     return objective(centroids, counts, group, k, phi) + float((group < 0).sum())
 
 
-def telling(centroids: FloatArray, counts: IntArray, site: IntArray) -> FloatArray:
-    """Return how much the clusters of the same site differ in each column (D,): their variance, by rows, over all sites.
+def between_variance(centroids: FloatArray, counts: IntArray, site: IntArray) -> FloatArray:
+    """Return the variance between the clusters of the same site in each column (D,), weighted by rows, over all sites.
 
     Args:
         centroids: (c, D), NaN where unknown.
@@ -123,11 +123,11 @@ def _all_held(group: IntArray, k: int) -> bool:
 
 
 def _dropped(centroids: FloatArray, counts: IntArray, site: IntArray, *, on_trial: bool) -> Iterator[BoolArray]:
-    """Give the columns to leave out (D,): first none, then, on trial, those that tell little if each site keeps some."""
+    """Give the columns to leave out (D,): first none, then, on trial, those that hardly separate clusters, if each site keeps some."""
     yield np.zeros(centroids.shape[1], np.bool_)
     if not on_trial:
         return
-    told = telling(centroids, counts, site)
-    little: BoolArray = told < _LITTLE * np.median(told)
+    variance = between_variance(centroids, counts, site)
+    little: BoolArray = variance < _LITTLE * np.median(variance)
     if little.any() and (~np.isnan(centroids) & ~little).any(axis=1).all():
         yield little

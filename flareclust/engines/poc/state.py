@@ -77,7 +77,7 @@ class Poc:
 
 
 def record_of(process: psutil.Process) -> dict[str, float]:
-    """Return what tells a process from a later one with its number."""
+    """Return what distinguishes a process from a later one with its number."""
     return {"pid": process.pid, "created": process.create_time()}
 
 

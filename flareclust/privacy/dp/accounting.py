@@ -1,7 +1,7 @@
 """The account of privacy: zero-concentrated differential privacy (zCDP), and what it says in epsilon and delta.
 
 A release is rho-zCDP. Releases on the same rows add up, also where later ones depend on earlier ones: rho_1 + rho_2 + ...
-(Bun and Steinke 2016, Lemma 1.7). What was spent in all is turned into (epsilon, delta) only to be told.
+(Bun and Steinke 2016, Lemma 1.7). What was spent in all is turned into (epsilon, delta) only for reports.
 
 Source of the conversion: Canonne, Kamath, Steinke, The Discrete Gaussian for Differential Privacy (2020), Proposition
 12 and Corollary 13: rho-zCDP implies (epsilon, delta) for
@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from flareclust._foundation.errors import UserError
 
-#: More protects nothing: rows would be as good as told. Less would need more noise than the numbers have bits.
+#: More protects nothing: rows would be as good as disclosed. Less would need more noise than the numbers have bits.
 MOST_EPSILON, LEAST_EPSILON = 1000.0, 1e-6
 LARGEST_DELTA, LEAST_DELTA = 0.01, 1e-30
 
@@ -53,7 +53,7 @@ def epsilon_of(rho: float, delta: float) -> float:
     from scipy.optimize import minimize_scalar  # takes longer to import than a small federation to run
 
     # The best order lies near 1 + (log(1 / delta) / rho)^0.5. Any order gives a valid epsilon, so a search that stopped
-    # early would only tell too much.
+    # early would only disclose too much.
     near = math.log(math.sqrt(-math.log(delta) / rho))
     found = minimize_scalar(bound, bounds=(near - 6, near + 6), method="bounded", options={"xatol": 1e-10})
     return max(0.0, float(found.fun))

@@ -124,7 +124,7 @@ GONE = (
 )
 
 _DAMAGED = (
-    "has a privacy ledger that is damaged, so that it cannot tell what was spent; its operator must bring back a copy "
+    "has a privacy ledger that is damaged, so that it does not know what was spent; its operator must bring back a copy "
     "that is at least as new, or end the use of differential privacy on these rows"
 )
 

@@ -54,7 +54,7 @@ class SiteSums:
             site: whose it is.
             data: rows (n, d).
             private: whether what leaves is differentially private. Its sums are bounded whatever the rows are, and to
-                refuse large values would tell that there is one.
+                refuse large values would disclose that there is one.
 
         Raises:
             Refusal: the rows have values that do not fit, or the site has given a key in this job.

@@ -103,7 +103,7 @@ class Identity:
     def check(self, site: str, job: str, signed: SignedKey) -> None:
         """Raise BadMessage unless the site called `site`, and no user or server, has signed this key for this job, lately.
 
-        The texts name the site and hold dates; they tell nothing of anybody's rows.
+        The texts name the site and hold dates; they disclose nothing about anybody's rows.
         """
         certificate = self._certificate(site, job, signed)
         now, at = self.now(), datetime.fromtimestamp(signed.signed_at, timezone.utc)

@@ -61,7 +61,7 @@ class KeyTable:
 
     @cached_property
     def digest(self) -> bytes:
-        """Return what tells this table from any other."""
+        """Return a hash that identifies this table."""
         return hashlib.sha256(self.sent()[KEYS_ARRAY].tobytes()).digest()
 
     def only(self, sites: Sequence[str]) -> "KeyTable":
@@ -70,7 +70,7 @@ class KeyTable:
 
     def sent(self) -> Message:
         """Return the array that goes to the sites."""
-        return {KEYS_ARRAY: packed([[site, *_told(key)] for site, key in self.keys.items()])}
+        return {KEYS_ARRAY: packed([[site, *_parts(key)] for site, key in self.keys.items()])}
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array]) -> "KeyTable | None":
@@ -97,7 +97,7 @@ class KeyTable:
 
 def key_reply(key: SignedKey) -> IntArray:
     """Return a site's key as numbers (b,)."""
-    return packed(_told(key))
+    return packed(_parts(key))
 
 
 def key_of(numbers: IntArray) -> SignedKey:
@@ -105,15 +105,15 @@ def key_of(numbers: IntArray) -> SignedKey:
     return signed_key(unpacked(numbers))
 
 
-def _told(key: SignedKey) -> list[str | int]:
+def _parts(key: SignedKey) -> list[str | int]:
     return [key.key.hex(), key.certificate, key.signature, key.signed_at]
 
 
-def signed_key(told: object) -> SignedKey:
+def signed_key(parts: object) -> SignedKey:
     """Return the key in a list of its three texts and its time, or raise BadMessage."""
     try:
-        assert isinstance(told, list)
-        key, certificate, signature, at = told
+        assert isinstance(parts, list)
+        key, certificate, signature, at = parts
         found = SignedKey(bytes.fromhex(key), str(certificate), str(signature), at)
         assert len(found.key) == 32
         assert type(at) is int
@@ -171,7 +171,7 @@ class SiteMasks:
             table: whose numbers are added up.
 
         Raises:
-            Refusal: the sum would tell a site's own numbers: it is of fewer than three sites, of others than the sums
+            Refusal: the sum would disclose a site's own numbers: it is of fewer than three sites, of others than the sums
                 before, or asked for a second time.
             BadMessage: the table does not hold this site's key, or one that is none, or that its site has not signed.
         """

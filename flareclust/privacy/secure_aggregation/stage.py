@@ -11,11 +11,11 @@ from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.client import SiteSums
 from flareclust.privacy.secure_aggregation.totals import sizes_of
 from flareclust.privacy.stages import SiteExchange, Stage
-from flareclust.protocol.steps import COUNTED, TOLD, Step
+from flareclust.protocol.steps import COUNTED, REPORTED, Step
 
 
-def groups_told(step: Step, arrays: Message) -> BoolArray | None:
-    """Return of which groups (K,) a site tells under its mask: all where numbers of rows are asked for, else those asked for.
+def reported_groups(step: Step, arrays: Message) -> BoolArray | None:
+    """Return which groups (K,) a site reports masked: all where numbers of rows are asked for, else those that the task names.
 
     None where no total decides.
 
@@ -31,12 +31,12 @@ def groups_told(step: Step, arrays: Message) -> BoolArray | None:
     k = sizes_of(arrays, 0)["K"]
     if step.schema is COUNTED:
         return np.ones(k, dtype=np.bool_)
-    told = arrays.get(TOLD)
-    if told is None:
+    reported = arrays.get(REPORTED)
+    if reported is None:
         return None
-    if told.dtype != np.int64 or told.shape != (k,) or not np.isin(told, (0, 1)).all():
-        raise BadMessage(f"{TOLD}: expected 0 or 1 for each of {k} groups")
-    return told.astype(np.bool_)
+    if reported.dtype != np.int64 or reported.shape != (k,) or not np.isin(reported, (0, 1)).all():
+        raise BadMessage(f"{REPORTED}: expected 0 or 1 for each of {k} groups")
+    return reported.astype(np.bool_)
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class MaskingStage(Stage):
         arrays, keys = self.sums.taken(
             task.site, task.step, task.arrays, sums=step.maskable, always=always, policy=self.policy
         )
-        told = None if keys is None else groups_told(step, arrays)
-        context = replace(exchange.context, secure=secure, told=told)
+        reported = None if keys is None else reported_groups(step, arrays)
+        context = replace(exchange.context, secure=secure, reported=reported)
         return replace(exchange, task=replace(task, arrays=arrays), keys=keys, context=context)
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:

@@ -1,6 +1,6 @@
 """Which numbers of a reply add up over sites, and the one reply that their totals make.
 
-Counts, sums of squares and the like add up as they are. What a site tells of a group of rows, its mean and its squared
+Counts, sums of squares and the like add up as they are. What a site sends about a group of rows, its mean and its squared
 deviations, adds up as sum and sum of squares; groups that a site does not describe count nothing. All of it is exact, so
 that the total is that of the sites' numbers, rounded once at the end.
 """
@@ -71,7 +71,7 @@ class Layout:
     def words(self, reply: Message) -> Words:
         """Return a checked reply in fixed point (4, w).
 
-        Numbers that are too large count as the largest that are not. A refusal would tell the server that they are, and
+        Numbers that are too large count as the largest that are not. A refusal would show the server that they are, and
         of rows and questions within `LARGEST_SENT` there are none.
         """
         rows: list[list[FloatArray]] = [self._addends(name, reply) for name in self._shapes]

@@ -53,7 +53,7 @@ def test_sites_that_share_nothing_but_noise_and_their_neighbours_columns_are_gro
 
 def test_the_columns_left_out_are_named():
     outcome = run(chain_sites(0, noise)[0], 4, standardize=True)
-    assert "without columns that tell little about clusters: more" in str(outcome.arrays["verdict"])
+    assert "without columns that hardly separate clusters: more" in str(outcome.arrays["verdict"])
 
 
 def test_sites_that_look_for_more_clusters_than_they_have_are_grouped_by_method_b_in_a_chain():

@@ -257,7 +257,7 @@ def test_a_site_with_fewer_rows_than_min_count_tells_nothing_in_the_assessment(s
     assert outcome.refused == {"lone": "has fewer rows than min_count=2"}
     assert all("lone" not in record["sites"] for record in outcome.rounds)
     executor, _ = get("feca").build(4)
-    with pytest.raises(Refusal, match="would tell the rows"):
+    with pytest.raises(Refusal, match="would disclose the rows"):
         executor.answer(Task(ASSESS, 1, {"centroids": np.eye(1)}, "lone"), lone["lone"], never_abort)
 
 

@@ -188,5 +188,5 @@ def test_a_spoilt_memory_refuses(tmp_path, rows):
     local = kit_of(tmp_path, "north", rows)
     spend(local, "a")
     (local / MEMORY).write_text("{")
-    with pytest.raises(Refusal, match="cannot tell which privacy account"):
+    with pytest.raises(Refusal, match="does not know which privacy account"):
         spend(local, "b")

@@ -43,6 +43,6 @@ class LinkageExecutor(ClusteringExecutor):
         return {
             "centroids": clusters.centroids,
             "counts": clusters.counts,
-            # Of two significant digits: with centroid and count, an exact one would tell more about the rows of small clusters.
+            # Of two significant digits: with centroid and count, an exact one would disclose more about the rows of small clusters.
             "spread": coarse(np.sqrt(sse / clusters.counts)),
         }

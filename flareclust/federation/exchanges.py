@@ -1,4 +1,4 @@
-"""What a federation does and remembers while it runs: exchanges with the sites, who takes part, records."""
+"""The exchanges of a federation with its sites: who is asked, who takes part, what is recorded."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -20,15 +20,15 @@ ASSESSED = "assessed_rows"
 #: What ends the reason of a site that took part in all rounds.
 IN_ASSESSMENT = "(in the assessment)"
 
-#: So many reasons are told in one message.
+#: So many reasons are listed in one message.
 _MOST_SENTENCES = 20
 
 #: Called with each record of rounds.jsonl as soon as it is known.
 OnRound = Callable[[Mapping[str, object]], None]
 
 
-class Course:
-    """What accumulates while a federation runs."""
+class Exchanges:
+    """Exchanges with the sites of one run: participants, refusals, records and costs so far."""
 
     def __init__(self, ask: Ask, sites: list[str], needed: int, on_round: OnRound) -> None:
         self.ask, self.sites, self.needed, self.on_round = ask, sites, needed, on_round
@@ -39,7 +39,7 @@ class Course:
         self.bytes_up = self.bytes_down = 0
         self.seconds_local = 0.0
         self.assessed: Mapping[str, Message] = {}
-        self.cut_short = ""
+        self.failure = ""
         self._round_bytes = (0, 0)
 
     def agree(self, aggregator: ClusteringAggregator) -> None:
@@ -57,7 +57,7 @@ class Course:
     def check_quorum(self, taking_part: int, index: int) -> None:
         """Raise JobFailed with all reasons where too few sites take part."""
         if taking_part < self.needed:
-            reasons = "; ".join(told(self.refused))
+            reasons = "; ".join(refusal_texts(self.refused))
             raise JobFailed(
                 f"round {index}: {taking_part} of {len(self.sites)} sites took part where at least "
                 f"{self.needed} are needed (min_sites). {reasons}"
@@ -71,7 +71,7 @@ class Course:
             return {}
         sums = {name: np.sum([reply[name] for reply in replies.values()], axis=0) for name in ASSESSMENT.fields}
         metrics, self.assessed = aggregator.quality(round_, sums), replies
-        self.record(ASSESS, replies, round_.index, 0.0, told_of(metrics, sums))
+        self.record(ASSESS, replies, round_.index, 0.0, assessment_diagnostics(metrics, sums))
         return metrics
 
     def _exchange(
@@ -110,16 +110,16 @@ class Course:
         self.records.append(dict(entry))
         self.on_round(entry)
 
-    def cut(self) -> list[str]:
-        """Return why the clustering ended before its time with the result that it had, if it did."""
-        return [f"the result is that of the last round before this: {self.cut_short}"] if self.cut_short else []
+    def early_end(self) -> list[str]:
+        """Return a warning with the failure that ended a refinement early; none where nothing failed."""
+        return [f"the result is that of the last round before this: {self.failure}"] if self.failure else []
 
     def warnings(self) -> list[str]:
-        """Return what a user should know of a federation that has come to its end, a sentence each."""
+        """Return warnings about the run, a sentence each; none without secure sums."""
         return []
 
 
-def told_of(metrics: Mapping[str, float | None], sums: Message) -> dict[str, float]:
+def assessment_diagnostics(metrics: Mapping[str, float | None], sums: Message) -> dict[str, float]:
     """Return what the record of the assessment holds: the metrics, and over how many rows they are."""
     return {
         ASSESSED: float(np.sum(sums["counts"])),
@@ -127,7 +127,7 @@ def told_of(metrics: Mapping[str, float | None], sums: Message) -> dict[str, flo
     }
 
 
-def told(refused: Mapping[str, str]) -> list[str]:
+def refusal_texts(refused: Mapping[str, str]) -> list[str]:
     """Return a sentence per site, or one for all where more than ten sites have the same reason; at most twenty and a last one."""
     by_reason: dict[str, list[str]] = {}
     for site in sorted(refused):

@@ -1,4 +1,4 @@
-"""The course of a federation with secure sums: keys first, then totals in place of the sites' replies."""
+"""The exchanges of a federation with secure sums: keys first, then totals in place of the sites' replies."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,16 +8,16 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.federation.course import Ask, Course, OnRound, told, told_of
+from flareclust.federation.exchanges import Ask, Exchanges, OnRound, assessment_diagnostics, refusal_texts
 from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED
 from flareclust.privacy.secure_aggregation.server import ALL, ServerSums, of_other_width, unusable
 from flareclust.protocol.schema import Schema
-from flareclust.protocol.steps import COUNTED, TOLD, counts_of
+from flareclust.protocol.steps import COUNTED, REPORTED, counts_of
 from flareclust.protocol.task import ASSESS, ASSESSMENT, DESCRIBE, KEYS
 
 
-class SecureCourse(Course):
-    """The same where sums arrive masked: one reply, their total, in place of those of the sites."""
+class SecureExchanges(Exchanges):
+    """Exchanges with masked sums: one reply, the total, in place of those of the sites."""
 
     def __init__(self, ask: Ask, sites: list[str], needed: int, on_round: OnRound, minimum: int) -> None:
         super().__init__(ask, sites, needed, on_round)
@@ -52,21 +52,21 @@ class SecureCourse(Course):
         """Return the one reply that the totals make, in steps that add up; else as without secure sums."""
         if round_.step in self.summed:
             if round_.step in self.counted:
-                round_ = self._with_groups_told(round_)
+                round_ = self._with_reported_groups(round_)
             return {ALL: self._required_total(schema, round_)}
         if round_.step != DESCRIBE and round_.step not in self.unmasked:
             self.unmasked.append(round_.step)
         return super().cluster(schema, round_, own_sizes, limits)
 
-    def _with_groups_told(self, round_: Round) -> Round:
-        """Return the round with the groups to tell of, those that have enough rows at all sites together."""
+    def _with_reported_groups(self, round_: Round) -> Round:
+        """Return the round with the groups to report, those that have enough rows at all sites together."""
         counting = replace(round_, step=counts_of(round_.step))
         total = self._required_total(COUNTED, counting)
         self.record(counting.step, {ALL: total}, round_.index, 0.0, {})
         counts = np.zeros(self.sums.sizes_of(round_.task)["K"], dtype=np.int64)
         counts[total["cluster"]] = total["counts"]
-        told = counts >= self.counted[round_.step]
-        return replace(round_, task={**round_.task, TOLD: told.astype(np.int64)})
+        refusal_texts = counts >= self.counted[round_.step]
+        return replace(round_, task={**round_.task, REPORTED: refusal_texts.astype(np.int64)})
 
     def _required_total(self, schema: Schema, round_: Round) -> Message:
         total, missing = self._total(schema, round_.step, round_)
@@ -86,7 +86,7 @@ class SecureCourse(Course):
         if total is None:
             return {}
         metrics = aggregator.quality(round_, total)
-        self.record(ASSESS, {ALL: total}, round_.index, 0.0, told_of(metrics, total))
+        self.record(ASSESS, {ALL: total}, round_.index, 0.0, assessment_diagnostics(metrics, total))
         return metrics
 
     def _total(self, schema: Schema, step: str, round_: Round) -> tuple[Message | None, str]:
@@ -94,14 +94,14 @@ class SecureCourse(Course):
         if not self.sums.begun and len(self.active) < self.minimum:
             raise JobFailed(
                 f"secure sums of this job are of at least {self.minimum} sites (min_sites; all sites unless it is given), and "
-                f"{len(self.active)} are left. {'; '.join(told(self.refused))}"
+                f"{len(self.active)} are left. {'; '.join(refusal_texts(self.refused))}"
             )
         self.sums.begin(self.active)
         with_keys = replace(round_, task={**round_.task, **self.sums.table.sent()})
         sizes = self.sums.sizes(schema, round_.task)
         replies = self._exchange(MASKED, step, with_keys, self.sums.sites, sizes)
         if missing := [site for site in self.sums.sites if site not in replies]:
-            return None, "; ".join(told({site: self.refused[site] for site in missing}))
+            return None, "; ".join(refusal_texts({site: self.refused[site] for site in missing}))
         return self.sums.total(schema, round_.task, replies), ""
 
     def record(
