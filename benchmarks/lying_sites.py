@@ -70,22 +70,22 @@ class Lie(NamedTuple):
     low: FloatArray
     high: FloatArray
 
-    def tell(self, task: Task, honest: Message) -> Message:
+    def falsified(self, task: Task, honest: Message) -> Message:
         """Return what a lying site sends instead of an honest reply."""
-        told = dict(honest)
+        sent = dict(honest)
         if task.step == SCORE:  # the worse a solution fits, the better
             for name in ("sse", "spread"):
-                if name in told:
-                    told[name] = told[name].max() + told[name].min() - told[name]
-        if "centroids" in told:
-            told["centroids"] = self.centroids(task, told["centroids"])
-            if self.kind in HALVES and "counts" in told:
-                told["counts"] = on_the_first(told["counts"], few(len(told["counts"])), HALVES[self.kind])
+                if name in sent:
+                    sent[name] = sent[name].max() + sent[name].min() - sent[name]
+        if "centroids" in sent:
+            sent["centroids"] = self.centroids(task, sent["centroids"])
+            if self.kind in HALVES and "counts" in sent:
+                sent["counts"] = on_the_first(sent["counts"], few(len(sent["counts"])), HALVES[self.kind])
         if self.inflated:
             for name in ("rows", "counts"):
-                if name in told:
-                    told[name] = np.array(np.minimum(told[name] * INFLATED, MOST_ROWS))
-        return told
+                if name in sent:
+                    sent[name] = np.array(np.minimum(sent[name] * INFLATED, MOST_ROWS))
+        return sent
 
     def centroids(self, task: Task, honest: FloatArray) -> FloatArray:
         """Return false centroids (k, d), as many as the honest ones."""
@@ -109,9 +109,9 @@ def few(k: int) -> int:
 def on_the_first(counts: IntArray, number: int, share: float) -> IntArray:
     """Return counts (k,), each at least 1, of nearly the same sum, of which the first ones have that share of the rows."""
     rows, others = int(counts.sum()), max(1, len(counts) - number)
-    told = np.full_like(counts, max(1, int((1 - share) * rows) // others))
-    told[:number] = max(1, (rows - int(told[number:].sum())) // number)
-    return told
+    false = np.full_like(counts, max(1, int((1 - share) * rows) // others))
+    false[:number] = max(1, (rows - int(false[number:].sum())) // number)
+    return false
 
 
 class Federation:
@@ -144,7 +144,7 @@ class Federation:
             for site in asked:
                 task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
                 honest = self._answer(executor, task)
-                replies[site] = SiteReply(lie.tell(task, honest) if lie and site in lying else honest)
+                replies[site] = SiteReply(lie.falsified(task, honest) if lie and site in lying else honest)
             return replies
 
         outcome = run_federation(aggregator, ask, list(self.rows), assess=False)
@@ -196,8 +196,8 @@ def lies(algorithm: str, numbers: Sequence[int]) -> Iterator[tuple[str, bool, in
     """Yield kind, whether counts are inflated, and number of lying sites; without lying sites once. `mavg` knows no counts."""
     yield LIES[0], False, 0
     for kind, inflated in product((*LIES, SINGLE, *HALVES), (False,) if algorithm == "mavg" else (False, True)):
-        told = numbers if kind in LIES else [n for n in numbers if n == 2 and len(numbers) > 2]
-        yield from ((kind, inflated, untrusted) for untrusted in told if untrusted)
+        used = numbers if kind in LIES else [n for n in numbers if n == 2 and len(numbers) > 2]
+        yield from ((kind, inflated, untrusted) for untrusted in used if untrusted)
 
 
 def main() -> None:
@@ -217,11 +217,11 @@ def write(path: Path, seeds: int, measured: Sequence[Mapping[str, Any]]) -> None
         "cells": [cell for cell in measured if cell["lie"] not in HALVES],
         "half": [cell for cell in measured if cell["lie"] in HALVES],
     }
-    told = [f'"seeds": {seeds}, "sites": {SITES}, "inflated": {INFLATED}']
+    texts = [f'"seeds": {seeds}, "sites": {SITES}, "inflated": {INFLATED}']
     for name, own in parts.items():
         lines = ",\n".join("  " + json.dumps(cell) for cell in own)
-        told.append(f'"{name}": [\n{lines}\n]')
-    path.write_text(f"{{{', '.join(told)}}}\n")
+        texts.append(f'"{name}": [\n{lines}\n]')
+    path.write_text(f"{{{', '.join(texts)}}}\n")
 
 
 def figure(measured: Sequence[Mapping[str, Any]]) -> Figure:
@@ -234,10 +234,10 @@ def figure(measured: Sequence[Mapping[str, Any]]) -> Figure:
             for colour, algorithm in enumerate(ALGORITHMS):
                 own = [cell for cell in iid if cell["data"] == data and cell["algorithm"] == algorithm]
                 clean = next(cell for cell in own if not cell["lying sites"])
-                told = [cell for cell in own if cell["lie"] == kind]
-                shares = (0, *sorted({cell["lying sites"] for cell in told}))
+                chosen = [cell for cell in own if cell["lie"] == kind]
+                shares = (0, *sorted({cell["lying sites"] for cell in chosen}))
                 for option, style in styles.items():
-                    worst = [max(c[option][measure] for c in told if c["lying sites"] == n) for n in shares[1:]]
+                    worst = [max(c[option][measure] for c in chosen if c["lying sites"] == n) for n in shares[1:]]
                     ratio = np.array([clean[option][measure], *worst]) / clean["none"][measure]
                     axis.plot(100 * np.array(shares) / SITES, ratio, color=f"C{colour}", **style)
             axis.set_yscale("log")

@@ -63,7 +63,7 @@ def measured(data: str, seeds: int) -> dict[str, dict[str, Any]]:
 
 
 def one(data: str, name: str, seed: int, central: float, epsilon: float | None = None) -> dict[str, float]:
-    """Return the measures of one run; inertia is that of the pooled rows, not the noisy one that the sites tell."""
+    """Return the measures of one run; inertia is that of the pooled rows, not the noisy one that the sites send."""
     k, bounds = SETS[data]
     private: dict[str, Any] = {}
     if epsilon is not None:

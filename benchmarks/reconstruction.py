@@ -17,7 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.attacks.differencing import differences, from_noise, pairs_in_one_column, rounds_of, samples, told
+from benchmarks.attacks.differencing import (
+    differences,
+    from_noise,
+    number_recovered,
+    pairs_in_one_column,
+    rounds_of,
+    samples,
+)
 from benchmarks.attacks.questions import Ask, chosen_solutions, clusters_again, kept_back, sweep
 from benchmarks.attacks.settings import DATA, NAIVE, PRIVATE, SETTINGS, Setting, count, listen, sites_of
 from flareclust._foundation.errors import BadMessage, Refusal
@@ -118,17 +125,17 @@ def chosen_starts(data: str, title: str, setting: Setting) -> Count:
     d = next(iter(sites.values())).shape[1]
     claims = {name: sweep(answers_of(name), d, 95, setting.slack) for name in names}
     pooled = np.concatenate(list(sites.values()))
-    right = sum(told(found, sites.get(name, pooled)) for name, found in claims.items())
-    return {"told": right, "claimed": sum(map(len, claims.values())), "rows": len(pooled)}
+    right = sum(number_recovered(found, sites.get(name, pooled)) for name, found in claims.items())
+    return {"recovered": right, "claimed": sum(map(len, claims.values())), "rows": len(pooled)}
 
 
 def _swept(data: str, setting: Setting, *, one_job: bool) -> dict[str, int]:
     sites = sites_of(data)
-    found = {"told": 0, "claimed": 0, "rows": sum(map(len, sites.values()))}
+    found = {"recovered": 0, "claimed": 0, "rows": sum(map(len, sites.values()))}
     for site, rows in sites.items():
         claims = sweep(_asking(site, rows, data, setting, one_job=one_job), rows.shape[1], 95, setting.slack)
         found["claimed"] += len(claims)
-        found["told"] += told(claims, rows)
+        found["recovered"] += number_recovered(claims, rows)
     return found
 
 
@@ -161,7 +168,7 @@ def asked(attack: Callable[[Ask, int], list[FloatArray]], data: str, title: str,
     if title == NAIVE:
         return None
     sites, refused = sites_of(data), True
-    found = {"told": 0, "claimed": 0, "rows": sum(map(len, sites.values()))}
+    found = {"recovered": 0, "claimed": 0, "rows": sum(map(len, sites.values()))}
     for site, rows in sites.items():
         ask, answers = in_a_job(site, rows, DATA[data].k, setting.policy_for(data), setting), list[bool]()
 
@@ -173,7 +180,7 @@ def asked(attack: Callable[[Ask, int], list[FloatArray]], data: str, title: str,
         claims = attack(noted, setting.slack)
         refused = refused and not any(answers)
         found["claimed"] += len(claims)
-        found["told"] += told(claims, rows)
+        found["recovered"] += number_recovered(claims, rows)
     return {**found, "refused": 1} if refused else found
 
 

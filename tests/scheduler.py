@@ -188,7 +188,7 @@ def started() -> Iterator[Scheduler]:
             scheduler.wait(lambda: _answers(scheduler, process), "the server answers", STARTS)
             Tracker(scheduler.store)  # made once, here, and not by the first run
             yield scheduler
-            # A flow run that lost its worker is still telling the server and MLflow about it.
+            # A flow run that lost its worker is still reporting to the server and MLflow.
             psutil.wait_procs(scheduler.processes("flareclust"), timeout=STOPS)
             _drain()
         _, left = psutil.wait_procs(scheduler.processes(), timeout=STOPS)
@@ -200,7 +200,7 @@ def started() -> Iterator[Scheduler]:
 
 
 def _drain() -> None:
-    """Send what flows of this process still have to tell the server; a later test's would wait for it in vain."""
+    """Send what flows of this process still have to report to the server; a later test's would wait for it in vain."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 

@@ -79,10 +79,10 @@ class ReadingController(ClusteringController):
         cell = fl_ctx.get_engine().get_cell()
         folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
         if not (folder / ASKED).exists():
-            told = {}
+            reported = {}
             for site in sites:
-                told[f"{site} shell"] = ask_site(cell, site, "sys.shell", "cat local/flareclust.yaml")
-                told[f"{site} remove"] = ask_site(cell, site, "train.delete_run", job="local")
-                told[f"{site} status"] = ask_site(cell, site, "train.check_status")
-            (folder / ASKED).write_text(json.dumps(told))
+                reported[f"{site} shell"] = ask_site(cell, site, "sys.shell", "cat local/flareclust.yaml")
+                reported[f"{site} remove"] = ask_site(cell, site, "train.delete_run", job="local")
+                reported[f"{site} status"] = ask_site(cell, site, "train.check_status")
+            (folder / ASKED).write_text(json.dumps(reported))
         return super()._ask(step, round_, arrays, sites, fl_ctx, abort_signal)

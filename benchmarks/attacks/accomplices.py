@@ -60,7 +60,7 @@ class Coalition:
         self.exchanges += 1
         round_ = self.exchanges
         try:
-            told = self.ask(UPDATE, {**task, **table.sent()}, round_)["masked"]
+            masked = self.ask(UPDATE, {**task, **table.sent()}, round_)["masked"]
         except FlareclustError as reason:
             self.refusals.append(str(reason))
             return None
@@ -69,7 +69,7 @@ class Coalition:
         words = {site: layout.words(honest[site]) if honest and site in honest else zeros for site in others}
         added = [self.masks[site].hide(words[site], UPDATE, round_, task, table) for site in others]
         try:
-            return layout.reply(total([told, *(one.view(np.int64) for one in added)]))
+            return layout.reply(total([masked, *(one.view(np.int64) for one in added)]))
         except FlareclustError as reason:
             self.refusals.append(str(reason))
             return None
@@ -135,7 +135,7 @@ def masks_of(startups: Mapping[str, Path], victim: str) -> dict[str, SiteMasks]:
 def border_of_answers(coalition: Coalition, others: Sequence[str], exchanges: int) -> tuple[float, int]:
     """Return the largest centroid that the site adds up about, found by doubling and bisection, and how many it answered.
 
-    Sums about centroids that are large enough leave the range of fixed point, at a size that tells how many rows there are.
+    Sums about centroids that are large enough leave the range of fixed point, at a size that discloses how many rows there are.
     """
     low, high, answered = LARGEST_SENT / 2, np.inf, 0
     for _ in range(exchanges):

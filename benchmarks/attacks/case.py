@@ -83,7 +83,7 @@ class Case:
 
 
 def recovered(claims: Sequence[FloatArray], rows: FloatArray) -> int:
-    """Return how many of the rows (n, d) are among the claims, each (d,), as `differencing.told` does; for many claims."""
+    """Return how many of the rows (n, d) are among the claims, each (d,), as `differencing.number_recovered` does; for many claims."""
     if not len(claims):
         return 0
     deviation = rows.std(axis=0)

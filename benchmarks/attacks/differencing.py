@@ -1,6 +1,6 @@
 """Attacks of a server that follows the protocol, and of one that does not, on what it gets from a site.
 
-An attack sees what a server sees, and returns what it claims to be rows. Which of them are rows, `told` says, which knows
+An attack sees what a server sees, and returns what it claims to be rows. `number_recovered` counts those that are rows; it knows
 the site's data. Nothing here is needed to use flareclust; `reconstruction.py` runs it.
 """
 
@@ -27,13 +27,13 @@ _TOGETHER, _MANY = 3, 14
 
 @dataclass(frozen=True)
 class Groups:
-    """What a site told in one round about the rows nearest to each of the centroids that it was sent.
+    """What a site sent in one round about the rows nearest to each of the centroids that it received.
 
     Attributes:
         sent: centroids as the server sent them (K, d).
         cluster: which of them each group belongs to (c,).
         means: of the groups' rows (c, d).
-        counts: numbers of rows, as they were told (c,).
+        counts: numbers of rows, as they were sent (c,).
     """
 
     sent: FloatArray
@@ -66,7 +66,7 @@ class Tapped(Algorithm):
         return executor, aggregator
 
 
-def told(claims: Sequence[FloatArray], rows: FloatArray) -> int:
+def number_recovered(claims: Sequence[FloatArray], rows: FloatArray) -> int:
     """Return how many of the rows (n, d) are among the claims, each (d,)."""
     if not len(claims):
         return 0
@@ -109,7 +109,7 @@ def pairs_in_one_column(message: Message, unit: float) -> list[FloatArray]:
 
 
 def rounds_of(seen: Sequence[Any], name: str) -> list[Groups]:
-    """Return what a site told in the updates of a federation, in their order."""
+    """Return what a site sent in the updates of a federation, in their order."""
     found = []
     for _, task, replies in seen:
         message = replies.get(name, {})
@@ -125,7 +125,7 @@ def rounds_of(seen: Sequence[Any], name: str) -> list[Groups]:
 
 
 def from_noise(message: Message, task: Message) -> Message:
-    """Return what an update of differentially private sums would be without the noise, as near as anybody can tell."""
+    """Return what an update of differentially private sums would be without the noise, as near as anybody can estimate it."""
     present = np.flatnonzero(message["rows"] >= 1)
     rows, radii = message["rows"][present], task["radii"][present]
     means = task["centroids"][present] + radii[:, None] * message["shifts"][present] / rows[:, None]
@@ -240,16 +240,16 @@ def samples(seen: Sequence[Any], name: str, seed: int, first_round: int = 1) -> 
     drawn = np.array([np.bincount(stream(seed, t, name).integers(n, size=n), minlength=n) for t, _, _ in heard])
     claims: list[FloatArray] = []
     for c in range(len(heard[0][1]["centroids"])):
-        told_in = [i for i, (_, _, message) in enumerate(heard) if c in message["cluster"]][-(n + 5) :]
-        if len(told_in) < n:
+        present = [i for i, (_, _, message) in enumerate(heard) if c in message["cluster"]][-(n + 5) :]
+        if len(present) < n:
             continue
-        at = [int(np.flatnonzero(heard[i][2]["cluster"] == c)[0]) for i in told_in]
-        sizes = np.array([heard[i][2]["counts"][g] for i, g in zip(told_in, at, strict=True)], dtype=np.float64)
+        at = [int(np.flatnonzero(heard[i][2]["cluster"] == c)[0]) for i in present]
+        sizes = np.array([heard[i][2]["counts"][g] for i, g in zip(present, at, strict=True)], dtype=np.float64)
         sums = np.array(
-            [heard[i][2]["counts"][g] * heard[i][2]["centroids"][g] for i, g in zip(told_in, at, strict=True)]
+            [heard[i][2]["counts"][g] * heard[i][2]["centroids"][g] for i, g in zip(present, at, strict=True)]
         )
-        member = np.linalg.lstsq(drawn[told_in].astype(np.float64), sizes, rcond=None)[0]
+        member = np.linalg.lstsq(drawn[present].astype(np.float64), sizes, rcond=None)[0]
         own = np.abs(member - 1) < 1e-6
         if own.any() and (own | (np.abs(member) < 1e-6)).all():
-            claims += list(np.linalg.lstsq(drawn[told_in][:, own].astype(np.float64), sums, rcond=None)[0])
+            claims += list(np.linalg.lstsq(drawn[present][:, own].astype(np.float64), sums, rcond=None)[0])
     return claims

@@ -20,7 +20,7 @@ SAME_GROUPS = "the same groups in all rounds and jobs"
 
 _GIVEN = "all groups given"
 
-Told = tuple[Sequence[FloatArray], str]
+Claimed = tuple[Sequence[FloatArray], str]
 
 RequestLog = Callable[[Ask, int, int], Sequence[FloatArray]]
 
@@ -51,7 +51,7 @@ def _asking(
     """Return a case's function: a server asks one site, in jobs with this k, or where it is negative, of so many rows each."""
 
     def of(fast: bool) -> Attack:
-        def attacked(policy: Policy | None, rows: FloatArray) -> Told:
+        def attacked(policy: Policy | None, rows: FloatArray) -> Claimed:
             own_k = k if k > 0 else len(rows) // -k
             victim = Victim(rows, policy, *names, k=own_k, per_job=per_job, **params)
             claims = attack(victim.ask, rows.shape[1], quick if fast else exchanges)
@@ -64,7 +64,7 @@ def _asking(
 
 def _curious(name: str, k: int, data: Sequence[str], **params: float) -> Run:
     def of(fast: bool) -> Attack:
-        def attacked(policy: Policy | None, rows: FloatArray) -> Told:
+        def attacked(policy: Policy | None, rows: FloatArray) -> Claimed:
             claims, rounds = server.curious(name, rows, policy, k, {"rounds": 15 if fast else 60, **params})
             return claims, number(rounds, "round")
 
@@ -74,7 +74,7 @@ def _curious(name: str, k: int, data: Sequence[str], **params: float) -> Run:
 
 
 def _other_k(fast: bool) -> Attack:
-    def attacked(policy: Policy | None, rows: FloatArray) -> Told:
+    def attacked(policy: Policy | None, rows: FloatArray) -> Claimed:
         ks = [k for _ in range(1 if fast else 3) for k in range(2, min(60, len(rows) // 10))]
         return server.clusters_of_other_k(Victim(rows, policy, "pooled"), ks), number(len(ks), "job")
 
@@ -82,14 +82,14 @@ def _other_k(fast: bool) -> Attack:
 
 
 def _every_step(fast: bool) -> Attack:
-    def attacked(policy: Policy | None, rows: FloatArray) -> Told:
+    def attacked(policy: Policy | None, rows: FloatArray) -> Claimed:
         claims, answers, refusals = server.every_step(rows, policy, 12 if fast else 60)
         return claims, f"{number(answers, 'answer')}, {number(refusals, 'refusal')}"
 
     return attacked
 
 
-def _largest(policy: Policy | None, rows: FloatArray) -> Told:
+def _largest(policy: Policy | None, rows: FloatArray) -> Claimed:
     victim = Victim(rows, policy, "lloyd")
     return server.largest_value(victim.ask, 1, 60), number(victim.exchanges, "exchange")
 
@@ -99,12 +99,12 @@ def _of_one_column(fast: bool) -> list[Found]:
     return [against(f"{title}, one column", column, _largest) for title, column in columns]
 
 
-def _known(policy: Policy | None, rows: FloatArray) -> Told:
+def _known(policy: Policy | None, rows: FloatArray) -> Claimed:
     return server.groups_known(rows, policy), _GIVEN
 
 
 def _liar(fast: bool) -> Attack:
-    def attacked(policy: Policy | None, rows: FloatArray) -> Told:
+    def attacked(policy: Policy | None, rows: FloatArray) -> Claimed:
         claims, rounds = lies(Victim(rows, policy, "lloyd"), rows.shape[1], 25 if fast else 100)
         return claims, number(rounds, "round")
 
@@ -114,10 +114,10 @@ def _liar(fast: bool) -> Attack:
 def _one_row_more(fast: bool) -> list[Found]:
     """Subtract the results about a table and about the same table with one row more."""
     rows = rows_of("iris")
-    told = [
+    replies = [
         Victim(own, Policy(), "lloyd", k=1).ask(UPDATE, {"centroids": np.zeros((1, 4))}) for own in (rows[1:], rows)
     ]
-    sums = [one["counts"][0] * one["centroids"][0] for one in told if one is not None]
+    sums = [one["counts"][0] * one["centroids"][0] for one in replies if one is not None]
     claims = [sums[1] - sums[0]]
     return [Found("iris, 149 and 150", recovered(claims, rows), 150, "2 jobs")]
 
@@ -143,9 +143,9 @@ def _sparse(fast: bool) -> list[Found]:
     rare = np.where(rng.random(1000) < 0.05, rng.lognormal(size=1000), 0.0)
     sums, _ = server.group_sums(np.column_stack([rng.normal(size=(1000, 2)), rare]), Policy().min_count)
     values = rare[rare != 0][:, None]
-    told = recovered(list(sums[:, 2:]), values)
+    right = recovered(list(sums[:, 2:]), values)
     title = f"generated, two full columns and one with {len(values)} values that are not 0"
-    return [found, Found(title, told, len(values), _GIVEN, unit="values")]
+    return [found, Found(title, right, len(values), _GIVEN, unit="values")]
 
 
 CASES = [

@@ -46,7 +46,7 @@ def _folder(attacked: Attacked, name: str) -> Path:
 
 
 def rows_asked_for(attacked: Attacked) -> list[FloatArray]:
-    """Return all that an honest server is told in a job that asks for rows as seeds; nothing where it is refused."""
+    """Return all that an honest server receives in a job that asks for rows as seeds; nothing where it is refused."""
     every = JobOptions(k=1500, min_sites=2, task_timeout=120)  # as many as a site has
     job = attacked.exported("dkmpp", options=every, seeds="rows", min_count=1)
     folder = attacked.federation.run(job)

@@ -1,7 +1,7 @@
 """A site that lies in numbers, with an honest server: it wants rows of the others from the centroids that are broadcast.
 
 It says that it has a billion rows at the places where it wants the centroids to be, and they are there in the next round.
-Then it says that it has one row, twice, and the two broadcasts tell the sum and the number of the other site's rows.
+Then it says that it has one row, twice, and the two broadcasts disclose the sum and the number of the other site's rows.
 """
 
 import numpy as np
@@ -62,10 +62,10 @@ class LyingSite:
         """Return the centroids after a round in which the site says that it has so many rows at these places."""
         schema = self.server.schema(UPDATE)
         own = {"centroids": lie, "counts": np.full(2, rows), "cluster": np.arange(2), "inertia": np.array(0.0)}
-        told = self.victim.ask(UPDATE, self.now.task)
+        reply = self.victim.ask(UPDATE, self.now.task)
         answers = {
             "lying site": SiteReply(schema.pack(own)),
-            "victim": SiteReply(told or {}, None if told else "refused"),
+            "victim": SiteReply(reply or {}, None if reply else "refused"),
         }
         replies, _, _ = accept(schema, answers, ["lying site", "victim"], {"K": 2})
         self.rounds += 1

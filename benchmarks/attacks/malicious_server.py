@@ -72,8 +72,8 @@ def _control_flow(self: ClusteringController, abort_signal: Signal, fl_ctx: FLCo
         claims = ATTACKS[attack](lambda step, arrays: line.next(victim, step, arrays), d, orders["exchanges"])
     folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))
     np.savez(folder / CLAIMS, allow_pickle=False, claims=np.array(claims).reshape(-1, d))
-    told = {"answers": line.answers, "refusals": line.refusals[:20], "refused": len(line.refusals)}
-    (folder / HEARD).write_text(json.dumps(told), encoding="utf-8")
+    heard = {"answers": line.answers, "refusals": line.refusals[:20], "refused": len(line.refusals)}
+    (folder / HEARD).write_text(json.dumps(heard), encoding="utf-8")
 
 
 def _of_sums(line: Line, orders: dict[str, Any], job: str) -> list[FloatArray]:

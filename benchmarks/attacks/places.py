@@ -81,10 +81,10 @@ def _cell(centers: FloatArray, c: int, size: int, maximum: int, rng: np.random.G
 def _solved(places: FloatArray, sums: FloatArray, n: int, rng: np.random.Generator) -> Sequence[FloatArray]:
     """Return n rows (2,) with these sums of distances from the places (p, 2), where they are found."""
     middle, unit = places.mean(axis=0), float(places.std())
-    at, told = (places - middle) / unit, sums / unit
+    at, totals = (places - middle) / unit, sums / unit
 
     def errors(values: FloatArray) -> FloatArray:
-        off: FloatArray = cdist(at, values.reshape(n, 2)).sum(axis=1) - told
+        off: FloatArray = cdist(at, values.reshape(n, 2)).sum(axis=1) - totals
         return off
 
     def slopes(values: FloatArray) -> FloatArray:
@@ -95,7 +95,7 @@ def _solved(places: FloatArray, sums: FloatArray, n: int, rng: np.random.Generat
     for _ in range(_STARTS):
         start = 0.7 * rng.normal(size=2 * n)
         found = least_squares(errors, start, slopes, method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=300)
-        if np.abs(found.fun).max() <= _FITS * told.max():
+        if np.abs(found.fun).max() <= _FITS * totals.max():
             rows: FloatArray = found.x.reshape(n, 2) * unit + middle
             return list(rows)
     return []

@@ -40,7 +40,7 @@ def sweep(ask: Callable[[FloatArray], Message | None], d: int, exchanges: int, s
     seen: dict[float, Groups | None] = {}
 
     def at(border: float) -> Groups | None:
-        """Return what the site tells of its rows on either side of a border; None where it keeps one of them back."""
+        """Return what the site sends about its rows on either side of a border; None where it keeps one of them back."""
         if border not in seen:
             sent = np.stack([(border - 1.0) * along, (border + 1.0) * along])
             message = ask(sent)
@@ -115,7 +115,7 @@ def chosen_solutions(ask: Ask, exchanges: int, slack: int = 0) -> list[FloatArra
     """Claim rows by having solutions of two centroids scored whose border passes the rows one at a time.
 
     Where one row lies between two borders, the sums of distances to a place differ by the row's distance, and its
-    distances to d + 1 places tell where it is.
+    distances to d + 1 places locate it.
 
     Args:
         ask: see above; of `pooled`.
@@ -128,9 +128,9 @@ def chosen_solutions(ask: Ask, exchanges: int, slack: int = 0) -> list[FloatArra
     middle = np.average(own["centroids"], axis=0, weights=own["counts"])
     far = 6 * float(np.sqrt(((own["centroids"] - middle) ** 2).sum(axis=1).mean()) or 1.0)
     places = Places.about(middle, far)
-    told = int(own["counts"].sum()) - slack * len(own["counts"])  # a site answers if it has enough of these
+    reported = int(own["counts"].sum()) - slack * len(own["counts"])  # a site answers if it has enough of these
     at_once = 0
-    while values_needed(stack(places.solutions(0.0) * (at_once + 1)), _NAMES, len(middle)) <= told * len(middle):
+    while values_needed(stack(places.solutions(0.0) * (at_once + 1)), _NAMES, len(middle)) <= reported * len(middle):
         at_once += 1
     start = float(middle @ places.along)
     low, high = start - far / 2, start + far / 2
@@ -218,7 +218,7 @@ def different(claims: FloatArray | Sequence[FloatArray]) -> list[FloatArray]:
 def kept_back(ask: Ask, slack: int = 0) -> list[FloatArray]:
     """Claim the row that a site left out of its clusters: what all rows add up to, less what the clusters do.
 
-    Of the sum of all rows tells the score of single centroids: squared distances to d + 1 points.
+    The scores of single centroids, squared distances to d + 1 points, disclose the sum of all rows.
 
     Args:
         ask: see above; of `pooled`.
@@ -234,10 +234,10 @@ def kept_back(ask: Ask, slack: int = 0) -> list[FloatArray]:
     score = ask(SCORE, stack(points))
     if score is None or not score["rows"]:
         return []
-    told = ((own["centroids"] - middle) * counts[:, None]).sum(axis=0)
+    known = ((own["centroids"] - middle) * counts[:, None]).sum(axis=0)
     claims = []
     for n in int(score["rows"]) + np.arange(-slack, slack + 1):
         if abs(int(n) - int(counts.sum()) - 1) <= slack * len(counts):
             sse = score["sse"] * (n / score["rows"])
-            claims.append(middle + (sse[0] - sse[1:] + n * far**2) / (2 * far) - told)
+            claims.append(middle + (sse[0] - sse[1:] + n * far**2) / (2 * far) - known)
     return claims

@@ -27,7 +27,7 @@ from flareclust.testing.tools import exchanges as exchanged
 
 
 def borders(ask: Ask, d: int, exchanges: int, direction: int = 0, *, every_row: bool = False) -> list[FloatArray]:
-    """Move the border between two centroids across the rows, by updates of Lloyd's algorithm, and subtract what is told.
+    """Move the border between two centroids across the rows, by updates of Lloyd's algorithm, and subtract the replies.
 
     The two borders with the fewest rows between them are looked at first, until it is one row.
 
@@ -47,13 +47,13 @@ def borders(ask: Ask, d: int, exchanges: int, direction: int = 0, *, every_row: 
     width = 1e-3 * (1.0 + float(np.abs(middle).max()))
 
     def beyond(border: float) -> tuple[float, FloatArray]:
-        """Return how many rows are told of on the far side of a border, and their sum."""
+        """Return how many rows are reported on the far side of a border, and their sum."""
         at = middle + border * along
-        told = ask(UPDATE, {"centroids": np.stack([at - width * along, at + width * along])})
-        if told is None or 1 not in told["cluster"]:
+        reply = ask(UPDATE, {"centroids": np.stack([at - width * along, at + width * along])})
+        if reply is None or 1 not in reply["cluster"]:
             return 0.0, np.zeros(d)
-        g = int(np.flatnonzero(told["cluster"] == 1)[0])
-        return float(told["counts"][g]), told["counts"][g] * told["centroids"][g]
+        g = int(np.flatnonzero(reply["cluster"] == 1)[0])
+        return float(reply["counts"][g]), reply["counts"][g] * reply["centroids"][g]
 
     left, claims, number = exchanges - 2, list[FloatArray](), count()
     reach, low = width, beyond(0.0)
@@ -69,9 +69,9 @@ def borders(ask: Ask, d: int, exchanges: int, direction: int = 0, *, every_row: 
         if rows <= 1 or end - start <= 1e-12 * reach:
             continue
         half, left = (start + end) / 2, left - 1
-        told = beyond(half)
-        heappush(between, (abs(first[0] - told[0]), next(number), start, half, first, told))
-        heappush(between, (abs(told[0] - last[0]), next(number), half, end, told, last))
+        split = beyond(half)
+        heappush(between, (abs(first[0] - split[0]), next(number), start, half, first, split))
+        heappush(between, (abs(split[0] - last[0]), next(number), half, end, split, last))
     # What is known of the last borders counts as well.
     claims += [first[1] - last[1] for rows, *_, first, last in between if rows == 1]
     return different(claims)
@@ -81,8 +81,8 @@ def fuzzy_borders(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
     """Move a border as `borders` does, by the fuzzy centroids of a job whose fuzzifier makes them hard ones."""
 
     def update(step: str, arrays: Message) -> Message | None:
-        told = ask(FUZZY, arrays)
-        return None if told is None else _as_groups(told)
+        reply = ask(FUZZY, arrays)
+        return None if reply is None else _as_groups(reply)
 
     return borders(update, d, exchanges)
 
@@ -94,14 +94,14 @@ def places(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
 
 def two_executors(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
     """Subtract the clusters that one executor makes and those that another one makes of the same centroids."""
-    told: list[Message] = []
+    messages: list[Message] = []
     for _ in range(exchanges // 2):
         own = ask(CLUSTER, {})
         if own is None or not len(own["centroids"]):
             continue
         moved = ask(UPDATE, {"centroids": own["centroids"]})
-        told += [own] if moved is None else [own, moved]
-    return by_one_row(told, d)
+        messages += [own] if moved is None else [own, moved]
+    return by_one_row(messages, d)
 
 
 def clusters_of_other_k(victim: Victim, ks: Sequence[int]) -> list[FloatArray]:
@@ -116,7 +116,7 @@ def clusters_of_other_k(victim: Victim, ks: Sequence[int]) -> list[FloatArray]:
 
 
 def largest_value(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
-    """Claim the largest value of a single column: the border beyond which a site has no cluster to tell of, by bisection."""
+    """Claim the largest value of a single column: the border beyond which a site has no cluster to report, by bisection."""
     own = ask(UPDATE, {"centroids": np.zeros((1, 1))})
     if own is None or not len(own["counts"]):
         return []
@@ -125,8 +125,8 @@ def largest_value(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
     high = low + far
     for _ in range(exchanges - 1):
         middle = (low + high) / 2
-        told = ask(UPDATE, {"centroids": np.array([[middle - far], [middle + far]])})
-        beyond = told is not None and 1 in told["cluster"]
+        reply = ask(UPDATE, {"centroids": np.array([[middle - far], [middle + far]])})
+        beyond = reply is not None and 1 in reply["cluster"]
         low, high = (middle, high) if beyond else (low, middle)
     return [np.array([low]), np.array([high])]
 
@@ -137,14 +137,14 @@ def largest_value(ask: Ask, d: int, exchanges: int) -> list[FloatArray]:
 def curious(
     name: str, rows: FloatArray, policy: Policy | None, k: int, params: Mapping[str, Any]
 ) -> tuple[list[FloatArray], int]:
-    """Subtract what a site tells in the rounds of an honest job; return the claims and the number of rounds."""
+    """Subtract what a site sends in the rounds of an honest job; return the claims and the number of rounds."""
     algorithm = Tapped.of(get(name))
     others = {site: rows + rows.std(axis=0) * (i + 1) / 7 for i, site in enumerate(("other", "third"))}
     options = JobOptions(k=k, min_sites=1)
     run_inprocess(algorithm, {"min_count": 1, **params}, {"victim": rows, **others}, options, policy=policy)
     seen = algorithm.seen[0]
-    told = [_as_groups(replies.get("victim", {})) for _, _, replies in seen]
-    return different(differences(rounds_of(seen, "victim")) + by_one_row(told, rows.shape[1])), len(seen)
+    messages = [_as_groups(replies.get("victim", {})) for _, _, replies in seen]
+    return different(differences(rounds_of(seen, "victim")) + by_one_row(messages, rows.shape[1])), len(seen)
 
 
 def _as_groups(message: Message) -> Message:
@@ -173,8 +173,8 @@ def every_step(rows: FloatArray, policy: Policy | None, each: int) -> tuple[list
         tasks = {one.task.step: one.task.arrays for one in exchanged(algorithm, sites, 2, assess=True, **minimum)}
         for step, arrays in tasks.items():
             victim = Victim(rows, policy, algorithm.name, k=2)
-            told = [_as_groups(said) for one in _moved(arrays, rows, each) if (said := victim.ask(step, one))]
-            claims += by_one_row(told, rows.shape[1])
+            messages = [_as_groups(said) for one in _moved(arrays, rows, each) if (said := victim.ask(step, one))]
+            claims += by_one_row(messages, rows.shape[1])
             answers, refusals = answers + victim.answers, refusals + len(victim.refusals)
     return different(claims), answers, refusals
 
@@ -200,11 +200,11 @@ def _moved(arrays: Message, rows: FloatArray, each: int) -> list[Message]:
     return moved
 
 
-def by_one_row(told: Sequence[Mapping[str, Any]], d: int) -> list[FloatArray]:
+def by_one_row(messages: Sequence[Mapping[str, Any]], d: int) -> list[FloatArray]:
     """Claim whatever has as many values as a row, and the differences of sums that differ by one row in number."""
     claims: list[FloatArray] = []
     sums: list[tuple[FloatArray, FloatArray]] = []
-    for message in told:
+    for message in messages:
         wide = [v for v in message.values() if isinstance(v, np.ndarray) and v.ndim == 2 and v.shape[1] == d]
         claims += [row for value in wide for row in value]
         counts = message.get("counts")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.attacks.differencing import Tapped, distinct, told
+from benchmarks.attacks.differencing import Tapped, distinct, number_recovered
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray
@@ -115,10 +115,10 @@ def listen(name: str, data: str, sites: Mapping[str, FloatArray], k: int, settin
 def count(
     seen: list[Any], sites: Mapping[str, FloatArray], attack: Callable[[str], list[FloatArray]]
 ) -> dict[str, int]:
-    """Return how many rows an attack on every name that the server heard claims, and how many it tells."""
+    """Return how many rows an attack on every name that the server heard claims, and how many are recovered."""
     pooled = np.concatenate(list(sites.values()))
     names = {name for _, _, replies in seen for name in replies}
     claims = {name: distinct(attack(name)) for name in sorted(names)}
-    right = sum(told(found, sites.get(name, pooled)) for name, found in claims.items())
-    counted = {"told": right, "claimed": sum(map(len, claims.values())), "rows": len(pooled)}
+    right = sum(number_recovered(found, sites.get(name, pooled)) for name, found in claims.items())
+    counted = {"recovered": right, "claimed": sum(map(len, claims.values())), "rows": len(pooled)}
     return counted if seen else {**counted, "refused": 1}

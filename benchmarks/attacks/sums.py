@@ -74,15 +74,17 @@ def _with_accomplices(fast: bool) -> list[Found]:
                     refused + len(server.refusals),
                 )
             free = sites.coalition(rows, None, SecureSums(3)).rows(OTHERS[:2], exchanges)
-            told = np.concatenate([rows, *(own for site, own in zip(OTHERS, every, strict=True) if site in strangers)])
+            honest = np.concatenate(
+                [rows, *(own for site, own in zip(OTHERS, every, strict=True) if site in strangers)]
+            )
             asked = f"{number(accomplices, 'accomplice')}, {number(answered, 'total')}, {number(refused, 'refusal')}"
-            title = f"{M} sites, {len(told):,} rows of the honest ones"
-            found.append(Found(title, recovered(claims, told), len(told), asked, recovered(free, rows)))
+            title = f"{M} sites, {len(honest):,} rows of the honest ones"
+            found.append(Found(title, recovered(claims, honest), len(honest), asked, recovered(free, rows)))
     return found
 
 
 def _beyond_range(fast: bool) -> list[Found]:
-    """Look for the size of centroids at which sums leave their range, at two sites: where it differs it tells of rows."""
+    """Look for the size of centroids at which sums leave their range, at two sites: where it differs it depends on the rows."""
     rows = rows_of("clouds" if fast else "s1")
     with tempfile.TemporaryDirectory() as folder:
         sites = TenSites(Path(folder))
@@ -97,6 +99,6 @@ CASES = [
     Case("sums", "masked sums: tables of two to nine other sites, then of all of them, while a border moves", "server, with accomplices",
          IN_PROCESS, "one accomplice and three keys were enough", "every site checks how many sites a sum is of; sums are of groups",
          _with_accomplices),
-    Case("sums-beyond", "centroids beyond 1e12, up to 1e16 and more: masked sums that leave their range tell of rows", "server, malicious",
+    Case("sums-beyond", "centroids beyond 1e12, up to 1e16 and more: masked sums that leave their range disclose rows", "server, malicious",
          IN_PROCESS, "number of rows in 12 questions, mean in 50", "values beyond 1e12 end the job's sums", _beyond_range),
 ]  # fmt: skip

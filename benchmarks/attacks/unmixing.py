@@ -17,7 +17,7 @@ from flareclust._foundation.typing import FloatArray, IntArray
 #: Columns by which predicted rows are looked up before all others are compared.
 _COLUMNS = 3
 
-#: Directions in which borders move; the few rows at either end of each are not told.
+#: Directions in which borders move; the few rows at either end of each are not reported.
 _DIRECTIONS = 6
 
 #: How well a predicted row must fit, in units of its column's spread.
@@ -47,7 +47,7 @@ def sums_of_groups(rows: FloatArray, floor: int) -> tuple[list[FloatArray], int]
 def _group(unit: FloatArray, left: IntArray, drawn: FloatArray, floor: int) -> IntArray | None:
     """Return which of the rows that are left are a group with this part of the pattern; None where there is none.
 
-    A column of a group is its mean and a multiple of the pattern, so that two rows of it tell where the others are.
+    A column of a group is its mean and a multiple of the pattern, so that two rows of it locate the others.
     """
     few, own = slice(0, _COLUMNS), unit[left]
     tree = cKDTree(own[:, few])
@@ -79,8 +79,8 @@ def _different(rows: Sequence[FloatArray]) -> list[FloatArray]:
 
 def rows_alone(ask: Ask, d: int, exchanges: int, floor: int = 10) -> list[FloatArray]:
     """Claim rows that are alone with a value in their group and column, and have 0 in all others, from answers only."""
-    told = [server.borders(ask, d, exchanges // _DIRECTIONS, i, every_row=True) for i in range(_DIRECTIONS)]
-    learned = _different([row for own in told for row in own])
+    by_direction = [server.borders(ask, d, exchanges // _DIRECTIONS, i, every_row=True) for i in range(_DIRECTIONS)]
+    learned = _different([row for own in by_direction for row in own])
     if len(learned) < floor:
         return []
     sums, _ = sums_of_groups(np.array(learned), floor)

@@ -70,12 +70,12 @@ class Victim:
         task = Task(step, self._asked, {name: np.array(value) for name, value in arrays.items()}, _NAME)
         self._asked, self._last, self.exchanges = self._asked + 1, step in (ASSESS, PLACE), self.exchanges + 1
         try:
-            told = answered(self._executor(step), task, self.table, self.held).arrays
+            reply = answered(self._executor(step), task, self.table, self.held).arrays
         except (Refusal, BadMessage) as reason:
             self.refusals.append(str(reason))
             return None
         self.answers += 1
-        return told
+        return reply
 
     def again(self, k: int) -> None:
         """Begin a job with another k."""

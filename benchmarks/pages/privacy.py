@@ -132,14 +132,14 @@ def reconstruction(records: Sequence[Record]) -> str:
     rows = []
     for attack, data in dict.fromkeys((r["attack"], r["data"]) for r in records):
         n = next(r["rows"] for r in records if (r["attack"], r["data"]) == (attack, data))
-        rows.append([attack, data, f"{n:,}", *(_told(cells.get((attack, data, s))) for s in settings)])
+        rows.append([attack, data, f"{n:,}", *(_recovered(cells.get((attack, data, s))) for s in settings)])
     return table(["attack", "data", "rows", *settings], rows)
 
 
-def _told(record: Record | None) -> str:
+def _recovered(record: Record | None) -> str:
     if record is None:
         return "-"
-    return "refused" if record.get("refused") else f"**{record['told']:,}**" if record["told"] else "0"
+    return "refused" if record.get("refused") else f"**{record['recovered']:,}**" if record["recovered"] else "0"
 
 
 def verdict(records: Sequence[Record]) -> str:
@@ -149,7 +149,7 @@ def verdict(records: Sequence[Record]) -> str:
     for setting in list(dict.fromkeys(str(record["setting"]) for record in records)):
         own = [record for record in records if record["setting"] == setting]
         attacks = list(dict.fromkeys(str(record["attack"]) for record in own))
-        open_ = [a for a in attacks if any(r["told"] for r in own if r["attack"] == a)]
+        open_ = [a for a in attacks if any(r["recovered"] for r in own if r["attack"] == a)]
         stopped = [a for a in attacks if a not in open_]
         if not open_:
             ends = f"stops all {len(stopped)} attacks that were tried"

@@ -48,7 +48,7 @@ def _digits(figure: Figure) -> None:
 
 def _computed() -> tuple[list[FloatArray], list[list[FloatArray | None]]]:
     """Return some rows, and for three settings what a server computes of each: that row, or None."""
-    from benchmarks.attacks.differencing import differences, distinct, rounds_of, told
+    from benchmarks.attacks.differencing import differences, distinct, number_recovered, rounds_of
     from benchmarks.attacks.settings import DATA, SETTINGS, listen, sites_of
 
     sites = sites_of("digits")
@@ -58,9 +58,11 @@ def _computed() -> tuple[list[FloatArray], list[list[FloatArray | None]]]:
         names = sorted({name for _, _, replies in seen for name in replies})
         claims[title] = distinct([c for name in names for c in differences(rounds_of(seen, name))])
     pooled = np.concatenate(list(sites.values()))
-    right = [c for c in claims["min_count=2"] if told([c], pooled)]
+    right = [c for c in claims["min_count=2"] if number_recovered([c], pooled)]
     rows = [pooled[np.abs(pooled - c).max(axis=1).argmin()] for c in right[:: max(1, len(right) // SHOWN)][:SHOWN]]
-    found = [[next((c for c in own if told([c], row[None])), None) for row in rows] for own in claims.values()]
+    found = [
+        [next((c for c in own if number_recovered([c], row[None])), None) for row in rows] for own in claims.values()
+    ]
     return rows, found
 
 
@@ -76,7 +78,7 @@ def _shares(figure: Figure, records: Sequence[Mapping[str, Any]]) -> None:
             record = cells.get((*line, setting))
             if record is None:
                 continue
-            part = 100 * record["told"] / record["rows"]
+            part = 100 * record["recovered"] / record["rows"]
             share[i, j] = max(part, 0.01)
             words = (
                 "refused" if record.get("refused") else f"{part:.0f}" if part >= 10 else f"{part:.1f}" if part else "0"
@@ -90,4 +92,4 @@ def _shares(figure: Figure, records: Sequence[Mapping[str, Any]]) -> None:
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    figure.text(0.62, 0.955, "Rows told exactly, in % of all", fontsize=10, color=INK)
+    figure.text(0.62, 0.955, "Rows recovered exactly, in % of all", fontsize=10, color=INK)

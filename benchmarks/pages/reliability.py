@@ -103,7 +103,7 @@ A result is written to its folder first, and logged after that. What MLflow or P
 | **MLflow dies during a sweep** | every trial is kept in `trials.jsonl`; at the end all that is missing is logged, if the store is back by then | `flareclust log FOLDER`, or the same command again: both run nothing again |
 | **MLflow dies while the papers' tables are run** | the tables and the trials are in their folders | the same command again, which runs nothing again |
 | **Prefect's server dies during a run or a sweep** | the steps and trials go on without it; MLflow gets everything | nothing: only Prefect's pages do not show the end |
-| **Prefect's server dies during a flow run of a deployment** | the result is in its folder and in MLflow; the log names the folder. Prefect cannot be told, so the process ends with an error, and Prefect calls the run Crashed, or Running without a worker | nothing, or `prefect flow-run delete ID` |
+| **Prefect's server dies during a flow run of a deployment** | the result is in its folder and in MLflow; the log names the folder. Prefect cannot be informed, so the process ends with an error, and Prefect calls the run Crashed, or Running without a worker | nothing, or `prefect flow-run delete ID` |
 | **Prefect's server does not answer at the start** | exit 2 with one line, before any work | start it, or unset `PREFECT_API_URL` |
 | **MLflow dies during a nightly run** | the run ends as Completed with the warning; the alias stays where it was | the command in the warning: it logs the run, registers the model and offers it the alias |
 | **the output folder is full or cannot be written** at the start | exit 2 with one line, before any work | choose another with `--out` |
@@ -188,8 +188,8 @@ def page(records: list[dict[str, object]], lying: Mapping[str, Any]) -> str:
 
 def _line(record: dict[str, object]) -> str:
     fault = f"**{record['fault']}**: {record['done']}"
-    told = str(record["told"]).replace("|", "\\|").replace("\n", " ")
-    return f"| {fault} | {record['happened']} | {told} | {record['seconds']} |\n"
+    message = str(record["message"]).replace("|", "\\|").replace("\n", " ")
+    return f"| {fault} | {record['happened']} | {message} | {record['seconds']} |\n"
 
 
 if __name__ == "__main__":

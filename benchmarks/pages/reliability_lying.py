@@ -34,7 +34,7 @@ With the settings, none of these three lies by two sites takes the distance beyo
 
 {four}
 
-At the worst of these lies the distance is {worst_four} times that of the clean run ({worst_four_where}). If half of the sites lie in the same way, no setting can tell which half is right.
+At the worst of these lies the distance is {worst_four} times that of the clean run ({worst_four_where}). If half of the sites lie in the same way, no setting can decide which half is right.
 
 ### A single false centroid
 
@@ -75,7 +75,7 @@ $ python -m benchmarks.pages.reliability
 """
 
 #: Where lying sites with half of their centroids false say that their rows are, by what the records call it.
-TOLD = {"half": "nearly all rows", "even": "just under half of the rows"}
+HEADINGS = {"half": "nearly all rows", "even": "just under half of the rows"}
 
 #: Above this ratio the second digit after the point says nothing.
 LARGE = 10.0
@@ -121,17 +121,17 @@ def _groups(cells: Sequence[Cell], spec: str) -> list[tuple[Cell, list[Cell]]]:
     ]
 
 
-def _ratio(clean: Cell, told: Iterable[Cell], option: str, measure: str) -> float:
+def _ratio(clean: Cell, chosen: Iterable[Cell], option: str, measure: str) -> float:
     """Return the largest of what was measured with an option, over the clean run."""
-    return max(float(cell[option][measure]) for cell in told) / float(clean["none"][measure])
+    return max(float(cell[option][measure]) for cell in chosen) / float(clean["none"][measure])
 
 
 def _number(ratio: float) -> str:
     return f"{ratio:.0f}" if ratio >= LARGE else f"{ratio:.2f}"
 
 
-def _both(clean: Cell, told: Sequence[Cell], option: str) -> str:
-    return f"{_number(_ratio(clean, told, option, 'l2'))} ({_number(_ratio(clean, told, option, 'inertia'))})"
+def _both(clean: Cell, chosen: Sequence[Cell], option: str) -> str:
+    return f"{_number(_ratio(clean, chosen, option, 'l2'))} ({_number(_ratio(clean, chosen, option, 'inertia'))})"
 
 
 def _rows(heading: str, lines: Iterable[Sequence[str]]) -> str:
@@ -143,14 +143,14 @@ def _rows(heading: str, lines: Iterable[Sequence[str]]) -> str:
 def _table(cells: Sequence[Cell], untrusted: int) -> str:
     lines = []
     for clean, lying in _groups(cells, "iid"):
-        told = [cell for cell in lying if cell["lying sites"] == untrusted and cell["lie"] != "single"]
+        chosen = [cell for cell in lying if cell["lying sites"] == untrusted and cell["lie"] != "single"]
         honest = [_both(clean, [clean], option) for option in ("trimmed", "median")]
-        spoilt = [_both(clean, told, option) for option in ("none", "trimmed", "median")]
+        spoilt = [_both(clean, chosen, option) for option in ("none", "trimmed", "median")]
         lines.append([clean["data"], f"`{clean['algorithm']}`", *honest, *spoilt])
     return _rows("data | algorithm | no lying sites, trimmed | no lying sites, median | none | trimmed | median", lines)
 
 
-def _worst_of_all(cells: Sequence[Cell], told: Sequence[Cell]) -> tuple[str, str]:
+def _worst_of_all(cells: Sequence[Cell], chosen: Sequence[Cell]) -> tuple[str, str]:
     """Return the largest l2 with one of the settings over the clean one, and where it was."""
     found = [
         (
@@ -158,7 +158,7 @@ def _worst_of_all(cells: Sequence[Cell], told: Sequence[Cell]) -> tuple[str, str
             f"`{cell['algorithm']}` on {cell['data']}, `{option}`, {_called(cell)}",
         )
         for clean, _ in _groups(cells, "iid")
-        for cell in _of(clean, told)
+        for cell in _of(clean, chosen)
         for option in ("trimmed", "median")
     ]
     ratio, where = max(found)
@@ -166,19 +166,19 @@ def _worst_of_all(cells: Sequence[Cell], told: Sequence[Cell]) -> tuple[str, str
 
 
 def _called(cell: Cell) -> str:
-    return TOLD.get(cell["lie"], str(cell["lie"]))
+    return HEADINGS.get(cell["lie"], str(cell["lie"]))
 
 
-def _of(clean: Cell, told: Sequence[Cell]) -> list[Cell]:
+def _of(clean: Cell, chosen: Sequence[Cell]) -> list[Cell]:
     """Return the cells of the same partition, data set and algorithm as the one without lying sites."""
-    return [cell for cell in told if all(cell[name] == clean[name] for name in ("partition", "data", "algorithm"))]
+    return [cell for cell in chosen if all(cell[name] == clean[name] for name in ("partition", "data", "algorithm"))]
 
 
 def _single(cells: Sequence[Cell]) -> str:
     lines = []
     for clean, lying in _groups(cells, "iid"):
-        told = [cell for cell in lying if cell["lie"] == "single"]
-        spoilt = [_both(clean, told, option) for option in ("none", "trimmed", "median")]
+        chosen = [cell for cell in lying if cell["lie"] == "single"]
+        spoilt = [_both(clean, chosen, option) for option in ("none", "trimmed", "median")]
         lines.append([clean["data"], f"`{clean['algorithm']}`", *spoilt])
     return _rows("data | algorithm | none | trimmed | median", lines)
 
@@ -186,10 +186,10 @@ def _single(cells: Sequence[Cell]) -> str:
 def _half(cells: Sequence[Cell], measured: Sequence[Cell]) -> str:
     lines = []
     for clean, _ in _groups(cells, "iid"):
-        told = [[cell for cell in _of(clean, measured) if cell["lie"] == lie] for lie in TOLD]
-        spoilt = [_number(_ratio(clean, t, o, "l2")) for t in told for o in ("none", "trimmed", "median")]
+        chosen = [[cell for cell in _of(clean, measured) if cell["lie"] == lie] for lie in HEADINGS]
+        spoilt = [_number(_ratio(clean, t, o, "l2")) for t in chosen for o in ("none", "trimmed", "median")]
         lines.append([clean["data"], f"`{clean['algorithm']}`", *spoilt])
-    heading = " | ".join(f"{told}, none | trimmed | median" for told in TOLD.values())
+    heading = " | ".join(f"{chosen}, none | trimmed | median" for chosen in HEADINGS.values())
     return _rows(f"data | algorithm | {heading}", lines)
 
 

@@ -112,8 +112,10 @@ def _print(ran: "list[EntryResult]", page: Path | None) -> None:
     for one in ran:
         if one.report is not None:
             found = counts(one.report.lines)
-            told = found.values() if any(found.values()) else ("-", "-", "-")  # a paper without numbers to compare with
-            numbers = (len(one.report.lines), *told, one.report.failed, round(one.report.seconds))
+            shown = (
+                found.values() if any(found.values()) else ("-", "-", "-")
+            )  # a paper without numbers to compare with
+            numbers = (len(one.report.lines), *shown, one.report.failed, round(one.report.seconds))
             table.add_row(one.entry.name, *map(str, numbers), str(one.folder))
     console.print(table)
     if page is not None:

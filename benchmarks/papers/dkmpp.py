@@ -180,8 +180,8 @@ def _mse_line(cells: Sequence[Cell], layout: Layout, variant: str, m: int) -> Li
     if variant == LETTER and layout is FAR:
         bound = mse_bound(K, m, layout.r, RADIUS, layout.largest, VARIANCE, ALPHA)
         paper, word = f"at most {bound:.4g} (Theorem 1)", "agrees" if ours <= bound else "higher"
-    told = f"{'below' if ours < VARIANCE else 'above'} sigma^2"
-    return Line(group, paper, f"{ours:.4f}; {_alpha(cell)}", reading(told, word))
+    text = f"{'below' if ours < VARIANCE else 'above'} sigma^2"
+    return Line(group, paper, f"{ours:.4f}; {_alpha(cell)}", reading(text, word))
 
 
 def _alpha(cell: Cell | None) -> str:

@@ -96,8 +96,8 @@ def _notes(cells: Sequence[Cell], groups: Sequence[Mapping[str, str]]) -> list[s
     for group, own in owns:
         kind = list(gains)[float(group["noise"]) >= HIGH]
         gains[kind].append(value(own[FKM], "ari") - value(own[FKM], "ari_round_0"))
-    told = ", ".join(f"{np.mean(values):+.3f} at noise {name}" for name, values in gains.items() if values)
-    notes = [f"What ten rounds add to the start, on average over the settings: {told}."]
+    gained = ", ".join(f"{np.mean(values):+.3f} at noise {name}" for name, values in gains.items() if values)
+    notes = [f"What ten rounds add to the start, on average over the settings: {gained}."]
     if all(high.values()) and np.mean(high[True]) > np.mean(high[False]) - CLOSE:
         notes.append(
             "The paper sees FKM fall behind central at beta = 0.1 and high noise. Here it is "

@@ -90,9 +90,9 @@ def figure5(study: Study) -> Report:
         cell = rule_cell(cells, "mnist", k)
         ours = " / ".join(f"{value(cell, f'q{q}'):.3f}" for q in (0, 50, 100))
         less_than = value(cell, "below_1")
-        told = f"{100 * value(cell, 'above_c0'):.0f} % above {C0}"
+        text = f"{100 * value(cell, 'above_c0'):.0f} % above {C0}"
         lines.append(
-            Line({"k": str(k)}, "most below 1", ours, reading(told, "agrees" if less_than > 0.5 else "higher"))
+            Line({"k": str(k)}, "most below 1", ours, reading(text, "agrees" if less_than > 0.5 else "higher"))
         )
     notes = []
     if all(value(rule_cell(cells, "mnist", k), "above_c0") == 0 for k in candidates):

@@ -94,13 +94,13 @@ def _round_lines(cells: Sequence[Cell], setting: Setting) -> list[Line]:
             last = value(many, f"inertia_{ROUNDS}")
             word = "agrees" if value(one, "inertia") <= (1 + SIMILAR) * last else "higher"
             paper = "similar cost in one round" if method == RANDOM else NOTHING
-            told = _told(one, many, _rounds_to(many, value(one, "inertia")))
+            text = _text(one, many, _rounds_to(many, value(one, "inertia")))
             lines.append(
                 Line(
                     {**group, "against": method},
                     paper,
                     ours,
-                    reading(told, word if method == RANDOM else ""),
+                    reading(text, word if method == RANDOM else ""),
                 )
             )
     return lines
@@ -129,7 +129,7 @@ def _rounds_to(cell: Cell | None, cost: float) -> int | None:
     return next((round_ for round_ in range(ROUNDS + 1) if value(cell, f"inertia_{round_}") <= cost), None)
 
 
-def _told(one: Cell | None, many: Cell | None, needed: int | None) -> str:
+def _text(one: Cell | None, many: Cell | None, needed: int | None) -> str:
     if needed is None:
         return f"kfed's cost not reached in {ROUNDS} rounds"
     share = value(many, f"megabytes_{needed}") / value(one, "megabytes")

@@ -201,14 +201,14 @@ def _word(ratio: FloatArray) -> str:
 def _notes(lines: Sequence[Line]) -> list[str]:
     notes = [
         (
-            "The paper has no such experiment. Its tables cannot tell whether the federated phase works: without damage the error "
+            "The paper has no such experiment. Its tables cannot show whether the federated phase works: without damage the error "
             "is nearly the same before and after it."
         )
     ]
     odd = [line for line in lines if line.reading.endswith(("lower", "higher"))]
     if odd:
-        told = "; ".join(", ".join(f"{key} {value}" for key, value in line.cells.items()) for line in odd)
-        notes.append(f"The damage is not taken back at the expected rate with {told}.")
+        settings = "; ".join(", ".join(f"{key} {value}" for key, value in line.cells.items()) for line in odd)
+        notes.append(f"The damage is not taken back at the expected rate with {settings}.")
     return notes
 
 

@@ -58,12 +58,12 @@ def _notes(cells: Sequence[Cell]) -> list[str]:
     odd = [cell for cell in cells if value(cell, PERFECT) < 1 or value(cell, ACCURACY) < 100]
     if not odd:
         return []
-    told = [
+    listed = [
         f"`{cell.cell['method']}` on {cell.cell['data']} under Assumption {cell.cell['assumption']} (all local clusters with "
         f"{value(cell, PERFECT):.0%} of the seeds, and {value(cell, ACCURACY):.2f} % of the rows)"
         for cell in odd
     ]
-    notes = [f"Not everything is right with {'; '.join(told)}."]
+    notes = [f"Not everything is right with {'; '.join(listed)}."]
     if any(cell.cell["data"] == "DIM32" and value(cell, PERFECT) < 1 for cell in odd):
         notes.append(
             "With 32 columns, neighbouring sites have 2 in common under Assumption 1. Two of the 16 clusters may nearly coincide in "

@@ -199,12 +199,12 @@ def _line(cells: Sequence[Cell], set_up: SetUp, column: Column, word: str) -> Li
 
 def _notes(cells: Sequence[Cell], judged: Sequence[tuple[SetUp, Column, str]]) -> list[str]:
     odd = [(one, column, word) for one, column, word in judged if word in ("lower", "higher")]
-    told = [
+    listed = [
         f"{one.name}, {column.heading}: {mean_std(_cell(cells, one, column), column.metric, column.digits)} "
         f"({word} than {column.printed(one)})"
         for one, column, word in odd
     ]
-    notes = [f"Not as printed: {'; '.join(told)}."] if told else []
+    notes = [f"Not as printed: {'; '.join(listed)}."] if listed else []
     for one, column, _ in odd:
         cell = _cell(cells, one, column)
         if cell is not None and column.metric in ("e1", "e4"):

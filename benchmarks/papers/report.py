@@ -220,8 +220,8 @@ def _overview(saved: Sequence[Saved]) -> str:
     for one in saved:
         found = counts(one.report.lines)
         cells = [f"[{one.report.title}](#{anchor(one.report.title)})"]
-        told = map(str, found.values()) if any(found.values()) else ("-", "-", "-")  # the paper has no numbers there
-        cells += [*told, str(one.report.failed)]
+        shown = map(str, found.values()) if any(found.values()) else ("-", "-", "-")  # the paper has no numbers there
+        cells += [*shown, str(one.report.failed)]
         rows.append("| " + " | ".join(cells) + " |")
     said = "\n".join(
         f"- {one.report.title}\n" + "".join(f"    - {note}\n" for note in one.report.notes)

@@ -66,7 +66,7 @@ def entry(name):
 
 
 def run(name, quick=True, seeds=1):
-    """Run an entry; its trials must be told apart by what they say of themselves."""
+    """Run an entry; its trials must differ in what they say of themselves."""
 
     def runner(trials):
         assert len({trial.key(name) for trial in trials}) == len(trials)

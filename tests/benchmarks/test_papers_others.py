@@ -200,7 +200,7 @@ def test_the_best_of_several_cells_may_lack_some():
 
 
 def run(name, seeds=2):
-    """Run an entry's quick form; its trials must be told apart by what they say of themselves."""
+    """Run an entry's quick form; its trials must differ in what they say of themselves."""
 
     def runner(trials):
         assert len({trial.key(name) for trial in trials}) == len(trials)

@@ -1,4 +1,4 @@
-"""Proof that the checks notice classes that do more than a job may have done, or tell more than their groups of rows."""
+"""Proof that the checks notice classes that do more than a job may have done, or disclose more than their groups of rows."""
 
 import re
 

@@ -65,8 +65,8 @@ def test_the_page_on_messages_lists_what_leaves_a_site_in_every_step(algorithm: 
     executor = algorithm.executor_class()
     for step in (name for name, one in executor.own_steps().items() if one.jobs != "secure"):
         (line,) = [line for line in lines if f"`{algorithm.name}`" in line and f"step `{step}`" in line]
-        told = re.findall(r"`(\w+)` (?:float|int)64", line)
-        assert told == list(executor.step(step).schema.fields)
+        reported = re.findall(r"`(\w+)` (?:float|int)64", line)
+        assert reported == list(executor.step(step).schema.fields)
 
 
 def test_the_generator_notices_a_missing_marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

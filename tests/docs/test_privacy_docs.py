@@ -81,8 +81,8 @@ def test_every_algorithm_is_in_the_table_with_all_that_it_sends(algorithm: Algor
     executor = algorithm.executor_class()
     for step in executor.own_steps():
         cells = line_of(docs.leaves(), algorithm.name, step)
-        told = re.findall(r"`(\w+)`: ", " ".join(cells))
-        assert told == list(executor.step(step).schema.fields)
+        reported = re.findall(r"`(\w+)`: ", " ".join(cells))
+        assert reported == list(executor.step(step).schema.fields)
 
 
 class CountingExecutor(ClusteringExecutor):
@@ -147,9 +147,9 @@ def test_floors_and_roundings_of_the_table_hold(name: str, multiple: int) -> Non
 
 def groups(attacks: ModuleType, data: FloatArray, centroids: FloatArray, *, multiple: int = 1) -> Any:
     """Return what a server hears of an update."""
-    told = update(data, centroids, SiteContext(10))
-    shown = np.rint(told["counts"] / multiple).astype(np.int64) * multiple
-    return attacks.Groups(centroids, told["cluster"], told["centroids"], shown)
+    reported = update(data, centroids, SiteContext(10))
+    shown = np.rint(reported["counts"] / multiple).astype(np.int64) * multiple
+    return attacks.Groups(centroids, reported["cluster"], reported["centroids"], shown)
 
 
 @pytest.mark.parametrize("multiple", [1, 5])
@@ -161,7 +161,7 @@ def test_the_difference_of_two_rounds_is_the_row_that_moved(attacks: ModuleType,
         groups(attacks, data, np.array([[at - 1.0, 0, 0], [at + 1.0, 0, 0]]), multiple=multiple) for at in borders
     ]
     claims = attacks.differences(rounds, slack=multiple - 1)
-    assert attacks.told(claims, data) == 1
+    assert attacks.number_recovered(claims, data) == 1
     assert np.abs(claims[0][0] - places[40]) < 1e-9
 
 
@@ -179,17 +179,17 @@ def test_samples_that_can_be_repeated_tell_all_rows(attacks: ModuleType) -> None
         mean = (times @ data / times.sum())[None]
         message = {"centroids": mean, "counts": np.array([times.sum()]), "cluster": np.array([0])}
         seen.append(("sample", {"centroids": np.zeros((1, 3))}, {"a": message}))
-    assert attacks.told(attacks.samples(seen, "a", seed=0), data) == 20
-    assert attacks.told(attacks.samples(seen, "a", seed=1), data) == 0
+    assert attacks.number_recovered(attacks.samples(seen, "a", seed=0), data) == 20
+    assert attacks.number_recovered(attacks.samples(seen, "a", seed=1), data) == 0
 
 
 def test_the_radius_of_a_pair_in_one_column_tells_both(attacks: ModuleType) -> None:
     pair = np.array([[1.1], [3.7]])
     exact = {"centroids": np.array([[2.4]]), "radii": np.array([1.3])}
-    assert attacks.told(attacks.pairs_in_one_column(exact, 0.001), pair) == 2
+    assert attacks.number_recovered(attacks.pairs_in_one_column(exact, 0.001), pair) == 2
     raised = {"centroids": np.array([[2.4]]), "radii": np.array([1.4])}
-    assert attacks.told(attacks.pairs_in_one_column(raised, 0.001), pair) == 0  # a hundred values fit
-    assert attacks.told(attacks.pairs_in_one_column(raised, 0.1), pair) == 2  # one does
+    assert attacks.number_recovered(attacks.pairs_in_one_column(raised, 0.001), pair) == 0  # a hundred values fit
+    assert attacks.number_recovered(attacks.pairs_in_one_column(raised, 0.1), pair) == 2  # one does
 
 
 def asking(reconstruction: ModuleType, rows: FloatArray, k: int, policy: Policy | None) -> Any:
@@ -206,17 +206,17 @@ def clouds(seed: int) -> FloatArray:
 def test_solutions_of_ones_own_choice_tell_rows_and_not_at_a_site_with_a_policy(reconstruction: ModuleType) -> None:
     rows = clouds(0)
     claims = reconstruction.chosen_solutions(asking(reconstruction, rows, 3, None), 30)
-    assert reconstruction.told(claims, rows) > 50
+    assert reconstruction.number_recovered(claims, rows) > 50
     claims = reconstruction.chosen_solutions(asking(reconstruction, rows, 3, Policy()), 30)
-    assert reconstruction.told(claims, rows) == 0
+    assert reconstruction.number_recovered(claims, rows) == 0
 
 
 def test_own_clusters_again_tell_rows_and_not_at_a_site_with_a_policy(reconstruction: ModuleType) -> None:
     rows = clouds(1)
     claims = reconstruction.clusters_again(asking(reconstruction, rows, 8, None), 60)
-    assert reconstruction.told(claims, rows) > 10
+    assert reconstruction.number_recovered(claims, rows) > 10
     claims = reconstruction.clusters_again(asking(reconstruction, rows, 8, Policy()), 60)
-    assert reconstruction.told(claims, rows) == 0
+    assert reconstruction.number_recovered(claims, rows) == 0
 
 
 def test_all_rows_less_the_clusters_are_the_row_kept_back_and_not_at_a_site_with_a_policy(
@@ -226,13 +226,13 @@ def test_all_rows_less_the_clusters_are_the_row_kept_back_and_not_at_a_site_with
     (claim,) = reconstruction.kept_back(asking(reconstruction, rows, 4, None))
     assert np.abs(claim - rows[60]).max() < 1e-9
     claims = reconstruction.kept_back(asking(reconstruction, rows, 4, Policy()))
-    assert reconstruction.told(claims, rows) == 0
+    assert reconstruction.number_recovered(claims, rows) == 0
 
 
 def test_a_close_guess_is_not_counted(attacks: ModuleType) -> None:
     data = np.random.default_rng(2).normal(size=(20, 3))
-    assert attacks.told(list(data + 1e-8), data) == 20
-    assert attacks.told(list(data + 1e-4), data) == 0
+    assert attacks.number_recovered(list(data + 1e-8), data) == 20
+    assert attacks.number_recovered(list(data + 1e-4), data) == 0
 
 
 @pytest.mark.parametrize(
@@ -260,17 +260,17 @@ def test_the_records_are_those_of_the_attacks(names: list[str], reconstruction: 
     assert [record for record in found if record["setting"] != "differential privacy"] == exact
     private = [record for record in found if record["setting"] == "differential privacy"]
     assert private
-    assert all(record["told"] == 0 for record in private)
+    assert all(record["recovered"] == 0 for record in private)
 
 
 def test_some_attacks_can_be_run_again_alone(reconstruction: ModuleType, docs: ModuleType) -> None:
     records = docs.read("privacy")
-    again = [{**record, "told": -1} for record in records if record["attack"] == "rounds of `fkm`"]
+    again = [{**record, "recovered": -1} for record in records if record["attack"] == "rounds of `fkm`"]
     merged = reconstruction.merged(records, again)
     assert [(r["attack"], r["data"], r["setting"]) for r in merged] == [
         (r["attack"], r["data"], r["setting"]) for r in records
     ]
-    assert {r["attack"] for r in merged if r["told"] == -1} == {"rounds of `fkm`"}
+    assert {r["attack"] for r in merged if r["recovered"] == -1} == {"rounds of `fkm`"}
 
 
 def test_the_picture_shows_what_the_page_says() -> None:

@@ -75,7 +75,7 @@ def rows_of(federation: Federation, site: str) -> Path:
 
 @pytest.fixture
 def faulty() -> Algorithm:
-    """The algorithm of tests/faulty.py, whose faults are told to it as settings."""
+    """The algorithm of tests/faulty.py, whose faults are settings."""
     return Algorithm("faulty", "misbehaves", "faulty.FaultyExecutor", "faulty.FaultyAggregator")
 
 
@@ -93,9 +93,9 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def record(records: Path, running: Federation) -> Record:
     """Write down a fault, as `benchmarks/pages/reliability.py` reads it; an older record of the same fault goes."""
 
-    def write(fault: str, done: str, happened: str, told: str, seconds: float) -> None:
+    def write(fault: str, done: str, happened: str, message: str, seconds: float) -> None:
         kept = json.loads(records.read_text()) if records.exists() else []
-        new = {"fault": fault, "done": done, "happened": happened, "told": told}
+        new = {"fault": fault, "done": done, "happened": happened, "message": message}
         new |= {"seconds": round(seconds, 1), "network": running.network.name}
         at = next((i for i, old in enumerate(kept) if old["fault"] == fault), len(kept))
         kept[at : at + 1] = [new]

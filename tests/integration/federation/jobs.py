@@ -16,7 +16,7 @@ from flareclust.protocol.registry import Algorithm
 
 
 @dataclass(frozen=True)
-class Told:
+class Notice:
     """What the user reads about a fault, and when: `at` is of time.monotonic()."""
 
     text: str
@@ -24,7 +24,7 @@ class Told:
 
 
 class Job:
-    """A job that the lead has submitted; what the engine tells is kept with its time."""
+    """A job that the lead has submitted; what the engine reports is kept with its time."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class Job:
         assert self._outcome is not None
         return self._outcome
 
-    def told(self, site: str) -> Told:
+    def notice(self, site: str) -> Notice:
         """Return when and in which words a round said why a site is left out."""
         for at, record in self.rounds:
             if site in record["refused"]:
-                return Told(f"{site} {record['refused'][site]}", at)
+                return Notice(f"{site} {record['refused'][site]}", at)
         if self._outcome is not None and site in self._outcome.refused:
-            return Told(f"{site} {self._outcome.refused[site]}", self.ended)
-        raise AssertionError(f"nothing was told about {site}: {self.rounds}")
+            return Notice(f"{site} {self._outcome.refused[site]}", self.ended)
+        raise AssertionError(f"nothing was reported about {site}: {self.rounds}")
 
 
 def jobs_in_store(federation: Federation) -> set[Path]:

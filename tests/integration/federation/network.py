@@ -54,7 +54,7 @@ class Loopback:
 class Namespaces:
     """A network namespace per host, each with one link to a bridge.
 
-    The bridge's alias holds the process that made it, so that what a killed test left can be told from what is in use.
+    The bridge's alias holds the process that made it, so that what a killed test left can be reported from what is in use.
     """
 
     name = "namespaces"
@@ -97,7 +97,7 @@ class Namespaces:
         return ["ip", "netns", "exec", self._namespace(host), *command]
 
     def cut(self, host: str) -> None:
-        """Take the host's link down: what it sends is lost, and nobody is told."""
+        """Take the host's link down: what it sends is lost, without a notice."""
         _ip("link", "set", self._outside(host), "down")
 
     def mend(self, host: str) -> None:
@@ -127,7 +127,7 @@ Network = Loopback | Namespaces
 
 
 def make_network() -> Network:
-    """Return namespaces where this machine and account permit them, which one try tells; else loopback."""
+    """Return namespaces where this machine and account permit them, which one try shows; else loopback."""
     try:
         remove_stale()
         return Namespaces()

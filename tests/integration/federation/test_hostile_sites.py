@@ -71,14 +71,14 @@ def test_bad_replies_are_refused_by_name_and_harm_nobody(federation, files, faul
         np.testing.assert_array_equal(outcome.centroids, mean_of(files, *honest))
         for site, fault in faults.items():
             done, words, beside = LIES[fault]
-            told = job.told(site)
-            assert words in told.text, f"{fault}: {told.text}"
-            assert told.text.isprintable()
-            assert len(told.text) <= 420
-            assert str(SECRET) not in told.text
+            reported = job.notice(site)
+            assert words in reported.text, f"{fault}: {reported.text}"
+            assert reported.text.isprintable()
+            assert len(reported.text) <= 420
+            assert str(SECRET) not in reported.text
             happened = f"the reply is refused, and the others go on{beside}"
-            text = f"{told.text[:60]} ..." if fault == "escapes" else told.text
-            record(fault, f"one of three sites sends {done}", happened, text, told.at - job.started)
+            text = f"{reported.text[:60]} ..." if fault == "escapes" else reported.text
+            record(fault, f"one of three sites sends {done}", happened, text, reported.at - job.started)
     assert_server_kept_no_secret(federation, [job.outcome().job for _, job in jobs])
 
 
@@ -98,13 +98,13 @@ def test_a_reply_to_another_round_is_refused(federation, files, faulty, record):
     outcome = job.outcome()
     assert outcome.refused == {"west": "answered cluster of round 0 where cluster of round 1 was asked"}
     np.testing.assert_array_equal(outcome.centroids, mean_of(files, "north", "south"))
-    told = job.told("west")
+    reported = job.notice("west")
     record(
         "replayed round",
         "one of three sites sends its reply of round 0 again in round 1",
         "the reply is refused, and the others go on",
-        told.text,
-        told.at - job.started,
+        reported.text,
+        reported.at - job.started,
     )
 
 
@@ -119,13 +119,13 @@ def test_a_gigabyte_is_refused_before_it_is_received(federation, files, faulty, 
     assert set(peaks) == set(processes.JOB_MODULES[1:]) | {"parent"}
     maximum = max(peaks.values())
     assert maximum < 400 * 2**20, f"a process of the server took {peaks} bytes"
-    told = job.told("west")
+    reported = job.notice("west")
     record(
         "gigabyte",
         "one of three sites sends an array of 1 GiB",
         f"the reply is refused before it is received, and the others go on; no process of the server grows beyond {maximum / 2**20:.0f} MiB",
-        told.text,
-        told.at - job.started,
+        reported.text,
+        reported.at - job.started,
     )
 
 

@@ -40,8 +40,8 @@ def test_a_late_site_gets_the_same_labels_through_the_federation_and_offline(fed
     federation.wait_connected([*SITES, LATE])
 
     before = {path.name for path in federation.kit(LATE).iterdir()}
-    told = flareclust(tmp_path, "assign", result, "--kit", kit, "--site", LATE)
-    assert LATE in told
+    reported = flareclust(tmp_path, "assign", result, "--kit", kit, "--site", LATE)
+    assert LATE in reported
     (run,) = [path for path in federation.kit(LATE).iterdir() if path.name not in before and path.is_dir()]
     through = read_labels(run)
 

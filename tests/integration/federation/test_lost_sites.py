@@ -59,14 +59,14 @@ def test_a_killed_process_costs_its_site_and_only_a_job_that_needs_all(federatio
     federation.kill_process("west")
 
     check_went_on_without(["west"], jobs[2].outcome(), files)
-    told = jobs[2].told("west")
+    notice = jobs[2].notice("west")
     done = "SIGKILL of the job's process at one of three sites, as when memory runs out; quorum"
     record(
         "killed process",
         f"{done} 2",
         "the round waits until NVFlare misses the process, then the others go on; the result is that without the site",
-        told.text,
-        told.at - at,
+        notice.text,
+        notice.at - at,
     )
     with pytest.raises(JobFailed, match="west") as caught:
         jobs[3].outcome()
@@ -76,15 +76,15 @@ def test_a_killed_process_costs_its_site_and_only_a_job_that_needs_all(federatio
     np.testing.assert_array_equal(
         starting.outcome().centroids, run_inprocess(get("feca"), {}, others, options).centroids
     )
-    told = starting.told("west")
-    assert "was lost" in told.text
+    notice = starting.notice("west")
+    assert "was lost" in notice.text
     record(
         "killed process, at the start",
         "the same before the process has reported for the first time; quorum 2",
         "NVFlare misses only what it has heard of, so the site's launcher keeps the process in its list until then; the "
         "round waits as long, then the others go on",
-        told.text,
-        told.at - at,
+        notice.text,
+        notice.at - at,
     )
 
 
@@ -101,22 +101,22 @@ def test_a_killed_host_and_a_cut_network_cost_their_sites_and_not_the_job(federa
         federation.cut(LATE)
     outcome = job.outcome()
     check_went_on_without(["west", LATE] if cut else ["west"], outcome, {**files, LATE: rows_of(federation, LATE)})
-    told = job.told("west")
+    notice = job.notice("west")
     record(
         "killed host",
         f"{'link down, ' if cut else ''}daemon, parent and job killed at once at one of four sites; quorum 2",
         "the round waits until the server counts the site as gone (`heart_beat_timeout`, 60 s), then the others go on",
-        told.text,
-        told.at - at,
+        notice.text,
+        notice.at - at,
     )
     if cut:
-        told = job.told(LATE)
+        notice = job.notice(LATE)
         record(
             "cut network",
             "link down at one of four sites; quorum 2",
             "as for a killed host; when the link is up again, the site connects by itself",
-            told.text,
-            told.at - at,
+            notice.text,
+            notice.at - at,
         )
         federation.mend(LATE)
         federation.wait_connected(["north", "south", LATE])

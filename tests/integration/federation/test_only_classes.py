@@ -54,7 +54,7 @@ def federation(made: Federation) -> Iterator[Federation]:
     before = files_of(made)
     yield made
     after, ran = files_of(made), marks(made)
-    told = rows_told(made)
+    reported = rows_disclosed(made)
     for path in {*before, *after}:  # as they were, so that each attack is seen by itself
         if path in before:
             path.write_bytes(before[path])
@@ -64,14 +64,14 @@ def federation(made: Federation) -> Iterator[Federation]:
         path.unlink()
     assert [path.name for path in {*before, *after} if before.get(path) != after.get(path)] == []
     assert ran == []
-    assert told == 0
+    assert reported == 0
     outcome = Job(made, get("lloyd"), OPTIONS, {"min_count": 1}).outcome()
     assert set(outcome.sites) == set(SITES)
     assert outcome.refused == {}
 
 
-def rows_told(federation: Federation) -> int:
-    """Return how many of the sites' rows a job is told that asks for rows, which every policy refuses."""
+def rows_disclosed(federation: Federation) -> int:
+    """Return how many of the sites' rows reach a job that asks for rows, which every policy refuses."""
     own = [np.load(federation.kit(site) / "data" / "rows.npz")["X"][:, 1:] for site in SITES]
     try:
         outcome = Job(federation, get("dkmpp"), OPTIONS, {"seeds": "rows", "min_count": 1}).outcome()
@@ -80,8 +80,8 @@ def rows_told(federation: Federation) -> int:
             raise
         return 0
     rows = {row.tobytes() for site in own for row in np.ascontiguousarray(site)}
-    told = [array.reshape(-1, 3) for array in outcome.arrays.values() if array.shape[-1:] == (3,)]
-    return len(rows & {np.ascontiguousarray(row, dtype=float).tobytes() for array in told for row in array})
+    reported = [array.reshape(-1, 3) for array in outcome.arrays.values() if array.shape[-1:] == (3,)]
+    return len(rows & {np.ascontiguousarray(row, dtype=float).tobytes() for array in reported for row in array})
 
 
 def logs(federation: Federation, job: str) -> str:
@@ -99,19 +99,19 @@ def test_a_site_calls_no_function_that_a_job_names(federation, tmp_path):
 
 
 def test_a_server_calls_no_function_that_a_job_names(federation, tmp_path):
-    _, told = submit(federation, hand_made(tmp_path / "job", OPTIONS, server=AT_SERVER))
-    assert "Component 'flareclust.cli.main.app' at config path" in told
+    _, reported = submit(federation, hand_made(tmp_path / "job", OPTIONS, server=AT_SERVER))
+    assert "Component 'flareclust.cli.main.app' at config path" in reported
 
 
 def test_a_file_beside_the_configuration_is_refused_and_no_later_job_runs_it(federation, tmp_path):
-    first, told = submit(federation, hand_made(tmp_path / "first", OPTIONS, files={"config/extra.py": CODE}))
+    first, reported = submit(federation, hand_made(tmp_path / "first", OPTIONS, files={"config/extra.py": CODE}))
     kept = [path for host in (SERVER, *SITES) for path in (federation.kit(host) / first).rglob("*.py")]
     submit(federation, hand_made(tmp_path / "second", OPTIONS, client=importing(first, "north")))
     submit(federation, hand_made(tmp_path / "third", OPTIONS, server=importing(first, "server")))
     assert marks(federation) == []
     assert kept == []
-    assert "refuses the job for its file" in told
-    assert "config/extra.py" in told
+    assert "refuses the job for its file" in reported
+    assert "config/extra.py" in reported
 
 
 def test_no_class_of_nvflare_takes_a_file_out_of_a_site(federation, tmp_path):

@@ -59,8 +59,8 @@ def test_a_site_reads_and_removes_no_file_of_another(federation, secret):
 def test_a_server_reads_and_removes_no_file_of_a_site(federation, secret, tmp_path, monkeypatch):
     monkeypatch.setattr("flareclust.engines.job.ClusteringController", watching.ReadingController)
     folder = federation.run(export_job(build_job(get("lloyd"), {}, OPTIONS), tmp_path / "reading"))
-    told = json.loads((folder / watching.ASKED).read_text())
+    reported = json.loads((folder / watching.ASKED).read_text())
     for site in SITES:
-        assert "does not answer sys.shell" in told[f"{site} shell"]
-        assert "was given 'local' as the name of a job, which is none" in told[f"{site} remove"]
-        assert "does not" not in told[f"{site} status"]
+        assert "does not answer sys.shell" in reported[f"{site} shell"]
+        assert "was given 'local' as the name of a job, which is none" in reported[f"{site} remove"]
+        assert "does not" not in reported[f"{site} status"]

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 OPTIONS = JobOptions(k=5, seed=3, min_sites=3, deadline=120)
 
 
-def test_a_user_who_may_not_submit_is_told_so(federation, record):
+def test_a_user_who_may_not_submit_is_informed(federation, record):
     before = jobs_in_store(federation)
     started = time.monotonic()
     with pytest.raises(UserError, match=f"{MEMBER} may not submit jobs") as caught:

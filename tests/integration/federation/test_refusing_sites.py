@@ -46,7 +46,7 @@ def test_raising_silent_and_slow_sites_are_named_and_the_quorum_goes_on(federati
 
     secret = repr(float(np.load(files["west"])[0, 0])).encode()
     kept = federation.kit("west") / outcomes["raises"].job / "flareclust_error.txt"
-    assert secret in kept.read_bytes(), "the site's own file does not tell its operator what was raised"
+    assert secret in kept.read_bytes(), "the site's own file does not show its operator what was raised"
     assert kept.stat().st_mode & 0o777 == 0o600
     for file in federation.kit("server").rglob("*"):
         assert not file.is_file() or secret not in file.read_bytes(), f"the text of an exception reached {file}"
@@ -60,7 +60,7 @@ def test_raising_silent_and_slow_sites_are_named_and_the_quorum_goes_on(federati
         happened = "the others go on; the text of the exception stays at the site"
         if name != "raises":
             happened = "the round ends at task_timeout with the others' replies; what comes later is not used"
-        record(*done[name], happened, job.told("west").text, job.told("west").at - job.started)
+        record(*done[name], happened, job.notice("west").text, job.notice("west").at - job.started)
 
 
 def test_below_the_quorum_all_reasons_are_in_one_message(federation, faulty, record):
@@ -96,8 +96,8 @@ def test_a_site_with_another_version_refuses_in_plain_words(federation, files, t
         "wrong version",
         "a fourth site has flareclust 9.8.7; quorum 3",
         "the site refuses before it computes anything; the others go on",
-        job.told(LATE).text,
-        job.told(LATE).at - job.started,
+        job.notice(LATE).text,
+        job.notice(LATE).at - job.started,
     )
 
 

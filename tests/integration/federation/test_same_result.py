@@ -80,5 +80,5 @@ def test_masked_hides_names_and_the_salt_from_the_server(federation):
     for file in files:
         content = file.read_bytes()
         for secret in (SALT, "iron", "lactate"):
-            word = rb"(?<![A-Za-z])" + secret.encode() + rb"(?![A-Za-z])"  # "environment" tells nothing
+            word = rb"(?<![A-Za-z])" + secret.encode() + rb"(?![A-Za-z])"  # "environment" discloses nothing
             assert re.search(word, content) is None, f"{secret!r} is in {file}"

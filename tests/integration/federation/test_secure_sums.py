@@ -37,9 +37,9 @@ def plain_words(step, arrays, rows):
     """Return what a site would send in fixed point if it did not mask it."""
     executor = LloydExecutor(k=5, seed=3)
     asked = {name: value for name, value in arrays.items() if name != KEYS_ARRAY}
-    told = replied(executor, Task(step, 1, asked, "a site"), _table(rows))
+    reported = replied(executor, Task(step, 1, asked, "a site"), _table(rows))
     schema = executor.step(step).schema
-    return Layout(schema, sizes_of(asked, rows.shape[1])).words(schema.pack(told)).view(np.int64)
+    return Layout(schema, sizes_of(asked, rows.shape[1])).words(schema.pack(reported)).view(np.int64)
 
 
 def _table(rows):
@@ -80,9 +80,11 @@ def test_the_server_gets_keys_and_masked_words_and_the_totals_have_the_same_bits
 
 def test_a_server_that_hands_out_a_key_of_its_own_gets_nothing(federation, files, tmp_path, monkeypatch):
     folder = federation.run(job(watching.LyingController, tmp_path / "lied", monkeypatch))
-    told = (folder / "error_log.txt").read_text()
+    reported = (folder / "error_log.txt").read_text()
     for site in ("north", "west"):
-        assert f"{site} was sent a key for secure sums under the name 'south' that this site of the federation" in told
+        assert (
+            f"{site} was sent a key for secure sums under the name 'south' that this site of the federation" in reported
+        )
     assert not (folder / "result.npz").exists()
 
 
@@ -92,15 +94,16 @@ def test_a_server_that_asks_for_sums_of_three_of_four_sites_gets_nothing(federat
     federation.wait_connected([*SITES, LATE])
     four = OPTIONS.model_copy(update={"min_sites": 4})
     folder = federation.run(job(watching.ThreesController, tmp_path / "threes", monkeypatch, four))
-    told = (folder / "error_log.txt").read_text()
+    reported = (folder / "error_log.txt").read_text()
     for site in (LATE, "north", "south"):
-        assert f"{site} adds up its numbers with those of at least 3 other sites, and was asked to with 2" in told
+        assert f"{site} adds up its numbers with those of at least 3 other sites, and was asked to with 2" in reported
     assert not (folder / "result.npz").exists()
 
     folder = federation.run(job(watching.ForgetfulController, tmp_path / "forgetful", monkeypatch, four))
-    told = (folder / "error_log.txt").read_text()
+    reported = (folder / "error_log.txt").read_text()
     for site in (LATE, *SITES):
         assert (
-            f"{site} lets out sums only masked, and was asked for those of the step {counts_of(SPREAD)} without" in told
+            f"{site} lets out sums only masked, and was asked for those of the step {counts_of(SPREAD)} without"
+            in reported
         )
     assert not (folder / "result.npz").exists()

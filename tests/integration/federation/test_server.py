@@ -1,4 +1,4 @@
-"""The server crashes: the user is told within seconds, the flow submits once more, and no half result is taken for one."""
+"""The server crashes: the user gets a message within seconds, the flow submits once more, and no half result is taken for one."""
 
 import io
 import os
@@ -29,7 +29,7 @@ ROUNDS = 25
 PARAMS = {"rounds": ROUNDS, "tol": 0.0}
 
 
-def test_a_crashed_server_is_told_within_the_deadline(federation, record):
+def test_a_crashed_server_is_reported_within_the_deadline(federation, record):
     """Its daemon starts it again at once, so that it answers, but knows nothing of the job."""
     job = Job(federation, get("fkm"), JobOptions(k=5, seed=3, min_sites=3, deadline=60), PARAMS)
     job.wait_round(2)

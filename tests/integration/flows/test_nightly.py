@@ -243,7 +243,7 @@ def test_a_cancelled_run_aborts_its_job_at_the_sites_and_meanwhile_no_second_one
     assert champion(client, "endless") is None
 
 
-def test_a_worker_that_is_told_to_stop_aborts_its_job_at_the_sites(scheduler, client):
+def test_a_worker_that_is_asked_to_stop_aborts_its_job_at_the_sites(scheduler, client):
     with scheduler.worker("stopped", "stopped.log") as worker:
         run_id = under_way(scheduler, f"{NIGHTLY}/stopped-real", SITE)
         worker.terminate()
@@ -254,7 +254,7 @@ def test_a_worker_that_is_told_to_stop_aborts_its_job_at_the_sites(scheduler, cl
 
 
 def test_a_worker_that_is_stopped_with_all_its_processes_ends_a_simulated_job(scheduler, client):
-    """As systemd does by default, which tells all processes of the service."""
+    """As systemd does by default: it signals all processes of the service."""
     with scheduler.worker("stopped", "stopped.log") as worker:
         run_id = under_way(scheduler, f"{NIGHTLY}/stopped-simulated", "simulator_worker")
         family = psutil.Process(worker.pid).children(recursive=True)

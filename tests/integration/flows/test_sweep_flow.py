@@ -313,13 +313,13 @@ def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
         [*command, "--json"], cwd=tmp_path, env=environment, check=False, capture_output=True, text=True, timeout=200
     )
     assert again.returncode == 0, again.stderr
-    told = json.loads(again.stdout)
-    assert (told["resumed"], told["done"], told["run_id"]) == (len(before), 120, parent.info.run_id)
+    reported = json.loads(again.stdout)
+    assert (reported["resumed"], reported["done"], reported["run_id"]) == (len(before), 120, parent.info.run_id)
     parent, after = parent_and_children(client, "flareclust")
     assert parent.info.status == "FINISHED"
     assert len(after) == 120
     assert {name: after[name].info.end_time for name in before} == {n: run.info.end_time for n, run in before.items()}
-    assert all(Path(file).is_file() for file in (tmp_path / name for name in told["files"]))
+    assert all(Path(file).is_file() for file in (tmp_path / name for name in reported["files"]))
 
 
 def test_without_tracking_neither_prefect_nor_mlflow_is_imported(tmp_path):

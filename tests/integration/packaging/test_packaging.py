@@ -251,7 +251,7 @@ def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_p
     run = ("run", "kfed", "--k", "3", "--no-track", "--json")
     try:
         flareclust("poc", "up", "--n-sites", "2", "--data", "iris")
-        told = json.loads(flareclust(*run, "--engine", "poc"))
+        reported = json.loads(flareclust(*run, "--engine", "poc"))
         paths = set()
         for process in naming(empty):
             with suppress(psutil.Error):  # it may just have ended
@@ -266,9 +266,9 @@ def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_p
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             psutil.wait_procs(left, timeout=5)
-    assert (told["engine"], told["n_sites"], told["warnings"]) == ("poc", 2, [])
+    assert (reported["engine"], reported["n_sites"], reported["warnings"]) == ("poc", 2, [])
     here = json.loads(flareclust(*run, "--engine", "inprocess", "--data", "iris", "--n-sites", "2"))
-    with np.load(told["centroids_file"]) as one, np.load(here["centroids_file"]) as other:
+    with np.load(reported["centroids_file"]) as one, np.load(here["centroids_file"]) as other:
         assert one["centroids"].shape == (3, 4)
         assert np.array_equal(one["centroids"], other["centroids"])
     assert not (empty / "poc_workspace" / "poc").exists()

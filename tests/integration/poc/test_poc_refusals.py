@@ -90,10 +90,10 @@ def test_of_two_that_come_up_at_once_in_one_folder_one_is_refused_and_the_other_
     monkeypatch.setattr(set_up, "split_rows", deal)
     monkeypatch.setattr(poc_kits, "provision", provision)
     with ThreadPoolExecutor(2) as pool:
-        told = sorted(future.result(60) for future in [pool.submit(come_up) for _ in range(2)])
+        reported = sorted(future.result(60) for future in [pool.submit(come_up) for _ in range(2)])
     assert len(began) == 1
-    assert told[0].startswith(("a POC is up in", "another process is just using"))
-    assert told[1] == "far enough"
+    assert reported[0].startswith(("a POC is up in", "another process is just using"))
+    assert reported[1] == "far enough"
 
 
 def test_a_lock_that_a_killed_process_left_holds_nobody_up_and_one_that_is_held_does(tmp_path):

@@ -1,4 +1,4 @@
-"""Distributed Lloyd is Lloyd's algorithm on the pooled rows, and tells no more than the rules allow."""
+"""Distributed Lloyd is Lloyd's algorithm on the pooled rows, and discloses no more than the rules allow."""
 
 import json
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ def ask(rows: FloatArray, step: str, centroids: FloatArray | None = None, **para
     return computed(executor, Task(step, 0, arrays, "site-1"), rows, np.random.default_rng(0), never_abort)
 
 
-def _told(record: Mapping[str, object], name: str) -> float:
+def _reported(record: Mapping[str, object], name: str) -> float:
     diagnostics = record["diagnostics"]
     assert isinstance(diagnostics, dict)
     return float(diagnostics[name])
@@ -155,20 +155,20 @@ def test_it_stops_when_the_centroids_move_less_than_tol() -> None:
     sites = {f"site-{i}": rng.normal(size=(300, 2)) for i in range(3)}
     for tol in (0.0, 1e-3, 0.05):
         outcome = run(sites, 6, tol=tol, rounds=500)
-        shifts = [_told(record, "shift") for record in outcome.rounds if record["step"] == UPDATE]
+        shifts = [_reported(record, "shift") for record in outcome.rounds if record["step"] == UPDATE]
         assert 1 < len(shifts) < 500
         assert shifts[-1] <= tol < min(shifts[:-1])
 
 
-def test_the_inertia_told_is_that_of_the_centroids_sent_and_never_rises() -> None:
+def test_the_inertia_reported_is_that_of_the_centroids_sent_and_never_rises() -> None:
     rng = np.random.default_rng(3)
     sites = {f"site-{i}": rng.normal(size=(300, 2)) for i in range(3)}
     X = np.concatenate(list(sites.values()))
     outcome = run(sites, 6, rounds=8, tol=0.0)
-    told = [_told(record, "inertia") for record in outcome.rounds if record["step"] == UPDATE]
-    for inertia, centroids in zip(told, outcome.arrays["history"], strict=False):
+    reported = [_reported(record, "inertia") for record in outcome.rounds if record["step"] == UPDATE]
+    for inertia, centroids in zip(reported, outcome.arrays["history"], strict=False):
         assert inertia == pytest.approx(((X[:, None] - centroids) ** 2).sum(axis=2).min(axis=1).sum(), rel=1e-12)
-    assert (np.diff(told) < 0).all()
+    assert (np.diff(reported) < 0).all()
     assert outcome.arrays["counts"].sum() == len(X)
 
 

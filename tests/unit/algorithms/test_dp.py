@@ -66,14 +66,14 @@ def test_a_job_without_assessment_keeps_that_share(sites):
     assert result.rounds == 3  # bounds, start, one update
 
 
-def test_rows_beyond_the_bounds_count_at_the_bounds_and_nobody_is_told(sites):
+def test_rows_beyond_the_bounds_count_at_the_bounds_and_nobody_is_informed(sites):
     far = {site: np.where(np.arange(len(rows))[:, None] % 50 == 0, 1e6, rows) for site, rows in sites.items()}
     result = flareclust.run("dp-lloyd", far, k=4, epsilon=8.0, policy=policy(epsilon=8.0, budget=8.0))
     assert np.abs(result.centroids).max() <= 20
     assert not result.warnings
 
 
-def test_the_number_of_placed_rows_is_not_told(sites):
+def test_the_number_of_placed_rows_is_not_disclosed(sites):
     rows = sites["site-1"]
     held = SiteSession(Policy.of(policy()), "a", Ledger.in_memory())
     answer = DPLloydExecutor(4).answer(Task(PLACE, 0, {"centroids": rows[:4]}, "site-1"), rows, never_abort, held)

@@ -48,7 +48,7 @@ def test_the_check_notices_noise_from_the_seed(monkeypatch):
 
 
 def test_the_check_notices_a_box_that_is_too_small_to_compute_with(monkeypatch):
-    """As it was once: every row gave NaN, which turned into the least integer, and sums told whether n is odd."""
+    """As it was once: every row gave NaN, which turned into the least integer, and sums disclosed whether n is odd."""
     old = property(
         lambda box: bool((box.low < box.high).all() and np.isfinite(box.low).all() and np.isfinite(box.half))
     )

@@ -145,7 +145,7 @@ def test_wrong_settings_are_refused(wrong, said):
         get("fkm").build(3, 0, wrong)
 
 
-def test_local_iterations_stop_when_told(sites):
+def test_local_iterations_stop_when_aborted(sites):
     with pytest.raises(Aborted):
         local_update(sites["site-1"], sites["site-1"][:4], 2, 2, lambda: True)
 

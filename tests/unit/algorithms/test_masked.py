@@ -245,14 +245,14 @@ def test_sites_that_settings_name_wrongly_are_warned_of(caplog):
     sites, _, _ = window_sites(m=2, d=6, width=4)
     with caplog.at_level(logging.WARNING):
         run(sites, 3, k_local={"site1": 2}, clusterer={"site-9": "kmedoids", "site-0": "kmeans"}, rounds=0)
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [
+    reported = [record.getMessage() for record in caplog.records]
+    assert reported == [
         "k_local names 'site1' (did you mean 'site-1'?), which is none of the sites",
         "clusterer names 'site-9' (did you mean 'site-1'?), which is none of the sites",
     ]
 
 
-def test_refinement_stops_when_told():
+def test_refinement_stops_when_aborted():
     data = np.random.default_rng(0).normal(size=(40, 2))
     asked = iter([False, True])
     with pytest.raises(Aborted):

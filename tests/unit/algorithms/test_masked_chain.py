@@ -1,4 +1,4 @@
-"""Algorithm 1 on chains of sites with columns that tell nothing about clusters: constant ones, noise; and local clusters cut in two."""
+"""Algorithm 1 on chains of sites with columns that are the same for all clusters: constant ones, noise; and local clusters cut in two."""
 
 import numpy as np
 import pytest
@@ -29,16 +29,16 @@ def test_a_constant_column_at_every_second_site_changes_nothing(method):
         assert found[1] == found[0] > 0.95
 
 
-def test_a_constant_column_links_no_sites_and_the_user_is_told():
+def test_a_constant_column_links_no_sites_and_the_user_is_warned():
     rng = np.random.default_rng(0)
     rows = np.concatenate([center + rng.normal(size=(20, 2)) for center in (0.0, 30.0)])
     rows = np.column_stack([rows, np.full(40, 7.0)])
     sites = {"a": Table(rows, ("p", "q", "unit")), "b": Table(np.array([1, 1, 0]) + rows, ("r", "s", "unit"))}
     found = run(sites, 2)
     assert found.rounds[1]["diagnostics"]["assumption_1"] == 0
-    (told,) = [warning for warning in warnings(found.arrays, 0) if "without a shared column" in warning]
-    assert "{a}; {b}" in told
-    assert told.endswith("Constant columns link no sites: unit")
+    (reported,) = [warning for warning in warnings(found.arrays, 0) if "without a shared column" in warning]
+    assert "{a}; {b}" in reported
+    assert reported.endswith("Constant columns link no sites: unit")
 
 
 def test_sites_that_share_nothing_but_noise_and_their_neighbours_columns_are_grouped_by_the_latter():
@@ -81,6 +81,6 @@ def test_a_site_whose_columns_have_other_meanings_is_named_and_healthy_ones_are_
     sites, _, _ = window_sites(k=4, m=4, d=4, width=4, n=100, seed=seed)
     assert run(sites, 4, seed, standardize=True).warnings == []
     other = Table(np.ascontiguousarray(sites["site-2"].X[:, [2, 3, 0, 1]]), sites["site-2"].columns)
-    (told,) = run(sites | {"site-2": other}, 4, seed, standardize=True).warnings
-    assert told.startswith("site-2 is better off alone: ")
-    assert run(sites | {"site-2": other}, 4, seed).warnings == []  # the spread of the rows was not told
+    (reported,) = run(sites | {"site-2": other}, 4, seed, standardize=True).warnings
+    assert reported.startswith("site-2 is better off alone: ")
+    assert run(sites | {"site-2": other}, 4, seed).warnings == []  # the spread of the rows was not sent

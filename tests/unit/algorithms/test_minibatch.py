@@ -90,12 +90,12 @@ def test_from_the_same_messages_the_centroids_are_those_of_nvflares_server(seed:
     for number in range(1, 6):
         replies = local(SAMPLE, number, round_.task)
         round_ = aggregator.advance(round_, replies)
-        told = np.unique(np.concatenate([reply["cluster"] for reply in replies.values()]))
+        reported = np.unique(np.concatenate([reply["cluster"] for reply in replies.values()]))
         with np.errstate(divide="ignore", invalid="ignore"):
             expected = oracle.update(number, replies)
         assert round_.done == (number == 5)
         ever = round_.record["seen"] > 0
-        assert ever[told].all()
+        assert ever[reported].all()
         np.testing.assert_allclose(round_.task["centroids"][ever], expected[ever], rtol=0, atol=1e-12)
         assert np.isfinite(round_.task["centroids"]).all()
         oracle.assembler.center[~ever] = round_.task["centroids"][~ever]  # NaN there; see the next test

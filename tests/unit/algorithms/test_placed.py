@@ -80,7 +80,7 @@ def test_a_job_places_rows_as_the_offline_command_does(finished, sites, name):
 
 
 def test_nothing_but_the_number_of_rows_leaves_a_late_site(sites):
-    """The lead chooses the centroids of such a job; sums by cluster would tell rows that are alone in one."""
+    """The lead chooses the centroids of such a job; sums by cluster would disclose rows that are alone in one."""
     executor, _ = get("feca").build(4, 3, {})
     answer = executor.answer(Task(PLACE, 0, {"centroids": sites["site-4"][:4]}, "site-4"), sites["site-4"], never_abort)
     assert set(answer.arrays) == {"rows", SECONDS}

@@ -48,9 +48,9 @@ def test_the_smallest_inertia_is_chosen(seed):
     np.testing.assert_allclose(found.arrays["candidate_inertia"], truth)
     np.testing.assert_array_equal(found.centroids, candidates[int(np.argmin(truth))])
     assert found.metrics["inertia"] == pytest.approx(min(truth))
-    told = found.rounds[1]["diagnostics"]
-    assert told["chosen"] == np.argmin(truth)
-    assert [told[f"inertia_{name}"] for name in DEFAULT_MEMBERS] == pytest.approx(truth)
+    reported = found.rounds[1]["diagnostics"]
+    assert reported["chosen"] == np.argmin(truth)
+    assert [reported[f"inertia_{name}"] for name in DEFAULT_MEMBERS] == pytest.approx(truth)
     assert [record["step"] for record in found.rounds] == [CLUSTER, SCORE, "assess"]
 
 
@@ -67,7 +67,7 @@ def test_of_equals_the_first_member_wins():
 
 
 def test_where_no_site_can_score_clusters_are_compared_instead():
-    """Four rows each are too few to score solutions without telling them; what may be told of clusters says which is best."""
+    """Four rows each are too few to score solutions without disclosing them; the reports on clusters say which is best."""
     rng = np.random.default_rng(0)
     sites = {f"site-{i}": rng.normal(10.0 * (i % 2), 1.0, size=(4, 2)) for i in range(8)}
     found = run(sites, k=2, members=["kfed", "pooled"], polish=0)
@@ -97,11 +97,11 @@ def test_without_a_list_all_members_but_fecas_compete():
     assert PortfolioAggregator(3).params.competing == [name for name in MEMBERS if name != "feca"]
 
 
-def test_the_distance_of_a_clusters_farthest_row_is_told_for_feca_only():
+def test_the_distance_of_a_clusters_farthest_row_is_sent_for_feca_only():
     X = federation()["site-0"]
-    for members, told in ((None, False), (["feca", "pooled"], True)):
+    for members, reported in ((None, False), (["feca", "pooled"], True)):
         sent = computed(PortfolioExecutor(5, members=members), Task(CLUSTER, 0, {}, "a"), X, np.random.default_rng(0))
-        assert (sent["radii"] > 0).any() == told
+        assert (sent["radii"] > 0).any() == reported
 
 
 def test_members_may_be_text_with_commas():

@@ -62,7 +62,7 @@ def test_what_is_sent_by_hand():
 
 @pytest.mark.parametrize("column", [0, 1])
 def test_along_one_column_distances_and_squares_are_coarse(column):
-    """Two rows 2 apart: mean, square sum 2 and distance 1 would be both of them; told are 2.1 and 1.1."""
+    """Two rows 2 apart: mean, square sum 2 and distance 1 would be both of them; sent are 2.1 and 1.1."""
     X = np.full((40, 2), 7.0)
     X[:20, column] = [0.0, 2.0] * 10
     X[20:, column] = np.linspace(500.0, 503.0, 20)

@@ -139,7 +139,7 @@ def test_shares_of_a_whole_are_clustered_by_their_dirichlet_distributions():
 
 
 @pytest.mark.parametrize(
-    ("params", "told"),
+    ("params", "message"),
     [
         ({"distribution": "gausian"}, "distribution must be one of gaussian, dirichlet.*did you mean 'gaussian'"),
         ({"covariance": "ledoit_wolf"}, "covariance must be one of .*did you mean 'ledoit-wolf'"),
@@ -163,8 +163,8 @@ def test_shares_of_a_whole_are_clustered_by_their_dirichlet_distributions():
         ({"box": True}, "no parameter 'box'.*did you mean 'boxes'"),
     ],
 )
-def test_bad_settings_are_refused(params, told):
-    with pytest.raises(UserError, match=told):
+def test_bad_settings_are_refused(params, message):
+    with pytest.raises(UserError, match=message):
         get("proxy").build(3, 0, params)
 
 

@@ -25,17 +25,17 @@ def chain(common, seed, n=100):
 def test_w_is_the_papers_where_sites_share_three_columns(common, w, caplog):
     found = run(chain(common, 0)[0], 4, standardize=True)
     assert found.rounds[1]["diagnostics"]["w"] == found.arrays["w"] == w
-    told = [text for text in warnings(found.arrays, 0) if "no finite mean" in text]
-    assert len(told) == (common == 1)
+    reported = [text for text in warnings(found.arrays, 0) if "no finite mean" in text]
+    assert len(reported) == (common == 1)
     assert ("no finite mean" in caplog.text) == (common == 1)
 
 
 def test_a_w_that_is_set_is_kept_and_warned_of():
     found = run(chain(2, 0)[0], 4, w=2.0)
     assert found.arrays["w"] == 2
-    (told,) = [text for text in warnings(found.arrays, 0) if "no finite mean" in text]
-    assert "no more than 2 common columns with spread, where the attraction with w=2" in told
-    assert 'set w="auto"' in told
+    (reported,) = [text for text in warnings(found.arrays, 0) if "no finite mean" in text]
+    assert "no more than 2 common columns with spread, where the attraction with w=2" in reported
+    assert 'set w="auto"' in reported
 
 
 def test_with_two_columns_in_common_no_cluster_takes_the_others_rows():

@@ -73,10 +73,10 @@ def test_sums_of_all_rows_less_the_covariances_do_not_tell_a_small_cluster():
     """With the sums of the description, the variances of a cluster without a covariance are what the others leave."""
     rng = np.random.default_rng(0)
     rows = np.concatenate([rng.normal(size=(40, 3)), 50 + rng.normal(size=(20, 3)), 100 + rng.normal(size=(4, 3))])
-    plain, told = (sent_by(rows, k=3, standardize=s) for s in (False, True))
+    plain, reported = (sent_by(rows, k=3, standardize=s) for s in (False, True))
     by_size = plain["counts"].argsort()
     assert (plain["ranks"][by_size] > 0).tolist() == [False, True, True]
-    assert (told["ranks"][told["counts"].argsort()] > 0).tolist() == [False, False, True]
+    assert (reported["ranks"][reported["counts"].argsort()] > 0).tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize("covariance", ["mle", "diagonal", "ledoit-wolf"])
@@ -91,7 +91,7 @@ def test_a_flag_that_one_row_has_does_not_tell_the_row(covariance):
     assert np.abs(found[:2] - rows[17, :2]).max() > 1
     if covariance != "ledoit-wolf":  # which gives every column some variance
         assert not cov[2].any()
-    rows[:3, 2] = 1.0  # four rows, which the covariances tell the mean of
+    rows[:3, 2] = 1.0  # four rows, whose mean the covariances disclose
     assert sent_by(rows, k=1, covariance=covariance)["factors"][:, 2].any()
 
 
@@ -205,7 +205,7 @@ def test_two_different_shares_send_no_concentration():
 # ---- settings, trouble ----
 
 
-def test_a_site_stops_between_clusters_when_told():
+def test_a_site_stops_between_clusters_when_aborted():
     rows, asked = two_clusters(), []
 
     def later():

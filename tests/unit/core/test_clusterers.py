@@ -217,7 +217,7 @@ def test_convex_clustering_of_tiny_and_huge_numbers(scale):
     assert convex_clustering(X, 2).labels.tolist() == [0, 0, 1, 1]
 
 
-def test_convex_clustering_stops_when_told_to():
+def test_convex_clustering_stops_when_aborted():
     with pytest.raises(Aborted):
         convex_clustering(line(0, 1, 5, 6), 2, aborted=lambda: True)
 

@@ -26,7 +26,7 @@ def one_group(*values):
         ([5, 5, 5, 9, 9, 1], [5, 5, 5, 9, 9, 1]),  # three: their sum is of three rows
         ([0, 0.1, -0.1, 0, 100, 0], [0] * 6),
         ([0, 0.1, -0.1, 0, 100, -50], [0, 0.1, -0.1, 0, 0.1, -0.1]),
-        ([0, 0, 0, 0, 3.19, 231.87, 273.28], [0] * 7),  # three of 3.19 would tell the 3.19
+        ([0, 0, 0, 0, 3.19, 231.87, 273.28], [0] * 7),  # three of 3.19 would disclose the 3.19
         ([0, 0, 0, 1, 1, 1, 50, 600], [0, 0, 0, 1, 1, 1, 2, 2]),
         ([0, 1e-4, -1e-2, 1, -100, 1e4, -1e6], []),  # moved to one row's value, as far down as one goes
         ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]),
@@ -76,7 +76,7 @@ def test_what_is_left_would_not_be_moved_again(X):
 # ---- in a table ----
 
 
-def test_a_value_that_one_row_has_in_a_column_is_not_told(rng):
+def test_a_value_that_one_row_has_in_a_column_is_not_disclosed(rng):
     X = np.column_stack([rng.normal(size=(500, 2)), np.zeros(500)])
     X[77, 2] = 123456.789
     (made,) = microaggregate(X, FLOOR)
@@ -105,21 +105,23 @@ def test_no_repeated_row_is_the_mean_of_a_group(rng, copies):
 
 
 @pytest.mark.parametrize(("sigma", "share"), [(1.5, 0.2), (2.0, 0.3)])
-def test_costs_among_zeros_are_not_told_by_thirds_of_a_sum(rng, sigma, share):
+def test_costs_among_zeros_are_not_disclosed_by_thirds_of_a_sum(rng, sigma, share):
     n = 2000
     cost = np.where(rng.random(n) < share, np.round(rng.lognormal(7, sigma, n), 2), 0)
     X = np.column_stack([np.round(rng.normal(60, 15, n)), np.round(rng.normal(5, 1, n), 1), cost])
     ordered = X[np.lexsort(X.T[::-1])]
     moved, labels = released(ordered, groups_of(ordered, FLOOR))
-    told = 0
+    reported = 0
     for g in range(labels.max() + 1):
         total, own = moved[labels == g, 2].sum(), ordered[labels == g, 2]
-        told += any(np.abs(own[own > 0] - total / parts).min(initial=np.inf) < 1e-6 * cost.std() for parts in (1, 2, 3))
-    assert told == 0
+        reported += any(
+            np.abs(own[own > 0] - total / parts).min(initial=np.inf) < 1e-6 * cost.std() for parts in (1, 2, 3)
+        )
+    assert reported == 0
 
 
-def test_rare_categories_are_told_from_three_rows_on(rng):
-    """Ten categories of 1 to 10 rows among a common one: sums below three are never told."""
+def test_rare_categories_are_reported_from_three_rows_on(rng):
+    """Ten categories of 1 to 10 rows among a common one: sums below three are never disclosed."""
     category = np.concatenate([np.full(c, c) for c in range(1, 11)] + [np.zeros(445, dtype=int)])
     X = np.column_stack([np.eye(11)[category], rng.normal(size=(500, 1))])
     (made,) = microaggregate(X, FLOOR)

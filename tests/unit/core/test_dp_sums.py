@@ -99,11 +99,13 @@ def test_noise_alone_leaves_the_whole_box_alike(rng):
 def test_extreme_centroids_and_radii_are_answered_with_sums_of_cut_length():
     rows, box = np.array([[-1e139, 1e139], [0.0, 1e-200], [3.0, 4.0]]), Box(np.full(2, -1e140), np.full(2, 1e140))
     with np.errstate(divide="raise", over="raise", invalid="raise"):
-        told = dp_sums.in_units(dp_sums.cluster_sums(rows, box, np.zeros((1, 2)), np.array([1.1e-100]), never_abort))
+        reported = dp_sums.in_units(
+            dp_sums.cluster_sums(rows, box, np.zeros((1, 2)), np.array([1.1e-100]), never_abort)
+        )
         squares, _ = dp_sums.quality_sums(rows, box, np.zeros((1, 2)), 1.1e-100, never_abort)
-    np.testing.assert_allclose(told.shifts, [[-math.sqrt(0.5) + 0.6, math.sqrt(0.5) + 0.8]], atol=1e-5)
-    assert (told.rows.tolist(), squares) == ([3.0], 2 * UNIT)
-    assert told.squares == pytest.approx(2.0)
+    np.testing.assert_allclose(reported.shifts, [[-math.sqrt(0.5) + 0.6, math.sqrt(0.5) + 0.8]], atol=1e-5)
+    assert (reported.rows.tolist(), squares) == ([3.0], 2 * UNIT)
+    assert reported.squares == pytest.approx(2.0)
 
 
 def test_a_vector_that_is_no_number_or_too_long_counts_nothing():

@@ -127,7 +127,7 @@ def test_no_text_of_a_refusal_holds_a_value():
     assert "123" not in str(refusal.value)
 
 
-def test_local_clusters_stop_when_told():
+def test_local_clusters_stop_when_aborted():
     with pytest.raises(Aborted):
         local(blobs([0, 0], [9, 9]), 2, aborted=lambda: True)
 
@@ -197,7 +197,7 @@ def test_more_seeds_than_rows_or_than_different_rows_are_fewer_cells():
     )
 
 
-def test_seeds_stop_when_told():
+def test_seeds_stop_when_aborted():
     with pytest.raises(Aborted):
         seed_cells(blobs([0, 0], [9, 9]), 2, np.random.default_rng(0), min_count=2, aborted=lambda: True)
 

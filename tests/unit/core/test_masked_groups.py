@@ -119,7 +119,7 @@ def test_one_group_takes_all_that_can_be_compared(method, phi):
 @pytest.mark.parametrize("method", [method_a, method_b])
 def test_equal_centroids_and_a_constant_column_raise_no_nan(method, phi):
     equal = method(np.full((4, 2), 0.1), [1] * 4, [0, 0, 1, 1], 2, phi)
-    assert set(equal.group.tolist()) == {-1, 0, 1}  # nothing tells which of the two the others belong to
+    assert set(equal.group.tolist()) == {-1, 0, 1}  # nothing shows which of the two the others belong to
     np.testing.assert_allclose(equal.centroids, np.full((2, 2), 0.1), rtol=1e-15)
     constant = method([[7.0, 0.0], [7.0, 9.0], [7.0, 1.0], [7.0, 8.0]], [1] * 4, [0, 0, 1, 1], 2, phi)
     np.testing.assert_array_equal(constant.centroids[:, 0], [7.0, 7.0])

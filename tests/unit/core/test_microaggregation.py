@@ -102,7 +102,7 @@ def test_few_rows_far_from_all_others_are_left_out(rng, few):
 
 
 def test_a_row_that_stands_out_from_its_own_group_alone_is_left_out(rng):
-    """Ten rows, nine of them within a thousandth: their mean would tell the tenth."""
+    """Ten rows, nine of them within a thousandth: their mean would disclose the tenth."""
     tight = [c + 1e-3 * rng.normal(size=(size, 2)) for c, size in ((0.0, 9), (100.0, 40), (-100.0, 40))]
     X = np.concatenate([[[3.0, 4.0]], *tight])
     (made,) = microaggregate(X, FLOOR)

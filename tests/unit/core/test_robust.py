@@ -88,12 +88,12 @@ def test_sites_that_tell_something_else_are_left_out(untrusted):
     assert record["left_out"].tolist() == [f"site-{i}" for i in range(untrusted)]
 
 
-def _half_false(told):
-    """Return what ten sites say of four clusters, of which two say the same of one cluster, and the rows `told` of each."""
+def _half_false(rows):
+    """Return what ten sites say of four clusters, of which two say the same of one cluster, and the `rows` of each."""
     points, _, site = reports(10)
     points[[0, 4]] = [15.0, 40.0]
     weights = np.full(40, 100)
-    weights[:8] = told + told
+    weights[:8] = rows + rows
     return points, weights, site
 
 
@@ -262,7 +262,7 @@ def test_a_liars_scores_do_not_turn_the_choice(rule):
         ({"cap": True}, "cap must be"),
     ],
 )
-def test_bad_settings_are_told(settings_, words):
+def test_bad_settings_are_reported(settings_, words):
     for name in ALGORITHMS:
         if set(settings_) <= set(registry.get(name).parameters()):
             with pytest.raises(UserError, match=words.replace("(", r"\(")):

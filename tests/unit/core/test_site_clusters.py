@@ -215,7 +215,7 @@ def test_too_many_rows_to_compare_all_pairs_are_refused_with_advice(monkeypatch,
 
 
 @pytest.mark.parametrize("clusterer", ["kmeans", "kmedoids"])
-def test_work_stops_when_told(clusterer):
+def test_work_stops_when_aborted(clusterer):
     data, start = np.random.default_rng(0).normal(size=(50, 2)), np.array([[0.0, 0.0], [1.0, 1.0]])
     with pytest.raises(Aborted):
         clusters(data, 4, clusterer=clusterer, aborted=lambda: True)

@@ -1,4 +1,4 @@
-"""Small local clusters that join others, so that all rows of a site are told of."""
+"""Small local clusters that join others, so that all rows of a site are included."""
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def test_local_clusters_tell_of_all_rows(n, k, floor, seed):
     assert (found.labels >= 0).all()
 
 
-def test_what_is_left_is_still_not_told_where_it_would_be_a_row():
+def test_what_is_left_is_still_withheld_where_it_would_be_a_row():
     """Three equal rows are a cluster that is large enough, and its centroid is a row."""
     X = np.concatenate([np.zeros((3, 2)), 50 + np.random.default_rng(0).normal(size=(20, 2))])
     found = local_clusters(

@@ -33,7 +33,7 @@ def test_the_start_ends_and_has_k_centroids(k: int) -> None:
     assert 1 <= len(starts) <= 20
 
 
-def test_a_few_rows_that_may_hardly_be_told_still_end() -> None:
+def test_a_few_rows_that_may_hardly_be_disclosed_still_end() -> None:
     rng = np.random.default_rng(0)
     sites = {f"site-{i}": rng.normal(size=(n, 2)) for i, n in enumerate((5, 5, 5, 2))}
     outcome = run_inprocess(get("lloyd"), {}, sites, JobOptions(k=6, secure_sums=True))

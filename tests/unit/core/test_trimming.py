@@ -36,7 +36,7 @@ def test_so_many_rows_are_left_out(seed: int, n: int, k: int, share: float) -> N
         assert {tuple(row) for row in kept} <= {tuple(row) for row in data}
 
 
-def test_it_stops_when_told() -> None:
+def test_it_stops_when_aborted() -> None:
     with pytest.raises(Aborted):
         trimmed_rows(np.eye(30), 2, 0.1, np.random.default_rng(0), n_init=1, aborted=lambda: True)
 

@@ -11,7 +11,7 @@ from tests.unit.data.partition_features_cases import SET_UPS, _clusters, _masks,
 
 
 def _graded(n: int, d: int, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows whose columns tell the classes apart the worse the further right they stand."""
+    """Return rows whose columns separate the classes the worse the further right they stand."""
     rng = np.random.default_rng(0)
     y = np.arange(n) % classes
     return y[:, None] * np.linspace(5, 1, d) + rng.normal(size=(n, 1)), y

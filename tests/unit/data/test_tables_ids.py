@@ -1,4 +1,4 @@
-"""Ids of rows: read beside them, piece by piece too, and never told."""
+"""Ids of rows: read beside them, piece by piece too, and never disclosed."""
 
 import numpy as np
 import pandas as pd

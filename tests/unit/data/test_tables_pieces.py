@@ -55,7 +55,7 @@ def test_other_dtypes_and_orders_are_converted_on_the_way(tmp_path, dtype):
     "holes",
     [[(37, 1)], [(0, 0), (99, 2)], [(i, 1) for i in range(100)], [(i, j) for i in range(50, 100) for j in range(3)]],
 )
-def test_what_is_missing_is_told_in_the_same_words(tmp_path, suffix, holes):
+def test_what_is_missing_is_reported_in_the_same_words(tmp_path, suffix, holes):
     data = frame()
     for i, j in holes:
         data.iloc[i, j] = np.nan
@@ -75,7 +75,7 @@ def test_what_is_missing_is_told_in_the_same_words(tmp_path, suffix, holes):
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "feather", "arrow", "csv"])
-def test_text_far_down_is_told_with_its_row(tmp_path, suffix):
+def test_text_far_down_is_reported_with_its_row(tmp_path, suffix):
     data = frame().astype(object)
     data["height"] = [None] * 60 + ["secret"] * 40
     with pytest.raises(UserError, match=r"column 'height' is not numeric.*first in row 61;") as caught:
@@ -148,14 +148,14 @@ def test_nothing_is_left_of_the_scratch_file_after_an_error(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is played by Linux's /dev/full")
-def test_a_full_disk_is_told_in_plain_words(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_in_plain_words(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", "r+b", buffering=0))  # noqa: SIM115
     with pytest.raises(UserError, match=r"scratch folder cannot take them \(No space left on device\); see `memory`"):
         read(write(tmp_path, "parquet", frame()), tmp_path)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is played by Linux's /dev/full")
-def test_a_disk_that_is_full_at_the_last_rows_is_told_in_plain_words(tmp_path, monkeypatch):
+def test_a_disk_that_is_full_at_the_last_rows_is_reported_in_plain_words(tmp_path, monkeypatch):
     """These few rows are still in the file's buffer when the map is made, and when it is closed."""
     monkeypatch.setattr("tempfile.TemporaryFile", lambda dir: open("/dev/full", "wb"))  # noqa: SIM115
     with pytest.raises(UserError, match=r"scratch folder cannot take them \(No space left on device\); see `memory`"):

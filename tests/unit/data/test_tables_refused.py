@@ -95,7 +95,7 @@ def test_damaged_files_are_a_users_error_in_every_format(tmp_path: Path, suffix:
     with pytest.raises(UserError, match=str(path)):
         read_table(path)
     whole = _write(tmp_path / f"whole{suffix}", np.random.default_rng(0).normal(size=(100, 3))).read_bytes()
-    if suffix != ".csv":  # half a csv file is a shorter table, and nobody can tell
+    if suffix != ".csv":  # half a csv file is a shorter table, which nobody can notice
         path.write_bytes(whole[: len(whole) // 2])
         with pytest.raises(UserError, match=str(path)):
             read_table(path)

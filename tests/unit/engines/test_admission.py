@@ -100,9 +100,11 @@ def unpacked(monkeypatch):
 
 def test_a_site_unpacks_no_job_with_other_files(kit, unpacked, caplog):
     deployer = SiteDeployer()
-    told = deploy(deployer, kit, packed(**{CONFIG[0]: "{}", "config/extra.py": "1"}))
-    assert told == "refuses the job for its file 'config/extra.py': a job is config/*.json, and code goes into custom/"
-    assert [record.getMessage() for record in caplog.records] == [f"job job-1 is not run: this site {told}"]
+    message = deploy(deployer, kit, packed(**{CONFIG[0]: "{}", "config/extra.py": "1"}))
+    assert (
+        message == "refuses the job for its file 'config/extra.py': a job is config/*.json, and code goes into custom/"
+    )
+    assert [record.getMessage() for record in caplog.records] == [f"job job-1 is not run: this site {message}"]
     assert deploy(deployer, kit, b"no zip") == "the job's files cannot be unpacked"
     assert unpacked == []
     assert deploy(deployer, kit) == ""
@@ -129,10 +131,12 @@ def test_a_file_that_changes_while_a_job_runs_keeps_the_next_one_out_until_the_s
     start(deployer, kit, "job-1")
     privacy.unlink()
     end(deployer, kit, "job-1")
-    told = deploy(deployer, kit)
-    assert told.startswith("takes no job, since local/privacy.json changed while a job ran: look at what is there now")
+    message = deploy(deployer, kit)
+    assert message.startswith(
+        "takes no job, since local/privacy.json changed while a job ran: look at what is there now"
+    )
     privacy.write_text("{}")
-    assert deploy(deployer, kit) == told, "what it was put back to may not be all that was done"
+    assert deploy(deployer, kit) == message, "what it was put back to may not be all that was done"
     assert len(unpacked) == 1
     assert deploy(SiteDeployer(), kit) == ""
 

@@ -268,7 +268,7 @@ def test_records_say_what_had_happened_until_then():
     assert total == pytest.approx(outcome.seconds_merge)
 
 
-def test_a_loss_in_the_assessment_is_told_apart():
+def test_a_loss_in_the_assessment_is_distinguished():
     class Shy(MeanExecutor):
         def labels(self, task, data, rng, aborted, context, seen):
             raise Refusal("does not assess")
@@ -284,7 +284,7 @@ def test_a_site_checks_what_the_server_sends(sites, centroids):
         executor.answer(Task(ASSESS, 1, {"centroids": centroids}, "a"), sites["site-1"], never_abort)
 
 
-def test_many_sites_with_one_reason_are_told_in_one_sentence():
+def test_many_sites_with_one_reason_are_reported_in_one_sentence():
     many = {f"s{i:03}": np.ones((1, 2)) for i in range(400)}
     with pytest.raises(JobFailed) as caught:
         run_inprocess(get("feca"), {}, many, JobOptions(k=3))

@@ -25,15 +25,15 @@ def test_the_result_of_a_completed_job_is_fetched(serve, outcome):
 
 def test_every_exchange_is_passed_on_once_while_the_job_runs(serve, outcome):
     server = FakeServer(["RUNNING"] * 4 + [COMPLETED], outcome)
-    told = []
+    records = []
 
     def look(number: int) -> None:
         if number == 2:
             server.records = outcome.rounds[:1]
 
     server.on_look = look
-    serve(server, on_round=lambda record: told.append((record["step"], record["round"])))
-    assert told == [(record["step"], record["round"]) for record in outcome.rounds]
+    serve(server, on_round=lambda record: records.append((record["step"], record["round"])))
+    assert records == [(record["step"], record["round"]) for record in outcome.rounds]
 
 
 def test_a_complete_result_counts_whatever_word_nvflare_has_for_it(serve, outcome):
@@ -165,9 +165,9 @@ def test_an_error_of_the_caller_is_the_callers_and_ends_the_job(serve, outcome):
 def test_without_statistics_a_job_is_followed_all_the_same(serve, outcome):
     server = FakeServer(["RUNNING", "RUNNING", COMPLETED], outcome)
     server.stats_refuse = AuthorizationError("no right to view")
-    told = []
-    np.testing.assert_array_equal(serve(server, on_round=told.append).centroids, outcome.centroids)
-    assert told == outcome.rounds, "from the result"
+    records = []
+    np.testing.assert_array_equal(serve(server, on_round=records.append).centroids, outcome.centroids)
+    assert records == outcome.rounds, "from the result"
 
 
 def test_a_job_that_may_not_be_followed_is_the_users_matter(serve):
@@ -199,7 +199,9 @@ def test_a_session_that_is_not_reached_is_closed(kit, monkeypatch, error):
 @pytest.mark.parametrize(
     ("there", "error", "words"), [(True, UserError, "does not talk to the kit"), (False, JobFailed, "does not answer")]
 )
-def test_a_server_that_does_not_want_the_kit_is_told_from_one_that_is_away(kit, monkeypatch, there, error, words):
+def test_a_server_that_does_not_want_the_kit_is_distinguished_from_one_that_is_away(
+    kit, monkeypatch, there, error, words
+):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         if there:

@@ -50,7 +50,7 @@ def test_code_in_jobs_can_be_asked_for_and_is_then_for_those_who_submit_jobs(kit
     assert hint.endswith("flareclust site allow")
 
 
-def test_a_sites_own_rights_are_kept_and_told(plain, capsys):
+def test_a_sites_own_rights_are_kept_and_reported(plain, capsys):
     kit = plain / "clinic-a"
     own = kit / "local" / "authorization.json"
     own.write_text(json.dumps({"format_version": "1.0", "permissions": {"lead": {"byoc": ["o:site", "n:x"]}}}))

@@ -33,26 +33,26 @@ def test_clear_clusters_are_counted_by_every_rule(algorithm, rule):
     result = flareclust.run(algorithm, sites(), k="2..7", criterion=rule)
     assert result.k == result.centroids_found == 4
     assert not result.warnings
-    told = result.to_json()["choice"]
-    assert told["k"] == [2, 3, 4, 5, 6, 7]
-    assert told["rules"] == dict.fromkeys(known_by(rule), 4)
+    reported = result.to_json()["choice"]
+    assert reported["k"] == [2, 3, 4, 5, 6, 7]
+    assert reported["rules"] == dict.fromkeys(known_by(rule), 4)
 
 
 def test_the_scores_of_a_run_are_those_of_its_rows():
     """What the sites' sums come to for the k chosen equals the assessment of the result, and the rows themselves."""
     data = sites()
     result = flareclust.run("pooled", data, k="2..5", criterion="davies-bouldin")
-    told = result.to_json()["choice"]
+    reported = result.to_json()["choice"]
     rows = np.concatenate([data[site] for site in sorted(data)])
     inertia = (np.linalg.norm(rows[:, None] - result.centroids[None], axis=2).min(axis=1) ** 2).sum()
-    assert told["inertia"][2] == pytest.approx(inertia)
+    assert reported["inertia"][2] == pytest.approx(inertia)
     for name in ("inertia", "simplified_silhouette", "davies_bouldin"):
-        assert told[name][2] == pytest.approx(result.metrics[name])
+        assert reported[name][2] == pytest.approx(result.metrics[name])
     # The mean of the uploaded centroids is not exactly that of the rows: some local clusters stay at their site.
     ratio = calinski_harabasz_score(rows, np.linalg.norm(rows[:, None] - result.centroids, axis=2).argmin(axis=1))
-    assert told["calinski_harabasz"][2] == pytest.approx(ratio, rel=1e-2)
-    assert told["inertia"] == sorted(told["inertia"], reverse=True)
-    json.dumps(told, allow_nan=False)
+    assert reported["calinski_harabasz"][2] == pytest.approx(ratio, rel=1e-2)
+    assert reported["inertia"] == sorted(reported["inertia"], reverse=True)
+    json.dumps(reported, allow_nan=False)
 
 
 def test_another_algorithm_runs_as_if_it_had_been_given_the_k():
@@ -141,9 +141,9 @@ def test_a_rule_asks_for_no_more_than_it_needs():
 def test_results_of_older_versions_are_read():
     arrays = dict(flareclust.run("pooled", sites(), k="2..5", criterion="separation").arrays)
     del arrays["choice_calinski_harabasz"]
-    told = choice.summary(arrays)
-    assert told["rules"] == dict.fromkeys(("silhouette", "davies-bouldin", "elbow", "separation"), 4)
-    assert told["calinski_harabasz"] == [None] * 4
+    reported = choice.summary(arrays)
+    assert reported["rules"] == dict.fromkeys(("silhouette", "davies-bouldin", "elbow", "separation"), 4)
+    assert reported["calinski_harabasz"] == [None] * 4
 
 
 @pytest.mark.slow

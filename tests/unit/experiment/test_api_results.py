@@ -149,7 +149,7 @@ def test_inertia_is_that_of_the_rows_of_all_sites(own):
     assert result.metrics["inertia"] == pytest.approx(expected, rel=1e-12)
 
 
-def test_rounds_are_told_while_the_job_runs(own):
+def test_rounds_are_reported_while_the_job_runs(own):
     seen = []
     flareclust.run("feca", own, k=3, on_round=seen.append)
     assert [record["step"] for record in seen] == ["cluster", "assess"]

@@ -60,10 +60,10 @@ def test_every_round_is_measured_on_all_rows():
     rounds = [record(shift=1.0), record(round_=1), record("assess", 2)]
     found = with_round_metrics(outcome([FIRST, SECOND], rounds), prepared(data))
     first, second, assessed = diagnostics(found)
-    for told, centroids in ((first, np.array(FIRST[:2])), (second, np.array(SECOND))):
+    for reported, centroids in ((first, np.array(FIRST[:2])), (second, np.array(SECOND))):
         D = distances(data.X, centroids)
-        assert told["pooled_inertia"] == pytest.approx((D.min(axis=1) ** 2).sum())
-        assert told["ari"] == pytest.approx(adjusted_rand_score(data.y, D.argmin(axis=1)))
+        assert reported["pooled_inertia"] == pytest.approx((D.min(axis=1) ** 2).sum())
+        assert reported["ari"] == pytest.approx(adjusted_rand_score(data.y, D.argmin(axis=1)))
     assert first["l2"] == pytest.approx(np.sqrt(1 + 1))  # of the two that there are, to the true ones matched to them
     assert second["l2"] == pytest.approx(np.sqrt(3))
     assert first["shift"] == 1.0  # what the algorithm says itself is kept
@@ -87,7 +87,7 @@ def test_a_site_that_was_left_out_does_not_count():
     assert diagnostics(found)[0]["ari"] == pytest.approx(adjusted_rand_score(data.y[mine], D.argmin(axis=1)))
 
 
-def test_only_what_can_be_known_is_told():
+def test_only_what_can_be_known_is_reported():
     no_labels = with_round_metrics(outcome([SECOND], [record()]), prepared(dataset(labelled=False)))
     assert set(diagnostics(no_labels)[0]) == {"pooled_inertia", "l2"}
     no_centroids = with_round_metrics(outcome([SECOND], [record()]), prepared(dataset(centroids=None)))
@@ -128,14 +128,14 @@ def test_a_run_measures_every_round_and_the_last_is_the_result(algorithm):
     data = dataset()
     experiment = Experiment(algorithm=algorithm, k=3, n_sites=3, engine="inprocess", params={"rounds": 4, "tol": 0.0})
     found = submit(experiment, prepare(experiment, data))
-    told = [one["diagnostics"] for one in found.rounds if one["step"] != "assess"]
-    assert len(told) == len(found.arrays[HISTORY]) >= 2
-    for own, centroids in zip(told, found.arrays[HISTORY], strict=True):
+    reported = [one["diagnostics"] for one in found.rounds if one["step"] != "assess"]
+    assert len(reported) == len(found.arrays[HISTORY]) >= 2
+    for own, centroids in zip(reported, found.arrays[HISTORY], strict=True):
         D = distances(data.X, centroids)
         assert own["pooled_inertia"] == pytest.approx((D.min(axis=1) ** 2).sum())
         assert own["ari"] == pytest.approx(adjusted_rand_score(data.y, D.argmin(axis=1)))
-    assert told[-1]["pooled_inertia"] == pytest.approx(found.metrics["inertia"])
-    assert told[-1]["l2"] == pytest.approx(np.linalg.norm(np.sort(found.centroids, 0) - np.sort(TRUE, 0)))
+    assert reported[-1]["pooled_inertia"] == pytest.approx(found.metrics["inertia"])
+    assert reported[-1]["l2"] == pytest.approx(np.linalg.norm(np.sort(found.centroids, 0) - np.sort(TRUE, 0)))
 
 
 def test_files_of_sites_are_read(tmp_path):

@@ -77,7 +77,7 @@ def test_a_key_twice_in_a_kits_json_is_refused(tmp_path):
         ('[{"a": 1}, {"a": [1, "a", "a"],\n "a": 2}] and no JSON', 2),
     ],
 )
-def test_a_key_twice_in_json_is_told_with_its_line(text, line):
+def test_a_key_twice_in_json_is_reported_with_its_line(text, line):
     with pytest.raises(Twice, match="the key 'a' twice") as caught:
         parse_json(text)
     assert caught.value.line == line
@@ -96,14 +96,14 @@ def test_a_key_twice_in_json_is_told_with_its_line(text, line):
         ("min_count: 1\nmin_rows: \x01\n", 2),
     ],
 )
-def test_what_cannot_be_settings_is_told_with_its_line(tmp_path, text, line):
+def test_what_cannot_be_settings_is_reported_with_its_line(tmp_path, text, line):
     file = tmp_path / "policy.yaml"
     file.write_text(text)
     with pytest.raises(UserError, match=rf"policy\.yaml cannot be read as settings \(line {line}\)$"):
         read_policy(file)
 
 
-def test_what_a_policy_cannot_say_is_told_with_its_file(tmp_path):
+def test_what_a_policy_cannot_say_is_reported_with_its_file(tmp_path):
     file = tmp_path / "policy.yaml"
     for text, words in (("min_count: 0", "min_count must be"), ("min_cont: 3", "a policy has no 'min_cont'")):
         file.write_text(text)
@@ -244,8 +244,8 @@ def old_kit(request, tmp_path):
 def test_site_policy_takes_out_what_is_gone_and_keeps_the_rest(old_kit, capsys, words, rounded):
     kit, said = old_kit
     if said == "refuse":
-        told = "privacy.json: `small` is gone since 0.2: .*`flareclust site policy KIT` does that"
-        with pytest.raises(UserError, match=told):
+        message = "privacy.json: `small` is gone since 0.2: .*`flareclust site policy KIT` does that"
+        with pytest.raises(UserError, match=message):
             policy_of(kit / "local")
         assert site_policy(kit, "--show") == 2
         assert "`small` is gone since 0.2" in capsys.readouterr().err

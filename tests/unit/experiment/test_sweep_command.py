@@ -60,17 +60,17 @@ def test_failed_trials_make_exit_code_1_and_are_explained_once(command, tmp_path
 
 def test_json_is_one_object_with_the_means_of_the_file(command, tmp_path):
     code, out, _ = command("s.toml", "--no-track", "--json", "--out", "o", "--workers", "1")
-    told = json.loads(out)
-    assert (code, told["trials"], told["done"], told["failed"], told["resumed"]) == (1, 8, 6, 2, 0)
+    reported = json.loads(out)
+    assert (code, reported["trials"], reported["done"], reported["failed"], reported["resumed"]) == (1, 8, 6, 2, 0)
     lines = [json.loads(line) for line in (tmp_path / "o" / "trials.jsonl").read_text().splitlines()]
-    for cell in told["cells"]:
+    for cell in reported["cells"]:
         finals = [line["final"]["inertia"] for line in lines if line["cell"] == cell["cell"] and line["final"]]
         assert cell["done"] == len(finals)
         if finals:
             assert cell["mean"]["inertia"] == np.mean(finals)
             assert cell["std"]["inertia"] == np.std(finals)
     assert json.loads(command("s.toml", "--no-track", "--json", "--out", "o")[1])["resumed"] == 6
-    assert told["run_id"] is None
+    assert reported["run_id"] is None
 
 
 def test_an_interrupt_says_how_to_go_on(command, tmp_path, monkeypatch):

@@ -69,7 +69,7 @@ def test_means_have_as_many_digits_as_their_deviation_bears(mean, std, text):
     assert report_sweep.spread(Cell({}, {"x": mean}, {"x": std}, 3, 0), "x") == text
 
 
-def test_each_reason_is_told_once():
+def test_each_reason_is_reported_once():
     errors = ["few rows", "no quorum", "few rows", None]
     done = [TrialRun(trial(seed=i), None if error else TrialResult({}), error) for i, error in enumerate(errors)]
     assert report_sweep.reasons(done) == [("few rows", 2, "a/iid/s0"), ("no quorum", 1, "a/iid/s1")]

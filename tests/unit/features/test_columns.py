@@ -1,4 +1,4 @@
-"""The description of columns: what a site tells, and the union, scale and errors that a server makes of it."""
+"""The description of columns: what a site sends, and the union, scale and errors that a server makes of it."""
 
 import numpy as np
 import pytest
@@ -80,9 +80,9 @@ def test_sums_that_would_tell_a_row_stay_at_the_site(rows):
     assert not sent["m2"].size
 
 
-def test_a_column_whose_sums_nobody_may_tell_is_named():
+def test_a_column_whose_sums_no_site_may_send_is_named():
     small, large = Table(np.eye(2), ("rare", "shared")), table("shared other", n=9)
-    with pytest.raises(JobFailed, match=r"no site has enough rows to tell the mean of rare.*standardize=false"):
+    with pytest.raises(JobFailed, match=r"no site has enough rows to disclose the mean of rare.*standardize=false"):
         gather(replies({"small": small, "large": large}, sums=True), sums=True)
 
 
@@ -108,7 +108,7 @@ def test_without_a_column_of_all_sites_common_says_who_has_what():
 # ---- hidden names ----
 
 
-def test_a_hidden_name_is_matched_and_not_told():
+def test_a_hidden_name_is_matched_and_not_disclosed():
     sites = {
         "a": table("crp viral_load", salt="s3cret of sixteen", hidden=frozenset({"viral_load", "crp"})),
         "b": table("crp iron", salt="s3cret of sixteen"),
@@ -117,13 +117,13 @@ def test_a_hidden_name_is_matched_and_not_told():
     words = [value.astype("<u4").tobytes() for value in (sent["a"]["names"], sent["a"]["codes"])]
     assert not any(b"viral" in word or b"crp" in word for word in words)
     columns = gather(sent, sums=False)
-    assert columns.names[0] == "crp", "another site told the name that this one hid"
+    assert columns.names[0] == "crp", "another site sent the name that this one hid"
     assert columns.names[1].startswith("hidden-")
     assert columns.masks.tolist() == [[True, True, False], [True, False, True]]
 
 
 def test_two_codes_never_have_the_same_name():
-    """With a salt nobody can check that a name belongs to its code; the first site to tell one keeps it."""
+    """With a salt nobody can check that a name belongs to its code; the first site to send one keeps it."""
     sites = {"a": table("x y", salt="one"), "b": table("x y", salt="one")}
     sent = replies(sites)
     sent["b"]["names"] = packed(b'["y", "x"]')
@@ -140,7 +140,7 @@ def test_codes_depend_on_the_salt():
     assert len({int(codes_of(t)[0]) for t in (plain, salted, other)}) == 3
 
 
-def test_sites_with_different_salts_are_told_so():
+def test_sites_with_different_salts_are_informed():
     sites = {"a": table("crp", salt="one"), "b": table("crp", salt="two"), "c": table("crp", salt="one")}
     with pytest.raises(JobFailed, match=r"different salts: a, c; b\. Agree on one"):
         gather(replies(sites), sums=False)

@@ -84,8 +84,8 @@ def test_an_entry_that_nobody_observes_stays_unknown_and_is_warned_of():
 
 def test_a_column_in_a_far_larger_unit_is_warned_of_unless_columns_are_standardised():
     data = {site: frame.assign(**{c: 1e4 * frame[c] for c in frame if c == "crp"}) for site, frame in frames().items()}
-    told = "column 'crp' varies more than 100 times as much as most others"
-    assert any(told in warning for warning in flareclust.run("masked", data, k=4).warnings)
+    reported = "column 'crp' varies more than 100 times as much as most others"
+    assert any(reported in warning for warning in flareclust.run("masked", data, k=4).warnings)
     assert not flareclust.run("masked", data, k=4, standardize=True).warnings
     assert not flareclust.run("masked", frames(), k=4).warnings
 
@@ -99,7 +99,7 @@ def test_a_saved_and_tracked_run_keeps_unknown_entries_and_its_model_places_rows
     data = frames()
     for name, settings in (("fkm-imputed", {"standardize": True}), ("masked", {"phi": "cosine"})):
         result = flareclust.run(name, data, k=4, track=True, out=tmp_path / name, **settings)
-        import mlflow  # after the run, which has told it to be quiet
+        import mlflow  # after the run, which has silenced it
 
         model = mlflow.pyfunc.load_model(f"runs:/{result.run_id}/model")
         rows = pd.concat(list(data.values()))
@@ -149,8 +149,8 @@ def test_frames_of_ordinary_algorithms_keep_the_names_of_their_columns(tmp_path)
 def test_spelling_and_missing_names_are_warned_of():
     data = frames()
     data["north"] = data["north"].rename(columns={"crp": "CRP "})
-    told = flareclust.run("masked", data, k=4).warnings
-    assert "columns 'CRP ' and 'crp' differ in spelling only, and count as two" in told
+    reported = flareclust.run("masked", data, k=4).warnings
+    assert "columns 'CRP ' and 'crp' differ in spelling only, and count as two" in reported
     arrays = {site: frame.to_numpy() for site, frame in frames().items()}
     assert any("without names of columns" in warning for warning in flareclust.run("masked", arrays, k=4).warnings)
 

@@ -80,7 +80,7 @@ def test_a_late_site_with_a_new_column_is_placed_by_the_columns_that_are_known(n
     assert ari(placed, known) > 0.99
 
 
-def test_a_late_site_without_a_known_column_is_told_so(folder, tmp_path):
+def test_a_late_site_without_a_known_column_is_informed(folder, tmp_path):
     flareclust.run("masked", folder, k=4, partition="none", out=tmp_path / "out")
     with pytest.raises(UserError, match="late shares no column with the federation"):
         place(tmp_path / "out", Table(np.ones((5, 2)), ("a", "b")), "late")
@@ -99,7 +99,7 @@ def test_labels_of_rows_that_nothing_can_be_compared_with_are_minus_one_and_warn
 
 
 def test_rows_go_by_what_several_centroids_know():
-    """Each site knows one cluster and a column of its own, which tells nothing about which cluster a row belongs to."""
+    """Each site knows one cluster and a column of its own, which does not show which cluster a row belongs to."""
     rng = np.random.default_rng(0)
     sites = {
         "one": pd.DataFrame(rng.normal(0, 1, (100, 2)), columns=["a", "b"]),

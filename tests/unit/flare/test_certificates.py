@@ -41,17 +41,17 @@ def test_within_its_time_a_kit_has_no_problem(kit):
     assert ends_soon(kit, BEGINS + timedelta(minutes=1)) is None
 
 
-def test_a_clock_that_is_behind_is_told(kit):
-    told = certificate_problem(kit, BEGINS - timedelta(hours=1))
-    assert told is not None
-    assert "begins 2026-01-10 00:00 UTC, and the clock here says 2026-01-09 23:00 UTC" in told
+def test_a_clock_that_is_behind_is_reported(kit):
+    reported = certificate_problem(kit, BEGINS - timedelta(hours=1))
+    assert reported is not None
+    assert "begins 2026-01-10 00:00 UTC, and the clock here says 2026-01-09 23:00 UTC" in reported
 
 
 def test_a_certificate_that_ended_is_named(kit):
-    told = certificate_problem(kit, ENDS + timedelta(hours=1))
-    assert told is not None
-    assert "client.crt" in told
-    assert "ended 2027-01-05 00:00 UTC" in told
+    reported = certificate_problem(kit, ENDS + timedelta(hours=1))
+    assert reported is not None
+    assert "client.crt" in reported
+    assert "ended 2027-01-05 00:00 UTC" in reported
 
 
 def test_an_end_that_is_near_is_a_hint(kit):

@@ -200,13 +200,13 @@ def test_the_servers_kit_says_how_large_a_reply_may_be(tmp_path: Path):
         "ConfigService.initialize({}, [sys.argv[1]])\n"
         "print(most_bytes())\n"
     )
-    told = []
+    reported = []
     for said in ({}, {"streaming_max_blob_size": 1000}):
         (tmp_path / "local").mkdir(exist_ok=True)
         (tmp_path / "local" / "comm_config.json").write_text(json.dumps(said))
         command = [sys.executable, "-c", code, str(tmp_path)]
-        told.append(int(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout))
-    assert told == [MOST_BYTES, 1000]
+        reported.append(int(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout))
+    assert reported == [MOST_BYTES, 1000]
 
 
 def test_a_site_may_be_working_on_one_task_only():

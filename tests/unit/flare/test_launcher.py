@@ -31,13 +31,13 @@ def test_of_a_killed_process_nothing_is_known(monkeypatch, number):
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "message"),
     [(0, JobReturnCode.SUCCESS), (1, JobReturnCode.EXECUTION_ERROR), (102, JobReturnCode.UNSAFE_COMPONENT)],
 )
-def test_a_process_that_ended_by_itself_is_told(monkeypatch, code, told):
+def test_a_process_that_ended_by_itself_is_reported(monkeypatch, code, message):
     handle = launched(monkeypatch, f"raise SystemExit({code})")
     handle.wait()
-    assert handle.poll() == told
+    assert handle.poll() == message
 
 
 def test_a_shell_tells_of_a_killed_process_by_a_number_above_128():

@@ -183,13 +183,15 @@ def test_what_a_job_says_of_secure_sums_holds_at_the_site(context):
     context.get_engine().get_component = components.get
     executor = LloydExecutor(2)
     centroids = {"centroids": np.zeros((2, 3))}
-    told = from_shareable(ask(executor, UPDATE, centroids, context)).meta[REFUSED]
-    assert told.startswith("takes part in a job with secure sums, and was asked for those of the step update without")
+    reported = from_shareable(ask(executor, UPDATE, centroids, context)).meta[REFUSED]
+    assert reported.startswith(
+        "takes part in a job with secure sums, and was asked for those of the step update without"
+    )
     assert "key" in from_shareable(ask(executor, KEYS, {}, context)).data
     assert REFUSED in from_shareable(ask(LloydExecutor(2), KEYS, {}, context)).meta, "a second key in the same job"
     components[SECURE_SUMS] = FLComponent()
-    told = from_shareable(ask(LloydExecutor(2), UPDATE, centroids, context)).meta[REFUSED]
-    assert told == "was sent a job whose component 'secure_sums' is none of flareclust's"
+    reported = from_shareable(ask(LloydExecutor(2), UPDATE, centroids, context)).meta[REFUSED]
+    assert reported == "was sent a job whose component 'secure_sums' is none of flareclust's"
     components.clear()
     assert "counts" in from_shareable(ask(LloydExecutor(2), UPDATE, centroids, context)).data
 

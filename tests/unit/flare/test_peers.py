@@ -160,15 +160,20 @@ def test_a_started_site_answers_only_what_jobs_need(component, processors, caplo
     started(component(), cell=cell)
     started(component(), cell=cell)  # the second component of a kit changes nothing any more
     assert len(cell.filters) == 1
-    told = {}
+    reported = {}
     for processor in processors:
         assert isinstance(processor, SafeProcessor)
-        told |= {
+        reported |= {
             topic: processor.process(AdminMessage(topic, "cat rows.csv"), None).body for topic in processor.get_topics()
         }
-    assert {topic for topic, body in told.items() if body == "answered"} <= ANSWERED
-    assert "does not answer sys.shell" in told["sys.shell"]
-    assert set(told) - ANSWERED >= {"sys.shell", "sys.report_env", "sys.configure_site_log", "train.configure_job_log"}
+    assert {topic for topic, body in reported.items() if body == "answered"} <= ANSWERED
+    assert "does not answer sys.shell" in reported["sys.shell"]
+    assert set(reported) - ANSWERED >= {
+        "sys.shell",
+        "sys.report_env",
+        "sys.configure_site_log",
+        "train.configure_job_log",
+    }
     assert cell.filters[0](message("server")) is None
     assert cell.filters[0](message("south")) is not None
     assert "a message was dropped: 'south' is no cell of the server or of this site" in caplog.text

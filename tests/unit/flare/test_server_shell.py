@@ -75,14 +75,14 @@ def test_the_controller_tells_how_far_a_job_is():
     collector, fl_ctx = GroupInfoCollector(), FLContext()
     fl_ctx.set_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR, collector, private=True, sticky=False)
     controller.handle_event(InfoCollector.EVENT_TYPE_GET_STATS, fl_ctx)
-    told = collector.info[LIVE]
-    assert told[EXCHANGES] == 60
-    assert told[RECORDS][-1] == {"step": "cluster", "round": 59}
-    assert len(told[RECORDS]) < 60
-    assert told[WAITING] == ["site-1", "site-2"]
+    reported = collector.info[LIVE]
+    assert reported[EXCHANGES] == 60
+    assert reported[RECORDS][-1] == {"step": "cluster", "round": 59}
+    assert len(reported[RECORDS]) < 60
+    assert reported[WAITING] == ["site-1", "site-2"]
 
 
-def test_sites_that_nvflare_has_lost_are_told_from_slow_ones(monkeypatch):
+def test_sites_that_nvflare_has_lost_are_distinguished_from_slow_ones(monkeypatch):
     controller = ClusteringController("feca")
     monkeypatch.setattr(controller, "broadcast_and_wait", lambda *_, **__: None)
 

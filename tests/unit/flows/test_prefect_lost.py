@@ -54,7 +54,7 @@ def test_a_step_is_done_once_and_the_next_ones_without_prefect(steps, moment):
     steps.moments[:] = ["before"]
     assert steps.run("third", lambda x: calls.append(x) or x + 1, 3) == 4
     assert calls == [1, 2, 3]
-    steps.report(lambda: calls.append("told"))
+    steps.report(lambda: calls.append("reported"))
     assert calls == [1, 2, 3]
 
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.attacks import __main__ as command
 from benchmarks.attacks import report, server
 from benchmarks.attacks.case import IN_PROCESS, Case, Found, recovered
-from benchmarks.attacks.differencing import told
+from benchmarks.attacks.differencing import number_recovered
 from benchmarks.attacks.server import group_sums
 from benchmarks.attacks.unmixing import sums_of_groups
 from flareclust.core.microaggregation import microaggregate
@@ -47,7 +47,7 @@ def test_an_attack_gets_nothing_and_would_without_a_policy(case: Case) -> None:
 def test_claims_are_counted_as_by_the_other_attacks() -> None:
     rows = np.random.default_rng(0).normal(size=(50, 3)) * [1.0, 1e6, 0.0]
     claims = [*rows[:20], *(rows[20:30] + np.array([1e-4, 0.0, 0.0])), *(rows[30:40] * (1 + 1e-9)), np.full(3, np.nan)]
-    assert recovered(claims, rows) == told(claims[:-1], rows) == 30
+    assert recovered(claims, rows) == number_recovered(claims[:-1], rows) == 30
     assert recovered([], rows) == 0
 
 
@@ -88,7 +88,7 @@ def test_groups_are_found_out_of_the_rows_that_jobs_see() -> None:
     np.testing.assert_allclose(sums, group_sums(rows, 10)[0], rtol=1e-6, atol=1e-9)
 
 
-def test_values_among_zeros_are_told_without_the_rule_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_among_zeros_are_recovered_without_the_rule_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     [sparse] = [case for case in command.CASES if case.name == "sparse"]
     monkeypatch.setattr(server, "released", lambda X, labels: (X, labels))
     assert [found.recovered > 0 for found in sparse.run(True)] == [True, True]

@@ -80,7 +80,7 @@ RELEASES = {
 }
 
 
-def told(attacked: Attacked, data: FloatArray) -> FloatArray:
+def reported(attacked: Attacked, data: FloatArray) -> FloatArray:
     """Return what a site with these rows sends, once, through all that it does in earnest but the ledger."""
     epsilon = attacked.executor.epsilon
     dp = DifferentialPrivacy((-1.0, 1.0), epsilon, DELTA, epsilon)
@@ -95,8 +95,10 @@ def proven(what: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> float:
     attacked = RELEASES[what]
     with monkeypatch.context() as exact:
         exact.setattr(mechanism, "gaussian", lambda values, sensitivity, rho: values)
-        direction = told(attacked, ONE_MORE) - told(attacked, ROWS)
-    without, added = (np.array([direction @ told(attacked, data) for _ in range(runs)]) for data in (ROWS, ONE_MORE))
+        direction = reported(attacked, ONE_MORE) - reported(attacked, ROWS)
+    without, added = (
+        np.array([direction @ reported(attacked, data) for _ in range(runs)]) for data in (ROWS, ONE_MORE)
+    )
     # The threshold comes from the first runs, and the others are judged by it.
     first = runs // 5
     threshold = np.quantile(without[:first], 0.98)

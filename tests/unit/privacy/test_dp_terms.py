@@ -86,7 +86,7 @@ def test_bounds_that_bound_nothing_are_refused_where_they_are_read(bounds):
         terms(np.zeros((4, 2)), ("a", "b"), bounds=bounds)
 
 
-def test_a_job_that_asks_for_more_than_a_site_grants_is_told_how_much_it_may():
+def test_a_job_that_asks_for_more_than_a_site_grants_learns_how_much_it_may():
     granting = terms(np.zeros((4, 2)), epsilon=0.5)
     with pytest.raises(
         Refusal, match=r"no more than epsilon=0\.5 .* asks for epsilon=1 .* ask for (epsilon=)?0\.5 or less"

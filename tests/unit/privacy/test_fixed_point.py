@@ -71,7 +71,7 @@ def test_as_many_sites_as_there_is_room_for_stay_in_range() -> None:
 
 
 def test_sums_that_do_not_fit_are_the_largest_that_do() -> None:
-    """Where a server got past the bound by other means: no site refuses, as that would tell it about this site's rows."""
+    """Where a server got past the bound by other means: no site refuses, as that would disclose something about this site's rows."""
     schema = LloydExecutor.steps[UPDATE].schema
     layout = Layout(schema, {"K": 1, "d": 1})
     reply = {"centroids": np.array([[1e30]]), "counts": np.array([50]), "cluster": np.array([0])}

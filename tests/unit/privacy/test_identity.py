@@ -148,16 +148,16 @@ def test_the_time_of_a_signature_cannot_be_changed(identities: dict[str, Identit
 
 def test_certificates_outside_their_dates_count_as_none(kit: Kits, identities: dict[str, Identity]) -> None:
     now = datetime.now(timezone.utc)
-    for name, begins, ends, told in (
+    for name, begins, ends, message in (
         ("expired", now - timedelta(days=9), now - timedelta(days=1), "ended .* UTC: provision anew"),
         ("unborn", now + timedelta(days=1), now + timedelta(days=9), "begins .* UTC, and the clock here says"),
     ):
         own = Identity.of(kit(name, begins=begins, ends=ends))
         assert own is not None
-        with pytest.raises(Refusal, match=rf"cannot sign a key .* its kit's certificate \(client.crt\) {told}"):
+        with pytest.raises(Refusal, match=rf"cannot sign a key .* its kit's certificate \(client.crt\) {message}"):
             SiteMasks(name, own).public  # noqa: B018 - the key is signed when it is asked for
         key = later(own, begins + timedelta(hours=1) - now).signed(name, "a job", bytes(32))
-        with pytest.raises(BadMessage, match=f"of '{name}', whose certificate {told}"):
+        with pytest.raises(BadMessage, match=f"of '{name}', whose certificate {message}"):
             identities["north"].check(name, "a job", key)
     own = Identity.of(kit("nearly", begins=now + timedelta(minutes=5), ends=now + timedelta(days=9)))
     assert own is not None, "clocks may be ten minutes apart"

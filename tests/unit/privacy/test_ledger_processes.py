@@ -26,7 +26,7 @@ def site(folder, where, at, job):
     passed = {}
 
     def say(what):
-        with open(folder + "/told", "a") as out:
+        with open(folder + "/events", "a") as out:
             out.write(what + "\\n")
             out.flush()
             os.fsync(out.fileno())
@@ -95,8 +95,8 @@ def run_sites(cases: list[tuple[str, str, int, str]]) -> list[int]:
     return codes
 
 
-def lines(told: Path) -> list[str]:
-    return told.read_text().splitlines() if told.exists() else []
+def lines(events: Path) -> list[str]:
+    return events.read_text().splitlines() if events.exists() else []
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_a_site_killed_at_any_step_never_counts_less_than_it_drew(tmp_path):
     for name, where, at, _ in killed:
         folder = Path(name)
         counted = round(Ledger(folder / "ledger.db").spent().jobs.get("a", 0.0) / 1e-3)
-        drawn = lines(folder / "told").count("drawn a")
+        drawn = lines(folder / "events").count("drawn a")
         begun = 0 if where in ONCE else at
         assert drawn <= counted <= begun, f"killed {where}, passage {at}: {drawn} drawn, {counted} counted"
         if where in ("after commit", "before draw"):
@@ -164,6 +164,6 @@ def test_processes_at_once_share_one_budget(tmp_path):
         process.stdin.flush()
     spent = [int(process.communicate(timeout=90)[0]) for process in processes]
     assert sum(spent) == 64, f"{spent} of 64 that the budget has"
-    told = Ledger(path).spent()
-    assert told.total == 1.0
-    assert (told.jobs.get("a", 0) * 64, told.jobs.get("b", 0) * 64) == (spent[0] + spent[2], spent[1])
+    reported = Ledger(path).spent()
+    assert reported.total == 1.0
+    assert (reported.jobs.get("a", 0) * 64, reported.jobs.get("b", 0) * 64) == (spent[0] + spent[2], spent[1])

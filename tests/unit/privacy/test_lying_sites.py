@@ -109,11 +109,11 @@ def test_an_update_of_one_cluster_by_hand():
 def test_half_false_liars_agree_on_where_and_on_how_many(federations, kind, counts):
     lie = federations["pooled"].lie(kind, False)
     honest = {"centroids": np.arange(15.0).reshape(5, 3), "counts": np.array([10, 20, 30, 40, 50])}
-    told = [lie.tell(lying.Task("cluster", 0, {}, site), honest) for site in ("site-1", "site-2")]
-    assert np.array_equal(told[0]["centroids"], told[1]["centroids"])
-    assert np.array_equal(told[0]["centroids"][2:], honest["centroids"][2:])
-    assert not (told[0]["centroids"][:2] == honest["centroids"][:2]).any()
-    assert told[0]["counts"].tolist() == counts
+    reported = [lie.falsified(lying.Task("cluster", 0, {}, site), honest) for site in ("site-1", "site-2")]
+    assert np.array_equal(reported[0]["centroids"], reported[1]["centroids"])
+    assert np.array_equal(reported[0]["centroids"][2:], honest["centroids"][2:])
+    assert not (reported[0]["centroids"][:2] == honest["centroids"][:2]).any()
+    assert reported[0]["counts"].tolist() == counts
     assert honest["counts"].tolist() == [10, 20, 30, 40, 50]
 
 
@@ -130,16 +130,16 @@ def test_where_rows_count_half_false_liars_cost_at_most_twice_the_clean_distance
 class Absurd(lying.Lie):
     """The largest numbers that pass the checks of a message."""
 
-    def tell(self, task, honest):
-        told = super().tell(task, honest)
+    def falsified(self, task, honest):
+        reported = super().falsified(task, honest)
         for name, value in honest.items():
             if name in ("centroids", "radii", "inertia"):
-                told[name] = np.full(value.shape, 1e139)
+                reported[name] = np.full(value.shape, 1e139)
             if name == "sse" or name == "spread":
-                told[name] = np.where(np.arange(value.size) % 2, 1e139, 0.0)
+                reported[name] = np.where(np.arange(value.size) % 2, 1e139, 0.0)
             if name in ("rows", "counts"):
-                told[name] = np.full(value.shape, 2**43)  # of five
-        return told
+                reported[name] = np.full(value.shape, 2**43)  # of five
+        return reported
 
 
 #: Those that say something about what the server makes of replies, whatever it makes of them.
@@ -232,10 +232,11 @@ def test_the_same_numbers_of_clusters_are_compared_without_the_liars(federations
     def ask(step, round_, arrays, asked):
         tasks = [lying.Task(step, round_, arrays, site) for site in asked]
         honest = {task.site: executor.answer(task, sites[task.site], lying.never_abort).arrays for task in tasks}
-        told = {
-            t.site: lie.tell(t, honest[t.site]) if t.site in ("site-1", "site-2") else honest[t.site] for t in tasks
+        reported = {
+            t.site: lie.falsified(t, honest[t.site]) if t.site in ("site-1", "site-2") else honest[t.site]
+            for t in tasks
         }
-        return {site: lying.SiteReply(arrays) for site, arrays in told.items()}
+        return {site: lying.SiteReply(arrays) for site, arrays in reported.items()}
 
     outcome = lying.run_federation(aggregator, ask, list(sites), assess=False)
     assert int(outcome.arrays["chosen_k"]) == 5

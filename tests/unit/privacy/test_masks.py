@@ -156,8 +156,8 @@ def test_keys_that_are_not_those_of_different_sites_are_refused() -> None:
         ([1, 2, 3], "expected a list of sites"),
         ({}, "expected a list of sites"),
     ]
-    for value, told in cases:
-        with pytest.raises(BadMessage, match=told):
+    for value, reported in cases:
+        with pytest.raises(BadMessage, match=reported):
             KeyTable.of({KEYS_ARRAY: packed(value)})
     for broken in (np.zeros(3), np.array([-1, 5]), np.zeros((2, 2), np.int64)):
         with pytest.raises(BadMessage, match="expected JSON text"):
@@ -213,6 +213,6 @@ def test_keys_with_a_step_that_is_no_sum_are_refused() -> None:
 
 def test_a_key_reply_can_be_read_again() -> None:
     executor = LloydExecutor(k=2)
-    told = executor.answer(Task(KEYS, 0, {}, "a"), np.random.default_rng(0).normal(size=(9, 7)), never_abort).arrays
-    assert int(told["columns"]) == 7
-    assert len(key_of(told["key"]).key) == 32
+    reported = executor.answer(Task(KEYS, 0, {}, "a"), np.random.default_rng(0).normal(size=(9, 7)), never_abort).arrays
+    assert int(reported["columns"]) == 7
+    assert len(key_of(reported["key"]).key) == 32

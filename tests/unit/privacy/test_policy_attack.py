@@ -44,12 +44,12 @@ def asks(name, rows, policy, step, questions, k=2, **params):
 
 def by_distances(rows, policy):
     """Locate a row by its distances to four centroids, from four jobs' assessments, or raise where no cell has one row."""
-    told = [
+    observed = [
         asks("lloyd", rows, policy, ASSESS, [{"centroids": np.stack([CENTER, near])}], min_count=1)[0] for near in NEAR
     ]
-    if any(one is None or one["counts"][1] != 1 for one in told):
-        raise ContractViolation("no cell of one row was told")
-    squares = np.array([one["scatter"][1] for one in told]) ** 2
+    if any(one is None or one["counts"][1] != 1 for one in observed):
+        raise ContractViolation("no cell of one row was reported")
+    squares = np.array([one["scatter"][1] for one in observed]) ** 2
     right = (NEAR[1:] ** 2).sum(axis=1) - (NEAR[0] ** 2).sum() - (squares[1:] - squares[0])
     return np.linalg.solve(2 * (NEAR[1:] - NEAR[0]), right)
 
@@ -66,8 +66,8 @@ def scored(rows, policy, task, name="pooled"):
 def by_scores(rows, policy):
     """Locate a row by what sums of squares lose when a centroid is added that is alone with it: one single answer."""
     task = stack([CENTER[None], *(np.stack([CENTER, near]) for near in NEAR)])
-    told = scored(rows, policy, task)
-    lost = told["sse"][0] - told["sse"][1:]
+    observed = scored(rows, policy, task)
+    lost = observed["sse"][0] - observed["sse"][1:]
     return np.linalg.lstsq(2 * (NEAR - CENTER), lost + (NEAR**2).sum(axis=1), rcond=None)[0]
 
 
@@ -80,8 +80,8 @@ def by_differences(rows, policy, *, jobs):
     sides = [np.stack([-across, across]) * 10 + shift * across for shift in (-1e-3, 1e-3)]
     tasks = [{"centroids": centroids} for centroids in sides]
     asked = [tasks] if jobs == 1 else [[task] for task in tasks]
-    told = [one for some in asked for one in asks("lloyd", rows, policy, UPDATE, some, min_count=1)]
-    first, second = ((one["counts"][0], one["centroids"][0] * one["counts"][0]) for one in told)
+    observed = [one for some in asked for one in asks("lloyd", rows, policy, UPDATE, some, min_count=1)]
+    first, second = ((one["counts"][0], one["centroids"][0] * one["counts"][0]) for one in observed)
     return abs(first[0] - second[0]), first[1] - second[1]
 
 
@@ -121,10 +121,10 @@ def test_sums_of_distances_from_many_places_do_not_give_the_rows_of_a_group(rng,
     task = stack([np.stack([place, np.full(dimensions, 40.0)]) for place in places])
 
     def recovered(policy):
-        told = scored(rows, policy, task)
-        if not told["rows"]:
+        observed = scored(rows, policy, task)
+        if not observed["rows"]:
             return 0
-        sums = told["scatter"][::2]
+        sums = observed["scatter"][::2]
         start = group + 0.02 * rng.normal(
             size=group.shape
         )  # a friendly start: all that is asked is whether it ends there
@@ -170,8 +170,8 @@ def test_fuzzy_centroids_are_those_of_the_groups(rng, fuzzifier):
     questions = [{"centroids": np.array([[b - 1.0, 0.0], [b + 1.0, 0.0]])} for b in borders]
 
     def difference(policy):
-        told = asks("ffcm", rows, policy, "fuzzy", questions, fuzzifier=fuzzifier, max_iter=1, start="random")
-        sums = [one["centroids"] * one["support"][:, None] for one in told if one is not None]
+        observed = asks("ffcm", rows, policy, "fuzzy", questions, fuzzifier=fuzzifier, max_iter=1, start="random")
+        sums = [one["centroids"] * one["support"][:, None] for one in observed if one is not None]
         pairs = [abs(a[0] - b[0] - row).max() for a in sums for b in sums if len(a) == len(b) == 2 for row in rows]
         return min(pairs, default=np.inf)
 
@@ -227,12 +227,12 @@ def test_seeds_and_start_of_a_job_do_not_get_below_the_floor(rows):
     assert as_rows is None, "rows may leave no site that has a policy"
 
 
-# ---- what refusals and numbers of rows tell ----
+# ---- what refusals and numbers of rows disclose ----
 
 
 @pytest.mark.parametrize("name", ["masked", "proxy", "fkm-common", "fkm-imputed", "lloyd", "kfed"])
 def test_what_goes_wrong_with_the_labels_of_rows_is_not_seen_by_the_server(name, rows, monkeypatch):
-    """A scale by which the largest value overflows and the groups' do not told the value, in 47 jobs."""
+    """A scale by which the largest value overflows and the groups' do not disclosed the value, in 47 jobs."""
     executor, _ = get(name).build(2)
 
     def far_ones_fail(self, task, data, rng, aborted, context, seen):
@@ -247,14 +247,14 @@ def test_what_goes_wrong_with_the_labels_of_rows_is_not_seen_by_the_server(name,
             **({"tau": np.zeros(0), "tau_site": np.zeros(0)} if name == "kfed" else {}),
         }
         task = Task(step, 0, sent, "a")
-        told = answered(executor, task, rows, SimulatedSite.of(Policy(), get(name)))
-        assert told.labels is None
-        assert "beyond 20" in str(told.unplaced)
+        observed = answered(executor, task, rows, SimulatedSite.of(Policy(), get(name)))
+        assert observed.labels is None
+        assert "beyond 20" in str(observed.unplaced)
         near = answered(executor, task, rows[:-1], SimulatedSite.of(Policy(), get(name)))
         assert near.unplaced is None
         for array in near.arrays:
             if array != SECONDS:
-                np.testing.assert_array_equal(told.arrays[array], near.arrays[array])
+                np.testing.assert_array_equal(observed.arrays[array], near.arrays[array])
         with pytest.raises(Refusal, match="beyond 20"):
             answered(executor, task, rows, None)
 
@@ -262,13 +262,15 @@ def test_what_goes_wrong_with_the_labels_of_rows_is_not_seen_by_the_server(name,
 def test_the_inertia_of_an_update_is_that_of_rounded_numbers(rng):
     """Two centroids far away: the inertia over their squared distance was the number of rows, whatever was rounded."""
     rows = rng.normal(size=(117, 3))
-    told = asks("lloyd", rows, Policy(round_counts=25), UPDATE, [{"centroids": np.array([[1e6] * 3, [3e6] * 3])}])[0]
-    assert told["counts"].tolist() == [125]
-    np.testing.assert_allclose(told["inertia"] / (3 * 1e12), 125, rtol=1e-4)
+    observed = asks("lloyd", rows, Policy(round_counts=25), UPDATE, [{"centroids": np.array([[1e6] * 3, [3e6] * 3])}])[
+        0
+    ]
+    assert observed["counts"].tolist() == [125]
+    np.testing.assert_allclose(observed["inertia"] / (3 * 1e12), 125, rtol=1e-4)
 
 
 def test_a_jobs_own_floor_is_held_against_groups(rng):
-    """Its refusals told how many rows a site has, one of which belongs to no group."""
+    """Its refusals disclosed how many rows a site has, one of which belongs to no group."""
     rows = np.concatenate([rng.normal(size=(57, 3)), [[1e6] * 3]])
     centroids = {"centroids": np.zeros((2, 3))}
     answers = {

@@ -22,7 +22,7 @@ FOREIGN = {"path": "nvflare.app_common.filters.percentile_privacy.PercentilePriv
 @pytest.mark.parametrize(
     "spoil", ["task_data_filters", "task_result_filters", "components", "args", "direction", "scope"]
 )
-def test_a_file_that_does_not_impose_one_policy_on_all_jobs_is_told_and_stops_them(kit, ask, spoil):
+def test_a_file_that_does_not_impose_one_policy_on_all_jobs_is_reported_and_stops_them(kit, ask, spoil):
     ask(executor())
     file = write_policy(kit / "local", Policy())
     said = json.loads(file.read_text())
@@ -157,11 +157,11 @@ def test_site_policy_takes_the_number_and_the_names_of_the_sites_of_a_sum(kit, c
     assert call(kit, "--show") == 0
     assert "masked sums: of at least 4 sites, of a, b, c, d, e only" in capsys.readouterr().out
     assert policies(kit / "local")["policy"].endswith("sums masked only, of at least 4 sites, of a, b, c, d, e only")
-    for wrong, told in (
+    for wrong, reported in (
         (("--secure-min-sites", 2), "secure_min_sites must be an integer of at least 3, got 2"),
         (("--secure-min-sites", 6), "secure_sites has 5 names where secure_min_sites asks for 6 sites"),
         (("--secure-sites", "a,b,b,c"), "secure_sites must be a list of different names of sites"),
     ):
         assert call(kit, *wrong) == 2
-        assert told in capsys.readouterr().err
+        assert reported in capsys.readouterr().err
     assert policy_of(kit / "local").secure_min_sites == 4

@@ -109,11 +109,11 @@ def test_the_replies_of_foreign_executors_stay(kit, ask, reply, words):
 
 def test_an_error_code_passes_without_what_came_with_it(kit, ask):
     write_policy(kit / "local", Policy())
-    for code, told in ((ReturnCode.TASK_ABORTED, ReturnCode.TASK_ABORTED), (SECRET, ReturnCode.EXECUTION_EXCEPTION)):
+    for code, message in ((ReturnCode.TASK_ABORTED, ReturnCode.TASK_ABORTED), (SECRET, ReturnCode.EXECUTION_EXCEPTION)):
         reply = make_reply(code, headers={"rows": SECRET})
         reply["rows"] = SECRET
         out = ask(foreign(reply), round_=len(code))
-        assert out.get_return_code() == told
+        assert out.get_return_code() == message
         assert SECRET not in str(dict(out))
 
 

@@ -57,23 +57,23 @@ def released(arrays, policy=None, question=ASSESSED, made_under=None):
 @given(st.lists(st.integers(0, 10**6), min_size=1), st.integers(1, 500), st.integers(1, 500))
 def test_rounded_numbers_are_the_nearest_multiples_that_do_not_go_below_the_floor(values, multiple, floor):
     counts = np.array([0 if value < floor else value for value in values])
-    told = rounded(counts, multiple, floor)
-    assert told.dtype == np.int64
-    assert ((told == 0) == (counts == 0)).all()
-    assert (told % multiple == 0).all()
-    assert (told[counts > 0] >= floor).all()
+    reported = rounded(counts, multiple, floor)
+    assert reported.dtype == np.int64
+    assert ((reported == 0) == (counts == 0)).all()
+    assert (reported % multiple == 0).all()
+    assert (reported[counts > 0] >= floor).all()
     free = (counts > 0) & (counts >= floor + multiple)
-    assert (2 * np.abs(told - counts)[free] <= multiple).all()
-    np.testing.assert_array_equal(rounded(told, multiple, floor), told)
-    np.testing.assert_allclose(counts * factor(counts, multiple, floor), told)
+    assert (2 * np.abs(reported - counts)[free] <= multiple).all()
+    np.testing.assert_array_equal(rounded(reported, multiple, floor), reported)
+    np.testing.assert_allclose(counts * factor(counts, multiple, floor), reported)
 
 
 def test_means_over_cells_stay_what_they_are_when_their_numbers_are_rounded(sites):
     """So the simplified silhouette is no larger than 1, and the others are those of the exact numbers, nearly."""
     exact = run_inprocess(get("lloyd"), {}, sites, JobOptions(k=4), policy=Policy())
-    told = run_inprocess(get("lloyd"), {}, sites, JobOptions(k=4), policy=Policy(round_counts=50))
-    assert told.metrics["simplified_silhouette"] == pytest.approx(exact.metrics["simplified_silhouette"], rel=0.01)
-    assert told.metrics["davies_bouldin"] == pytest.approx(exact.metrics["davies_bouldin"], rel=0.01)
+    reported = run_inprocess(get("lloyd"), {}, sites, JobOptions(k=4), policy=Policy(round_counts=50))
+    assert reported.metrics["simplified_silhouette"] == pytest.approx(exact.metrics["simplified_silhouette"], rel=0.01)
+    assert reported.metrics["davies_bouldin"] == pytest.approx(exact.metrics["davies_bouldin"], rel=0.01)
 
 
 @pytest.mark.parametrize(("policy", "calls"), [(None, 0), (Policy(), 4)])

@@ -20,22 +20,24 @@ _EXCHANGES = 118
 def sums_of_two_executors(rows, policy):
     """Return the sums and numbers of rows that one job gets from a site: FKM's clusters and Lloyd's updates by turns.
 
-    NVFlare gives each task to the executor that the job names for it; the site's terms are those of the job. FKM tells where
+    NVFlare gives each task to the executor that the job names for it; the site's terms are those of the job. FKM shows where
     the rows are, and each update cuts them in two there, a little further than the one before.
     """
     fkm, _ = get("fkm").build(3, 0, {"min_count": 1})
     lloyd, _ = get("lloyd").build(3, 0, {"min_count": 1})
     held = None if policy is None else SimulatedSite.of(policy, get("lloyd"))
-    rng, told = np.random.default_rng(1), []
+    rng, reported = np.random.default_rng(1), []
     for round_ in range(_EXCHANGES // 2):
         clusters = answered(fkm, Task(CLUSTER, 2 * round_, {}, "site-1"), rows, held).arrays
-        told.append(clusters)
+        reported.append(clusters)
         low, high = clusters["centroids"][:, 0].min(), clusters["centroids"][:, 0].max()
         cut = low + (high - low) * (round_ + rng.uniform()) / (_EXCHANGES // 2)
         sides = np.array([[cut - 1.0, 0.0], [cut + 1.0, 0.0]])
-        told.append(answered(lloyd, Task(UPDATE, 2 * round_ + 1, {"centroids": sides}, "site-1"), rows, held).arrays)
-    sums = np.concatenate([one["centroids"] * one["counts"][:, None] for one in told])
-    return sums, np.concatenate([one["counts"] for one in told])
+        reported.append(
+            answered(lloyd, Task(UPDATE, 2 * round_ + 1, {"centroids": sides}, "site-1"), rows, held).arrays
+        )
+    sums = np.concatenate([one["centroids"] * one["counts"][:, None] for one in reported])
+    return sums, np.concatenate([one["counts"] for one in reported])
 
 
 def recovered(rows, policy):
@@ -57,13 +59,13 @@ def test_answers_of_one_executor_do_not_change_with_what_the_other_has_been_aske
     at = {"centroids": rng.normal(size=(3, 2))}
     fkm, lloyd = get("fkm").build(3)[0], get("lloyd").build(3)[0]
     held = SimulatedSite.of(Policy(), get("lloyd"))
-    told = []
+    reported = []
     for round_ in range(0, 6, 2):
-        told.append(answered(lloyd, Task(UPDATE, round_, at, "site-1"), rows, held).arrays)
+        reported.append(answered(lloyd, Task(UPDATE, round_, at, "site-1"), rows, held).arrays)
         answered(fkm, Task(CLUSTER, round_ + 1, at if round_ else {}, "site-1"), rows, held)
     for name in ("centroids", "counts", "cluster", "inertia"):
-        np.testing.assert_array_equal(told[0][name], told[1][name])
-        np.testing.assert_array_equal(told[0][name], told[2][name])
+        np.testing.assert_array_equal(reported[0][name], reported[1][name])
+        np.testing.assert_array_equal(reported[0][name], reported[2][name])
 
 
 def scaled_task(table, name, deviation, mean=0.0, step=PLACE):

@@ -143,8 +143,8 @@ def check(reply):
     assert code in vars(ReturnCode).values()
     headers = {name: value for name, value in reply["__headers__"].items() if isinstance(value, str)}
     dxo = from_shareable(reply) if code == ReturnCode.OK else DXO(DataKind.WEIGHTS, data={})
-    told = json.dumps([headers, list(dxo.data), dxo.meta])
-    assert not any(digits in told for digits in DIGITS), told
+    reported = json.dumps([headers, list(dxo.data), dxo.meta])
+    assert not any(digits in reported for digits in DIGITS), reported
     assert REFUSED not in dxo.meta or not dxo.data
 
 
@@ -152,6 +152,6 @@ def check(reply):
 def test_the_text_of_a_refusal_that_a_filter_lets_out_is_short_and_plain(text):
     reply = DXO(DataKind.WEIGHTS, data={}, meta={REFUSED: text}).to_shareable()
     out = SiteResultPolicy().process(Shareable(reply), FLContext())
-    told = from_shareable(out).meta[REFUSED]
-    assert len(told) <= 400
-    assert told.isprintable()
+    reported = from_shareable(out).meta[REFUSED]
+    assert len(reported) <= 400
+    assert reported.isprintable()

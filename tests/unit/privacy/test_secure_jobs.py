@@ -74,8 +74,10 @@ def test_a_site_that_drops_out_ends_the_job_by_name(lost: str) -> None:
             replies.pop("site-3")
         return replies | ({"site-3": SiteReply(problem="says no")} if step == UPDATE and lost == "refuses" else {})
 
-    told = "did not answer in time" if lost == "silent" else "says no"
-    with pytest.raises(JobFailed, match=f"round 4: site-3 {told}. With secure sums a job ends where a site drops out"):
+    message = "did not answer in time" if lost == "silent" else "says no"
+    with pytest.raises(
+        JobFailed, match=f"round 4: site-3 {message}. With secure sums a job ends where a site drops out"
+    ):
         run_lloyd(ask, sites)
     assert len(set(asked_for)) == len(asked_for)  # nobody was asked for a sum without it
 
@@ -156,7 +158,7 @@ def test_two_sites_are_too_few() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "told"),
+    ("name", "params", "message"),
     [
         ("lloyd", {"robust": "median"}, "robust and cap judge single sites"),
         ("lloyd", {"cap": 2.0}, "robust and cap judge single sites"),
@@ -165,11 +167,11 @@ def test_two_sites_are_too_few() -> None:
     ],
     ids=str,
 )
-def test_settings_that_need_single_sites_sums_are_refused(name: str, params: dict[str, object], told: str) -> None:
+def test_settings_that_need_single_sites_sums_are_refused(name: str, params: dict[str, object], message: str) -> None:
     sites, _ = iid_sites()
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         run_inprocess(get(name), params, sites, OPTIONS)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         build_job(get(name), params, OPTIONS)
 
 

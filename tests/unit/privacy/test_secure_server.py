@@ -91,18 +91,18 @@ class Server:
         table = self.table(others)
         self._round += 1
         try:
-            told = self.ask(UPDATE, TASK | table.sent(), self._round)["masked"]
+            message = self.ask(UPDATE, TASK | table.sent(), self._round)["masked"]
         except FlareclustError as reason:
             self.refusals.append(str(reason))
             return None
         asked = dict(TASK)
         added = [
             self.masks[site].hide(
-                (honest or {}).get(site, np.zeros_like(told).view(np.uint64)), UPDATE, self._round, asked, table
+                (honest or {}).get(site, np.zeros_like(message).view(np.uint64)), UPDATE, self._round, asked, table
             )
             for site in others
         ]
-        return total([told, *(words.view(np.int64) for words in added)])
+        return total([message, *(words.view(np.int64) for words in added)])
 
 
 def secret(terms: SiteSession | None = None) -> Words:
@@ -177,8 +177,8 @@ def test_the_key_of_another_site_in_other_bytes_cancels_no_mask(startups: dict[s
     honest = server.masks["clinic-j"].public.key
     copied = identity.signed("clinic-a", JOB, honest[:-1] + bytes([honest[-1] ^ 0x80]))
     keys = {"clinic-a": copied, VICTIM: server.key, "clinic-j": server.masks["clinic-j"].public}
-    told = server.ask(UPDATE, TASK | KeyTable(keys).sent(), 1)["masked"]
-    assert (told != secret().view(np.int64)).all(), "the mask of clinic-j would be gone"
+    message = server.ask(UPDATE, TASK | KeyTable(keys).sent(), 1)["masked"]
+    assert (message != secret().view(np.int64)).all(), "the mask of clinic-j would be gone"
 
 
 def test_a_site_with_masked_sums_adds_up_over_one_table_and_answers_a_round_once(
@@ -220,10 +220,10 @@ def test_a_job_that_says_secure_sums_gets_none_without_keys(step: str) -> None:
 
 def test_the_columns_of_a_job_that_says_secure_sums_are_described_without_sums() -> None:
     rows = Table(ROWS, columns=("a", "b"))
-    for job, told in ((None, 2), (SecureSums(3), 0)):
+    for job, message in ((None, 2), (SecureSums(3), 0)):
         executor, _ = get("masked").build(2, 0, {"standardize": True})
         executor.hold_to(job)
-        assert executor.answer(Task(DESCRIBE, 0, {}, VICTIM), rows, never_abort).arrays["mean"].size == told
+        assert executor.answer(Task(DESCRIBE, 0, {}, VICTIM), rows, never_abort).arrays["mean"].size == message
 
 
 @pytest.mark.parametrize("name", ["lloyd", "masked", "portfolio", "kfed", "dp-lloyd"])
@@ -246,12 +246,12 @@ def test_the_job_that_is_exported_has_what_its_sites_hold_the_server_to(name: st
 def test_a_job_for_sites_that_are_not_known_says_of_how_many_its_sums_are() -> None:
     with pytest.raises(UserError, match="secure_sums needs min_sites for sites that are not known here"):
         build_job(get("lloyd"), {}, JobOptions(k=3, secure_sums=True))
-    for options, told in (
+    for options, message in (
         ({"secure_sites": ("a", "b", "c")}, "secure_sites are settings of secure_sums, which is off"),
         ({"secure_sums": True, "min_sites": 4, "secure_sites": ("a", "b", "c")}, "3 names where min_sites asks for 4"),
         ({"secure_sums": True, "min_sites": 3, "secure_sites": ("a", "b", "b")}, "list of different names of sites"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             build_job(get("lloyd"), {}, JobOptions(k=3, **options))  # type: ignore[arg-type]
 
 

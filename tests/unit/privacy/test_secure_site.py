@@ -45,7 +45,7 @@ def test_once_a_site_has_given_its_key_its_sums_leave_masked_only() -> None:
         executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort)
 
 
-def test_what_is_asked_for_masked_only_is_never_told_otherwise() -> None:
+def test_what_is_asked_for_masked_only_is_never_sent_otherwise() -> None:
     rows = np.random.default_rng(0).normal(size=(40, 2))
     with pytest.raises(
         Refusal, match="lets out sums only masked, and was asked for those of the step spread_counts without"
@@ -98,22 +98,24 @@ def test_sums_with_noise_leave_a_site_that_lets_out_sums_masked_only() -> None:
 def test_numbers_of_rows_that_a_policy_rounds_leave_variances_as_they_are() -> None:
     rows = np.random.default_rng(0).normal(size=(57, 3)) + 9
     policy = Policy(min_count=5, round_counts=20)
-    told = replied(LloydExecutor(k=2), Task(SPREAD, 0, {}, "a"), Table(rows), policy)
-    assert told["counts"].tolist() == [57]  # what leaves in the end is 60, and 60 times the variance
-    np.testing.assert_allclose(told["m2"][0] / 60, rows.var(axis=0), rtol=1e-12)
+    message = replied(LloydExecutor(k=2), Task(SPREAD, 0, {}, "a"), Table(rows), policy)
+    assert message["counts"].tolist() == [57]  # what leaves in the end is 60, and 60 times the variance
+    np.testing.assert_allclose(message["m2"][0] / 60, rows.var(axis=0), rtol=1e-12)
     executor = get("masked").build(2, 0, {"standardize": True})[0]
-    told = replied(executor, Task(MOMENTS, 0, {"columns": codes_of(Table(rows))}, "a"), Table(rows), policy)
-    np.testing.assert_allclose(told["m2"][:, 0] / 60, rows.var(axis=0), rtol=1e-12)
+    message = replied(executor, Task(MOMENTS, 0, {"columns": codes_of(Table(rows))}, "a"), Table(rows), policy)
+    np.testing.assert_allclose(message["m2"][:, 0] / 60, rows.var(axis=0), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("scale", "told"), [(1e12, "values beyond 1e"), (1e-14, "too small for secure sums")], ids=str)
-def test_a_site_whose_values_do_not_fit_is_left_out_by_name_before_it_gives_a_key(scale: float, told: str) -> None:
+@pytest.mark.parametrize(
+    ("scale", "message"), [(1e12, "values beyond 1e"), (1e-14, "too small for secure sums")], ids=str
+)
+def test_a_site_whose_values_do_not_fit_is_left_out_by_name_before_it_gives_a_key(scale: float, message: str) -> None:
     sites, _ = iid_sites()
     outcome = run_inprocess(
         get("lloyd"), {}, {**sites, "odd": np.arange(40.0).reshape(20, 2)[:, [0, 1, 1]] * scale}, FEWER
     )
     assert list(outcome.refused) == ["odd"]
-    assert told in outcome.refused["odd"]
+    assert message in outcome.refused["odd"]
     np.testing.assert_array_equal(run_inprocess(get("lloyd"), {}, sites, OPTIONS).centroids, outcome.centroids)
 
 

@@ -48,9 +48,9 @@ def test_the_total_is_the_exact_one_rounded_once(seed: int, m: int, k: int, d: i
         replies.append(reply)
         fixed_point.add(summed, layout.words(reply))
     found = layout.reply(fixed_point.decode(summed))
-    told = {r for reply in replies for r in reply["cluster"].tolist()}
-    assert found["cluster"].tolist() == sorted(told)
-    for at, r in enumerate(sorted(told)):
+    reported = {r for reply in replies for r in reply["cluster"].tolist()}
+    assert found["cluster"].tolist() == sorted(reported)
+    for at, r in enumerate(sorted(reported)):
         own = [(reply, reply["cluster"].tolist().index(r)) for reply in replies if r in reply["cluster"]]
         n = sum(int(reply["counts"][i]) for reply, i in own)
         assert found["counts"][at] == n
@@ -102,7 +102,7 @@ def test_totals_are_of_all_rows_in_groups_that_are_large_enough(seed: int, min_c
     rng = np.random.default_rng(seed)
     sites = {f"site-{i}": rng.standard_t(1.5, size=(int(rng.integers(8, 30)), 2)) for i in range(4)}
     executor, aggregator = get(name).build(6, seed, {"min_count": min_count, "split_merge": 2})
-    told: list[Message] = []
+    reported: list[Message] = []
     merge = aggregator.merge
 
     def listening(round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
@@ -111,14 +111,14 @@ def test_totals_are_of_all_rows_in_groups_that_are_large_enough(seed: int, min_c
             (total,) = replies.values()
             for first, end in zip(starts, [*starts[1:], 10**6], strict=True):
                 own = (total["cluster"] >= first) & (total["cluster"] < end)
-                told.append({name: total[name][own] for name in ("counts", "centroids")})
+                reported.append({name: total[name][own] for name in ("counts", "centroids")})
         return merge(round_, replies, rng)
 
     aggregator.merge = listening  # type: ignore[method-assign]
     run_federation(aggregator, asker(sites, dict.fromkeys(sites, executor)), list(sites), secure_sums=True)
     rows = np.concatenate(list(sites.values()))
-    assert told
-    for total in told:
+    assert reported
+    for total in reported:
         assert (total["counts"] >= max(min_count, 3)).all()
         assert total["counts"].sum() == len(rows)
         np.testing.assert_allclose(total["counts"] @ total["centroids"], rows.sum(axis=0), atol=1e-6)
@@ -144,8 +144,8 @@ def test_with_secure_sums_a_description_tells_no_sums() -> None:
     executor = get("masked").build(4, 0, {"standardize": True})[0]
     assert len(executor.answer(Task(DESCRIBE, 0, {}, site), own, never_abort).arrays["mean"])
     executor.answer(Task(KEYS, 0, {}, site), own, never_abort)
-    told = executor.answer(Task(DESCRIBE, 0, {}, site), own, never_abort).arrays
-    assert len(told["mean"]) == len(told["m2"]) == 0
+    reported = executor.answer(Task(DESCRIBE, 0, {}, site), own, never_abort).arrays
+    assert len(reported["mean"]) == len(reported["m2"]) == 0
 
 
 def test_the_portfolio_scores_and_polishes_with_totals() -> None:

@@ -41,13 +41,13 @@ def test_check_show_and_budget_say_whose_budget_it_is(tmp_path, rows, capsys):
     shown = capsys.readouterr().out
     assert [word in shown for word in ("job-1", "job-2", "cells", str(rows))] == [True] * 4
     assert call("site", "budget", kit, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(line["job"], line["site"]) for line in told["spendings"]] == [("job-1", "north"), ("job-2", "south")]
+    reported = json.loads(capsys.readouterr().out)
+    assert [(line["job"], line["site"]) for line in reported["spendings"]] == [("job-1", "north"), ("job-2", "south")]
     assert (
-        told["spendings"][0]["epsilon"]
-        == told["spendings"][0]["total"]
-        < told["spendings"][1]["total"]
-        == told["spent"]
+        reported["spendings"][0]["epsilon"]
+        == reported["spendings"][0]["total"]
+        < reported["spendings"][1]["total"]
+        == reported["spent"]
     )
 
 

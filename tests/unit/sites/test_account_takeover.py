@@ -133,12 +133,12 @@ def test_a_takeover_killed_at_any_step_is_done_by_the_next_job_exactly_once(tmp_
     assert codes == dict.fromkeys(codes, -signal.SIGKILL), done.stderr
     for name, where in cases:
         local = Path(name)
-        told = budget_of(local, "north")
-        assert [line.job for line in told.lines] == ["x", "y"], f"killed {where}: lost or counted twice"
+        reported = budget_of(local, "north")
+        assert [line.job for line in reported.lines] == ["x", "y"], f"killed {where}: lost or counted twice"
         ledger = session_of(local, "north", "b", private=True).ledger
         assert ledger.spent().total == 0.75, f"killed {where}"
         assert spend(local, "c") == 0.75
-        shutil.rmtree(accounts() / Path(json.loads((local / MEMORY).read_text())[str(told.place)]["folder"]))
+        shutil.rmtree(accounts() / Path(json.loads((local / MEMORY).read_text())[str(reported.place)]["folder"]))
         with pytest.raises(Refusal):
             spend(local, "d")
 
@@ -183,6 +183,6 @@ def test_two_kits_whose_first_jobs_begin_at_once_share_one_budget(tmp_path, rows
         process.stdin.flush()
     spent = [int(process.communicate(timeout=90)[0]) for process in processes]
     assert sum(spent) == 64, spent
-    told = budget_of(tmp_path / "north" / "local")
-    assert [line.site for line in told.lines].count("north") == spent[0]
-    assert told.others == [f"south in {tmp_path / 'south'}"]
+    reported = budget_of(tmp_path / "north" / "local")
+    assert [line.site for line in reported.lines].count("north") == spent[0]
+    assert reported.others == [f"south in {tmp_path / 'south'}"]

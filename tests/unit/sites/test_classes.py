@@ -125,7 +125,7 @@ def test_site_check_finds_an_old_kit_and_site_allow_repairs_it(old_kit, capsys):
     assert "took out 'flareclust.', with which jobs call every function" in capsys.readouterr().out
     assert classes_problem(old_kit / "local") is None
     checked = check(old_kit)
-    assert not [told for told in (*checked.errors, *checked.hints) if "function" in told]
+    assert not [reported for reported in (*checked.errors, *checked.hints) if "function" in reported]
 
 
 def test_what_is_too_wide_is_named_without_an_end(tmp_path):

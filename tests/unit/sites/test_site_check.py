@@ -113,7 +113,7 @@ def test_what_is_no_kit_or_has_no_rows_says_what_to_do(kit, tmp_path, capsys):
     assert "is no kit" in capsys.readouterr().err
 
 
-# --- the configuration that is written, and what is told beside the rows ---
+# --- the configuration that is written, and what is reported beside the rows ---
 def test_init_takes_patterns_ids_roots_and_formats_and_keeps_the_file_private(kit, monkeypatch):
     for part in (1, 2):
         (kit.parent / f"part-{part}.txt").write_text("patient,crp,iron\n" + f"p{part},{part}.5,{part}\n" * 3)
@@ -173,7 +173,7 @@ def test_check_tells_files_ids_limits_policies_and_versions(kit, capsys):
     assert "code in jobs: from project_admin (any), lead (o:site)" in capsys.readouterr().out
 
 
-def test_a_kit_that_is_closed_is_told_as_such(kit):
+def test_a_kit_that_is_closed_is_reported_as_such(kit):
     write_site(local_of(kit), str(rows(kit, crp=[1.5, 2.5, 3.5], iron=[1.0, 2.5, 2.0])))
     (kit / "local" / "authorization.json").write_text(json.dumps({"permissions": {"lead": {"byoc": "none"}}}))
     foreign = {"path": "hospital.Noise", "args": {}}

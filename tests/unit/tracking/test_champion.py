@@ -155,10 +155,10 @@ def test_the_alias_follows_the_best_night(tracker):
         night(tracker, "nights", silhouette)
         aliases.append(champion_of(tracker, "nights"))
     assert aliases == [1, 1, 1, 4, 5, 5]
-    told = [tracker._client.get_model_version("nights", n).tags["flareclust.champion"] for n in "1245"]
-    assert told[0] == "is the first to have it"
-    assert told[1] == "has final/simplified_silhouette 0.4, worse than 0.5; version 1 keeps it"
-    assert told[2] == "has final/simplified_silhouette 0.5, at least as good as 0.5 of version 1"
+    reported = [tracker._client.get_model_version("nights", n).tags["flareclust.champion"] for n in "1245"]
+    assert reported[0] == "is the first to have it"
+    assert reported[1] == "has final/simplified_silhouette 0.4, worse than 0.5; version 1 keeps it"
+    assert reported[2] == "has final/simplified_silhouette 0.5, at least as good as 0.5 of version 1"
 
 
 def test_what_the_rule_looks_at_is_read_from_the_runs(tracker):
@@ -240,7 +240,7 @@ def test_a_run_that_was_stopped_is_killed_and_one_that_failed_is_failed(store, e
     assert (run.info.status, run.data.tags[ERROR_TAG]) == (status, "the reason")
 
 
-def test_a_store_that_does_not_answer_now_is_told_from_one_that_is_wrong(monkeypatch):
+def test_a_store_that_does_not_answer_now_is_distinguished_from_one_that_is_wrong(monkeypatch):
     """Only the first is worth another try."""
     monkeypatch.setattr("flareclust.tracking.store.getproxies", dict)
     with pytest.raises(NoAnswer, match="start it"):

@@ -116,7 +116,7 @@ def test_a_store_that_fails_costs_a_warning_and_the_rest_is_logged_later(
     assert [version.name for version in versions] == ["m"]
 
 
-def test_a_job_that_failed_is_what_is_told_and_not_that_its_run_could_not_be_closed(store, tmp_path, monkeypatch):
+def test_a_job_that_failed_is_what_is_reported_and_not_that_its_run_could_not_be_closed(store, tmp_path, monkeypatch):
     def fails(*args, **more):
         raise OSError("the disk is full")
 
@@ -125,7 +125,7 @@ def test_a_job_that_failed_is_what_is_told_and_not_that_its_run_could_not_be_clo
         flareclust.run("feca", data="iris", k=100, n_sites=3, track=True, out="out")
 
 
-def test_a_store_that_fails_at_the_start_is_told_before_any_work(store, tmp_path, monkeypatch):
+def test_a_store_that_fails_at_the_start_is_reported_before_any_work(store, tmp_path, monkeypatch):
     def fails(*args, **more):
         raise OSError("the disk is full")
 
