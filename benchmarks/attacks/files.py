@@ -30,7 +30,7 @@ def _asking(cell_of: Callable[[Attacked], AbstractContextManager[Any]]) -> Run:
 
 def _read(cell: Any, file: Path) -> list[FloatArray]:
     """Return the rows of a file, where the site sends it; ask it, too, to remove its policy, in the server's name as well."""
-    from watching import ask_site, in_the_name_of_the_server
+    from tests.watching import ask_site, in_the_name_of_the_server
 
     text = []
     for asked_by in (lambda: None, lambda: in_the_name_of_the_server(cell)):
