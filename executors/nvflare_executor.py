@@ -4,6 +4,7 @@ import logging
 import os
 import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
@@ -26,6 +27,7 @@ from flareclust.data.tables import Table
 from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
 from flareclust.privacy.secure_aggregation.client import SiteSums
 from flareclust.privacy.session import MADE_UNDER, QUESTION, SiteSession
+from flareclust.protocol.params import Parametrized
 from flareclust.protocol.registry import name_of
 from flareclust.protocol.task import KEYS, NEEDS, REFUSED, ROUND, STEP, Answer, Task
 from flareclust.sites.kit import classes_problem
@@ -53,6 +55,10 @@ class ExecutorShell(Executor, ABC):
         self._site: SiteSession | None = None
         self._sums = SiteSums()
 
+    def _imported(self) -> Sequence[str]:
+        """Return the import paths that the job's settings name."""
+        return self.imports if isinstance(self, Parametrized) else ()
+
     @abstractmethod
     def answer(
         self, task: Task, data: FloatArray | Table, aborted: AbortCheck, site: SiteSession | None = None
@@ -77,7 +83,7 @@ class ExecutorShell(Executor, ABC):
                 return shareable
             local = Path(fl_ctx.get_workspace().get_site_config_dir())
             if self._rows is None:
-                _check_classes(local)
+                _check_classes(local, self._imported())
                 self._site = session_of(local, site, str(fl_ctx.get_job_id()), private=self.private)
                 self.hold_to(_secure_sums(fl_ctx))
             if self._site is not None and fl_ctx.get_prop(QUESTION) is None:
@@ -126,9 +132,9 @@ def _secure_sums(fl_ctx: FLContext) -> SecureSums | None:
     return component if isinstance(component, SecureSums) else None
 
 
-def _check_classes(local: Path) -> None:
-    """Raise Refusal where the site's list of allowed classes permits a job to call any function."""
-    if problem := classes_problem(local):
+def _check_classes(local: Path, named: Sequence[str]) -> None:
+    """Raise Refusal where the site's list of allowed classes permits any function, or lacks one that the job's settings name."""
+    if problem := classes_problem(local, named):
         raise Refusal(problem)
 
 

@@ -5,7 +5,12 @@ from importlib.util import find_spec
 from flareclust._foundation.errors import UserError
 
 #: The packages of each extra that the code imports.
-EXTRAS = {"tracking": ("mlflow", "pandas"), "flows": ("prefect",), "plots": ("matplotlib",)}
+EXTRAS = {
+    "tracking": ("mlflow", "pandas"),
+    "flows": ("prefect",),
+    "plots": ("matplotlib",),
+    "deep": ("torch", "monai", "kornia"),
+}
 
 
 def installed(extra: str) -> bool:

@@ -158,6 +158,15 @@ BUILT_IN = (
         when="differential privacy, one message per site, few columns",
     ),
     Algorithm(
+        "deepfeca",
+        "DeepFeCA: a network learned from clusters of its embeddings, for images",
+        "flareclust.executors.deepfeca.DeepFeCAExecutor",
+        "flareclust.aggregators.deepfeca.DeepFeCAAggregator",
+        frozenset({"embeds"}),
+        "Xu et al. 2024, Jigsaw Game: Federated Clustering, Algorithm 6; training after Caron et al. 2020",
+        when="images; needs the extra deep",
+    ),
+    Algorithm(
         "kpod",
         "k-POD on the pooled rows with their gaps: the baseline for different columns, not federated",
         None,

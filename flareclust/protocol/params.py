@@ -72,15 +72,20 @@ def server(default: Any, description: str, **limits: Any) -> Any:
     return Field(default, description=description, json_schema_extra={"side": "server"}, **limits)
 
 
-def both(default: Any, description: str, **limits: Any) -> Any:
-    """Declare a parameter that both sides read."""
-    return Field(default, description=description, json_schema_extra={"side": "both"}, **limits)
+def both(default: Any, description: str, *, imports: bool = False, **limits: Any) -> Any:
+    """Declare a parameter that both sides read; `imports` where its value may be the import path of a user's own class."""
+    return Field(default, description=description, json_schema_extra={"side": "both", "imports": imports}, **limits)
 
 
 def side_of(field: FieldInfo) -> Side:
     """Return who reads a parameter."""
     extra = field.json_schema_extra
     return extra["side"] if isinstance(extra, dict) else "both"  # type: ignore[return-value]
+
+
+def _imports(field: FieldInfo) -> bool:
+    extra = field.json_schema_extra
+    return isinstance(extra, dict) and bool(extra.get("imports"))
 
 
 class Parametrized:
@@ -113,6 +118,12 @@ class Parametrized:
                 )
                 return get_type_hints(only)["params"]  # type: ignore[no-any-return]
         raise TypeError(f"{cls.__name__} declares no params")
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Return the import paths that the settings name; who runs the job must have allowed them (`class_allow_list`)."""
+        named = [name for name, field in self.params.own().items() if _imports(field)]
+        return tuple(path for name in named if "." in (path := str(getattr(self.params, name))))
 
     def configure(self, k: int, seed: int = 0, **settings: Any) -> None:
         """Check and take the settings of this side."""

@@ -5,7 +5,7 @@ for a package, such as `flareclust.`, is an entry for each of its functions and 
 (docs/adr/0015-exact-classes.md).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import did_you_mean
+from flareclust.protocol.schema import plain
 
 #: NVFlare's names in a kit's resources, and what they mean there.
 CLASSES, MODE = "class_allow_list", "class_list_enforcement_mode"
@@ -115,6 +116,18 @@ def problem_of(resources: Mapping[str, Any], file: Path) -> str | None:
         return None
     shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
     return f"lets jobs call every function of flareclust ({shown} in local/{file.name}); run `{_ADVICE}` there"
+
+
+def unlisted(resources: Mapping[str, Any], named: Iterable[str], file: Path) -> str | None:
+    """Return that a kit's list lacks an import path that a job's settings name, in words that follow the site's name.
+
+    None where the list has all of them as they are, and where there is no list, with which jobs may name any class.
+    """
+    allowed = resources.get(CLASSES)
+    missing = [] if not allowed else [path for path in named if path not in allowed]
+    if not missing:
+        return None
+    return f"does not allow {plain(missing[0])[:80]}; its operator adds it to {CLASSES} in local/{file.name}"
 
 
 def listed(

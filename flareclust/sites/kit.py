@@ -9,7 +9,7 @@ as NVFlare's. `allow_log_streaming: true` in `resources.json`, and the whole of 
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,10 +91,18 @@ def allow_classes(local: Path, plugins: Sequence[str] = ()) -> Path:
     return file
 
 
-def classes_problem(local: Path) -> str | None:
-    """Return why no job may run at the site or server with the folder `local`, where its list of classes is too wide."""
+def classes_problem(local: Path, named: Iterable[str] = ()) -> str | None:
+    """Return why a job may not run at the site or server with the folder `local`, by its list of classes.
+
+    Args:
+        local: the kit's folder.
+        named: import paths that the job's settings name, such as a network of the user's own.
+    """
     file = resources_of(local)
-    return classes.problem_of(read_json(file), file) if file.exists() else None
+    if not file.exists():
+        return None
+    resources = read_json(file)
+    return classes.problem_of(resources, file) or classes.unlisted(resources, named, file)
 
 
 def prepare_site(local: Path, settings: Settings | None = None) -> tuple[Path, list[str]]:

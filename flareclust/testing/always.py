@@ -17,13 +17,13 @@ from flareclust.privacy.secure_aggregation.totals import SPREAD
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import nbytes
-from flareclust.protocol.task import CLUSTER, SCORING, Task
+from flareclust.protocol.task import ASSESS, CLUSTER, SCORING, Task
 from flareclust.testing.constructors import check_constructors_do_nothing
 from flareclust.testing.groups import check_answers_follow_the_groups
 from flareclust.testing.platform import check_nvflare_calls_ours
 from flareclust.testing.policies import check_policies_hold
 from flareclust.testing.purity import check_local_is_pure
-from flareclust.testing.tools import ContractViolation, ensure, exchanges, iid_sites, run
+from flareclust.testing.tools import ContractViolation, embeds, ensure, exchanges, iid_sites, run, seen_by
 
 
 def check_arguments_survive(algorithm: Algorithm) -> None:
@@ -42,7 +42,8 @@ def check_both_sides_agree(algorithm: Algorithm) -> None:
     sent = exchanges(algorithm, sites, k=4)
     ensure(bool(sent), algorithm, "no site sent anything")
     for task, arrays in sent:
-        executor.step(task.step).schema.check(arrays, {"d": 3})
+        d = seen_by(algorithm, task, sites[task.site]).shape[1]
+        executor.step(task.step).schema.check(arrays, {"d": d})
 
 
 def check_same_seed_same_centroids(algorithm: Algorithm) -> None:
@@ -60,7 +61,8 @@ def check_result_is_finite_and_at_most_k(algorithm: Algorithm) -> None:
     for k in (1, 2, 4, 7):
         centroids = run(algorithm, sites, k=k).centroids
         shape = centroids.shape
-        ensure(1 <= shape[0] <= k and shape[1] == 3, algorithm, f"k={k} gave centroids of shape {shape}")
+        d = 3 if not embeds(algorithm) else shape[1]
+        ensure(1 <= shape[0] <= k and shape[1] == d, algorithm, f"k={k} gave centroids of shape {shape}")
         ensure(bool(np.isfinite(centroids).all()), algorithm, f"k={k} gave NaN or infinite centroids")
 
 
@@ -91,7 +93,7 @@ def check_nothing_sent_is_a_row(algorithm: Algorithm) -> None:
 def _ensure_no_row(algorithm: Algorithm, sites: Mapping[str, FloatArray], k: int, **params: Any) -> None:
     """Ensure that no vector sent in any step is a row of the site that sends it."""
     for task, arrays in exchanges(algorithm, sites, k=k, **params):
-        rows = sites[task.site]
+        rows = seen_by(algorithm, task, sites[task.site])
         for name, field in algorithm.executor_class().step(task.step).schema.fields.items():
             # Squares are in another unit; those of small integers equal a row by chance.
             if field.axes[-1:] == ("d",) and name != SPREAD:
@@ -220,6 +222,9 @@ def check_abort_stops(algorithm: Algorithm) -> None:
     sites, _ = iid_sites()
     executor, aggregator = algorithm.build(4)
     task = Task(CLUSTER, 0, dict(aggregator.begin().task), "site-1")
+    if embeds(algorithm):  # whose `local` is not the first step
+        local = (one.task for one in exchanges(algorithm, sites, k=4) if executor.step(one.task.step).method == "local")
+        task = next(local)
     try:
         executor.local(task, sites["site-1"], stream(0, 0, "site-1"), lambda: True, SiteContext(executor.min_count))
     except Aborted:
@@ -241,7 +246,8 @@ def check_assessment_equals_pooled(algorithm: Algorithm) -> None:
     """Inertia, simplified silhouette and Davies-Bouldin equal those of the pooled rows to 1e-9."""
     sites, _ = iid_sites()
     outcome = run(algorithm, sites, k=4)
-    pooled = np.concatenate(list(sites.values()))
+    final = Task(ASSESS, 0, outcome.arrays, "site-1")
+    pooled = seen_by(algorithm, final, np.concatenate(list(sites.values())))
     for name, value in pooled_label_free(pooled, outcome.centroids).items():
         found = outcome.metrics[name]
         equal = found is value is None or bool(np.isclose(found, value, rtol=1e-9, atol=0))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import ASSESS
 from flareclust.testing.groups import FLOOR, K, sites_of_groups
-from flareclust.testing.tools import Exchange, ensure, exchanges
+from flareclust.testing.tools import Exchange, ensure, exchanges, seen_by
 
 #: Policies that every algorithm is run under, by what they are about.
 _POLICIES: Mapping[str, Policy] = {
@@ -75,7 +75,7 @@ def _ensure_within(algorithm: Algorithm, one: Exchange, rows: FloatArray, policy
 def _ensure_large_cells(algorithm: Algorithm, one: Exchange, rows: FloatArray, policy: Policy, what: str) -> None:
     """Ensure that the assessment is of cells at or above the floor: numbers, distances and sums over all of them."""
     centroids = one.task.arrays["centroids"]
-    rows = np.concatenate(list(microaggregate(rows, policy.min_count)))
+    rows = seen_by(algorithm, one.task, np.concatenate(list(microaggregate(rows, policy.min_count))))
     labels, squared = assign(rows, centroids)
     cells = np.bincount(labels, minlength=len(centroids))
     small = (cells > 0) & (cells < policy.min_count)

@@ -7,12 +7,14 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
+from flareclust.core.lloyd import assign
 from flareclust.core.rounds import HISTORY
 from flareclust.evaluation.scores import unstack
 from flareclust.protocol.registry import Algorithm
+from flareclust.protocol.task import ASSESS, Task
 from flareclust.testing.differential_privacy import check_differentially_private
 from flareclust.testing.partial_features import check_partial_features, check_recovers_partial
-from flareclust.testing.tools import ContractViolation, blobs, ensure, iid_sites, run
+from flareclust.testing.tools import ContractViolation, blobs, ensure, iid_sites, run, seen_by
 
 
 def check_one_shot(algorithm: Algorithm) -> None:
@@ -91,6 +93,17 @@ def check_iterative(algorithm: Algorithm) -> None:
     ensure(same, algorithm, "the first rounds of a longer run differ from those of a shorter one")
 
 
+def check_embeds(algorithm: Algorithm) -> None:
+    """The result has what rows are embedded with: the label of each is the centroid nearest to its embedding."""
+    sites, _ = iid_sites()
+    outcome = run(algorithm, sites, k=4)
+    for site, rows in sites.items():
+        embedded = seen_by(algorithm, Task(ASSESS, 0, outcome.arrays, site), rows)
+        ensure(embedded.shape != rows.shape, algorithm, "rows are not embedded")
+        same = np.array_equal(assign(embedded, outcome.centroids)[0], outcome.labels[site])
+        ensure(same, algorithm, "labels are not those of the nearest centroids of the embedded rows")
+
+
 def check_equals_central(algorithm: Algorithm) -> None:
     """From the same start, the centroids of every round are those of Lloyd's algorithm on the pooled rows, to 1e-10."""
     rng = np.random.default_rng(1)
@@ -135,6 +148,7 @@ PROMISES: Mapping[str, Callable[[Algorithm], None]] = {
     "small-sites": check_small_sites,
     "translation": check_translation,
     "iterative": check_iterative,
+    "embeds": check_embeds,
     "equals-central": check_equals_central,
     "never-worse": check_never_worse,
     "partial-features": check_partial_features,

@@ -49,7 +49,26 @@ GRANTED = Policy(dp=DifferentialPrivacy(bounds=(-1000.0, 1000.0), epsilon=20.0, 
 
 def run(algorithm: Algorithm, sites: Mapping[str, Rows], k: int, seed: int = 0, **params: Any) -> Outcome:
     """Run a federation in-process."""
+    params = _short(algorithm) | params
     return run_inprocess(algorithm, params, sites, JobOptions(k=k, seed=seed), policy=_needed(algorithm))
+
+
+def embeds(algorithm: Algorithm) -> bool:
+    """Return whether clusters are in a space of the algorithm's own, and not in that of the rows."""
+    return "embeds" in algorithm.promises
+
+
+def seen_by(algorithm: Algorithm, task: Task, rows: FloatArray) -> FloatArray:
+    """Return rows (n, d) as the algorithm sees them where clusters are: embedded, or as they are."""
+    if not embeds(algorithm):
+        return rows
+    executor, _ = algorithm.build(1)
+    return executor.viewed(task, Table(rows))[1].X
+
+
+def _short(algorithm: Algorithm) -> dict[str, Any]:
+    """Return settings with which a check of an algorithm that trains networks does not take minutes."""
+    return {"rounds": 2} if embeds(algorithm) else {}
 
 
 def _needed(algorithm: Algorithm) -> Policy | None:
@@ -86,7 +105,7 @@ def exchanges(
         refused: gets what each site answered instead, if anything.
         **params: settings of the algorithm.
     """
-    executor, aggregator = algorithm.build(k, seed, params)
+    executor, aggregator = algorithm.build(k, seed, _short(algorithm) | params)
     seen: list[Exchange] = []
     policy = policy or _needed(algorithm)
     enforcers = {} if policy is None else {site: SimulatedSite.of(policy, algorithm) for site in sites}

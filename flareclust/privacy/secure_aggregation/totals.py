@@ -161,12 +161,14 @@ class Layout:
 
 
 def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
-    """Return the sizes of what sites answer to a task: K or k groups of d columns, c solutions that are compared.
+    """Return the sizes of what sites answer to a task: K or k groups of d columns, c solutions that are compared, p weights.
 
     Args:
         arrays: of the task. With `columns` but without centroids it is about the columns, each a group of its own.
         columns: number of the sites' columns, where all have the same.
     """
+    if "prototypes" in arrays:  # the weights of a network that is trained to tell these apart
+        return {"p": len(arrays["weights"])}
     if "candidate" in arrays:
         return {"c": int(arrays["candidate"][-1]) + 1, "K": len(arrays["candidate"]), "d": columns}
     if "centroids" not in arrays:

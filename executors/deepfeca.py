@@ -1,0 +1,205 @@
+"""DeepFeCA, the client's side: cluster the network's embeddings of the rows, then train the network to tell the clusters apart.
+
+Source: Xu, Chen, Chao, Zhang, "Jigsaw Game: Federated Clustering" (2024): Algorithm 6, lines 4, 7 and 8; training after
+Caron et al. 2020, DeepCluster-v2.
+
+Readings where the paper is open, and deviations from it:
+1. Line 4: embeddings have length 1, as DeepCluster-v2's, and the server brings merged centroids to length 1. FeCA's client
+   step runs on them as it is, and so do those of its rivals in Table 3 (`centroids`).
+2. Line 8, "a linear classifier": its weights are the centroids C*, which training leaves as they are (DeepCluster-v2's
+   prototypes). A classifier of each site's own would not be averaged, and labels change their numbers between rounds.
+3. Clusters are in the space of a projection head; what is evaluated are the features before it.
+4. Optimiser state begins anew in every round, and never leaves the site.
+5. Not in the paper: each image is brought to mean 0 and variance 1. Rows that are no images are clustered by a small
+   network for tables.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import AfterValidator
+
+from flareclust._foundation.errors import BadMessage, Refusal, UserError
+from flareclust._foundation.extras import require
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust.core.lloyd import assign
+from flareclust.core.rounding import rounded
+from flareclust.data.tables import Table
+from flareclust.deep.images import EMBEDDED, as_images, check_image, described, image_shape, shape_array
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.feca import FeCAExecutor
+from flareclust.executors.ffcm import FFCMExecutor
+from flareclust.executors.kfed import KFedExecutor
+from flareclust.executors.mavg import MAvgExecutor
+from flareclust.executors.parameters import ClusteringParams
+from flareclust.executors.pooled import PooledExecutor
+from flareclust.privacy.context import SiteContext
+from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
+from flareclust.protocol.schema import Schema, counts, real, whole
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import SCORING, Task
+
+if TYPE_CHECKING:
+    from flareclust.deep.networks import Model
+
+#: What sites are asked for beside the steps of the centroids: the shape of their images, and training.
+SHAPE, TRAIN = "shape", "train"
+
+#: The algorithms that can find the centroids (line 4): FeCA, and its rivals of Table 3.
+CENTROIDS = MappingProxyType(
+    {"feca": FeCAExecutor, "kfed": KFedExecutor, "mavg": MAvgExecutor, "ffcm": FFCMExecutor, "pooled": PooledExecutor}
+)
+
+_PROTOTYPES = Schema(prototypes="k e")
+
+
+class _Shapes(Schema):
+    """Shapes of images, which must be the same at all sites."""
+
+    def at_odds(self, replies: Mapping[str, Message]) -> dict[str, str]:
+        """Return the sites whose images have another shape than those of most sites."""
+        shapes = {site: tuple(reply["image"].tolist()) for site, reply in replies.items()}
+        if len(set(shapes.values())) < 2:
+            return {}
+        (usual, sharing), *_ = Counter(shapes.values()).most_common(1)
+        others = f"{sharing} other {'site has' if sharing == 1 else 'sites have'} {described(usual)}"
+        return {site: f"has {described(shape)} where {others}" for site, shape in shapes.items() if shape != usual}
+
+
+def step_name(algorithm: str, step: str) -> str:
+    """Return the name of an algorithm's step where it is one of DeepFeCA's: "feca_cluster"."""
+    return f"{algorithm}_{step}"
+
+
+def _of_centroids() -> dict[str, Step]:
+    """Return the steps of all algorithms that can find the centroids."""
+    return {
+        step_name(name, step): Step(line.schema, "centroids_of")
+        for name, executor in CENTROIDS.items()
+        for step, line in executor.own_steps().items()
+        if step not in SCORING
+    }
+
+
+class DeepFeCAParams(ClusteringParams):
+    """Parameters of DeepFeCA."""
+
+    centroids: Literal["feca", "kfed", "mavg", "ffcm", "pooled"] = both(
+        "feca", "The algorithm that finds the centroids."
+    )
+    k_local: int | None = site(None, "k' of k-FED, where it finds the centroids; None for its own choice.", ge=1)
+    network: str = both(
+        "auto",
+        "small, resnet18, mlp, or the import path of a torch.nn.Module; auto: small for images, mlp for tables.",
+        imports=True,
+    )
+    image: Annotated[str, AfterValidator(check_image)] = site(
+        "auto", "Size of the images in the rows, such as 28x28 or 32x32x3; auto for square ones, none for tables."
+    )
+    rounds: int = server(15, "Rounds of Algorithm 6 (T).", ge=0, le=MOST_ROUNDS)
+    epochs: int = site(5, "Epochs of training in a round.", ge=1, le=MOST_ITERATIONS)
+    batch: int = site(64, "Rows of one update.", ge=2)
+    lr: float = site(0.05, "Learning rate of SGD.", gt=0, le=1e3)
+    momentum: float = site(0.9, "Momentum of SGD.", ge=0, lt=1)
+    temperature: float = site(0.1, "By what scores are divided before the softmax.", gt=0)
+    augment: Literal["auto", "none", "affine", "natural"] = site(
+        "auto",
+        "How images are changed in training: turned and moved (affine), cropped and mirrored (natural); auto by their channels.",
+    )
+    device: Literal["auto", "cpu", "cuda"] = site("auto", "Where to compute; auto takes a GPU where there is one.")
+
+
+class DeepFeCAExecutor(ClusteringExecutor):
+    """A site of DeepFeCA: the centroids of its embeddings, and the network after training on its rows."""
+
+    params: DeepFeCAParams
+
+    placed_by: ClassVar[tuple[str, ...]] = ("centroids", "weights", "image")
+
+    steps = {
+        SHAPE: Step(_Shapes(image=whole("a"), cuda=whole("")), "shape"),
+        **_of_centroids(),
+        TRAIN: Step(Schema(weights="p", counts=counts(""), loss=real("", minimum=0)), "local", summed=True),
+    }
+
+    def shape(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the shape of the images, and whether a GPU computes."""
+        try:
+            require("deep", "deepfeca")
+        except UserError as error:
+            raise Refusal(f"cannot take part: {error}") from None
+        from flareclust.deep.training import device_of
+
+        on_gpu = device_of(self.params.device).type == "cuda"
+        return {"image": self._shape(data), "cuda": np.array(on_gpu, dtype=np.int64)}
+
+    def centroids_of(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Run the client's step of the algorithm that finds the centroids on the embeddings (n, e) (line 4)."""
+        name, _, step = task.step.partition("_")
+        settings = {"k_local": self.params.k_local} if name == "kfed" and self.params.k_local else {}
+        inner = CENTROIDS[name](self.k, self.seed, min_count=self.params.min_count, **settings)
+        method = getattr(inner, inner.step(step).method)
+        own = {name: value for name, value in task.arrays.items() if name not in ("weights", "image")}
+        reply: Message = method(Task(step, task.round, own, task.site), data, rng, aborted, context)
+        return reply
+
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Label the images by the nearest of the prototypes, and train the network on the labels (lines 7 and 8)."""
+        from flareclust.deep.training import Training, device_of, embed, train
+        from flareclust.deep.weights import weights_of
+
+        self._check_enough(data, context)
+        p, images = self.params, as_images(data, self._shape(data))
+        network, device = self._network(task, data), device_of(p.device)
+        prototypes = self._prototypes(task)
+        labels = assign(embed(network, images, device), prototypes)[0]
+        how = Training(p.epochs, p.batch, p.lr, p.momentum, p.temperature, p.augment)
+        loss = train(network, images, labels, prototypes, how, device, int(rng.integers(2**31)), aborted)
+        n = rounded(np.array(len(data)), context.round_counts, context.min_count)
+        return {"weights": n * weights_of(network), "counts": n, "loss": n * loss}
+
+    def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
+        """Return the embeddings in the place of the rows, but where the network is trained or not known yet."""
+        if "weights" not in task.arrays or task.step == TRAIN:
+            return task, table
+        from flareclust.deep.training import device_of, embed
+
+        network, images = self._network(task, table.X), as_images(table.X, self._shape(table.X))
+        embedded = embed(network, images, device_of(self.params.device))
+        return task, Table(embedded)
+
+    def _prototypes(self, task: Task) -> FloatArray:
+        """Return the checked prototypes (k, e) of a task."""
+        sent = {"prototypes": task.arrays.get("prototypes")}
+        if not 1 <= _PROTOTYPES.check(sent, {"e": EMBEDDED})["k"] <= self.k:  # type: ignore[arg-type]
+            raise BadMessage(f"prototypes: expected 1 to {self.k} of them")
+        return task.arrays["prototypes"]
+
+    def _shape(self, data: FloatArray) -> IntArray:
+        """Return the shape (3,) of the images in the rows (n, d)."""
+        d = data.shape[1]
+        try:
+            return shape_array(image_shape(self.params.image, d), d)
+        except UserError as error:
+            raise Refusal(f"cannot take its rows as images: {error}") from error
+
+    def _network(self, task: Task, data: FloatArray) -> "Model":
+        """Return the network that the task brings; it is built where its weights are used."""
+        from flareclust.deep.networks import build
+        from flareclust.deep.weights import load_weights
+
+        shape = self._shape(data)
+        if not np.array_equal(task.arrays.get("image", ()), shape):
+            raise BadMessage(f"image: expected {described(shape.tolist())}, as the site has")
+        network = build(self.params.network, shape, self.seed)
+        load_weights(network, task.arrays["weights"])
+        return network

@@ -1,0 +1,1 @@
+"""Networks of deep clustering: images, networks, weights as arrays, training. The modules need the extra `deep`."""

@@ -1,0 +1,150 @@
+"""What a site does with a network: embed its rows, and train the network to tell clusters apart.
+
+Source: Caron et al. 2020, "Unsupervised Learning of Visual Features by Contrasting Cluster Assignments", DeepCluster-v2:
+rows and prototypes have length 1, a row's scores are its products with the prototypes over a temperature, and the
+prototypes are centroids that training leaves as they are.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from flareclust._foundation.errors import Aborted, Refusal
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
+
+#: Rows that go through a network at a time where it is not trained.
+_CHUNK = 1024
+
+#: Changes of images that leave what they show as it is.
+AUGMENTATIONS = ("auto", "none", "affine", "natural")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a site trains.
+
+    Attributes:
+        epochs: passes over the rows.
+        batch: rows of one update.
+        lr: learning rate of SGD.
+        momentum: of SGD; it begins anew in every round, and never leaves the site.
+        temperature: by which scores are divided.
+        augment: a name in `AUGMENTATIONS`.
+    """
+
+    epochs: int
+    batch: int
+    lr: float
+    momentum: float
+    temperature: float
+    augment: str
+
+
+@contextmanager
+def repeatable(seed: int) -> Iterator[None]:
+    """Make torch draw from a seed and add up in one order, on one thread; its own state comes back afterwards."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(seed)
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def device_of(device: str) -> torch.device:
+    """Return where to compute: "auto" takes a GPU if there is one.
+
+    Raises:
+        Refusal: there is no GPU where one is asked for.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise Refusal('has no GPU that torch can use, and device is "cuda"; take device="auto", or "cpu"')
+    return torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def embed(network: nn.Module, images: FloatArray, device: torch.device) -> FloatArray:
+    """Return what a network makes of images (n, ...), a row each, in float64; 0 where that is no finite number.
+
+    A refusal in its place would depend on single rows, which nobody may learn from a site with a policy.
+    """
+    network.to(device).eval()
+    with torch.no_grad(), repeatable(0):
+        parts = [
+            network(torch.from_numpy(images[i : i + _CHUNK]).float().to(device)).cpu().numpy()
+            for i in range(0, len(images), _CHUNK)
+        ]
+    return np.nan_to_num(np.concatenate(parts).astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def train(
+    network: nn.Module,
+    images: FloatArray,
+    labels: IntArray,
+    prototypes: FloatArray,
+    how: Training,
+    device: torch.device,
+    seed: int,
+    aborted: AbortCheck,
+) -> float:
+    """Train a network, in place, to give images (n, ...) the labels (n,) of their prototypes (k, e).
+
+    Returns:
+        The mean loss of the last epoch.
+
+    Raises:
+        Refusal: the loss is no longer a finite number.
+        Aborted: `aborted()` became true.
+    """
+    with repeatable(seed):
+        network.to(device).train()
+        x, y = torch.from_numpy(images).float(), torch.from_numpy(labels)
+        centers = torch.from_numpy(prototypes).float().to(device)
+        changed = augmentation(how.augment, images.shape[1:])
+        optimizer = torch.optim.SGD(network.parameters(), lr=how.lr, momentum=how.momentum)
+        mean = 0.0
+        for epoch in range(how.epochs):
+            total = 0.0
+            for rows in _batches(len(x), how.batch):
+                if aborted():
+                    raise Aborted("stopped while it trained")
+                scores = network(changed(x[rows]).to(device)) @ centers.T / how.temperature
+                loss = nn.functional.cross_entropy(scores, y[rows].to(device))
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                total += loss.item() * len(rows)
+            mean = total / len(x)
+            if not np.isfinite(mean):
+                raise Refusal(
+                    f"lost the training in epoch {epoch + 1}: the loss is not finite; lower lr (now {how.lr:g})"
+                )
+        return mean
+
+
+def augmentation(name: str, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+    """Return a function that changes images (n, channels, height, width) at random; tables stay as they are."""
+    if name == "none" or len(shape) != 3:
+        return lambda x: x
+    import kornia.augmentation as change
+
+    if name == "natural" or (name == "auto" and shape[0] == 3):
+        size = (shape[1], shape[2])
+        steps = [change.RandomResizedCrop(size, scale=(0.4, 1.0)), change.RandomHorizontalFlip()]
+        return change.AugmentationSequential(*steps, change.RandomGaussianBlur((3, 3), (0.1, 1.0), p=0.2))
+    moved = change.RandomAffine(degrees=15, translate=(0.1, 0.1), scale=(0.85, 1.15), shear=10, p=1.0)
+    return change.AugmentationSequential(moved)
+
+
+def _batches(n: int, size: int) -> Iterator[Tensor]:
+    """Yield the places of all rows in a random order; a last batch of one row joins the one before, for batch norms."""
+    order = torch.randperm(n)
+    ends = list(range(size, n, size))
+    if ends and n - ends[-1] == 1:
+        ends.pop()
+    yield from torch.tensor_split(order, ends)

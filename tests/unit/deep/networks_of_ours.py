@@ -1,0 +1,28 @@
+"""Networks as users bring them, by import path."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Flat(nn.Module):
+    """Pixels as features."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.scale[None, :, None, None]).flatten(1)
+
+
+class Square(nn.Module):
+    """Returns images, which are no features."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+NO_CLASS = 3

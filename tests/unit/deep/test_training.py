@@ -1,0 +1,111 @@
+"""Training and embedding at a site."""
+
+import numpy as np
+import pytest
+import torch
+
+from flareclust._foundation.errors import Aborted, Refusal
+from flareclust._foundation.typing import never_abort
+from flareclust.deep.networks import build
+from flareclust.deep.training import AUGMENTATIONS, Training, augmentation, device_of, embed, train
+from flareclust.deep.weights import weights_of
+
+SHAPE, CPU = np.array([8, 8, 1]), torch.device("cpu")
+RNG = np.random.default_rng(0)
+IMAGES = RNG.normal(size=(60, 1, 8, 8))
+PROTOTYPES = np.eye(3, 64)
+LABELS = np.repeat([0, 1, 2], 20)
+
+
+def how(**changes):
+    return Training(
+        **{"epochs": 2, "batch": 16, "lr": 0.05, "momentum": 0.9, "temperature": 0.1, "augment": "auto"} | changes
+    )
+
+
+def trained(seed=0, aborted=never_abort, **changes):
+    network = build("auto", SHAPE, 0)
+    loss = train(network, IMAGES, LABELS, PROTOTYPES, how(**changes), CPU, seed, aborted)
+    return weights_of(network), loss
+
+
+def test_the_loss_falls():
+    assert trained(epochs=20, augment="none")[1] < 0.5 * trained(epochs=1, augment="none")[1]
+
+
+def test_the_same_seed_gives_the_same_weights_on_any_number_of_threads():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    one = trained()[0]
+    torch.set_num_threads(2)
+    np.testing.assert_array_equal(trained()[0], one)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(threads)
+    assert (trained(seed=1)[0] != one).any()
+
+
+def test_the_state_of_torch_stays_as_it_was():
+    state = torch.random.get_rng_state()
+    trained()
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_training_that_diverges_says_so():
+    IMAGES[0, 0, 0, 0], value = np.inf, IMAGES[0, 0, 0, 0]
+    try:
+        with pytest.raises(Refusal, match=r"epoch 1: the loss is not finite; lower lr \(now 0.05\)"):
+            trained(augment="none")
+    finally:
+        IMAGES[0, 0, 0, 0] = value
+
+
+def test_training_stops():
+    calls = []
+
+    def aborted():
+        calls.append(1)
+        return len(calls) > 2
+
+    with pytest.raises(Aborted):
+        trained(aborted=aborted)
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_changed_images_have_the_size_of_images(name, channels):
+    x = torch.randn(5, channels, 8, 8)
+    changed = augmentation(name, (channels, 8, 8))(x)
+    assert changed.shape == x.shape
+    assert torch.equal(changed, x) == (name == "none")
+
+
+def test_tables_are_not_changed():
+    x = torch.randn(5, 3)
+    assert augmentation("auto", (3,))(x) is x
+
+
+def test_every_row_is_embedded_by_itself():
+    network = build("auto", SHAPE, 0)
+    whole = embed(network, IMAGES, CPU)
+    assert whole.dtype == np.float64
+    np.testing.assert_allclose(
+        np.concatenate([embed(network, IMAGES[i : i + 7], CPU) for i in range(0, 60, 7)]), whole, atol=1e-6
+    )
+
+
+def test_what_cannot_be_embedded_is_zero():
+    images = IMAGES.copy()
+    images[3] = np.inf
+    embedded = embed(build("auto", SHAPE, 0), images, CPU)
+    assert (embedded[3] == 0).all()
+    assert np.isfinite(embedded).all()
+
+
+def test_a_gpu_that_is_not_there_is_named():
+    if torch.cuda.is_available():
+        assert device_of("cuda").type == "cuda"
+    else:
+        with pytest.raises(Refusal, match="has no GPU that torch can use"):
+            device_of("cuda")
+    assert device_of("cpu") == CPU
