@@ -18,6 +18,7 @@ from flareclust._foundation.seeding import SERVER, stream
 from flareclust._foundation.typing import Message
 from flareclust.core.assessment import label_free_metrics
 from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.executors.parameters import ClusteringParams
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
@@ -160,7 +161,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 
     def least_rows(self) -> int:
         """Return how many rows a group must have over all sites to be reported with secure sums, in steps that are `counted`."""
-        return max(int(getattr(self.params, "min_count", 1)), LEAST_ROWS)
+        return max(self.params.min_count, LEAST_ROWS) if isinstance(self.params, ClusteringParams) else LEAST_ROWS
 
     def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
         """Return what a user should know of the result, a sentence each; nothing unless overridden.

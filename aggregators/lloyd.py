@@ -19,7 +19,6 @@ Readings and deviations:
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 
 import numpy as np
 
@@ -27,12 +26,13 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.lloyd_merge import lloyd_merge, rows_behind
-from flareclust.aggregators.refinement import State, advanced, asked, begun, without_state
+from flareclust.aggregators.refinement import State, advanced, begun, interrupted, without_state
 from flareclust.core.clusterers import cluster_means
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.robust import Rule, filter_outliers
 from flareclust.core.rounds import HISTORY, movement, remember
 from flareclust.core.splitting import at_once, split
+from flareclust.evaluation.scores import stack
 from flareclust.executors.lloyd import UPDATE, LloydExecutor, LloydParams
 from flareclust.executors.refinement import SPREAD
 from flareclust.protocol.replies import gathered
@@ -79,10 +79,7 @@ class LloydAggregator(ClusteringAggregator):
 
     def result_so_far(self, round_: Round) -> Round | None:
         """Return the best solution so far, once the updates are done."""
-        if not State.is_in(round_.record):
-            return None
-        centroids = State.of(round_.record).centroids
-        return replace(round_, task={"centroids": centroids}, done=True, record=without_state(round_.record))
+        return interrupted(round_, State.of(round_.record).centroids) if State.is_in(round_.record) else None
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the seeds, or update the centroids."""
@@ -112,7 +109,7 @@ class LloydAggregator(ClusteringAggregator):
         centroids = split(found, total["counts"], total["m2"], min(at_once(self.k), lacking) if grows else lacking)
         record = {**round_.record, "split": np.array(len(found))}
         if grows and len(centroids) > len(found):
-            return Round(asked([centroids]), False, numbers, record, SPREAD)
+            return Round(stack([centroids]), False, numbers, record, SPREAD)
         return Round({"centroids": centroids}, False, numbers, remember(record, centroids, self.k), UPDATE)
 
     def _updated(self, round_: Round, replies: Sequence[Message]) -> Round:
@@ -125,13 +122,13 @@ class LloydAggregator(ClusteringAggregator):
         done = updates >= self.params.rounds or shift <= self.params.tol
         if done and self.params.split_merge and not self.params.rule.judges:
             state = begun(centroids, 0, self.params.split_merge)
-            return Round(asked([centroids]), False, diagnostics, record | state.arrays, SPREAD)
+            return Round(stack([centroids]), False, diagnostics, record | state.arrays, SPREAD)
         return Round({"centroids": centroids}, done, diagnostics, record, UPDATE)
 
     def _refined(self, round_: Round, replies: Sequence[Message]) -> Round:
         state, solutions = advanced(State.of(round_.record), round_.task, replies)
         if solutions:
-            return Round(asked(solutions), False, state.diagnostics, round_.record | state.arrays, SPREAD)
+            return Round(stack(solutions), False, state.diagnostics, round_.record | state.arrays, SPREAD)
         record = remember(without_state(round_.record), state.centroids, self.k) | {
             "counts": state.counts if len(state.counts) else round_.record["counts"]
         }

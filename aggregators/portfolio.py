@@ -15,7 +15,6 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -26,7 +25,7 @@ from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
 from flareclust.aggregators.lloyd import check_judges_nobody
 from flareclust.aggregators.lloyd_merge import lloyd_merge
-from flareclust.aggregators.refinement import State, advanced, asked, begun, totals, without_state
+from flareclust.aggregators.refinement import State, advanced, begun, interrupted, totals, without_state
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.robust import FilteredCentroids, filter_outliers, typical_totals
@@ -87,7 +86,7 @@ class PortfolioAggregator(ClusteringAggregator):
             return None
         state = State.is_in(round_.record) and not self.params.rule.judges
         centroids = State.of(round_.record).centroids if state else unstack(round_.task)[-1]
-        return replace(round_, task={"centroids": centroids}, done=True, record=without_state(round_.record))
+        return interrupted(round_, centroids)
 
     def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say where no site could compare the solutions."""
@@ -136,7 +135,7 @@ class PortfolioAggregator(ClusteringAggregator):
         if not self.params.polish:
             return Round({"centroids": centroids}, True, diagnostics, record)
         state = begun(centroids, self.params.polish, self.params.split_merge)
-        return Round(asked([centroids]), False, diagnostics, record | {_START: centroids} | state.arrays, SPREAD)
+        return Round(stack([centroids]), False, diagnostics, record | {_START: centroids} | state.arrays, SPREAD)
 
     def _unseen(self) -> int:
         """Return the member to take where the sites cannot compare them: `pooled`, or the first."""
@@ -146,7 +145,7 @@ class PortfolioAggregator(ClusteringAggregator):
     def _refined(self, round_: Round, replies: Sequence[Message]) -> Round:
         state, solutions = advanced(State.of(round_.record), round_.task, replies)
         if solutions:
-            return Round(asked(solutions), False, state.diagnostics, round_.record | state.arrays, SPREAD)
+            return Round(stack(solutions), False, state.diagnostics, round_.record | state.arrays, SPREAD)
         record = without_state(round_.record)
         return Round(stack([record[_START], state.centroids]), False, state.diagnostics, record, SCORE)
 
@@ -157,7 +156,7 @@ class PortfolioAggregator(ClusteringAggregator):
         moved = lloyd_merge(before, replies, self.params.rule)
         state = state._replace(updates=state.updates - 1)
         if state.updates:
-            return Round(asked([moved]), False, {}, round_.record | state.arrays, SPREAD)
+            return Round(stack([moved]), False, {}, round_.record | state.arrays, SPREAD)
         record = without_state(round_.record)
         return Round(stack([record[_START], moved]), False, {}, record, SCORE)
 

@@ -7,14 +7,16 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
+from flareclust.aggregators.base import Round
 from flareclust.aggregators.lloyd_merge import lloyd_merge, rows_behind
 from flareclust.core.split_merge import Totals, mean_square, proposals
-from flareclust.evaluation.scores import stack, unstack
+from flareclust.evaluation.scores import unstack
 
 #: Updates of the proposals side by side, and of the best of them afterwards.
 SIDE_BY_SIDE, AFTERWARDS = 3, 5
@@ -82,6 +84,11 @@ def without_state(record: Message) -> Message:
     return {name: value for name, value in record.items() if not name.startswith(_PREFIX)}
 
 
+def interrupted(round_: Round, centroids: FloatArray) -> Round:
+    """Return a round of a refinement as a finished one, with the best centroids (k, d) so far."""
+    return replace(round_, task={"centroids": centroids}, done=True, record=without_state(round_.record))
+
+
 def totals(solutions: Sequence[FloatArray], replies: Sequence[Message]) -> list[Totals]:
     """Return for each solution (k, d) what the replies to `SPREAD` make together."""
     found, first = [], 0
@@ -115,11 +122,6 @@ def advanced(state: State, task: Message, replies: Sequence[Message]) -> tuple[S
         return state, []
     state = state._replace(updates=SIDE_BY_SIDE, attempts=state.attempts - 1, compares=True, before=state.best)
     return state, proposals(Totals(state.counts.astype(np.int64), state.means, state.m2))
-
-
-def asked(solutions: Sequence[FloatArray]) -> Message:
-    """Return the task that asks about solutions."""
-    return stack(solutions)
 
 
 def _of_solution(reply: Message, first: int, end: int) -> Message:

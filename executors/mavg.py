@@ -16,23 +16,19 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust.core.local import local_clusters
-from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import RobustParams, SmallClustersParams
+from flareclust.executors.own_clusters import OwnClustersExecutor, OwnClustersParams
+from flareclust.executors.parameters import RobustParams
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
 
 
-class MAvgParams(SmallClustersParams, RobustParams):
+class MAvgParams(OwnClustersParams, RobustParams):
     """Parameters of match averaging."""
 
-    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
 
-
-class MAvgExecutor(ClusteringExecutor):
+class MAvgExecutor(OwnClustersExecutor):
     """A site of match averaging."""
 
     params: MAvgParams
@@ -45,13 +41,4 @@ class MAvgExecutor(ClusteringExecutor):
         """Cluster the rows and keep what may be sent."""
         if len(data) < self.k:
             raise Refusal(f"has fewer rows than k={self.k}")
-        clusters = local_clusters(
-            data,
-            self.k,
-            rng,
-            n_init=self.params.n_init,
-            min_count=context.min_count,
-            aborted=aborted,
-            small_clusters=self.params.small_clusters,
-        )
-        return {"centroids": clusters.centroids}
+        return {"centroids": self.own_clusters(data, rng, aborted, context).centroids}

@@ -17,24 +17,22 @@ from pydantic import field_validator, model_validator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust.core.local import local_clusters
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.scores import SCORES_OF
-from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import CappedParams, SmallClustersParams
+from flareclust.executors.own_clusters import OwnClustersExecutor, OwnClustersParams
+from flareclust.executors.parameters import CappedParams
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import MOST_STARTS, server, site
+from flareclust.protocol.params import MOST_STARTS, server
 from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
 
 
-class PooledParams(SmallClustersParams, CappedParams):
+class PooledParams(OwnClustersParams, CappedParams):
     """Parameters of pooled centroids; with `k_min`, k is the largest number of clusters tried."""
 
     renamed: ClassVar[Mapping[str, str]] = {"choose_by": "criterion"}
 
-    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
     restarts: int = server(20, "Starts of the server's k-means; the best one counts.", ge=1, le=MOST_STARTS)
     weighted: bool = server(True, "Whether a centroid counts as often as it has rows.")
     k_min: int | None = server(None, "The smallest number of clusters tried; None for k only.", ge=2)
@@ -52,7 +50,7 @@ class PooledParams(SmallClustersParams, CappedParams):
         return self
 
 
-class PooledExecutor(ClusteringExecutor):
+class PooledExecutor(OwnClustersExecutor):
     """A site that sends the centroids of its own k-means."""
 
     params: PooledParams
@@ -66,13 +64,5 @@ class PooledExecutor(ClusteringExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Cluster the rows and keep what may be sent."""
-        clusters = local_clusters(
-            data,
-            self.k,
-            rng,
-            n_init=self.params.n_init,
-            min_count=context.min_count,
-            aborted=aborted,
-            small_clusters=self.params.small_clusters,
-        )
+        clusters = self.own_clusters(data, rng, aborted, context)
         return {"centroids": clusters.centroids, "counts": clusters.counts}

@@ -94,6 +94,8 @@ def run(
         policy=None if policy is None else read_policy(policy).to_json(),
         register_as=register,
     )
+    if criterion is not None and experiment.k_range is None:
+        raise UserError("--criterion selects k from a range, such as --k 5..25; leave it out, or give a range")
     with redirect_stdout(sys.stderr), report.progress(experiment) as on_round:
         result = run_experiment(experiment, track=track, out=out or report.default_out(experiment), on_round=on_round)
     if as_json:

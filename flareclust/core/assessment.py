@@ -4,6 +4,8 @@ Each site computes `assessment_sums` on its own rows with the common centroids; 
 over the sites, and `label_free_metrics` of the totals equals what pooling all rows would give.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -91,18 +93,25 @@ def label_free_metrics(centroids: ArrayLike, sums: Message) -> dict[str, float |
     }
 
 
-def cells_index(centroids: FloatArray, counts: IntArray, scatter: FloatArray) -> float | None:
+def cells_index(
+    centroids: FloatArray,
+    counts: IntArray,
+    scatter: FloatArray,
+    distances: Callable[[FloatArray], FloatArray] | None = None,
+) -> float | None:
     """Return the Davies-Bouldin index of the clusters with rows; None for fewer than two, or where two centroids coincide.
 
     Args:
         centroids: (k, d).
         counts: rows of each (k,).
         scatter: sum of their distances to the centroid (k,).
+        distances: returns those between centroids (c, c); None for Euclidean ones.
     """
     inhabited = counts > 0
     if int(inhabited.sum()) < 2:
         return None
-    return davies_bouldin(_separation(centroids[inhabited]), scatter[inhabited] / counts[inhabited])
+    separation = (distances or _separation)(centroids[inhabited])
+    return davies_bouldin(separation, scatter[inhabited] / counts[inhabited])
 
 
 def davies_bouldin(separation: FloatArray, scatter: FloatArray) -> float | None:

@@ -58,7 +58,10 @@ def trimmed_rows(
 
 
 def _means(data: FloatArray, centroids: FloatArray) -> FloatArray:
-    """Return the means of the rows (n, d) nearest to each of the centroids (k, d); those without rows stay."""
+    """Return the means of the rows (n, d) nearest to each of the centroids (k, d); those without rows stay.
+
+    Deviations from the centroids are added up; `recompute_centroids` starts from the overall mean, which gives other last digits.
+    """
     labels = assign(data, centroids)[0]
     counts = np.bincount(labels, minlength=len(centroids))
     sums = np.zeros_like(centroids)

@@ -176,6 +176,12 @@ class Experiment(RunSettings):
             raise ValueError("a range of k says k_min already; leave out one of them")
         if self.k_range is not None and {"criterion", "choose_by"} & self.params.keys():
             raise ValueError("with a range of k the criterion is an option of its own: --criterion, or criterion=")
+        ignored = self.k_range is None and self.criterion != USUAL and "criterion" not in self.params
+        if ignored and "k_min" in self.params:
+            raise ValueError(
+                f"--criterion is for a range of k, such as --k {self.params['k_min']}..{self.k}; with k_min give --set "
+                f"criterion={self.criterion}"
+            )
         return self
 
     @property

@@ -6,7 +6,7 @@ Where every site has every column and all centroids are known, the numbers are t
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.core.assessment import assessment_sums, davies_bouldin, label_free_metrics
+from flareclust.core.assessment import assessment_sums, cells_index, label_free_metrics
 from flareclust.core.missing.distances import centroid_distances
 
 
@@ -52,16 +52,10 @@ def masked_metrics(centroids: FloatArray, sums: Message) -> dict[str, float | No
     `inertia` is the sum of squares over the entries that are known. With sites that lack columns it is smaller than that
     of the complete rows would be. `davies_bouldin` is None where two centroids of clusters with rows share no entry.
     """
-    known = ~np.isnan(centroids)
-    if known.all():
+    if not np.isnan(centroids).any():
         return label_free_metrics(centroids, sums)
-    inhabited = sums["counts"] > 0
     metrics = label_free_metrics(np.nan_to_num(centroids), sums)
-    if metrics["davies_bouldin"] is not None:
-        metrics["davies_bouldin"] = davies_bouldin(
-            _separation(centroids[inhabited]), sums["scatter"][inhabited] / sums["counts"][inhabited]
-        )
-    return metrics
+    return metrics | {"davies_bouldin": cells_index(centroids, sums["counts"], sums["scatter"], _separation)}
 
 
 def _separation(centroids: FloatArray) -> FloatArray:

@@ -11,18 +11,12 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.cli.main import main
 from flareclust.engines.poc import federation as poc
 from flareclust.engines.poc import kits as poc_kits
 from flareclust.engines.poc import state as poc_state
 from flareclust.experiment import poc as set_up
 from flareclust.sites import permissions as site_policy
-
-
-def call(*words):
-    with pytest.raises(SystemExit) as ended:
-        main(["poc", *map(str, words)])
-    return ended.value.code
+from tests.command_line import call
 
 
 @pytest.fixture
@@ -47,7 +41,7 @@ def test_what_cannot_be_done_is_refused_before_anything_starts(
     tmp_path, monkeypatch, capsys, nothing_starts, words, reason
 ):
     monkeypatch.chdir(tmp_path)
-    assert call("up", *words) == 2
+    assert call("poc", "up", *words) == 2
     assert reason in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -56,7 +50,7 @@ def test_the_folder_of_one_site_is_refused(tmp_path, capsys, nothing_starts):
     (tmp_path / "files").mkdir()
     np.save(tmp_path / "files" / "north.npy", np.zeros((5, 2)))
     folder = tmp_path / "poc"
-    assert call("up", "--data", tmp_path / "files", "--partition", "none", "--dir", folder) == 2
+    assert call("poc", "up", "--data", tmp_path / "files", "--partition", "none", "--dir", folder) == 2
     assert "the rows of one site only; a job needs at least 2 sites" in capsys.readouterr().err
     assert not folder.exists()
 
@@ -123,27 +117,27 @@ def test_a_taken_port_is_refused(tmp_path, capsys):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        assert call("up", "--data", "iris", "--port", other.getsockname()[1], "--dir", tmp_path / "poc") == 2
+        assert call("poc", "up", "--data", "iris", "--port", other.getsockname()[1], "--dir", tmp_path / "poc") == 2
     assert "is taken" in capsys.readouterr().err
 
 
 def test_a_folder_with_something_else_is_not_touched(tmp_path, capsys):
     (tmp_path / "thesis.txt").write_text("")
-    assert call("up", "--data", "iris", "--dir", tmp_path) == 2
+    assert call("poc", "up", "--data", "iris", "--dir", tmp_path) == 2
     assert "other things than a POC" in capsys.readouterr().err
-    assert call("down", "--remove", "--dir", tmp_path) == 2
+    assert call("poc", "down", "--remove", "--dir", tmp_path) == 2
     assert (tmp_path / "thesis.txt").exists()
 
 
 def test_a_path_with_a_space_is_refused_as_nvflare_would_not_start_jobs_there(tmp_path, capsys):
-    assert call("up", "--data", "iris", "--dir", tmp_path / "my poc") == 2
+    assert call("poc", "up", "--data", "iris", "--dir", tmp_path / "my poc") == 2
     assert "space" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["status", "down"])
 def test_where_no_poc_is_the_commands_say_so(tmp_path, monkeypatch, capsys, word):
     monkeypatch.chdir(tmp_path)
-    assert call(word) == 2
+    assert call("poc", word) == 2
     assert f"no POC in {tmp_path / 'poc_workspace' / 'poc'}" in capsys.readouterr().err
     with pytest.raises(UserError, match="flareclust poc up"):
         poc.find()

@@ -61,6 +61,12 @@ BAD = {
     "k, range for a baseline": (("run", "central", "--k", "2..3"), 2, ["takes one k"]),
     "k, range and k_min": (("run", "pooled", "--k", "2..3", "--set", "k_min=2"), 2, ["k_min already"]),
     "criterion twice": (("run", "pooled", "--k", "2..4", "--set", "criterion=elbow"), 2, ["--criterion"]),
+    "criterion, one k": (("run", "feca", "--k", "3", "--criterion", "elbow"), 2, ["a range, such as --k 5..25"]),
+    "criterion, k_min": (
+        ("run", "pooled", "--k", "4", "--set", "k_min=2", "--criterion", "elbow"),
+        2,
+        ["--k 2..4", "--set criterion=elbow"],
+    ),
     "criterion": (("run", "feca", "--k", "2..4", "--criterion", "silouette"), 2, ["did you mean 'silhouette'"]),
     "no rounds": (("run", "fkm", "--set", "rounds=0"), 2, ["rounds must be an integer from 1 to 10000, got 0"]),
     "no fuzzifier": (("run", "ffcm", "--set", "fuzzifier=1"), 2, ["fuzzifier"]),

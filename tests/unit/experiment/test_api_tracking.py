@@ -11,14 +11,6 @@ from flareclust.tracking.runs import Tracker
 from tests.unit.experiment.api_cases import rows
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """One store for the file: making one takes seconds."""
-    uri = f"sqlite:///{tmp_path_factory.mktemp('store')}/runs.db"
-    Tracker(uri)
-    return uri
-
-
 @pytest.fixture
 def runs(store, monkeypatch, tmp_path):
     """Give the runs that were added since the test began, newest first."""

@@ -1,28 +1,26 @@
 """The ledger when processes are killed at any step or spend at once: never less than was drawn."""
 
-import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from flareclust.privacy.dp.ledger import Ledger
+from tests.forked import run_at_once, run_each
 
 # What ends the process
 
-#: Sites, each a process of its own, forked so that Python is started once. Each spends and draws through the real terms, and
+#: Sites, each a process of its own. Each spends and draws through the real terms, and
 #: writes down what it has drawn and sent. It kills itself at its `at`-th passage of the step `where`.
 SITES = """
-import json, os, sys
+import os
 import numpy as np
 from flareclust.privacy.dp import ledger_file, mechanism
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.privacy.dp.budget import DPSession
 
-def site(folder, where, at, job):
+def case(folder, where, at, job):
     passed = {}
 
     def say(what):
@@ -64,16 +62,6 @@ def site(folder, where, at, job):
         say("sent " + job)
 
 mechanism._measurement(1.0, 1e-3)  # loads OpenDP once, and not in every site
-for case in json.loads(sys.argv[1]):
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            site(*case)
-            status = 0
-        finally:
-            os._exit(status)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
@@ -83,16 +71,6 @@ STEPS = [
 
 
 ONCE = [step for step in STEPS if step.endswith(("make", "set_up"))]
-
-
-def run_sites(cases: list[tuple[str, str, int, str]]) -> list[int]:
-    """Run sites one after the other; return their exit codes."""
-    command = [sys.executable, "-c", SITES, json.dumps(cases)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    out, errors = process.communicate(timeout=100)
-    codes = [int(line) for line in out.split()]
-    assert len(codes) == len(cases), errors.decode()
-    return codes
 
 
 def lines(events: Path) -> list[str]:
@@ -109,7 +87,7 @@ def test_a_site_killed_at_any_step_never_counts_less_than_it_drew(tmp_path):
             folder.mkdir()
             killed.append((str(folder), where, at, "a"))
             after.append((str(folder), "never", 0, "b"))
-    assert run_sites(killed) == [-signal.SIGKILL] * len(killed)
+    assert run_each(SITES, killed) == [-signal.SIGKILL] * len(killed)
     for name, where, at, _ in killed:
         folder = Path(name)
         counted = round(Ledger(folder / "ledger.db").spent().jobs.get("a", 0.0) / 1e-3)
@@ -120,7 +98,7 @@ def test_a_site_killed_at_any_step_never_counts_less_than_it_drew(tmp_path):
             assert (drawn, counted) == (at - 1, at), "the spending was not there before the noise"
         if where in ("before write", "after write", "before commit"):
             assert counted == at - 1
-    assert run_sites(after) == [0] * len(after), "the next job cannot go on"
+    assert run_each(SITES, after) == [0] * len(after), "the next job cannot go on"
     for name, *_ in after:
         assert Ledger(Path(name) / "ledger.db").spent().jobs["b"] == pytest.approx(3e-3)
 
@@ -145,24 +123,7 @@ print(spent)
 @pytest.mark.timeout(120)
 def test_processes_at_once_share_one_budget(tmp_path):
     path = tmp_path / "ledger.db"  # which they make at once, too
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", SPENDER, str(path), job],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        for job in ("a", "b", "a")
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    spent = [int(process.communicate(timeout=90)[0]) for process in processes]
+    spent = run_at_once(SPENDER, [(str(path), job) for job in ("a", "b", "a")])
     assert sum(spent) == 64, f"{spent} of 64 that the budget has"
     reported = Ledger(path).spent()
     assert reported.total == 1.0

@@ -2,9 +2,6 @@
 
 import re
 
-import pytest
-
-from flareclust.cli.main import main
 from flareclust.sites.check import check
 
 
@@ -14,12 +11,6 @@ def rows(kit, **columns):
     lines = [",".join(names), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
     file.write_text("\n".join(lines) + "\n")
     return file
-
-
-def call(*words):
-    with pytest.raises(SystemExit) as ended:
-        main([*map(str, words)])
-    return ended.value.code
 
 
 def wrong(kit, words):

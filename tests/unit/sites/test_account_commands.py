@@ -3,25 +3,17 @@
 import json
 import shutil
 
-import pytest
-
-from flareclust.cli.main import main
 from flareclust.privacy.dp.ledger import Entry
 from flareclust.privacy.policy import Policy
 from flareclust.sites.account import MEMORY, accounts
 from flareclust.sites.budget import budget_of
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.policy_file import write_policy
+from tests.command_line import call
 from tests.unit.sites.account_cases import kit_of, old_ledger, spend
 
 
 # What the operator sees
-def call(*words: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([*map(str, words)])
-    return int(ended.value.code or 0)
-
-
 def test_check_show_and_budget_say_whose_budget_it_is(tmp_path, rows, capsys):
     kit = kit_of(tmp_path, "north", rows).parent
     assert call("site", "check", kit) == 0

@@ -4,8 +4,6 @@ import json
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust.sites.account import MEMORY, accounts, open_account
 from flareclust.sites.budget import budget_of
 from flareclust.sites.policy_file import session_of
+from tests.forked import run_at_once, run_each
 from tests.unit.sites.account_cases import kit_of, old_ledger, renewed, spend
 
 
@@ -74,13 +73,13 @@ def test_a_damaged_old_ledger_refuses(tmp_path, rows):
 
 #: Jobs that begin and spend, each a process of its own, which kills itself before or after a step of opening the account.
 JOBS = """
-import json, os, sys
+import os
 from pathlib import Path
 from flareclust.privacy.dp import ledger_file
 from flareclust.sites import account, policy_file as site_file, takeover
 from flareclust.privacy.dp.ledger import Ledger
 
-def job(local, where):
+def case(local, where):
     def watched(owner, name):
         inner = getattr(owner, name)
         def outer(*args, **kwargs):
@@ -101,16 +100,6 @@ STEPS = (
     (ledger_file, ["make", "set_up"]), (account, ["_sign", "take_over", "_remember", "write_json"]),
     (takeover, ["_entries", "_mark"]), (Ledger, ["make", "merge", "note"]),
 )
-for case in json.loads(sys.argv[1]):
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            job(*case)
-            status = 0
-        finally:
-            os._exit(status)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
@@ -126,11 +115,8 @@ def test_a_takeover_killed_at_any_step_is_done_by_the_next_job_exactly_once(tmp_
         local = kit_of(tmp_path, f"kit-{number}", file)
         old_ledger(local, ("x", 0.5), ("y", 0.25))
         cases.append((str(local), where))
-    done = subprocess.run(
-        [sys.executable, "-c", JOBS, json.dumps(cases)], capture_output=True, text=True, timeout=100, check=False
-    )
-    codes = dict(zip([where for _, where in cases], map(int, done.stdout.split()), strict=True))
-    assert codes == dict.fromkeys(codes, -signal.SIGKILL), done.stderr
+    codes = dict(zip([where for _, where in cases], run_each(JOBS, cases), strict=True))
+    assert codes == dict.fromkeys(codes, -signal.SIGKILL)
     for name, where in cases:
         local = Path(name)
         reported = budget_of(local, "north")
@@ -164,24 +150,7 @@ print(spent)
 
 @pytest.mark.timeout(120)
 def test_two_kits_whose_first_jobs_begin_at_once_share_one_budget(tmp_path, rows):
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", SPENDER, str(kit_of(tmp_path, name, rows)), name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        for name in ("north", "south")
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    spent = [int(process.communicate(timeout=90)[0]) for process in processes]
+    spent = run_at_once(SPENDER, [(str(kit_of(tmp_path, name, rows)), name) for name in ("north", "south")])
     assert sum(spent) == 64, spent
     reported = budget_of(tmp_path / "north" / "local")
     assert [line.site for line in reported.lines].count("north") == spent[0]

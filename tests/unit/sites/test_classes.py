@@ -9,11 +9,11 @@ from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAu
 from nvflare.fuel.utils.class_loader import load_class
 
 from flareclust._foundation.errors import UserError
-from flareclust.cli.main import main
 from flareclust.sites.check import check
 from flareclust.sites.class_list import listed, of_server, of_sites, open_entries, problem_of, reaches_functions
 from flareclust.sites.config import write_site
 from flareclust.sites.kit import allow_classes, classes_problem
+from tests.command_line import call
 
 OURS = {*of_sites(), *of_server()}
 
@@ -105,12 +105,6 @@ def old_kit(tmp_path):
     (kit / "local" / "resources.json.default").write_text(json.dumps({"class_allow_list": entries, "components": []}))
     write_site(kit / "local", str(kit / "rows.csv"))
     return kit
-
-
-def call(*words):
-    with pytest.raises(SystemExit) as ended:
-        main([*map(str, words)])
-    return ended.value.code
 
 
 def test_site_check_finds_an_old_kit_and_site_allow_repairs_it(old_kit, capsys):

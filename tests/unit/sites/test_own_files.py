@@ -12,11 +12,11 @@ import pytest
 
 import flareclust
 from flareclust._foundation.csv_text import plain_text
-from flareclust.cli.main import main
 from flareclust.data.ids import Ids
 from flareclust.data.labels import LABELS_FILE, is_labels_file, read_labels, write_labels
 from flareclust.experiment.sweep_report import comma_separated
 from flareclust.experiment.trials import Cell
+from tests.command_line import call
 
 
 @pytest.fixture
@@ -30,12 +30,6 @@ def open_to_all():
 def modes(folder: Path) -> dict[str, int]:
     found = {str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode) for path in sorted(folder.rglob("*"))}
     return {name: mode for name, mode in found.items() if mode & 0o077}
-
-
-def call(*words: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([*map(str, words)])
-    return int(ended.value.code or 0)
 
 
 def test_the_folder_of_a_run_is_for_its_owner_only_also_where_it_replaces_another(tmp_path, open_to_all):

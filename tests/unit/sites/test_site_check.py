@@ -14,7 +14,8 @@ from flareclust.sites.class_list import of_sites
 from flareclust.sites.config import write_site
 from flareclust.sites.policy_file import write_policy
 from flareclust.sites.rows import SiteData
-from tests.unit.sites.check_cases import call, rows, wrong
+from tests.command_line import call
+from tests.unit.sites.check_cases import rows, wrong
 
 
 def test_a_site_is_prepared_by_four_commands(kit, capsys):

@@ -10,7 +10,8 @@ from flareclust.sites.check import check, local_of
 from flareclust.sites.class_list import of_server
 from flareclust.sites.config import write_site
 from flareclust.sites.policy_file import write_policy
-from tests.unit.sites.check_cases import call, rows, wrong
+from tests.command_line import call
+from tests.unit.sites.check_cases import rows, wrong
 
 
 # --- where rows and labels are ---

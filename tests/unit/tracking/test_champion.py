@@ -124,16 +124,6 @@ def test_other_names_can_be_aliases(alias):
 # --- in a registry ---
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return f"sqlite:///{tmp_path_factory.mktemp('store')}/runs.db"
-
-
-@pytest.fixture
-def tracker(store, request):
-    return Tracker(store, experiment=request.node.name)
-
-
 def night(tracker, model, silhouette, params=None, **final):
     """Log a night's federation, register its model and offer it the alias."""
     run_id = tracker.start(uuid.uuid4().hex, "feca/iid/s0", params or {})

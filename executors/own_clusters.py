@@ -1,0 +1,36 @@
+"""A site that clusters its own rows by k-means and sends the centroids: the base of `mavg` and `pooled`."""
+
+import numpy as np
+
+from flareclust._foundation.typing import AbortCheck, FloatArray
+from flareclust.core.local import Sendable, local_clusters
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.parameters import SmallClustersParams
+from flareclust.privacy.context import SiteContext
+from flareclust.protocol.params import MOST_STARTS, site
+
+
+class OwnClustersParams(SmallClustersParams):
+    """Parameters of sites that send the clusters of their own k-means."""
+
+    n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
+
+
+class OwnClustersExecutor(ClusteringExecutor):
+    """A site that sends the clusters of its own k-means."""
+
+    params: OwnClustersParams
+
+    def own_clusters(
+        self, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Sendable:
+        """Return the clusters of the rows (n, d) that may be sent."""
+        return local_clusters(
+            data,
+            self.k,
+            rng,
+            n_init=self.params.n_init,
+            min_count=context.min_count,
+            aborted=aborted,
+            small_clusters=self.params.small_clusters,
+        )
