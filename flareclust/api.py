@@ -11,9 +11,9 @@ from typing import Any
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
+from flareclust.data.cells import check_rows
 from flareclust.data.datasets import Dataset
 from flareclust.data.frames import is_frame, table_of
-from flareclust.data.tables import check_rows
 from flareclust.evaluation.criteria import USUAL
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.artifacts import check_out, keep

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.core.kernels import as_centroids, as_matrix, two_nearest
+from flareclust.core.arrays import as_centroids, as_matrix
+from flareclust.core.kernels import two_nearest
 from flareclust.core.lloyd import sums_by_label
 
 SUMS = ("counts", "sse", "silhouette", "scatter")

@@ -30,8 +30,8 @@ from scipy.sparse.csgraph import connected_components
 
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, never_abort
+from flareclust.core.arrays import as_count, as_matrix
 from flareclust.core.blas import one_thread
-from flareclust.core.kernels import as_count, as_matrix
 
 #: ADMM's penalty is this over the number of points; with 10 to 30 the groups settle fastest, whatever the points.
 _PENALTY = 15.0

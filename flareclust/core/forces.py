@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice
+from flareclust.core.arrays import as_labels
 from flareclust.core.blas import one_thread
-from flareclust.core.kernels import as_labels
 from flareclust.core.missing.distances import PHIS, Extremes, as_masked, blocks, extremes, varying
 
 #: Least scaled distance (reading 1).

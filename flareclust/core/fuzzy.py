@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, never_abort
-from flareclust.core.kernels import as_centroids, as_count, as_matrix
+from flareclust.core.arrays import as_centroids, as_count, as_matrix
 from flareclust.core.rounds import check_tol
 
 #: Coordinate differences per kernel call, some tenths of a second of work; `aborted` is asked between calls.

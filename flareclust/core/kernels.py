@@ -1,8 +1,8 @@
-"""Numba kernels of the numerical core, and the one form of array that they take.
+"""Numba kernels of the numerical core.
 
 Every kernel is serial, releases the GIL, writes into arrays it was given and adds in a fixed order, so a result
 depends on nothing but the input: not on threads, not on how often it was called. Arrays are C-contiguous, aligned,
-writeable float64 or int64. `as_matrix`, `as_weights` and `as_labels` bring a caller's arrays into this form, because
+writeable float64 or int64. `flareclust.core.arrays` brings a caller's arrays into this form, because
 numba compiles a kernel again for every other form (a read-only array is one). Rows in a mapped file stay where they are,
 and a kernel is compiled again for them: a copy might not fit in memory. Kernels do not check their input.
 
@@ -10,15 +10,10 @@ Rows are taken in tiles, stored feature by feature: distances of a whole tile to
 sums over the features, which the compiler vectorises without reordering any of them.
 """
 
-import operator
-
 import numpy as np
 from numba import njit
-from numpy.typing import ArrayLike
 
-from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.chunks import all_finite, is_mapped
 
 #: Where `lloyd_steps` stands. RELOCATED: as MOVING, and an empty cluster has just been given a row.
 #: SETTLED: labels belong to the centroids. WITHIN_TOLERANCE: centroids moved a last time, labels are one step behind.
@@ -26,84 +21,6 @@ MOVING, RELOCATED, SETTLED, WITHIN_TOLERANCE = 0, 1, 2, 3
 
 #: A tile holds about this many numbers (64 KiB, so that it stays in the second-level cache), in 16 to 256 rows.
 _TILE_SIZE = 8192
-
-
-def as_matrix(values: ArrayLike, name: str = "X") -> FloatArray:
-    """Return `values` as a finite (rows, features) float64 array in the kernels' form; copies only if it must.
-
-    Raises UserError unless it is 2-D with at least one feature and all numbers are finite.
-    """
-    matrix = _as_form(values, name)
-    if matrix.ndim != 2:
-        raise UserError(
-            f"{name} must have two axes (rows, features), got shape {matrix.shape}; "
-            f"for a single feature use {name}.reshape(-1, 1)"
-        )
-    if matrix.shape[1] == 0:
-        raise UserError(f"{name} must have at least one feature, got shape {matrix.shape}")
-    if not all_finite(matrix):
-        bad = int((~np.isfinite(matrix)).any(axis=1).sum())
-        raise UserError(f"{name} must be finite, got NaN or infinity in {bad} of {len(matrix)} rows; drop or fill them")
-    return matrix
-
-
-def as_centroids(values: ArrayLike, d: int) -> FloatArray:
-    """Return centroids (k, d) with k >= 1 in the kernels' form, or raise UserError."""
-    centroids = as_matrix(values, "centroids")
-    if len(centroids) == 0:
-        raise UserError("centroids must have at least one row, got none")
-    if centroids.shape[1] != d:
-        raise UserError(f"centroids have {centroids.shape[1]} features but X has {d}; give both the same columns")
-    return centroids
-
-
-def as_weights(weights: ArrayLike | None, n: int) -> FloatArray:
-    """Return row weights (n,) in the kernels' form; None means that every row weighs 1.
-
-    Raises UserError unless there is one finite weight >= 0 for each row and not all are 0.
-    """
-    if weights is None:
-        return np.ones(n)
-    vector = _as_form(weights, "weights")
-    if vector.shape != (n,):
-        raise UserError(f"weights must be one number for each of the {n} rows, got shape {vector.shape}")
-    if not np.isfinite(vector).all() or (vector < 0).any():
-        raise UserError("weights must be finite and not negative; drop rows that should not count or give them 0")
-    if not vector.any():
-        raise UserError("weights must not all be 0; leave weights out to count every row once")
-    return vector
-
-
-def as_labels(labels: ArrayLike, n: int, k: int) -> IntArray:
-    """Return labels (n,) as int64 in the kernels' form, or raise UserError unless they are integers in [0, k)."""
-    values = np.asarray(labels)
-    if values.shape != (n,) or (n > 0 and values.dtype.kind not in "iu"):
-        raise UserError(f"labels must be {n} integers, one for each row, got shape {values.shape} of {values.dtype}")
-    if n > 0 and (values.min() < 0 or values.max() >= k):
-        raise UserError(
-            f"labels must lie in 0..{k - 1}, got {values.min()}..{values.max()}; one for each centroid's row"
-        )
-    return np.require(values, np.int64, ["C", "A", "W", "E"])
-
-
-def as_count(value: int, name: str, maximum: int | None = None) -> int:
-    """Return `value` as an int with 1 <= value (<= most), or raise UserError."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise UserError(f"{name} must be an integer, got {value!r}") from None
-    if count < 1 or (maximum is not None and count > maximum):
-        allowed = "at least 1" if maximum is None else f"between 1 and the number of rows, {maximum}"
-        raise UserError(f"{name} must be {allowed}, got {count}")
-    return count
-
-
-def _as_form(values: ArrayLike, name: str) -> FloatArray:
-    try:
-        mapped = isinstance(values, np.ndarray) and is_mapped(values)
-        return np.require(values, np.float64, ["C", "A", "E"] if mapped else ["C", "A", "W", "E"])
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{name} must be an array of numbers, got {type(values).__name__}: {error}") from None
 
 
 @njit(nogil=True, cache=True)

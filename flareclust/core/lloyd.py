@@ -9,8 +9,8 @@ from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, never_abort
 from flareclust._foundation.validation import check_choice
 from flareclust.core import kernels
+from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_weights
 from flareclust.core.chunks import pieces, variances
-from flareclust.core.kernels import as_centroids, as_count, as_labels, as_matrix, as_weights
 from flareclust.core.seeds import kmeans_plusplus
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.

@@ -12,26 +12,19 @@ from flareclust.core.loops import (
     argsort,
     copy_into,
     fill,
-    group_means,
-    members_of,
     projection,
     segment_mean,
     segment_of,
     squared_distance,
     squared_norm,
 )
+from flareclust.core.microaggregation_groups import DIFFERENT, different, merge_uniform, refine
 
 #: Segments of at most so many rows are cut to groups and then refined together: the work grows with its square.
 NODE = 512
 
-#: Most passes of a refinement, and most tries to improve the direction of a cut: few while segments are large.
-_PASSES, _TRIES, _TRIES_LARGE, _POWER_STEPS = 10, 8, 2, 4
-
-#: Values of fewer different rows than this follow from their mean and spread.
-_DIFFERENT = 3
-
-#: Rows of scaled columns count as the same row for a mean if the square of their distance is no larger.
-_SAME = 1e-12
+#: Most tries to improve the direction of a cut: few while segments are large.
+_TRIES, _TRIES_LARGE, _POWER_STEPS = 8, 2, 4
 
 
 def partition(Z: FloatArray, floor: int, far: float) -> IntArray:
@@ -59,7 +52,7 @@ def of_different_rows(Z: FloatArray, labels: IntArray) -> IntArray:
     grouped, kept, groups = labels[order], np.full_like(labels, -1), 0
     starts = np.flatnonzero(np.diff(grouped, prepend=-1))
     for members in np.split(order, starts)[1:]:
-        if _different(Z, members) >= _DIFFERENT:
+        if different(Z, members) >= DIFFERENT:
             kept[members] = groups
             groups += 1
     return kept
@@ -78,12 +71,12 @@ def _finish(Z: FloatArray, order: IntArray, floor: int, far: float, labels: IntA
         elif hi - lo >= floor:
             own[lo:hi] = found
             found += 1
-    _refine(Z, order, own, found, floor)
-    _merge_uniform(Z, order, own, found)
+    refine(Z, order, own, found, floor)
+    merge_uniform(Z, order, own, found)
     for g in range(found):
         members = order[own == g]
         members = members[: _without_far(Z, members, 0, len(members), floor, far)]
-        if len(members) >= floor and _different(Z, members) >= _DIFFERENT:
+        if len(members) >= floor and different(Z, members) >= DIFFERENT:
             labels[members] = groups
             groups += 1
     return groups
@@ -225,82 +218,3 @@ def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: Fl
         for j in range(d):
             axis[j] = moved[j] / size
     return axis
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _refine(Z: FloatArray, order: IntArray, own: IntArray, groups: int, floor: int) -> None:
-    """Move rows to groups with a nearer mean, or swap them where a group would fall below the floor."""
-    m = len(order)
-    squared, means = np.empty((m, max(groups, 1))), np.empty((groups, Z.shape[1]))
-    nearest, gain, sizes = np.zeros(m, np.int64), np.zeros(m), np.zeros(groups, np.int64)
-    for _ in range(_PASSES):
-        group_means(Z, order, own, means, sizes)
-        for i in range(m):
-            gain[i] = 0.0
-            if own[i] >= 0:
-                nearest[i] = 0
-                for g in range(groups):
-                    squared[i, g] = squared_distance(Z[order[i]], means[g])
-                    if squared[i, g] < squared[i, nearest[i]]:
-                        nearest[i] = g
-                gain[i] = squared[i, nearest[i]] - squared[i, own[i]]
-        moved = False
-        for i in argsort(gain):
-            a, b = own[i], nearest[i]
-            if gain[i] >= 0:
-                break
-            if a == b or squared[i, b] >= squared[i, a]:
-                continue
-            if sizes[a] > floor:
-                own[i], moved = b, True
-                sizes[a] -= 1
-                sizes[b] += 1
-                continue
-            back, cost = -1, (squared[i, a] - squared[i, b]) * (1 - 1e-9)
-            for j in range(m):
-                if own[j] == b and squared[j, a] - squared[j, b] < cost:
-                    back, cost = j, squared[j, a] - squared[j, b]
-            if back >= 0:
-                own[i], own[back], moved = b, a, True
-        if not moved:
-            break
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) -> None:
-    """Join groups of too few different rows to the group with the nearest mean, until none is left or all are one."""
-    means, sizes = np.empty((groups, Z.shape[1])), np.zeros(groups, np.int64)
-    for g in range(groups):
-        while True:
-            members = members_of(order, own, g)
-            if len(members) == 0 or _different(Z, members) >= _DIFFERENT:
-                break
-            group_means(Z, order, own, means, sizes)
-            other, minimum = -1, np.inf
-            for h in range(groups):
-                if h != g and sizes[h] > 0:
-                    apart = squared_distance(means[h], means[g])
-                    if apart < minimum:
-                        other, minimum = h, apart
-            if other < 0:
-                break
-            for i in range(len(own)):
-                if own[i] == other:
-                    own[i] = g
-
-
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def _different(Z: FloatArray, members: IntArray) -> int:
-    """Return how many of these rows differ from one another, `_DIFFERENT` for more."""
-    kinds, found = np.empty(_DIFFERENT, np.int64), 0
-    for i in members:
-        new = True
-        for r in range(found):
-            if squared_distance(Z[i], Z[kinds[r]]) <= _SAME:
-                new = False
-        if new:
-            kinds[found] = i
-            found += 1
-            if found == _DIFFERENT:
-                break
-    return found

@@ -21,9 +21,9 @@ from sklearn.covariance import ledoit_wolf
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import check_choice, check_int
+from flareclust.core.arrays import as_count, as_matrix
 from flareclust.core.blas import one_thread
 from flareclust.core.disclosure import LEAST_ROWS
-from flareclust.core.kernels import as_count, as_matrix
 
 #: Estimates of a covariance.
 COVARIANCES = ("mle", "ledoit-wolf", "diagonal")

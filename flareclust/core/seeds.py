@@ -7,7 +7,8 @@ from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, never_abort
-from flareclust.core.kernels import as_count, as_matrix, as_weights, closest_with
+from flareclust.core.arrays import as_count, as_matrix, as_weights
+from flareclust.core.kernels import closest_with
 
 
 class Uniforms(Protocol):

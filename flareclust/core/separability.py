@@ -12,8 +12,8 @@ from scipy.spatial.distance import pdist
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.core.arrays import as_count, as_labels, as_matrix
 from flareclust.core.clusterers import group_means
-from flareclust.core.kernels import as_count, as_labels, as_matrix
 from flareclust.core.lloyd import assign
 
 

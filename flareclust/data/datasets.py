@@ -21,8 +21,9 @@ from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.blas import one_thread
 from flareclust.data import published as official
+from flareclust.data.cells import check_rows
 from flareclust.data.npy_files import npz_arrays
-from flareclust.data.tables import SUFFIXES, check_rows, read_table
+from flareclust.data.tables import SUFFIXES, read_table
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,10 +31,10 @@ from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
+from flareclust.data.cells import check_rows
 from flareclust.data.partition import check_labels, check_owners, check_sites
 from flareclust.data.partition_draws import assigned, equal_sizes
 from flareclust.data.partition_specs import SPECS, Form, Spec, parse
-from flareclust.data.tables import check_rows
 
 #: The specifications that assign columns, too.
 FEATURE_SPECS: Mapping[str, Form] = MappingProxyType(

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.data import partition_draws as draws
+from flareclust.data.cells import check_rows
 from flareclust.data.partition_specs import OPTIONS, SPECS, Spec, parse, usages
-from flareclust.data.tables import check_rows
 
 
 def partition(

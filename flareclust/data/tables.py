@@ -7,19 +7,15 @@ the row number, counted from 1 and without the header.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import Array, BoolArray, FloatArray
-from flareclust.core.chunks import all_finite, pieces
-from flareclust.data import file_formats as formats
+from flareclust._foundation.typing import FloatArray
+from flareclust.core.chunks import pieces
 from flareclust.data.arrow_files import open_arrow, open_parquet
+from flareclust.data.cells import FiniteCheck, as_numbers
 from flareclust.data.csv_files import open_csv
 from flareclust.data.file_columns import Columns, asked_for, positions_of
 from flareclust.data.file_formats import Names, Size, Source
@@ -168,23 +164,6 @@ def column_names(file: File, id_name: str | None = None) -> Names | None:
         return source.names
 
 
-def check_rows(X: ArrayLike, *, where: str, allow_empty: bool = False) -> FloatArray:
-    """Return X as (n, d) float64, C-contiguous and finite; the same array where it already is that.
-
-    Booleans count as 0 and 1. `where` is put in front of every message.
-
-    Raises:
-        UserError: not 2-D, no columns, no rows (unless `allow_empty`), not real numbers, missing or infinite values.
-    """
-    rows = _as_numbers(X, None, where)
-    if len(rows) == 0 and not allow_empty:
-        raise UserError(f"{where}: there are no rows (shape {rows.shape}); expected at least one")
-    check = _Finite(None, where)
-    check.look(rows)
-    check.refuse()
-    return rows
-
-
 @contextmanager
 def _opened(file: File, wanted: Names | None, id_name: str | None) -> Iterator[Source]:
     """Open a file with the reader of its format; what the system says about it becomes a UserError."""
@@ -213,12 +192,12 @@ def _read_into(
 ) -> None:
     """Check the rows of a file and add them to those read before."""
     names, n = columns.chosen, 0
-    check = _Finite(names, place)
+    check = FiniteCheck(names, place)
     width = len(positions) if positions is not None else source.width
     if source.n is not None and width is not None:
         store.check_fits(8 * source.n * width, place)
     for rows, texts in source.read(positions, Size(store.room, store.piece, store.scratch)):
-        X = _as_numbers(rows, names, place, after=n)
+        X = as_numbers(rows, names, place, after=n)
         if store.d not in (None, X.shape[1]):
             raise UserError(f"{place} has {X.shape[1]} columns where {columns.place} has {store.d}")
         check.look(X)
@@ -233,80 +212,8 @@ def _read_into(
 
 
 def _checked_map(X: FloatArray, place: str) -> FloatArray:
-    check = _Finite(None, place)
+    check = FiniteCheck(None, place)
     for part in pieces(*X.shape):
         check.look(X[part])
     check.refuse()
     return X
-
-
-def _as_numbers(X: ArrayLike, columns: Names | None, where: str, *, after: int = 0) -> FloatArray:
-    """Return a table, or a part that comes `after` so many rows, as (n, d) float64; raise UserError if it is none."""
-    rows = _as_array(X, where)
-    if rows.ndim != 2:
-        advice = "; reshape(-1, 1) makes one column of a list of numbers" if rows.ndim == 1 else ""
-        raise UserError(f"{where}: expected a 2-D array (n, d), got {rows.ndim}-D of shape {rows.shape}{advice}")
-    if rows.shape[1] == 0:
-        raise UserError(f"{where}: there are no columns (shape {rows.shape}); expected at least one")
-    if rows.dtype.kind not in "biuf":
-        raise UserError(f"{where}: {_why_not_real(rows, columns, after)}")
-    return np.ascontiguousarray(rows, dtype=np.float64)
-
-
-def _as_array(X: ArrayLike, where: str) -> Array:
-    if isinstance(X, np.ma.MaskedArray):  # a masked cell is a missing one; asarray would bring back what lies under it
-        return np.asarray(np.ma.filled(X.astype(np.float64), np.nan))
-    try:
-        return np.asarray(X)
-    except ValueError:
-        raise UserError(f"{where}: the rows differ in length; expected n rows of d numbers each") from None
-
-
-def _why_not_real(rows: Array, columns: Names | None, after: int) -> str:
-    if rows.dtype.kind != "O":
-        return f"expected real numbers, got {rows.dtype}; encode them as numbers or leave them out"
-    for j in range(rows.shape[1]):
-        for i, cell in enumerate(rows[:, j]):
-            if not isinstance(cell, Real):
-                column = formats.called(columns, j)
-                return f"{column} is not numeric, first in row {after + i + 1}; encode it as numbers or leave it out"
-    return "expected real numbers, got objects; convert them with X.astype(float)"
-
-
-class _Finite:
-    """Looks for cells of a table that are no numbers, part by part, and reports all of them at once."""
-
-    def __init__(self, columns: Names | None, where: str) -> None:
-        self._columns, self._where = columns, where
-        self._rows = self._count = 0
-        self._first = (0, 0)
-        self._some: BoolArray | None = None  # which columns have any number
-
-    def look(self, X: FloatArray) -> None:
-        """Look at the next rows (c, d)."""
-        bad = None if all_finite(X) else ~np.isfinite(X)
-        some: BoolArray = np.full(X.shape[1], len(X) > 0) if bad is None else np.asarray(~bad.all(axis=0))
-        if bad is not None and (count := int(bad.sum())):
-            if not self._count:
-                i, j = divmod(int(bad.argmax()), X.shape[1])
-                self._first = (self._rows + i, j)
-            self._count += count
-        self._rows += len(X)
-        self._some = some if self._some is None else np.logical_or(self._some, some)
-
-    def refuse(self) -> None:
-        """Raise UserError where there was such a cell."""
-        if not self._count or self._some is None:
-            return
-        i, j = self._first
-        cells = "cell is" if self._count == 1 else "cells are"
-        empty = (
-            [formats.called(self._columns, int(j)) for j in np.flatnonzero(~self._some)[:12]] if self._rows > 1 else []
-        )
-        advice = (
-            f"{', '.join(empty)} without any value: choose the others" if empty else "drop these rows or fill them in"
-        )
-        raise UserError(
-            f"{self._where}: {self._count} {cells} missing, NaN or infinite, first in row {i + 1}, "
-            f"{formats.called(self._columns, j)}; {advice}"
-        )

@@ -11,8 +11,8 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.lloyd import assign
+from flareclust.data.cells import check_rows
 from flareclust.data.frames import is_frame, table_of
-from flareclust.data.tables import check_rows
 from flareclust.evaluation import selection as choice
 from flareclust.features import result as partial
 from flareclust.protocol.outcome import Outcome

@@ -29,8 +29,8 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import check_choice
+from flareclust.core.arrays import as_count
 from flareclust.core.blas import one_thread
-from flareclust.core.kernels import as_count
 from flareclust.core.missing.distances import (
     PHIS,
     Extremes,

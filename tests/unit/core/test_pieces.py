@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from flareclust.core import chunks as pieces
 from flareclust.core import kernels
+from flareclust.core.arrays import as_matrix
 from flareclust.core.chunks import all_finite, is_mapped, means_of, variances
 from flareclust.core.disclosure import describable, varies_in_one_feature
-from flareclust.core.kernels import as_matrix
 from flareclust.core.lloyd import Clustering, cluster_statistics, member_statistics, recompute_centroids
 from flareclust.core.spectral import trusted_rows
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from flareclust._foundation.errors import UserError
-from flareclust.data.tables import check_rows, read_table
+from flareclust.data.cells import check_rows
+from flareclust.data.tables import read_table
 from tests.unit.data.tables_cases import _write, _write_arrow
 
 SECRET = 271828.1828
