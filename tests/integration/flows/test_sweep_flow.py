@@ -1,19 +1,14 @@
 """Sweeps through a real (temporary) Prefect server and a real MLflow store."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.experiment.trials import Trial, TrialResult, by_cell
+from tests.integration.flows.sweep_runs import parent_and_children
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -65,14 +60,6 @@ def study(n: int = 4) -> tuple[list[Trial], list[Counting]]:
     cells = [{"algorithm": "a" if i % 2 else "b=1", "partition": "beta:1,redraw"} for i in range(n)]
     params = {"k": 3, "columns": None, "params": {"n_init": 2}}
     return [Trial(cells[i], i // 2, params, measures[i]) for i in range(n)], measures
-
-
-def parent_and_children(client, experiment):
-    found = client.search_runs([client.get_experiment_by_name(experiment).experiment_id])
-    (parent,) = (run for run in found if run.data.tags["kind"] == "sweep")
-    children = [run for run in found if run.data.tags["kind"] == "trial"]
-    assert {run.data.tags["mlflow.parentRunId"] for run in children} <= {parent.info.run_id}
-    return parent, {run.info.run_name: run for run in children}
 
 
 def flow_states(name: str) -> list[tuple[str, str | None]]:
@@ -262,74 +249,3 @@ def test_the_flow_takes_a_sweep_as_plain_values(server, tmp_path, monkeypatch, s
     assert Counter(run.info.status for run in children.values()) == {"FINISHED": 6, "FAILED": 2}
     with pytest.raises(ParameterTypeError, match="did you mean 'feca'"):
         sweep_flow({**plain, "algorithms": ["fecca"]})
-
-
-def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
-    """A terminal sends the interrupt to every process of its group, Prefect's temporary server among them."""
-    from mlflow import MlflowClient
-
-    (tmp_path / "s.toml").write_text(
-        'name = "s"\ndata = "iris"\nclients = 3\nseeds = 60\nalgorithms = ["kfed", "feca"]\nworkers = 1\n'
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
-    environment |= {"PREFECT_HOME": str(tmp_path / "prefect")}
-    command = [sys.executable, "-m", "flareclust.cli", "sweep", "s.toml"]
-    process = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
-    )
-    limit = threading.Timer(150, process.kill)
-    limit.start()
-    try:
-        first = process.stderr.readline()
-        os.killpg(process.pid, signal.SIGINT)
-        out, errors = process.communicate(timeout=60)
-    finally:
-        limit.cancel()
-        process.kill()
-        process.wait()
-    assert first.startswith("12 of 120 trials, "), first + errors
-    assert process.returncode == 130, errors
-    assert out == ""
-    words = errors.splitlines()[-1].split()
-    assert words[:2] == ["error:", "interrupted;"], errors
-    assert " ".join(words[3:]) == "of 120 trials are done and kept, the same command does the others"
-    assert "Traceback" not in errors
-    (kept,) = (tmp_path / "flareclust-sweeps").glob("*/*")
-    assert (kept.name, len(kept.read_text().splitlines())) == ("trials.jsonl", int(words[2]))
-
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    parent, before = parent_and_children(client, "flareclust")
-    assert parent.info.status == "KILLED"
-    assert {run.info.status for run in before.values()} == {"FINISHED"}
-    assert 12 <= len(before) == int(words[2]) < 120
-
-    again = subprocess.run(
-        [*command, "--json"], cwd=tmp_path, env=environment, check=False, capture_output=True, text=True, timeout=200
-    )
-    assert again.returncode == 0, again.stderr
-    reported = json.loads(again.stdout)
-    assert (reported["resumed"], reported["done"], reported["run_id"]) == (len(before), 120, parent.info.run_id)
-    parent, after = parent_and_children(client, "flareclust")
-    assert parent.info.status == "FINISHED"
-    assert len(after) == 120
-    assert {name: after[name].info.end_time for name in before} == {n: run.info.end_time for n, run in before.items()}
-    assert all(Path(file).is_file() for file in (tmp_path / name for name in reported["files"]))
-
-
-def test_without_tracking_neither_prefect_nor_mlflow_is_imported(tmp_path):
-    (tmp_path / "s.toml").write_text('name = "s"\ndata = "iris"\nclients = 3\nseeds = 1\nalgorithms = ["kfed"]\n')
-    code = (
-        "import sys\nfrom flareclust.cli.main import main\n"
-        "try:\n    main(['sweep', 's.toml', '--no-track'])\nexcept SystemExit as done:\n    assert not done.code\n"
-        "assert not {'mlflow', 'prefect'} & set(sys.modules), 'imported'\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, check=False, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr

@@ -1,72 +1,21 @@
 """A POC comes up by one command, runs, and goes without a trace."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
-from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.errors import UserError
 from flareclust.engines.poc import federation as poc
-from flareclust.engines.poc import kits as poc_kits
-from flareclust.engines.poc import processes as poc_processes
 from flareclust.engines.poc.state import ADMIN, KITS
 from flareclust.experiment import poc as set_up
+from tests.integration.poc.poc_cases import command, nvflare, until
 from tests.living import naming
 
-COMMAND = [sys.executable, "-m", "flareclust.cli", "poc"]
-
 PARTITION, SEED = "dirichlet:0.5", 5
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """An empty folder to call from, an empty home and an empty folder for temporary files."""
-    folder = tmp_path_factory.mktemp("machine").resolve()
-    for name in ("work", "home", "temporary"):
-        (folder / name).mkdir()
-    return folder
-
-
-def environment(place):
-    return os.environ | {"HOME": str(place / "home"), "TMPDIR": str(place / "temporary")}
-
-
-def command(place, *words):
-    """Call `flareclust poc` as a person does and return exit code, stdout and stderr."""
-    done = subprocess.run(
-        [*COMMAND, *map(str, words)],
-        check=False,
-        cwd=place / "work",
-        env=environment(place),
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
-def nvflare(kit):
-    """Return the process of NVFlare, not its daemon, that runs from a kit."""
-    for process in naming(kit):
-        with suppress(psutil.Error):  # it may just have ended
-            if "-m" in process.cmdline() and str(kit) in process.cmdline():
-                return process
-    return None
-
-
-def until(condition, seconds):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not so within {seconds} s"
-        time.sleep(0.2)
 
 
 def shared():
@@ -242,67 +191,3 @@ def test_an_older_one_that_is_down_is_replaced_and_down_works_after_everything_w
     assert code == 0, err
     assert naming(folder) == []
     assert not folder.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(200)
-def test_a_site_that_does_not_connect_is_named_with_its_last_words_and_all_is_stopped(tmp_path, monkeypatch):
-    def broken(kit, rows, numbers, place=poc_kits.place):
-        if kit.name == "site-2":
-            (kit / "local" / "resources.json").write_text("{")
-        return place(kit, rows, numbers)
-
-    monkeypatch.setattr(poc_kits, "place", broken)
-    folder = tmp_path.resolve() / "poc"
-    with pytest.raises(JobFailed, match=r"^site-2 did not start; [\s\S]*site-2: .*JSONDecodeError") as failed:
-        set_up.up(folder, "iris", n_sites=2)
-    assert "site-1:" not in str(failed.value)
-    assert naming(folder) == []
-    assert (folder / KITS / "site-2" / "console.txt").is_file()
-    poc.down(folder, remove=True)
-    assert not folder.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(200)
-def test_ctrl_c_while_it_comes_up_leaves_nothing(place, tmp_path):
-    folder = tmp_path.resolve() / "poc"
-    coming = subprocess.Popen(
-        [*COMMAND, "up", "--data", "iris", "--dir", str(folder)],
-        cwd=tmp_path,
-        env=environment(place),
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        until(lambda: nvflare(folder / KITS / "localhost") is not None, 60)
-        with pytest.raises(UserError, match="a POC is up"):
-            set_up.up(folder, "iris")
-        coming.send_signal(signal.SIGINT)
-        _, err = coming.communicate(timeout=60)
-    finally:
-        coming.kill()
-        coming.wait()
-        left = naming(folder)
-        for process in left:
-            process.kill()
-    assert left == []
-    assert coming.returncode == 130
-    assert "interrupted" in err
-    assert not folder.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(60)
-def test_a_process_that_got_the_number_of_an_older_one_is_left_alone(tmp_path):
-    other = subprocess.Popen(["sleep", "60"])
-    try:
-        created = psutil.Process(other.pid).create_time()
-        assert poc_processes.end(tmp_path, {"site-1": {"pid": other.pid, "created": created - 1000}}) == 0
-        assert other.poll() is None
-        assert poc_processes.end(tmp_path, {"site-1": {"pid": other.pid, "created": created}}) == 1
-        assert not psutil.pid_exists(other.pid)
-    finally:
-        other.kill()
-        other.wait()

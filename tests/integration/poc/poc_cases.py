@@ -1,0 +1,47 @@
+"""The command `flareclust poc` as a person calls it, with an empty home, and the processes of a POC."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import psutil
+
+from tests.living import naming
+
+COMMAND = [sys.executable, "-m", "flareclust.cli", "poc"]
+
+
+def environment(place):
+    return os.environ | {"HOME": str(place / "home"), "TMPDIR": str(place / "temporary")}
+
+
+def command(place, *words):
+    """Call `flareclust poc` as a person does and return exit code, stdout and stderr."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, words)],
+        check=False,
+        cwd=place / "work",
+        env=environment(place),
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def nvflare(kit):
+    """Return the process of NVFlare, not its daemon, that runs from a kit."""
+    for process in naming(kit):
+        with suppress(psutil.Error):  # it may just have ended
+            if "-m" in process.cmdline() and str(kit) in process.cmdline():
+                return process
+    return None
+
+
+def until(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not so within {seconds} s"
+        time.sleep(0.2)
