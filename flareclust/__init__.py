@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from flareclust.engines.recipe import recipe as recipe
     from flareclust.estimators import FederatedKMeans as FederatedKMeans
     from flareclust.experiment.result import Result as Result
-    from flareclust.load import load_result as load_result
     from flareclust.protocol.registry import Algorithm as Algorithm
     from flareclust.protocol.registry import algorithms as algorithms
-    from flareclust.select import KSelected as KSelected
-    from flareclust.select import select_k as select_k
-    from flareclust.sweeps import SweepResult as SweepResult
-    from flareclust.sweeps import sweep as sweep
+    from flareclust.studies.select import KSelected as KSelected
+    from flareclust.studies.select import select_k as select_k
+    from flareclust.studies.sweeps import SweepResult as SweepResult
+    from flareclust.studies.sweeps import sweep as sweep
+    from flareclust.tracking.load import load_result as load_result
 
 # Imported on first use: a site's process loads this package too, and needs a few modules of it only.
 _PUBLIC = {
     "run": "flareclust.api",
-    "select_k": "flareclust.select",
-    "sweep": "flareclust.sweeps",
-    "load_result": "flareclust.load",
+    "select_k": "flareclust.studies.select",
+    "sweep": "flareclust.studies.sweeps",
+    "load_result": "flareclust.tracking.load",
     "FederatedKMeans": "flareclust.estimators",
-    "KSelected": "flareclust.select",
-    "SweepResult": "flareclust.sweeps",
+    "KSelected": "flareclust.studies.select",
+    "SweepResult": "flareclust.studies.sweeps",
     "recipe": "flareclust.engines.recipe",
     "algorithms": "flareclust.protocol.registry",
     "memberships": "flareclust.core.fuzzy",

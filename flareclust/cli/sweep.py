@@ -28,7 +28,7 @@ def sweep(
     """Run a grid of experiments; the same command goes on where it was stopped."""
     from flareclust.experiment.sweep import read_sweep
     from flareclust.experiment.sweep_report import print_sweep, sweep_progress
-    from flareclust.sweeps import run_sweep
+    from flareclust.studies.sweeps import run_sweep
 
     chosen = read_sweep(file, workers)
     with redirect_stdout(sys.stderr), sweep_progress(chosen.n_trials) as progress:

@@ -1,0 +1,1 @@
+"""Several federations in one call: a range of k, a grid of experiments."""
