@@ -74,7 +74,7 @@ def match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
 
 
 def match_robustly(sent: Sequence[FloatArray], untrusted: BoolArray, rule: Rule) -> tuple[FloatArray, IntArray]:
-    """Return what `match_average` does, of sites of which some may lie, and -1 for the centroids of those left out.
+    """Return what `match_average` does where some sites may lie, and -1 for the centroids of those left out.
 
     Args:
         sent: per site its centroids (k_i, d).

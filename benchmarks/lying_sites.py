@@ -107,7 +107,7 @@ def few(k: int) -> int:
 
 
 def on_the_first(counts: IntArray, number: int, share: float) -> IntArray:
-    """Return counts (k,), each at least 1, of nearly the same sum, of which the first ones have that share of the rows."""
+    """Return counts (k,), each at least 1, of nearly the same sum; the first ones have that share of the rows."""
     rows, others = int(counts.sum()), max(1, len(counts) - number)
     false = np.full_like(counts, max(1, int((1 - share) * rows) // others))
     false[:number] = max(1, (rows - int(false[number:].sum())) // number)

@@ -34,9 +34,14 @@ PLAIN = ("lloyd", "pooled")
 def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     found = {data: measured(data, seeds) for data in SETS}
-    said = {"seeds": seeds, "sites": 10, "delta": DELTA, "bounds": {data: bounds for data, (_, bounds) in SETS.items()}}
+    settings = {
+        "seeds": seeds,
+        "sites": 10,
+        "delta": DELTA,
+        "bounds": {data: bounds for data, (_, bounds) in SETS.items()},
+    }
     (DOCS.parent / "benchmarks" / "records" / "privacy_cost.json").write_text(
-        json.dumps(said | {"figures": found}, indent=1) + "\n"
+        json.dumps(settings | {"figures": found}, indent=1) + "\n"
     )
     draw(found)
     for data, lines in found.items():

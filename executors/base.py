@@ -238,7 +238,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         return sums if free else scaled(task.arrays, sums, context.round_counts, context.min_count)
 
     def scored(self, task: Task, data: FloatArray, context: SiteContext) -> FloatArray:
-        """Return the rows of which scores are; all rows (n, d) unless overridden."""
+        """Return the rows that scores cover; all rows (n, d) unless overridden."""
         return data
 
     def placing(self, arrays: Message) -> Message:

@@ -7,7 +7,7 @@ Readings where the paper is open, and deviations from it:
    default, as the published code does, and the seeds themselves with `seeds="rows"`. The k-means++ is greedy, as
    scikit-learn's; the published code keeps the best of several starts, here there is one.
 2. A site with fewer than k * min_count rows draws one seed for every `min_count` rows. With K_i = K_g, as line 3 has
-   it, a small site would start with clusters of one row, none of which it may send.
+   it, a small site would start with clusters of one row, which it may not send.
 3. Line 17: `local_iter` updates, one by default (section 2, "Cluster alignment"). Clusters that lose their rows in an
    update before the last are dropped, too. Means and counts are of the same assignment, the last one; the counts of
    the published code are those of the next.

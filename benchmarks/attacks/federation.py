@@ -63,8 +63,8 @@ class Attacked:
                 self.federation.configure(site, path=str(folder / "rows.npz"), id="id")
             if streams is not None:
                 resources = self.federation.kit(streams) / "local" / "resources.json.default"
-                said = json.loads(resources.read_text()) | {"allow_log_streaming": True}
-                resources.write_text(json.dumps(said, indent=2) + "\n")
+                changed = json.loads(resources.read_text()) | {"allow_log_streaming": True}
+                resources.write_text(json.dumps(changed, indent=2) + "\n")
             self.orders = self.federation.folder / "orders.json"
             self.federation.start(*self.sites)
             self.federation.start(self.server, env=self._malice() if malicious else None)

@@ -168,7 +168,7 @@ def _between(
 def clusters_again(ask: Ask, exchanges: int, slack: int = 0) -> list[FloatArray]:
     """Claim the differences of clusters that a site made of its rows by itself, each time from other random starts.
 
-    Of two clusters of which one has the other's rows and one more, the sums differ by that row.
+    If one of two clusters has the other's rows and one more, their sums differ by that row.
 
     Args:
         ask: see above; of `pooled`.

@@ -173,7 +173,7 @@ def every_step(rows: FloatArray, policy: Policy | None, each: int) -> tuple[list
         tasks = {one.task.step: one.task.arrays for one in exchanged(algorithm, sites, 2, assess=True, **minimum)}
         for step, arrays in tasks.items():
             victim = Victim(rows, policy, algorithm.name, k=2)
-            messages = [_as_groups(said) for one in _moved(arrays, rows, each) if (said := victim.ask(step, one))]
+            messages = [_as_groups(reply) for one in _moved(arrays, rows, each) if (reply := victim.ask(step, one))]
             claims += by_one_row(messages, rows.shape[1])
             answers, refusals = answers + victim.answers, refusals + len(victim.refusals)
     return different(claims), answers, refusals

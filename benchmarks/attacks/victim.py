@@ -95,8 +95,8 @@ class Victim:
         algorithm = get(name)
         known = algorithm.parameters()
         asked: Mapping[str, Any] = {"min_count": _LEAST.get(name, 1)} if "min_count" in known else {}
-        said = {key: value for key, value in self.params.items() if key in known}
-        return algorithm.build(self.k, 0, {**asked, **said})[0]
+        given = {key: value for key, value in self.params.items() if key in known}
+        return algorithm.build(self.k, 0, {**asked, **given})[0]
 
     def _executor(self, step: str) -> ClusteringExecutor:
         able = [one for one in self._executors if step in one.own_steps()]

@@ -195,10 +195,10 @@ def _cost(record: Record, base: Record) -> str:
     return ratio if record["data"] != "s1" else f"{record['l2'] / 1e4:.2f} ({ratio})"
 
 
-def privacy_cost(said: Record) -> str:
+def privacy_cost(record: Record) -> str:
     """Return what differential privacy costs: a line per data set, algorithm and epsilon, those without noise beside them."""
     rows = []
-    for data, lines in said["figures"].items():
+    for data, lines in record["figures"].items():
         for name, line in lines.items():
             for epsilon, measures in line.items():
                 numbers = [_mean(measures.get(key), unit) for key, unit in (("l2", 1e4), ("inertia", 1), ("ari", 1))]

@@ -65,16 +65,16 @@ def figure5(study: Study) -> Report:
 
 def _lines(cells: Sequence[Cell], name: str) -> list[Line]:
     cell, fkm, central = (find_cell(cells, method=one) for one in (name, FKM, CENTRAL))
-    said: tuple[str, Cell | None, Side] = ("below fkm", fkm, "below")
+    claim: tuple[str, Cell | None, Side] = ("below fkm", fkm, "below")
     if name in (FKM, CENTRAL):
-        said = ("below central", central, "below") if name == FKM else (NOTHING, None, None)
+        claim = ("below central", central, "below") if name == FKM else (NOTHING, None, None)
     lines = []
     for measure, scale in MEASURES.items():
         judged = measure in SILHOUETTES
         heading = measure.replace("_", " ") if judged else "inertia / 100,000,000"
-        compared = compare(cell, said[1], measure, said[2]) if judged else ""
+        compared = compare(cell, claim[1], measure, claim[2]) if judged else ""
         ours = mean_std(cell, measure, 3, scale)
-        lines.append(Line({"method": name, "measure": heading}, said[0] if judged else NOTHING, ours, compared))
+        lines.append(Line({"method": name, "measure": heading}, claim[0] if judged else NOTHING, ours, compared))
     return lines
 
 

@@ -223,7 +223,7 @@ def _overview(saved: Sequence[Saved]) -> str:
         shown = map(str, found.values()) if any(found.values()) else ("-", "-", "-")  # the paper has no numbers there
         cells += [*shown, str(one.report.failed)]
         rows.append("| " + " | ".join(cells) + " |")
-    said = "\n".join(
+    notes = "\n".join(
         f"- {one.report.title}\n" + "".join(f"    - {note}\n" for note in one.report.notes)
         for one in saved
         if one.report.notes
@@ -232,7 +232,7 @@ def _overview(saved: Sequence[Saved]) -> str:
         "## At a glance\n\nThe number of values that agree with the paper's, and of those that are lower or higher.\n\n"
         + "\n".join(rows)
         + "\n\n## What does not reproduce, and why\n\n"
-        + (said.rstrip() or "Nothing was noted.")
+        + (notes.rstrip() or "Nothing was noted.")
     )
 
 

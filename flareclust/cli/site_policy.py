@@ -71,16 +71,16 @@ def _unless_broken(local: Path, *, replaced: bool) -> tuple[Policy | None, bool]
         raise
 
 
-def _with(said: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _with(current: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in a policy's mapping with those of the command line."""
-    changed = said | {name: value for name, value in given.items() if name not in DP_SETTINGS}
+    changed = current | {name: value for name, value in given.items() if name not in DP_SETTINGS}
     for name in ("arrays", "secure_sites"):
         if name in given:
             changed[name] = list(split_names(given[name]) or ())
     private = {name: value for name, value in given.items() if name in DP_SETTINGS}
     if "bounds" in private:
         private["bounds"] = _pair(private["bounds"])
-    return changed | ({DP: (said.get(DP) or {}) | private} if private else {})
+    return changed | ({DP: (current.get(DP) or {}) | private} if private else {})
 
 
 def _pair(text: str) -> list[float]:

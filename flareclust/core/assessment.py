@@ -16,7 +16,7 @@ from flareclust.core.kernels import two_nearest
 from flareclust.core.lloyd import sums_by_label
 
 SUMS = ("counts", "sse", "silhouette", "scatter")
-#: Those of which the sum over all clusters is enough.
+#: Those whose sum over all clusters is enough.
 TOTALS = ("sse", "silhouette")
 
 

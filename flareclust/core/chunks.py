@@ -55,7 +55,7 @@ def variances(X: FloatArray) -> FloatArray:
 
 
 def means_of(X: FloatArray, members: BoolArray) -> FloatArray:
-    """Return `X[members].mean(axis=0)`, (d,), of rows (n, d), C-contiguous, of which some are members."""
+    """Return `X[members].mean(axis=0)`, (d,), of the members among rows (n, d), C-contiguous."""
     n, d = X.shape
     if d == 1 or X.nbytes <= PIECE:
         return np.asarray(X[members].mean(axis=0))

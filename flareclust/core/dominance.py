@@ -23,7 +23,7 @@ _BASE = 3
 def without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
     """Return the rows X (n, d) with those values moved that the mean of their group (n,) and column would disclose.
 
-    With them come the groups (n,), where rows of groups belong to none (-1) of which less than three rows would be left that
+    With them come the groups (n,), where rows belong to none (-1) if their group would have less than three rows left that
     no value was moved to.
 
     Args:
@@ -45,7 +45,7 @@ def without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntAr
 def _pull_in(X: FloatArray, starts: IntArray, share: float, exposed: BoolArray) -> None:
     """Move, in place, values of the rows X (n, d) towards the median of their group; group g is `X[starts[g]:starts[g + 1]]`.
 
-    Groups become `exposed` of which values would have to move to one or two rows' own.
+    Groups become `exposed` if their values would have to move to one or two rows' own.
     """
     for g in range(len(starts) - 1):
         lo, n = starts[g], starts[g + 1] - starts[g]

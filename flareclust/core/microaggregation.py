@@ -13,7 +13,7 @@ groups by repeated division with 2-means and then by exchanges, as in microaggre
 2. The groups follow from the values only, not from the order of the rows and from no random number, so that every job at
    a site works on the same groups. Tables larger than `CHUNK` are divided into chunks of consecutive rows first.
 3. Fewer than `floor` rows that lie far from all others belong to no group and are not in the result: a mean with them would
-   show where they are. So do rows of which all near ones are the same one or two.
+   show where they are. So do rows whose near rows are all the same one or two.
 4. Where a group's mean of a column would disclose the value of one row, since the others have nearly the same value, that row's
    value is moved to theirs before the mean is taken: the p % rule of disclosure control, with p = 10
    (`flareclust.core.dominance`).
@@ -75,7 +75,7 @@ def released(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntArray]:
 
 
 def synthetic_rows(X: FloatArray, labels: IntArray) -> FloatArray:
-    """Return rows (m, d), group by group, of which each group (n,) has as many as in X, the same mean and spread.
+    """Return rows (m, d), group by group; each group (n,) has the number of rows, the mean and the spread that it has in X.
 
     Args:
         X: rows (n, d).

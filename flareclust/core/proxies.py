@@ -8,7 +8,7 @@ Readings, and what is added:
 2. Mean and covariance of two rows are these two rows. So fewer than three rows get no spread at all: no factor, a
    Dirichlet distribution at its mean, a box that is the mean.
 3. The likelihood of a Dirichlet distribution has no maximum for rows without spread; alpha then is the mean times 1e8.
-   Exact zeros, of which it knows none, count as half the smallest positive entry.
+   Exact zeros, which do not occur there, count as half the smallest positive entry.
 4. If a single row has another value in some column, its covariances with that column are the row. So a column counts as
    constant unless several rows differ in it from the most frequent value.
 """

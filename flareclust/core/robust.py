@@ -1,4 +1,4 @@
-"""Centroids and sums of several sites, of which some may lie: what is believed, and how much each may count.
+"""Centroids and sums of several sites, some of them perhaps false: which are used, and how much each may count.
 
 1. `filter_outliers` leaves out sites whose centroids are unlike those of most others, and limits how much one site counts. It
    compares sites with each other and knows no truth: an honest site with clusters of its own looks like a lying one and is
@@ -100,9 +100,9 @@ def filter_outliers(
 ) -> FilteredCentroids:
     """Return which of the centroids (c, d) are believed, and what they count.
 
-    Left out are sites of which most centroids, or those with most of the rows, are strange (see `outlier_score`), and single centroids that lie farther
-    from those of most other sites than the sites' centroids lie apart at all. Where fewer than k would be left, or there
-    are fewer than three sites, all stay: of two, nobody knows which one lies.
+    Left out are sites whose centroids are mostly outliers, by number or by rows (see `outlier_score`), and single centroids
+    that lie farther from those of most other sites than the sites' centroids lie apart at all. Where fewer than k would be
+    left, or there are fewer than three sites, all stay: of two, nobody knows which one lies.
 
     Args:
         points: centroids of all sites (c, d).
@@ -177,7 +177,7 @@ def site_centers(
 
 
 def capped(weights: FloatArray | IntArray, site: IntArray, cap: float | None) -> FloatArray | IntArray:
-    """Return weights (c,) of which no site has more than `cap` times the median site's total; whole ones stay whole.
+    """Return weights (c,) in which no site has more than `cap` times the median site's total; whole ones stay whole.
 
     Sites whose weights are all 0 do not count in the median. What was above 0 stays at least 1 where weights are whole.
     """

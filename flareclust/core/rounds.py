@@ -71,7 +71,7 @@ def check_start(start: object, k: int, names: Collection[str]) -> str | list[lis
     centroids = [[float(x) for x in row] for row in rows]
     different = len(set(map(tuple, centroids)))
     if len(centroids) != k or different != k:
-        raise UserError(f"{wanted}; got {len(centroids)} of them, of which {different} differ")
+        raise UserError(f"{wanted}; got {len(centroids)}, {different} of them different")
     return centroids
 
 

@@ -36,7 +36,7 @@ CLUSTERERS_AT_SITES = ("kmeans", "kmedoids", "agglomerative")
 #: The value of `k_local` that lets a site choose its number of clusters.
 SILHOUETTE = "silhouette"
 
-#: Rows that the silhouette looks at, and rows of which all pairs may be compared.
+#: Rows that the silhouette looks at, and the most rows whose pairs may all be compared.
 SILHOUETTE_ROWS, PAIRS_OF_ROWS = 2_000, 10_000
 
 _MEDOID_ITERATIONS = 100
@@ -201,7 +201,7 @@ def _clustering(
         return lambda k: kmeans(data, k, rng, n_init=n_init, aborted=aborted)
     if len(data) > PAIRS_OF_ROWS:
         raise Refusal(
-            f'has more rows than the {PAIRS_OF_ROWS} of which {clusterer} compares all pairs; set clusterer="kmeans" '
+            f'has more than {PAIRS_OF_ROWS} rows, and {clusterer} compares all pairs of rows; set clusterer="kmeans" '
             "for it"
         )
     if clusterer == "kmedoids":

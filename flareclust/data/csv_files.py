@@ -16,7 +16,7 @@ from flareclust.data.file_formats import Names, Piece, Size, Source, called, id_
 #: How many bytes of text Arrow is given at once, and how many times as long as the first rows.
 _BLOCK, _LONGER = 1 << 20, 4
 
-#: With more columns than this, of each of which Arrow keeps 10 kB, rows are read one by one.
+#: With more columns than this, rows are read one by one: Arrow keeps 10 kB for each column.
 _WIDE = 1000
 
 #: Most columns of a table, as the server takes no more from a site; and most characters of its lines.
@@ -192,7 +192,7 @@ def _csv_pieces(layout: _Layout, chosen: list[int], own: int | None, place: str)
 
 
 def _wide_pieces(layout: _Layout, chosen: list[int], own: int | None, piece: int, place: str) -> Iterator[Piece]:
-    """Give the rows of a table with many columns, of which only the cells of one row are Python objects at a time."""
+    """Give the rows of a table with many columns; only the cells of one row are Python objects at a time."""
     whole = chosen == list(range(layout.width))
     step = max(1, piece // (8 * len(chosen)))
     rows = np.empty((step, len(chosen)))

@@ -62,7 +62,7 @@ class JobOptions(RunSettings):
         """Return what the job holds its sites to; None without secure sums.
 
         Raises:
-            UserError: nobody has said of how many sites a sum is at least.
+            UserError: the least number of sites of a sum is missing.
         """
         if not self.secure_sums:
             return None

@@ -132,7 +132,7 @@ def choose(selection: KSelection, rule: str) -> int:
 
 
 def measured(selection: KSelection) -> list[str]:
-    """Return the rules of which the measure is known for some solution."""
+    """Return the rules whose measure is known for some solution."""
     return [rule for rule in RULES if not np.isnan(goodness(selection, rule)).all()]
 
 

@@ -102,7 +102,7 @@ def attempt(trial: Trial) -> TrialRun:
 
 
 def attempt_any(trial: Trial) -> TrialRun:
-    """Run one trial of many, none of which may end the others: a failure that was not foreseen is its result as well.
+    """Run one trial of many, which must not end the others: a failure that was not foreseen is its result as well.
 
     What it measured is made storable: a quality that is not finite becomes None, other such numbers are left out.
     """

@@ -108,7 +108,7 @@ class JobMonitor:
 
     @property
     def ended(self) -> bool:
-        """Return whether NVFlare has said its last word."""
+        """Return whether NVFlare has reported the end."""
         return self.status.startswith(FINISHED)
 
     def submit(self, folder: Path, token: str | None) -> None:

@@ -148,8 +148,8 @@ class PolicyEnforcer:
             raise _against("got another policy while the job was under way; the next job will do")
         return str(algorithm), private is True
 
-    def _check_size(self, name: str, said: Field, value: Array) -> None:
-        if said.axes[-1:] == ("d",) and len(said.axes) > 1:
+    def _check_size(self, name: str, field: Field, value: Array) -> None:
+        if field.axes[-1:] == ("d",) and len(field.axes) > 1:
             d = 1 if name == "centroids" else max(1, value.shape[-1])
             if value.shape[0] > self.policy.max_centroids * d:
                 raise _against(f"lets out at most {self.policy.max_centroids} centroids in a message", "max_centroids")

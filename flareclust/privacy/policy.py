@@ -112,24 +112,24 @@ class Policy:
         return self.min_rows if private else max(self.min_rows, self.min_count)
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> "Policy":
+    def of(cls, settings: Mapping[str, Any]) -> "Policy":
         """Return the policy that a mapping with keys of a file states.
 
         Raises:
             UserError: a key is unknown, with the nearest known one, or a value is none that it can have.
         """
-        if not isinstance(said, Mapping):
-            raise UserError(f"a policy is a mapping of settings, got {type(said).__name__}")
+        if not isinstance(settings, Mapping):
+            raise UserError(f"a policy is a mapping of settings, got {type(settings).__name__}")
         known = [DP if field.name == "dp" else field.name for field in fields(cls)]
-        if said.get(GONE) == "drop":  # in files of earlier releases, which wrote all settings
-            said = without_gone(said)
-        if GONE in said:
+        if settings.get(GONE) == "drop":  # in files of earlier releases, which wrote all settings
+            settings = without_gone(settings)
+        if GONE in settings:
             raise UserError(_GONE_SINCE)
-        for key in said:
+        for key in settings:
             if key not in known:
                 raise UserError(f"a policy has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")
-        values = {key: value for key, value in said.items() if key != DP and value is not None}
-        return cls(**values, dp=None if said.get(DP) is None else _private(said[DP]))
+        values = {key: value for key, value in settings.items() if key != DP and value is not None}
+        return cls(**values, dp=None if settings.get(DP) is None else _private(settings[DP]))
 
     def to_json(self) -> dict[str, Any]:
         """Return the mapping that `of` takes; what has its default is there, too, so that a reader sees it."""
@@ -153,9 +153,9 @@ _GONE_SINCE = (
 )
 
 
-def without_gone(said: Mapping[str, Any]) -> dict[str, Any]:
+def without_gone(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a policy's mapping without the setting that is gone."""
-    return {key: value for key, value in said.items() if key != GONE}
+    return {key: value for key, value in settings.items() if key != GONE}
 
 
 def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
@@ -167,7 +167,7 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
     if not isinstance(source, str | Path):
         return _with_known_arrays(source)
     try:
-        settings = parse_yaml(read_text(Path(source)))  # of which JSON is a part
+        settings = parse_yaml(read_text(Path(source)))  # JSON is a part of YAML
     except OSError as error:
         raise UserError(f"the policy {source} cannot be read: {error.strerror}") from None
     except NotPlain as reason:
@@ -180,8 +180,8 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
         raise UserError(f"the policy {source}: {error}") from None
 
 
-def _with_known_arrays(said: Mapping[str, Any]) -> Policy:
-    policy = Policy.of(said)
+def _with_known_arrays(settings: Mapping[str, Any]) -> Policy:
+    policy = Policy.of(settings)
     if unknown := unknown_arrays(policy):
         raise UserError(f"arrays has what no registered algorithm sends: {', '.join(unknown)}")
     return policy
@@ -221,17 +221,17 @@ def check_sites_of_sums(number: str, minimum: object, names: str, sites: object)
     return found, tuple(named)
 
 
-def _private(said: Any) -> DifferentialPrivacy:
-    if not isinstance(said, Mapping):
-        raise UserError(f"{DP} is a mapping with bounds, {', '.join(_NUMBERS)}; got {type(said).__name__}")
+def _private(settings: Any) -> DifferentialPrivacy:
+    if not isinstance(settings, Mapping):
+        raise UserError(f"{DP} is a mapping with bounds, {', '.join(_NUMBERS)}; got {type(settings).__name__}")
     known = ("bounds", *_NUMBERS)
-    for key in said:
+    for key in settings:
         if key not in known:
             raise UserError(f"{DP} has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")
-    if missing := [key for key in known if said.get(key) is None]:
+    if missing := [key for key in known if settings.get(key) is None]:
         advice = "; bounds are never computed from the rows" if "bounds" in missing else ""
         raise UserError(f"{DP} needs {', '.join(missing)}{advice}")
-    return DifferentialPrivacy(**{key: _number(value) if key in _NUMBERS else value for key, value in said.items()})
+    return DifferentialPrivacy(**{key: _number(value) if key in _NUMBERS else value for key, value in settings.items()})
 
 
 def _number(value: Any) -> Any:

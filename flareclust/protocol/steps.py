@@ -18,8 +18,8 @@ class Step:
         summed: whether replies are sums over rows, which secure aggregation can mask.
         jobs: which jobs ask for it: all of them, those with secure sums only (it then leaves masked only), or those without.
         named: see `method`.
-        counted: whether replies are about groups of rows of which, with secure sums, the total must be large enough, and not
-            each site's part. Sites are asked for the numbers of rows first, by the step `counts_of(name)`.
+        counted: whether replies are about groups of rows that, with secure sums, must be large enough in total, not at each
+            site. Sites are asked for the numbers of rows first, by the step `counts_of(name)`.
     """
 
     schema: Schema

@@ -121,7 +121,7 @@ def _policy_line(local: Path) -> str:
 
 
 def _summed(policy: Policy) -> str:
-    """Return of how many and of which sites masked sums are."""
+    """Return how many sites masked sums cover, and which."""
     among = "" if policy.secure_sites is None else f", of {', '.join(policy.secure_sites)} only"
     return f"of at least {policy.secure_min_sites} sites{among}"
 

@@ -202,7 +202,7 @@ def _is_ours(one: dict[str, Any]) -> bool:
 
 
 def scope_names(local: Path) -> Iterator[str]:
-    """Yield the names of the file's scopes, of which a job may choose."""
+    """Yield the names of the file's scopes; a job may choose one."""
     file = local / PRIVACY
     yield from (str(scope.get("name")) for scope in (_scopes(read_json(file, _DELETE), file) if file.exists() else []))
 

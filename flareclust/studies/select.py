@@ -24,7 +24,7 @@ class KSelected:
         criterion: what selected it.
         scores: by number of clusters tried, its `inertia`, `calinski_harabasz`, `simplified_silhouette`, `davies_bouldin` and
             `separated`; None where the sites were not asked for it.
-        best: the number that each criterion selects of which the scores are known.
+        best: the number that each criterion with known scores selects.
         result: the algorithm's result with k clusters.
     """
 

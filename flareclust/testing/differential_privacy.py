@@ -124,7 +124,7 @@ def _same_noise(sent: list[Exchange], again: list[Exchange]) -> bool:
 
 @dataclass(frozen=True)
 class _Watched(DPSession):
-    """Terms that write down what is to be noised, and answer with what was said before instead of with noise."""
+    """Terms that write down what is to be noised, and answer with given values instead of noise."""
 
     seen: list[tuple[IntArray, float, float]] = field(default_factory=list)
     script: list[IntArray] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Sums over rows of which one row can change only so much, as integers, and what they are after the noise.
+"""Sums over rows with bounded sensitivity, as integers, and their values after the noise.
 
 A row's contribution is a vector of length at most 1, which is turned into integers of `UNIT` per 1, towards zero. So
 no contribution is longer than UNIT, the sums are exact in any order, and the sensitivities below hold for what the
@@ -27,7 +27,7 @@ UNIT = 2**20
 #: noisier and everything else less noisy; an error of a count moves a centroid by that share of its shift, which is small.
 COUNT = UNIT // 2
 
-#: The same for the squared distance, of which one number is made for each cluster.
+#: The same for the squared distance, one number for each cluster.
 SQUARE = UNIT // 4
 
 #: The same for the silhouette beside the sum of squares in the assessment.

@@ -1,1 +1,1 @@
-"""Numerics for points of which not all entries are known (NaN)."""
+"""Numerics for points with unknown entries (NaN)."""

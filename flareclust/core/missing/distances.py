@@ -1,4 +1,4 @@
-"""Distances of points of which not all entries are known: unknown entries are NaN, and only common entries count.
+"""Distances of points with unknown entries: these are NaN, and only common entries count.
 
 Source: Maritan, Schenato, "Distributed clustering in partially overlapping feature spaces", section 3.4: a distance on
 the common entries of two points is divided by the largest distance that those entries allow, which makes distances in

@@ -66,7 +66,7 @@ _MOST_ROUNDS = 100
 
 
 class Grouping(NamedTuple):
-    """Groups of c centroids, each of which becomes one global centroid.
+    """Groups of c centroids; each group becomes one global centroid.
 
     Attributes:
         group: group of each centroid (c,) int64; -1 where it could not be placed (reading 4).
@@ -131,7 +131,7 @@ def method_b(
     """Group centroids by k-means from those farthest from each other: method B (Assumptions 2 and 3).
 
     Arguments and errors as for `method_a`; a group may hold several centroids of one site. With `start`, groups (c,) with -1
-    for none, k-means goes on from these, none of which may be empty.
+    for none, k-means goes on from these groups, which must not be empty.
     """
     points, weights = _checked(centroids, counts, k, phi)
     _as_numbers(site, "site", len(points), 0)
@@ -171,7 +171,7 @@ def objective(centroids: ArrayLike, counts: ArrayLike, group: ArrayLike, k: int,
     placed, (merged, _) = np.flatnonzero(labels >= 0), _merge_groups(points, weights, labels, k)
     distances = scaled_distances(points[placed], merged, extremes(points), phi)
     own = distances[np.arange(len(placed)), labels[placed]]
-    return float(np.nansum(own**2))  # NaN: a centroid of which nothing is known
+    return float(np.nansum(own**2))  # NaN: a centroid without known entries
 
 
 def regroup(centroids: FloatArray, counts: IntArray, group: IntArray, k: int) -> Grouping:

@@ -46,7 +46,7 @@ class DPSession:
 
         Args:
             site: the policy, with differential privacy, and the ledger.
-            table: the rows, of which the number and names of columns count only.
+            table: the rows; only the number and the names of their columns count.
             name: the site's.
 
         Raises:

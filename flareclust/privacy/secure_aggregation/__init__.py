@@ -1,1 +1,1 @@
-"""Sums of which the server learns the total only."""
+"""Sums that the server learns as totals only."""

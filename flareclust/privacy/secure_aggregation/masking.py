@@ -47,7 +47,7 @@ MASKED = Schema(masked=Field(("b", "w"), "int64"))
 #: The longest signed key, in numbers of eight bytes; with NVFlare's certificates it has about 250.
 LONGEST_KEY = 2048
 
-#: Seconds until then, of which Python's dates end.
+#: Seconds until the year in which Python's dates end.
 _YEAR_9999 = 253370764800
 
 _PROTOCOL = b"flareclust secure sums 2|"
