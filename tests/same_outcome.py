@@ -24,8 +24,17 @@ MORE_STEPS: dict[str, dict[str, Any]] = {"portfolio": {"polish": 2}, "pooled": {
 
 def case_of(algorithm: Algorithm) -> tuple[Mapping[str, Any], dict[str, Any]]:
     """Return rows by site, and settings, for a run with `OPTIONS`."""
+    if "embeds" in algorithm.promises:
+        return _images(), {"rounds": 1, "epochs": 2}
     sites = overlapping_sites()[0] if algorithm.partial else iid_sites(m=3, k=5)[0]
     return sites, {"standardize": True} if algorithm.partial else MORE_STEPS.get(algorithm.name, {})
+
+
+def _images() -> dict[str, Any]:
+    """Return three sites with images (60, 64) of five patterns."""
+    rng = np.random.default_rng(0)
+    patterns = rng.normal(size=(5, 64))
+    return {f"site-{i}": patterns[rng.integers(0, 5, 60)] + 0.3 * rng.normal(size=(60, 64)) for i in (1, 2, 3)}
 
 
 def check_same(algorithm: Algorithm, there: Outcome) -> None:

@@ -55,7 +55,12 @@ def processes_of(mark: str) -> list[str]:
 
 def _simulated(algorithm: Algorithm) -> object:
     """Return the case of an algorithm; tests/unit/engines/test_adapter.py has those of all, without processes."""
-    marks = {"feca": [pytest.mark.smoke, pytest.mark.slow], "lloyd": [pytest.mark.slow], "proxy": [pytest.mark.slow]}
+    marks = {
+        "feca": [pytest.mark.smoke, pytest.mark.slow],
+        "deepfeca": [pytest.mark.smoke, pytest.mark.slow],
+        "lloyd": [pytest.mark.slow],
+        "proxy": [pytest.mark.slow],
+    }
     return pytest.param(algorithm, marks=marks.get(algorithm.name, [pytest.mark.nightly]), id=algorithm.name)
 
 
