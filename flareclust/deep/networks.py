@@ -11,6 +11,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import IntArray
 from flareclust.deep.images import EMBEDDED, described
+from flareclust.deep.randomness import seeded
 
 #: Below this height images are not halved by the first layer.
 _LARGE = 16
@@ -96,8 +97,7 @@ def build(network: str, shape: IntArray, seed: int) -> Model:
             f"network={name} is for {'tables' if image else 'images'}, and the sites have {'images' if image else 'tables'}"
         )
     made = NETWORKS[name] if name in NETWORKS else _imported(name)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         try:
             backbone = made(shape)
             if not isinstance(backbone, nn.Module):

@@ -6,7 +6,6 @@ prototypes are centroids that training leaves as they are.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +14,8 @@ from torch import Tensor, nn
 
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
+from flareclust.deep.randomness import seeded
+from flareclust.deep.threads import one_torch_thread
 
 #: Rows that go through a network at a time where it is not trained.
 _CHUNK = 1024
@@ -44,19 +45,6 @@ class Training:
     augment: str
 
 
-@contextmanager
-def repeatable(seed: int) -> Iterator[None]:
-    """Make torch draw from a seed and add up in one order, on one thread; its own state comes back afterwards."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            torch.manual_seed(seed)
-            yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def device_of(device: str) -> torch.device:
     """Return where to compute: "auto" takes a GPU if there is one.
 
@@ -74,7 +62,7 @@ def embed(network: nn.Module, images: FloatArray, device: torch.device) -> Float
     A refusal in its place would depend on single rows, which nobody may learn from a site with a policy.
     """
     network.to(device).eval()
-    with torch.no_grad(), repeatable(0):
+    with torch.no_grad(), one_torch_thread():
         parts = [
             network(torch.from_numpy(images[i : i + _CHUNK]).float().to(device)).cpu().numpy()
             for i in range(0, len(images), _CHUNK)
@@ -101,16 +89,17 @@ def train(
         Refusal: the loss is no longer a finite number.
         Aborted: `aborted()` became true.
     """
-    with repeatable(seed):
+    with one_torch_thread():
+        random = torch.Generator().manual_seed(seed)
         network.to(device).train()
         x, y = torch.from_numpy(images).float(), torch.from_numpy(labels)
         centers = torch.from_numpy(prototypes).float().to(device)
-        changed = augmentation(how.augment, images.shape[1:])
+        changed = augmentation(how.augment, images.shape[1:], random)
         optimizer = torch.optim.SGD(network.parameters(), lr=how.lr, momentum=how.momentum)
         mean = 0.0
         for epoch in range(how.epochs):
             total = 0.0
-            for rows in _batches(len(x), how.batch):
+            for rows in _batches(len(x), how.batch, random):
                 if aborted():
                     raise Aborted("stopped while it trained")
                 scores = network(changed(x[rows]).to(device)) @ centers.T / how.temperature
@@ -127,7 +116,7 @@ def train(
         return mean
 
 
-def augmentation(name: str, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+def augmentation(name: str, shape: tuple[int, ...], random: torch.Generator) -> Callable[[Tensor], Tensor]:
     """Return a function that changes images (n, channels, height, width) at random; tables stay as they are."""
     if name == "none" or len(shape) != 3:
         return lambda x: x
@@ -136,14 +125,22 @@ def augmentation(name: str, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor
     if name == "natural" or (name == "auto" and shape[0] == 3):
         size = (shape[1], shape[2])
         steps = [change.RandomResizedCrop(size, scale=(0.4, 1.0)), change.RandomHorizontalFlip()]
-        return change.AugmentationSequential(*steps, change.RandomGaussianBlur((3, 3), (0.1, 1.0), p=0.2))
-    moved = change.RandomAffine(degrees=15, translate=(0.1, 0.1), scale=(0.85, 1.15), shear=10, p=1.0)
-    return change.AugmentationSequential(moved)
+        steps.append(change.RandomGaussianBlur((3, 3), (0.1, 1.0), p=0.2))
+    else:
+        steps = [change.RandomAffine(degrees=15, translate=(0.1, 0.1), scale=(0.85, 1.15), shear=10, p=1.0)]
+    changed = change.AugmentationSequential(*steps)
+
+    def at_random(x: Tensor) -> Tensor:
+        with seeded(int(torch.randint(2**31, (1,), generator=random))):  # kornia draws from torch's own state
+            found: Tensor = changed(x)
+        return found
+
+    return at_random
 
 
-def _batches(n: int, size: int) -> Iterator[Tensor]:
+def _batches(n: int, size: int, random: torch.Generator) -> Iterator[Tensor]:
     """Yield the places of all rows in a random order; a last batch of one row joins the one before, for batch norms."""
-    order = torch.randperm(n)
+    order = torch.randperm(n, generator=random)
     ends = list(range(size, n, size))
     if ends and n - ends[-1] == 1:
         ends.pop()

@@ -1,5 +1,7 @@
 """Training and embedding at a site."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -44,6 +46,13 @@ def test_the_same_seed_gives_the_same_weights_on_any_number_of_threads():
     assert (trained(seed=1)[0] != one).any()
 
 
+def test_trainings_side_by_side_do_not_change_one_another():
+    alone = [trained(seed)[0] for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for one, beside in zip(alone, pool.map(lambda seed: trained(seed)[0], range(4)), strict=True):
+            np.testing.assert_array_equal(beside, one)
+
+
 def test_the_state_of_torch_stays_as_it_was():
     state = torch.random.get_rng_state()
     trained()
@@ -75,14 +84,14 @@ def test_training_stops():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_changed_images_have_the_size_of_images(name, channels):
     x = torch.randn(5, channels, 8, 8)
-    changed = augmentation(name, (channels, 8, 8))(x)
+    changed = augmentation(name, (channels, 8, 8), torch.Generator())(x)
     assert changed.shape == x.shape
     assert torch.equal(changed, x) == (name == "none")
 
 
 def test_tables_are_not_changed():
     x = torch.randn(5, 3)
-    assert augmentation("auto", (3,))(x) is x
+    assert augmentation("auto", (3,), torch.Generator())(x) is x
 
 
 def test_every_row_is_embedded_by_itself():
