@@ -56,9 +56,10 @@ def resnet18(shape: IntArray) -> nn.Module:
     """Return MONAI's ResNet-18 as it is used for images of 32 x 32: a first convolution of 3 x 3, and no pooling after it."""
     from monai.networks.nets import resnet18 as monai_resnet18  # takes seconds to import
 
-    return monai_resnet18(
+    found: nn.Module = monai_resnet18(
         spatial_dims=2, n_input_channels=int(shape[2]), conv1_t_size=3, no_max_pool=True, feed_forward=False
     )
+    return found
 
 
 def mlp(shape: IntArray) -> nn.Module:
