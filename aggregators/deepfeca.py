@@ -8,20 +8,22 @@ Readings where the paper is open:
 3. With `rounds=0` the network keeps its random weights: a yardstick.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.typing import FloatArray, Message
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.aggregators import linear_evaluation as regression
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.aggregators.ffcm import FFCMAggregator
 from flareclust.aggregators.kfed import KFedAggregator
 from flareclust.aggregators.mavg import MAvgAggregator
 from flareclust.aggregators.pooled import PooledAggregator
+from flareclust.executors import linear_evaluation as linear
 from flareclust.executors.deepfeca import SHAPE, TRAIN, DeepFeCAExecutor, DeepFeCAParams, step_name
 
 _CENTROIDS: Mapping[str, type[ClusteringAggregator]] = {
@@ -54,6 +56,8 @@ class DeepFeCAAggregator(ClusteringAggregator):
             return self._begun(next(iter(replies.values()))["image"], replies)
         if round_.step == TRAIN:
             return self._averaged(round_, replies)
+        if round_.step in (linear.MOMENTS, linear.GRADIENT):
+            return self._evaluated(round_, list(replies.values()))
         return self._clustered(round_, replies, rng)
 
     def _begun(self, image: Any, replies: Mapping[str, Message]) -> Round:
@@ -64,36 +68,64 @@ class DeepFeCAAggregator(ClusteringAggregator):
         network = build(self.params.network, image, self.seed)
         on_gpu = sum(int(reply["cuda"]) for reply in replies.values())
         task = {"weights": weights_of(network), "image": image}
-        return self._asked(self._inner().begin(), task, 0, {"sites_on_gpu": float(on_gpu)})
+        classes = max(int(reply["classes"]) for reply in replies.values())
+        return self._asked(
+            self._inner().begin(),
+            task,
+            {"trained": np.array(0), "classes": np.array(classes)},
+            {"sites_on_gpu": float(on_gpu)},
+        )
 
     def _clustered(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Merge the centroids (line 4), and send them with the network (line 5)."""
         own = {name: round_.task[name] for name in ("weights", "image")}
         rest = {name: value for name, value in round_.task.items() if name not in own}
         before = replace(round_, task=rest, step=round_.step.partition("_")[2])
-        merged, done = self._inner().merge(before, replies, rng), int(round_.record["trained"])
+        merged, kept = self._inner().merge(before, replies, rng), _kept(round_)
         if not merged.done:
-            return self._asked(merged, own, done, merged.diagnostics)
+            return self._asked(merged, own, kept, merged.diagnostics)
         centroids = of_length_one(merged.task["centroids"])
-        if done == self.params.rounds:
-            return Round({**own, "centroids": centroids}, True, merged.diagnostics, {"trained": np.array(done)})
-        task = {**own, "prototypes": centroids}
-        return Round(task, diagnostics=merged.diagnostics, record={"trained": np.array(done)}, step=TRAIN)
+        if kept["trained"] < self.params.rounds:
+            return Round({**own, "prototypes": centroids}, diagnostics=merged.diagnostics, record=kept, step=TRAIN)
+        if not kept["classes"]:
+            return Round({**own, "centroids": centroids}, True, merged.diagnostics, kept)
+        record = {**kept, "last_centroids": centroids}
+        task = {**own, "coefficients": np.zeros((int(kept["classes"]), self._features(own["image"]) + 1))}
+        return Round(task, diagnostics=merged.diagnostics, record=record, step=linear.MOMENTS)
+
+    def _evaluated(self, round_: Round, replies: Sequence[Message]) -> Round:
+        """Take a step of the logistic regression on the features; the accuracy is that of the last."""
+        own = {name: round_.task[name] for name in ("weights", "image")}
+        kept, record = _kept(round_), dict(round_.record)
+        if round_.step == linear.MOMENTS:
+            state, diagnostics = regression.begun(int(kept["classes"]), replies), {}
+        else:
+            found = regression.accuracy(replies)
+            diagnostics = {} if found is None else {"linear_accuracy": found}
+            if regression.State.of(record).step == self.params.linear_steps:
+                task = {**own, "centroids": record["last_centroids"]}
+                result = {"linear_coefficients": round_.task["coefficients"], "linear_accuracy": np.array(found or 0.0)}
+                return Round(task, True, diagnostics, {**kept, **(result if found is not None else {})})
+            state = regression.advanced(regression.State.of(record), replies)
+        last = state.step == self.params.linear_steps
+        task = {**own, "coefficients": state.before if last else state.coefficients}
+        record = {**kept, "last_centroids": record["last_centroids"], **state.arrays}
+        return Round(task, diagnostics=diagnostics, record=record, step=linear.GRADIENT)
 
     def _averaged(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Average the networks by their sites' numbers of rows (line 10)."""
         total = {
             name: np.sum([reply[name] for reply in replies.values()], axis=0) for name in ("weights", "counts", "loss")
         }
-        done = int(round_.record["trained"]) + 1
+        kept = _kept(round_) | {"trained": round_.record["trained"] + 1}
         if not total["counts"] > 0:
             raise JobFailed(f"round {round_.index}: no site trained the network on any rows")
         task = {"weights": total["weights"] / total["counts"], "image": round_.task["image"]}
-        return self._asked(self._inner().begin(), task, done, {"loss": float(total["loss"] / total["counts"])})
+        return self._asked(self._inner().begin(), task, kept, {"loss": float(total["loss"] / total["counts"])})
 
-    def _asked(self, inner: Round, own: Message, done: int, diagnostics: Mapping[str, float]) -> Round:
+    def _asked(self, inner: Round, own: Message, kept: Message, diagnostics: Mapping[str, float]) -> Round:
         """Return a round of the algorithm that finds the centroids, with the network of DeepFeCA."""
-        record = {**inner.record, "trained": np.array(done)}
+        record = {**inner.record, **kept}
         return Round(
             {**own, **inner.task},
             diagnostics=diagnostics,
@@ -101,12 +133,25 @@ class DeepFeCAAggregator(ClusteringAggregator):
             step=step_name(self.params.centroids, inner.step),
         )
 
+    def _features(self, image: IntArray) -> int:
+        """Return the number of features that a linear classifier gets."""
+        from flareclust.deep.networks import build, features_of
+
+        return features_of(build(self.params.network, image, self.seed).backbone, image)
+
     def _inner(self) -> ClusteringAggregator:
         return _CENTROIDS[self.params.centroids](self.k, self.seed)
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return also how many weights there can be, and that a shape has three numbers."""
-        return {**super().limits(round_), "a": 3, "p": len(round_.task.get("weights", ()))}
+        classes, features = round_.task.get("coefficients", np.zeros((0, 0))).shape
+        return {**super().limits(round_), "a": 3, "p": len(round_.task.get("weights", ())), "c": classes, "f": features}
+
+    def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
+        """Return also the accuracy of the linear evaluation, where there was one."""
+        found = round_.record.get("linear_accuracy")
+        own = {} if found is None else {"linear_accuracy": float(found)}
+        return {**super().quality(round_, sums), **own}
 
     def result(self, round_: Round) -> Message:
         """Return the weights by name, too."""
@@ -116,6 +161,11 @@ class DeepFeCAAggregator(ClusteringAggregator):
         network = build(self.params.network, round_.task["image"], self.seed)
         load_weights(network, round_.task["weights"])
         return {**super().result(round_), **named(network)}
+
+
+def _kept(round_: Round) -> Message:
+    """Return what the server remembers from one exchange to the next: rounds of training, and the number of classes."""
+    return {name: round_.record[name] for name in ("trained", "classes")}
 
 
 def of_length_one(centroids: FloatArray) -> FloatArray:

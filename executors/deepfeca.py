@@ -29,6 +29,7 @@ from flareclust.core.lloyd import assign
 from flareclust.core.rounding import rounded
 from flareclust.data.tables import Table
 from flareclust.deep.images import EMBEDDED, as_images, check_image, described, image_shape, shape_array
+from flareclust.executors import linear_evaluation as linear
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.ffcm import FFCMExecutor
@@ -109,6 +110,12 @@ class DeepFeCAParams(ClusteringParams):
         "auto",
         "How images are changed in training: turned and moved (affine), cropped and mirrored (natural); auto by their channels.",
     )
+    class_column: str | None = both(
+        None,
+        "Name of the column with classes 0, 1, ..., for linear evaluation of the features; None for no evaluation.",
+        min_length=1,
+    )
+    linear_steps: int = server(20, "Steps of the logistic regression in linear evaluation.", ge=1, le=MOST_ITERATIONS)
     device: Literal["auto", "cpu", "cuda"] = site("auto", "Where to compute; auto takes a GPU where there is one.")
 
 
@@ -120,13 +127,14 @@ class DeepFeCAExecutor(ClusteringExecutor):
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", "weights", "image")
 
     steps = {
-        SHAPE: Step(_Shapes(image=whole("a"), cuda=whole("")), "shape"),
+        SHAPE: Step(_Shapes(image=whole("a"), cuda=whole(""), classes=whole("")), "shape", named=True),
         **_of_centroids(),
         TRAIN: Step(Schema(weights="p", counts=counts(""), loss=real("", minimum=0)), "local", summed=True),
+        **linear.STEPS,
     }
 
     def shape(
-        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+        self, task: Task, data: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return the shape of the images, and whether a GPU computes."""
         try:
@@ -136,7 +144,15 @@ class DeepFeCAExecutor(ClusteringExecutor):
         from flareclust.deep.training import device_of
 
         on_gpu = device_of(self.params.device).type == "cuda"
-        return {"image": self._shape(data), "cuda": np.array(on_gpu, dtype=np.int64)}
+        classes = 0
+        if self.params.class_column is not None:
+            if context.grouped:
+                raise Refusal(
+                    "cannot evaluate with labels: its policy shows means of rows, which have no class; leave out class_column"
+                )
+            classes = int(linear.classes_of(data, self.params.class_column).max()) + 1
+        shape = self._shape(linear.without(data, self.params.class_column).X)
+        return {"image": shape, "cuda": np.array(on_gpu, dtype=np.int64), "classes": np.array(classes)}
 
     def centroids_of(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
@@ -167,8 +183,36 @@ class DeepFeCAExecutor(ClusteringExecutor):
         n = rounded(np.array(len(data)), context.round_counts, context.min_count)
         return {"weights": n * weights_of(network), "counts": n, "loss": n * loss}
 
+    def linear_moments(
+        self, task: Task, data: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the second moments of the features."""
+        features, test = self._features(task, data, context)
+        return linear.moments(features, test)
+
+    def linear_gradient(
+        self, task: Task, data: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return gradient and accuracy of a linear classifier of the features."""
+        features, test = self._features(task, data, context)
+        classes = linear.classes_of(data, self.params.class_column or "")
+        return linear.gradient(features, classes, test, task.arrays["coefficients"])
+
+    def _features(self, task: Task, table: Table, context: SiteContext) -> tuple[FloatArray, IntArray]:
+        """Return the features (n, f) before the head, and the places of the rows that are held out."""
+        from flareclust.deep.training import device_of, embed
+
+        if self.params.class_column is None or context.grouped:
+            raise Refusal("was asked for sums by class, which the job's settings or its policy exclude")
+        rows = linear.without(table, self.params.class_column).X
+        self._check_enough(rows, context)
+        network, images = self._network(task, rows), as_images(rows, self._shape(rows))
+        features = embed(network.backbone, images, device_of(self.params.device))
+        return features, linear.held_out(len(rows), self.seed, task.site)
+
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return the embeddings in the place of the rows, but where the network is trained or not known yet."""
+        table = linear.without(table, self.params.class_column)
         if "weights" not in task.arrays or task.step == TRAIN:
             return task, table
         from flareclust.deep.training import device_of, embed

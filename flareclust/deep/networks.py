@@ -103,14 +103,15 @@ def build(network: str, shape: IntArray, seed: int) -> Model:
             backbone = made(shape)
             if not isinstance(backbone, nn.Module):
                 raise TypeError("it is no torch.nn.Module")
-            return Model(backbone, _features(backbone, shape)).float()
+            return Model(backbone, features_of(backbone, shape)).float()
         except (RuntimeError, TypeError, ValueError) as error:
             raise UserError(
                 f"network={name} does not work with {described(shape.tolist())}: {type(error).__name__}"
             ) from error
 
 
-def _features(backbone: nn.Module, shape: IntArray) -> int:
+def features_of(backbone: nn.Module, shape: IntArray) -> int:
+    """Return how many features a network returns for rows of a shape (3,); ValueError where it returns something else."""
     height, width, channels = (int(size) for size in shape)
     was = backbone.training
     with torch.no_grad():

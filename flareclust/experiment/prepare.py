@@ -65,7 +65,10 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
     k = _known_k(experiment, dataset)
     index = partition(spec, dataset.X, dataset.y, experiment.n_sites, rng, dataset.owners)
     every = dict.fromkeys(index, np.arange(dataset.X.shape[1]))
-    return Prepared(k, _assigned(dataset, index, every, algorithm), index, dataset, dataset.columns)
+    sites = _assigned(dataset, index, every, algorithm)
+    if (column := experiment.params.get("class_column")) is not None and "class_column" in algorithm.parameters():
+        sites = _with_classes(dataset, index, str(column))
+    return Prepared(k, sites, index, dataset, dataset.columns)
 
 
 def prepare_poc(there: Poc, experiment: Experiment) -> Prepared:
@@ -106,6 +109,18 @@ def _assigned(
         site: Table(np.ascontiguousarray(dataset.X[np.ix_(rows, columns[site])]), tuple(names[columns[site]].tolist()))
         for site, rows in index.items()
     }
+
+
+def _with_classes(dataset: Dataset, index: Mapping[str, IntArray], column: str) -> dict[str, Rows]:
+    """Return each site's rows with their classes in a further column, for algorithms that evaluate with them."""
+    names = names_of(dataset)
+    if dataset.y is None and column not in names:
+        raise UserError(f"{dataset.name} has no classes, so class_column={column!r} must name a column of it")
+    if column in names:
+        return {site: Table(dataset.X[rows], names) for site, rows in index.items()}
+    classes = np.unique(dataset.y, return_inverse=True)[1]
+    X = np.column_stack([dataset.X, classes])
+    return {site: Table(X[rows], (*names, column)) for site, rows in index.items()}
 
 
 def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepared:
@@ -173,7 +188,10 @@ def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
     if tables:
         columns = experiment.columns or next(iter(tables.values())).columns or ()
         exact = experiment.columns is None
-        return Prepared(k, {s: _only(s, rows, columns, exact=exact) for s, rows in tables.items()}, columns=columns)
+        chosen: dict[str, Rows] = {site: _only(site, rows, columns, exact=exact) for site, rows in tables.items()}
+        if "class_column" in experiment.params:  # which a site finds by its name
+            chosen = {site: Table(X, columns) for site, X in chosen.items()}
+        return Prepared(k, chosen, columns=columns)
     if experiment.columns is not None:
         return Prepared(k, sites, columns=experiment.columns)
     return Prepared(k, sites, columns=common_columns(sites), agreement="exact")

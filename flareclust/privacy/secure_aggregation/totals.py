@@ -169,6 +169,8 @@ def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
     """
     if "prototypes" in arrays:  # the weights of a network that is trained to tell these apart
         return {"p": len(arrays["weights"])}
+    if "coefficients" in arrays:  # of a linear classifier
+        return {"c": arrays["coefficients"].shape[0], "f": arrays["coefficients"].shape[1]}
     if "candidate" in arrays:
         return {"c": int(arrays["candidate"][-1]) + 1, "K": len(arrays["candidate"]), "d": columns}
     if "centroids" not in arrays:

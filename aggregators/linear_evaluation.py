@@ -1,0 +1,58 @@
+"""Linear evaluation, the server's side: steps of a logistic regression from the sites' sums."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from flareclust._foundation.typing import FloatArray, Message
+from flareclust.core.logistic import improved
+
+_PREFIX = "linear_"
+
+
+class State(NamedTuple):
+    """Where the regression stands; its arrays are part of the server's record.
+
+    Attributes:
+        coefficients: where the next gradient is needed (C, f).
+        before: after the last step (C, f).
+        moments: second moments of the features (f, f).
+        step: number of steps.
+    """
+
+    coefficients: FloatArray
+    before: FloatArray
+    moments: FloatArray
+    step: int
+
+    @property
+    def arrays(self) -> Message:
+        """Return the state as entries of a record."""
+        return {_PREFIX + name: np.asarray(value) for name, value in self._asdict().items()}
+
+    @classmethod
+    def of(cls, record: Message) -> "State":
+        """Return the state in a record."""
+        arrays = [record[_PREFIX + name] for name in cls._fields]
+        return cls(*arrays[:3], int(arrays[3]))
+
+
+def begun(classes: int, replies: Sequence[Message]) -> State:
+    """Return the state after the second moments."""
+    moments = np.sum([reply["moments"] for reply in replies], axis=0)
+    start = np.zeros((classes, len(moments)))
+    return State(start, start, moments, 0)
+
+
+def advanced(state: State, replies: Sequence[Message]) -> State:
+    """Return the state after the gradients."""
+    gradient = np.sum([reply["gradient"] for reply in replies], axis=0)
+    after, ahead = improved(state.coefficients, state.before, gradient, state.moments, state.step)
+    return State(ahead, after, state.moments, state.step + 1)
+
+
+def accuracy(replies: Sequence[Message]) -> float | None:
+    """Return the share of the rows held out that are in their class; None for no rows."""
+    tested = sum(int(reply["tested"]) for reply in replies)
+    return sum(int(reply["correct"]) for reply in replies) / tested if tested else None
