@@ -5,7 +5,7 @@ Source: Xu, Chen, Chao, Zhang, "Jigsaw Game: Federated Clustering" (2024): Algor
 Readings where the paper is open:
 1. The server draws the first weights when it knows the shape of the sites' images.
 2. After the last round centroids are found once more, with the network that is returned.
-3. With `rounds=0` the network keeps its random weights: a yardstick.
+3. With `rounds=0` the network keeps its random weights: a baseline.
 """
 
 from collections.abc import Mapping, Sequence

@@ -34,8 +34,8 @@ class State(NamedTuple):
     @classmethod
     def of(cls, record: Message) -> "State":
         """Return the state in a record."""
-        arrays = [record[_PREFIX + name] for name in cls._fields]
-        return cls(*arrays[:3], int(arrays[3]))
+        coefficients, before, moments, step = (record[_PREFIX + name] for name in cls._fields)
+        return cls(coefficients, before, moments, int(step))
 
 
 def begun(classes: int, replies: Sequence[Message]) -> State:

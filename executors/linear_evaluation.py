@@ -34,7 +34,7 @@ MOST_CLASSES = 10_000
 
 
 def classes_of(table: Table, column: str) -> IntArray:
-    """Return the classes (n,) in a column: whole numbers from 0.
+    """Return the classes (n,) in a column: integers from 0.
 
     Raises:
         Refusal: there is no such column, or it holds something else.
@@ -43,9 +43,7 @@ def classes_of(table: Table, column: str) -> IntArray:
         raise Refusal(f"has no column {column!r}, which class_column names")
     values = table.X[:, (table.columns or ()).index(column)]
     if not ((values >= 0) & (values < MOST_CLASSES) & (values == np.floor(values))).all():
-        raise Refusal(
-            f"has something else than whole numbers from 0 to {MOST_CLASSES - 1} in the column of the classes"
-        )
+        raise Refusal(f"has something else than integers from 0 to {MOST_CLASSES - 1} in the column of the classes")
     return values.astype(np.int64)
 
 

@@ -114,10 +114,10 @@ def _assigned(
 def _with_classes(dataset: Dataset, index: Mapping[str, IntArray], column: str) -> dict[str, Rows]:
     """Return each site's rows with their classes in a further column, for algorithms that evaluate with them."""
     names = names_of(dataset)
-    if dataset.y is None and column not in names:
-        raise UserError(f"{dataset.name} has no classes, so class_column={column!r} must name a column of it")
     if column in names:
         return {site: Table(dataset.X[rows], names) for site, rows in index.items()}
+    if dataset.y is None:
+        raise UserError(f"{dataset.name} has no classes, so class_column={column!r} must name a column of it")
     classes = np.unique(dataset.y, return_inverse=True)[1]
     X = np.column_stack([dataset.X, classes])
     return {site: Table(X[rows], (*names, column)) for site, rows in index.items()}
@@ -188,10 +188,10 @@ def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
     if tables:
         columns = experiment.columns or next(iter(tables.values())).columns or ()
         exact = experiment.columns is None
-        chosen: dict[str, Rows] = {site: _only(site, rows, columns, exact=exact) for site, rows in tables.items()}
-        if "class_column" in experiment.params:  # which a site finds by its name
-            chosen = {site: Table(X, columns) for site, X in chosen.items()}
-        return Prepared(k, chosen, columns=columns)
+        arrays = {site: _only(site, rows, columns, exact=exact) for site, rows in tables.items()}
+        by_name = "class_column" in experiment.params  # which a site finds by its name
+        named: dict[str, Rows] = {site: Table(X, columns) if by_name else X for site, X in arrays.items()}
+        return Prepared(k, named, columns=columns)
     if experiment.columns is not None:
         return Prepared(k, sites, columns=experiment.columns)
     return Prepared(k, sites, columns=common_columns(sites), agreement="exact")

@@ -74,7 +74,7 @@ def test_a_column_that_holds_no_classes_is_refused_without_its_values(sites, val
     table = sites["site-0"]
     X = table.X.copy()
     X[3, -1] = value
-    with pytest.raises(Refusal, match="something else than whole numbers from 0 to 9999") as caught:
+    with pytest.raises(Refusal, match="something else than integers from 0 to 9999") as caught:
         linear.classes_of(Table(X, NAMES), "class")
     assert str(value) not in str(caught.value).replace("9999", "")
 
