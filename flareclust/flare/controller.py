@@ -125,7 +125,8 @@ class ClusteringController(Controller):
         if self.needs is not None and not fits(self.needs, __version__):
             self.system_panic(f"the server has flareclust {__version__} where the job needs {self.needs}", fl_ctx)
             return
-        if problem := classes_problem(Path(fl_ctx.get_workspace().get_site_config_dir()), self._aggregator.imports):
+        local = Path(fl_ctx.get_workspace().get_site_config_dir())
+        if problem := classes_problem(local) or classes_problem(local, self._aggregator.imports):
             self.system_panic(f"the server {problem}", fl_ctx)
             return
         folder = Path(fl_ctx.get_workspace().get_result_root(fl_ctx.get_job_id()))

@@ -14,6 +14,7 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, never_abort
 from flareclust._foundation.version import __version__
 from flareclust.aggregators.base import unpack
+from flareclust.aggregators.deepfeca import DeepFeCAAggregator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.flare.controller import EXCHANGES, LIVE, RECORDS, WAITING, ClusteringController
@@ -115,3 +116,16 @@ def test_a_server_with_an_old_list_of_classes_ends_the_job(context, tmp_path, mo
     monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
     controller.control_flow(Signal(), context)
     assert reasons == [f"the server {TOO_WIDE}"]
+
+
+def test_a_server_runs_a_network_of_the_users_own_only_if_it_is_listed(context, tmp_path, monkeypatch):
+    (tmp_path / "local" / "resources.json").write_text('{"class_allow_list": ["some.other.Class"]}')
+    controller = ClusteringController("deepfeca")
+    controller._aggregator = DeepFeCAAggregator(2, network="tests.unit.deep.networks_of_ours.Flat")
+    reasons = []
+    monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
+    controller.control_flow(Signal(), context)
+    assert reasons == [
+        "the server does not allow tests.unit.deep.networks_of_ours.Flat; its operator adds it to class_allow_list in "
+        "local/resources.json"
+    ]
