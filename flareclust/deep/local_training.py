@@ -1,0 +1,175 @@
+"""Local training of many devices side by side, and federated averaging.
+
+Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data" (2017), Algorithm 1.
+
+Every device has weights of its own, stacked along a first dimension m, and all devices go through the same tensor
+program (`torch.func.vmap`). Any network works that `vmap` can map: linear and convolutional layers, embeddings, layer
+norms. Those with a state of their own or with random layers do not: batch norms, dropout, `nn.LSTM`.
+
+Reading where the paper is open: an update uses rows drawn with replacement, so that devices of different sizes make
+the same number of updates, or all rows of the device.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.validation import check_int
+from flareclust.deep.devices import Devices
+
+#: Rows that the losses of are computed at once, which bounds the memory for what the layers put out.
+ROWS_AT_ONCE = 16_384
+
+#: Weights that are trained at once, which keeps those of an update near the processor: twice as fast as all at once.
+WEIGHTS_AT_ONCE = 8_000_000
+
+
+def shared(network: nn.Module, m: int) -> dict[str, Tensor]:
+    """Return the network's own weights for each of m devices, as views that take no memory of their own."""
+    return {name: value.detach().expand(m, *value.shape) for name, value in network.named_parameters()}
+
+
+def draw_rows(counts: Tensor, updates: int, batch: int, generator: torch.Generator) -> Tensor:
+    """Return which rows each update of each device uses, (updates, m, batch) int64, drawn with replacement.
+
+    What is drawn for a device depends on its place and its count alone, not on the rows of others.
+    """
+    drawn = torch.rand((updates, len(counts), batch), generator=generator, dtype=torch.float64)
+    return (drawn * counts[:, None]).long()
+
+
+def train(
+    network: nn.Module,
+    weights: Mapping[str, Tensor],
+    devices: Devices,
+    *,
+    updates: int,
+    lr: float,
+    batch: int | None,
+    generator: torch.Generator,
+) -> dict[str, Tensor]:
+    """Return each device's weights after `updates` steps of gradient descent on its own rows.
+
+    Args:
+        network: gives the layers; its own weights are neither used nor changed. It returns scores (n, classes), and the
+            loss is the mean cross-entropy.
+        weights: by name of the network's parameters, each (m, ...) with those that a device starts from.
+        devices: m devices; one without rows keeps its weights.
+        updates: steps of each device.
+        lr: step size.
+        batch: rows of a step; None for all rows of the device.
+        generator: draws the rows; not used where `batch` is None.
+
+    Raises:
+        UserError: the settings or the weights do not fit.
+    """
+    _check(network, weights, devices)
+    check_int("updates", updates, minimum=1)
+    if not 0 < lr < float("inf"):
+        raise UserError(f"lr must be a positive number, got {lr}")
+    rows = None
+    if batch is not None:
+        rows = draw_rows(devices.counts, updates, check_int("batch", batch, minimum=1), generator)
+    trained = {name: value.detach().clone() for name, value in weights.items()}
+    size = sum(value[0].numel() for value in trained.values())
+    together = max(WEIGHTS_AT_ONCE // max(size, 1), 1)
+    for first in range(0, len(devices), together):
+        some = slice(first, first + together)
+        own = {name: value[some] for name, value in trained.items()}  # views, changed in place
+        part = Devices(devices.X[some], devices.y[some], devices.counts[some])
+        _descend(network, own, part, updates, lr, None if rows is None else rows[:, some])
+    return trained
+
+
+def losses(network: nn.Module, weights: Mapping[str, Tensor], devices: Devices) -> Tensor:
+    """Return the mean cross-entropy of each device's rows under its weights, (m,); 0 for a device without rows."""
+    sums = _sums(network, weights, devices, _cross_entropies)
+    return sums / devices.counts.clamp(min=1)
+
+
+def correct(network: nn.Module, weights: Mapping[str, Tensor], devices: Devices) -> Tensor:
+    """Return how many of each device's rows get their own class, (m,) int64; divide by `devices.counts` for accuracies."""
+    return _sums(network, weights, devices, lambda scores, y: (scores.argmax(-1) == y).float()).long()
+
+
+def average(weights: Mapping[str, Tensor], sizes: Tensor) -> dict[str, Tensor]:
+    """Return the mean of stacked weights (m, ...), weighted by `sizes` (m,), the devices' rows: federated averaging.
+
+    Raises:
+        UserError: the sizes are not one per device, or add up to nothing.
+    """
+    if any(len(value) != len(sizes) for value in weights.values()) or sizes.min() < 0 or not sizes.sum() > 0:
+        raise UserError(f"sizes must be one positive number per device, got {tuple(sizes.shape)}")
+    share = sizes.double() / sizes.double().sum()
+    return {name: _mean(value, share.to(value.dtype)) for name, value in weights.items()}
+
+
+def _descend(
+    network: nn.Module, weights: dict[str, Tensor], devices: Devices, updates: int, lr: float, rows: Tensor | None
+) -> None:
+    """Change the weights of some devices by `updates` steps, on the drawn rows (updates, m, batch) or on all."""
+    gradient = vmap(grad(_loss(network)))
+    each = torch.arange(len(devices))[:, None]
+    weighing = devices.mask.float() / devices.counts.clamp(min=1)[:, None]
+    if rows is not None:
+        batch = rows.shape[2]
+        weighing = (devices.counts > 0).float()[:, None].expand(-1, batch) / batch
+    for step in range(updates):
+        X, y = (devices.X, devices.y) if rows is None else (devices.X[each, rows[step]], devices.y[each, rows[step]])
+        for name, slope in gradient(weights, X, y, weighing).items():
+            weights[name].sub_(slope, alpha=lr)
+
+
+def _mean(value: Tensor, share: Tensor) -> Tensor:
+    return (share @ value.reshape(len(value), -1)).reshape(value.shape[1:])
+
+
+def _loss(network: nn.Module) -> Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], Tensor]:
+    def loss(weights: dict[str, Tensor], X: Tensor, y: Tensor, weighing: Tensor) -> Tensor:
+        return (_cross_entropies(functional_call(network, weights, (X,)), y) * weighing).sum()
+
+    return loss
+
+
+def _cross_entropies(scores: Tensor, y: Tensor) -> Tensor:
+    return functional.cross_entropy(scores, y, reduction="none")
+
+
+def _sums(
+    network: nn.Module, weights: Mapping[str, Tensor], devices: Devices, measure: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Return the sum over each device's rows of a measure of their scores, (m,), some devices and rows at a time."""
+    _check(network, weights, devices)
+
+    def one(own: dict[str, Tensor], X: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        return (measure(functional_call(network, own, (X,)), y) * mask).sum()
+
+    longest = devices.y.shape[1]
+    columns = max(min(longest, ROWS_AT_ONCE), 1)
+    together = max(ROWS_AT_ONCE // columns, 1)
+    sums = torch.zeros(len(devices))
+    mask = devices.mask.float()
+    with torch.no_grad():
+        for first in range(0, len(devices), together):
+            some = slice(first, first + together)
+            own = {name: value[some] for name, value in weights.items()}
+            for left in range(0, longest, columns):
+                part = (some, slice(left, left + columns))
+                sums[some] += vmap(one)(own, devices.X[part], devices.y[part], mask[part])
+    return sums
+
+
+def _check(network: nn.Module, weights: Mapping[str, Tensor], devices: Devices) -> None:
+    expected = {name: (len(devices), *value.shape) for name, value in network.named_parameters()}
+    given = {name: tuple(value.shape) for name, value in weights.items()}
+    if given != expected:
+        wrong = sorted(name for name in expected.keys() | given.keys() if expected.get(name) != given.get(name))
+        name = wrong[0]
+        raise UserError(
+            f"weights of the network and of the devices differ, first {name}: expected {expected.get(name)}, got {given.get(name)}; "
+            "each is stacked over the devices"
+        )
