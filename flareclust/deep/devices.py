@@ -40,6 +40,10 @@ class Devices:
         longest = int(counts.max()) if len(at) else 0
         return Devices(self.X[at, :longest], self.y[at, :longest], counts)
 
+    def first(self, rows: int) -> "Devices":
+        """Return the devices with at most so many of their rows, the first ones."""
+        return Devices(self.X[:, :rows], self.y[:, :rows], self.counts.clamp(max=rows))
+
 
 def make_devices(rows: Sequence[Array], classes: Sequence[Array], *, empty: bool = False) -> Devices:
     """Return the devices with these rows.

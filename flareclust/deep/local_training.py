@@ -25,7 +25,7 @@ from flareclust.deep.devices import Devices
 ROWS_AT_ONCE = 16_384
 
 #: Weights that are trained at once, which keeps those of an update near the processor: twice as fast as all at once.
-WEIGHTS_AT_ONCE = 8_000_000
+WEIGHTS_AT_ONCE = 3_000_000
 
 
 def shared(network: nn.Module, m: int) -> dict[str, Tensor]:

@@ -1,0 +1,1 @@
+"""Personalised models: devices whose rows are of different clusters train one model per cluster."""

@@ -1,0 +1,95 @@
+"""One-shot clustering of the devices' rows by k-FED, which says what model each row trains and is predicted by.
+
+Source: Dennis, Li, Smith, "Heterogeneity for the Win: One-Shot Federated Clustering" (2021), section 4.2.2.
+
+The clustering is flareclust's own algorithm "kfed", run in this process; nothing of it is repeated here. Readings:
+1. Rows held out are placed as Definition 3.3 places a device's rows: with the nearest of its local centers.
+2. A device with several local clusters (k' > 1) takes part in the training of each one's model with the rows of that
+   cluster, and each row is predicted by the model of its cluster. Classes are not used for the clustering.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import IntArray, never_abort
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.personal.rows import Labelled, Split
+from flareclust.privacy.context import SiteContext
+from flareclust.protocol import registry
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.task import ASSESS, Task
+
+KFED = "kfed"
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The rows of devices, cut up by cluster; without clusters a device is one part.
+
+    Attributes:
+        device: (p,) position of the device whose rows they are.
+        train: rows to train with.
+        test: rows held out.
+        group: (p,) the cluster; 0 where there are none.
+    """
+
+    device: IntArray
+    train: list[Labelled]
+    test: list[Labelled]
+    group: IntArray
+
+    @property
+    def rows(self) -> IntArray:
+        """Return the number of rows that each part trains with, (p,)."""
+        return np.array([len(one) for one in self.train])
+
+
+def whole(split: Split) -> Parts:
+    """Return each device as one part."""
+    m = len(split.train)
+    return Parts(np.arange(m), list(split.train.values()), list(split.test.values()), np.zeros(m, dtype=np.int64))
+
+
+def clustered(split: Split, k: int, k_local: int, seed: int) -> tuple[Parts, Outcome]:
+    """Cluster the rows of the devices once by k-FED; return them by device and cluster, and what k-FED came to.
+
+    Args:
+        split: the devices.
+        k: number of clusters over all devices.
+        k_local: k', the number of a device's local clusters.
+        seed: of the clustering.
+
+    Raises:
+        UserError: k or k_local are none for k-FED.
+        JobFailed: the devices' rows cannot be clustered.
+    """
+    algorithm, params = registry.get(KFED), {"k_local": k_local}
+    rows = {name: one.X for name, one in split.train.items()}
+    outcome = run_inprocess(algorithm, params, rows, JobOptions(k=k, seed=seed))
+    placed = _placed(split, k, seed, params, outcome)
+    device, train, test, group = [], [], [], []
+    for i, name in enumerate(split.names):
+        own, held = outcome.labels[name], placed[name]
+        for cluster in np.unique(np.concatenate([own, held])):
+            device.append(i)
+            group.append(int(cluster))
+            train.append(split.train[name].take(own == cluster))
+            test.append(split.test[name].take(held == cluster))
+    return Parts(np.array(device), train, test, np.array(group)), outcome
+
+
+def _placed(split: Split, k: int, seed: int, params: Mapping[str, object], outcome: Outcome) -> dict[str, IntArray]:
+    """Return the clusters of the rows held out by device, from the device's own local clustering."""
+    executor, _ = registry.get(KFED).build(k, seed, params)
+    arrays = executor.placing(outcome.arrays)
+    context = SiteContext(executor.min_count)
+    return {
+        name: executor.labels(
+            Task(ASSESS, 1, arrays, name), rows.X, stream(seed, 0, name), never_abort, context, split.train[name].X
+        )
+        for name, rows in split.test.items()
+    }

@@ -1,0 +1,84 @@
+"""What a kind of model must be able to do to be trained at devices and averaged on a server."""
+
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust.core.blas import one_thread
+from flareclust.personal.rows import Labelled
+
+#: The weights of several models: by name, each stacked along its first dimension.
+Weights = dict[str, Array]
+
+#: Rows of several devices, as a learner keeps them.
+D = TypeVar("D")
+
+
+class Learner(Protocol, Generic[D]):
+    """One kind of model. Weights are stacked: of p parts (p, ...), of k models (k, ...)."""
+
+    def start(self, count: int, rng: np.random.Generator) -> Weights:
+        """Return the weights of `count` different models before any training."""
+
+    def hold(self, rows: Sequence[Labelled]) -> D:
+        """Return the rows of several parts as the other methods take them; a part may be empty."""
+
+    def train(self, weights: Weights, data: D, rng: np.random.Generator) -> Weights:
+        """Return the weights of each part (p, ...) after its local updates."""
+
+    def losses(self, models: Weights, data: D) -> FloatArray:
+        """Return the mean loss of each of k models on the rows of each of p parts, (k, p)."""
+
+    def correct(self, models: Weights, group: IntArray, data: D) -> IntArray:
+        """Return how many rows of each part get their class from the model `group[p]`, (p,)."""
+
+    def full_gradient(self) -> "Learner[D]":
+        """Return a learner whose `train` is a single update by all rows of a part.
+
+        Raises:
+            UserError: this kind of model has no such update.
+        """
+
+
+def picked(models: Weights, group: IntArray) -> Weights:
+    """Return the weights of the model of each part (p, ...), as copies."""
+    return {name: value[group] for name, value in models.items()}
+
+
+def model_bytes(models: Weights) -> int:
+    """Return the size of one of the models in bytes."""
+    return sum(value[0].nbytes for value in models.values())
+
+
+def all_finite(weights: Weights) -> bool:
+    """Return whether all weights are finite numbers."""
+    return all(np.isfinite(value).all() for value in weights.values())
+
+
+def averaged(models: Weights, trained: Weights, group: IntArray, rows: IntArray) -> Weights:
+    """Return each model as the mean of what its parts have trained, weighted by their rows; others stay as they are."""
+    after = {name: value.copy() for name, value in models.items()}
+    for j in np.unique(group[rows > 0]):
+        members = np.flatnonzero((group == j) & (rows > 0))
+        share = rows[members] / rows[members].sum()
+        with one_thread():  # the same sums whatever runs beside it
+            for name, value in trained.items():
+                flat = value[members].reshape(len(members), -1)
+                after[name][j] = (share.astype(value.dtype) @ flat).reshape(value.shape[1:])
+    return after
+
+
+def moved(models: Weights, trained: Weights, group: IntArray, rows: IntArray) -> Weights:
+    """Return each model after the step that its parts' gradients make, as a mean over the rows of all parts.
+
+    `trained` holds each part's weights after one update. A model whose parts have a small share of all rows makes a
+    small step, as in IFCA's gradient averaging, where the sum of gradients is divided by the number of all devices.
+    """
+    means = averaged(models, trained, group, rows)
+    mass = np.bincount(group, weights=rows, minlength=len(next(iter(models.values())))) / rows.sum()
+    return {
+        name: value + mass.astype(value.dtype).reshape(-1, *(1,) * (value.ndim - 1)) * (means[name] - value)
+        for name, value in models.items()
+    }

@@ -1,0 +1,173 @@
+"""The methods that are compared: k-FED's personalised models, IFCA, one model for all, a model per device.
+
+Sources: Dennis, Li, Smith (2021), section 4.2.2 (k-FED, then federated averaging per cluster); Ghosh et al., "An
+Efficient Framework for Clustered Federated Learning" (2020), Algorithm 1 (IFCA); McMahan et al. (2017) (averaging).
+
+All four are the same loop over parts, which are the devices' rows by cluster: each part trains a copy of one of the
+models, and each model becomes the mean of its copies. They differ in the parts and in who chooses the model.
+
+Readings where the papers are open:
+1. All devices take part in every round; means are weighted by rows, as in federated averaging. IFCA's paper has plain means.
+2. IFCA's devices choose by the loss on the rows that they train with. After the last round they choose once more, for
+   the test; the models of that choice are those of a next round, so its bytes are not counted.
+3. IFCA's models start from different weights, those of k-FED's clusters from the same.
+4. Bytes are those of the weights, of k-FED also those of the one-shot clustering, counted before the first round.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.validation import check_choice, check_int
+from flareclust.personal.clusters import Parts, clustered, whole
+from flareclust.personal.learners import Learner, Weights, all_finite, averaged, model_bytes, moved, picked
+from flareclust.personal.rows import Split
+
+METHODS = ("kfed", "ifca", "global", "local")
+AVERAGING = ("models", "gradients")
+
+#: Called after each round with its number from 1, the accuracy of each device (m,) and the bytes up and down so far.
+OnRound = Callable[[int, FloatArray, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """How the training went.
+
+    Attributes:
+        models: the final weights, stacked (k, ...); of the method local one per device.
+        parts: the devices' rows as they were trained with.
+        group: (p,) the model of each part in the end.
+        accuracy: (rounds, m) share of each device's held-out rows that got their class, after each round.
+        bytes_up: (rounds,) bytes of weights from all devices, each round.
+        bytes_down: (rounds,) bytes of weights to all devices, each round.
+        clustering_up: bytes of the one-shot clustering from all devices; 0 without one.
+        clustering_down: the same to all devices.
+    """
+
+    models: Weights
+    parts: Parts
+    group: IntArray
+    accuracy: FloatArray
+    bytes_up: IntArray
+    bytes_down: IntArray
+    clustering_up: int = 0
+    clustering_down: int = 0
+
+
+def train_models(
+    method: str,
+    learner: Learner[Any],
+    split: Split,
+    *,
+    k: int,
+    rounds: int,
+    seed: int = 0,
+    k_local: int = 1,
+    averaging: str = "models",
+    on_round: OnRound = lambda index, accuracy, up, down: None,
+) -> Course:
+    """Train the models of one method.
+
+    Args:
+        method: one of `METHODS`.
+        learner: the kind of model.
+        split: the devices' rows.
+        k: number of clusters; the methods global and local do not use it.
+        rounds: how often the devices train.
+        seed: of everything random; methods with the same seed draw the same rows for the same parts.
+        k_local: k', local clusters of a device, of k-FED.
+        averaging: of IFCA: "models" that were trained locally, or "gradients" of all rows, one update a round.
+        on_round: called after each round.
+
+    Raises:
+        UserError: a setting does not fit, such as more clusters than devices.
+        JobFailed: weights are no longer finite, or k-FED failed.
+    """
+    check_choice("method", method, METHODS)
+    check_choice("averaging", averaging, AVERAGING)
+    check_int("rounds", rounds, minimum=1)
+    _check_clusters(method, split, k, k_local)
+    parts, spent = whole(split), (0, 0)
+    if method == "kfed":
+        parts, outcome = clustered(split, k, k_local, seed)
+        spent = (outcome.bytes_up, outcome.bytes_down)
+    loop = _Loop(method, learner, parts, averaging == "gradients", seed)
+    return loop.run(k, rounds, spent, on_round, [len(test) for test in split.test.values()], split.names)
+
+
+def _check_clusters(method: str, split: Split, k: int, k_local: int) -> None:
+    if method in ("kfed", "ifca"):
+        check_int("k", k, minimum=1)
+        most = len(split.train) * (check_int("k_local", k_local, minimum=1) if method == "kfed" else 1)
+        if k > most:
+            raise UserError(
+                f"k is {k}, more clusters than {len(split.train)} devices can have; use a smaller k, or more devices"
+            )
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """Rounds of one method."""
+
+    method: str
+    learner: Learner[Any]
+    parts: Parts
+    gradients: bool
+    seed: int
+
+    def run(
+        self, k: int, rounds: int, spent: tuple[int, int], on_round: OnRound, held: list[int], names: list[str]
+    ) -> Course:
+        learner = self.learner.full_gradient() if self.method == "ifca" and self.gradients else self.learner
+        merge = moved if self.method == "ifca" and self.gradients else averaged
+        rows, train, test = self.parts.rows, self.learner.hold(self.parts.train), self.learner.hold(self.parts.test)
+        models = self._start(k)
+        group = self._chosen(models, train)
+        accuracy, size = [], model_bytes(models)
+        up, down = self._bytes(size, k)
+        for index in range(rounds):
+            trained = learner.train(picked(models, group), train, stream(self.seed, index, "training"))
+            _check_finite(trained, index, [names[i] for i in self.parts.device])
+            models = merge(models, trained, group, rows)
+            group = self._chosen(models, train)
+            right = np.bincount(self.parts.device, weights=self.learner.correct(models, group, test))
+            accuracy.append(right / held)
+            on_round(index + 1, accuracy[-1], spent[0] + (index + 1) * up, spent[1] + (index + 1) * down)
+        costs = (np.full(rounds, up), np.full(rounds, down))
+        return Course(models, self.parts, group, np.stack(accuracy), *costs, *spent)
+
+    def _start(self, k: int) -> Weights:
+        rng = stream(self.seed, 0, "weights")
+        if self.method == "ifca":
+            return self.learner.start(k, rng)
+        count = {"global": 1, "local": len(self.parts.device)}.get(self.method, int(self.parts.group.max()) + 1)
+        return {name: np.repeat(value, count, axis=0) for name, value in self.learner.start(1, rng).items()}
+
+    def _chosen(self, models: Weights, train: Any) -> IntArray:
+        if self.method == "ifca":
+            return np.asarray(self.learner.losses(models, train).argmin(axis=0))
+        return np.arange(len(self.parts.device)) if self.method == "local" else self.parts.group
+
+    def _bytes(self, size: int, k: int) -> tuple[int, int]:
+        """Return the bytes up and down of a round, over all devices."""
+        if self.method == "local":
+            return 0, 0
+        senders = int((self.parts.rows > 0).sum())
+        receivers = len(self.parts.device) * (k if self.method == "ifca" else 1)
+        return senders * size, receivers * size
+
+
+def _check_finite(trained: Weights, index: int, names: list[str]) -> None:
+    if all_finite(trained):
+        return
+    bad = next(p for p in range(len(names)) if not all(np.isfinite(value[p]).all() for value in trained.values()))
+    raise JobFailed(
+        f"round {index + 1}: the weights of {names[bad]} are no longer finite, so its loss diverged; use a smaller lr, or "
+        "scale the columns"
+    )

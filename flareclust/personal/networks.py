@@ -1,0 +1,106 @@
+"""Networks at devices: one tensor program over all of them. Needs the extra `deep`."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.deep.devices import Devices, make_devices
+from flareclust.deep.local_training import correct, losses, train
+from flareclust.personal.learners import Weights, picked
+from flareclust.personal.rows import Labelled
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Let torch compute on one thread, so that sums come out the same whatever runs beside it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def perceptron(columns: int, hidden: int, classes: int, seed: int = 0) -> nn.Module:
+    """Return a network with one hidden layer of rectified units, its weights drawn by a seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(columns, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+
+@dataclass(frozen=True)
+class Perceptron:
+    """A learner: a network with one hidden layer, trained by stochastic gradient descent.
+
+    Attributes:
+        columns: number of inputs d.
+        classes: number of outputs.
+        hidden: units of the hidden layer.
+        lr: step size.
+        updates: local updates of a round.
+        batch: rows of an update; None for all rows of a device.
+        loss_rows: at most so many rows of a device, its first ones, count for a loss; None for all. Devices' rows must
+            then be in no particular order.
+    """
+
+    columns: int
+    classes: int
+    hidden: int = 200
+    lr: float = 0.01
+    updates: int = 10
+    batch: int | None = 10
+    loss_rows: int | None = None
+
+    def start(self, count: int, rng: np.random.Generator) -> Weights:
+        """Return the weights of `count` different networks (count, ...) float32."""
+        networks = [self._network(int(rng.integers(2**31))) for _ in range(count)]
+        return {
+            name: np.stack([dict(one.named_parameters())[name].detach().numpy() for one in networks])
+            for name, _ in networks[0].named_parameters()
+        }
+
+    def hold(self, rows: Sequence[Labelled]) -> Devices:
+        """Return the rows of the parts as one padded tensor."""
+        return make_devices([one.X for one in rows], [one.y for one in rows], empty=True)
+
+    def train(self, weights: Weights, data: Devices, rng: np.random.Generator) -> Weights:
+        """Return the weights of each part after its local updates."""
+        generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+        settings = {"updates": self.updates, "lr": self.lr, "batch": self.batch}
+        with one_torch_thread():
+            trained = train(self._network(), _tensors(weights), data, generator=generator, **settings)  # type: ignore[arg-type]
+        return {name: value.numpy() for name, value in trained.items()}
+
+    def losses(self, models: Weights, data: Devices) -> FloatArray:
+        """Return the mean cross-entropy of each model on each part's rows, (k, p)."""
+        some = data if self.loss_rows is None else data.first(self.loss_rows)
+        found = []
+        with one_torch_thread():
+            for j in range(len(next(iter(models.values())))):
+                shared = {
+                    name: torch.from_numpy(value[j]).expand(len(data), *value.shape[1:])
+                    for name, value in models.items()
+                }
+                found.append(losses(self._network(), shared, some).double().numpy())
+        return np.stack(found)
+
+    def correct(self, models: Weights, group: IntArray, data: Devices) -> IntArray:
+        """Return how many rows of each part get their class, (p,)."""
+        with one_torch_thread():
+            return correct(self._network(), _tensors(picked(models, group)), data).numpy()
+
+    def full_gradient(self) -> "Perceptron":
+        """Return a learner with a single update by all rows."""
+        return replace(self, updates=1, batch=None)
+
+    def _network(self, seed: int = 0) -> nn.Module:
+        return perceptron(self.columns, self.hidden, self.classes, seed)
+
+
+def _tensors(weights: Weights) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(value) for name, value in weights.items()}
