@@ -8,7 +8,6 @@ The clustering is flareclust's own algorithm "kfed", run in this process; nothin
    cluster, and each row is predicted by the model of its cluster. Classes are not used for the clustering.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +19,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.personal.rows import Labelled, Split
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol import registry
-from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.schema import nbytes
 from flareclust.protocol.task import ASSESS, Task
 
 KFED = "kfed"
@@ -54,8 +53,8 @@ def whole(split: Split) -> Parts:
     return Parts(np.arange(m), list(split.train.values()), list(split.test.values()), np.zeros(m, dtype=np.int64))
 
 
-def clustered(split: Split, k: int, k_local: int, seed: int) -> tuple[Parts, Outcome]:
-    """Cluster the rows of the devices once by k-FED; return them by device and cluster, and what k-FED came to.
+def clustered(split: Split, k: int, k_local: int, seed: int) -> tuple[Parts, tuple[int, int]]:
+    """Cluster the rows of the devices once by k-FED; return them by device and cluster, and the bytes up and down.
 
     Args:
         split: the devices.
@@ -69,27 +68,19 @@ def clustered(split: Split, k: int, k_local: int, seed: int) -> tuple[Parts, Out
     """
     algorithm, params = registry.get(KFED), {"k_local": k_local}
     rows = {name: one.X for name, one in split.train.items()}
-    outcome = run_inprocess(algorithm, params, rows, JobOptions(k=k, seed=seed))
-    placed = _placed(split, k, seed, params, outcome)
+    outcome = run_inprocess(algorithm, params, rows, JobOptions(k=k, seed=seed, assess=False))
+    executor, _ = algorithm.build(k, seed, params)
+    arrays, context = executor.placing(outcome.arrays), SiteContext(executor.min_count)
     device, train, test, group = [], [], [], []
     for i, name in enumerate(split.names):
-        own, held = outcome.labels[name], placed[name]
+        seen = split.train[name].X
+        every = np.concatenate([seen, split.test[name].X])
+        task, rng = Task(ASSESS, 1, arrays, name), stream(seed, 0, name)
+        own, held = np.split(executor.labels(task, every, rng, never_abort, context, seen), [len(seen)])
         for cluster in np.unique(np.concatenate([own, held])):
             device.append(i)
             group.append(int(cluster))
             train.append(split.train[name].take(own == cluster))
             test.append(split.test[name].take(held == cluster))
-    return Parts(np.array(device), train, test, np.array(group)), outcome
-
-
-def _placed(split: Split, k: int, seed: int, params: Mapping[str, object], outcome: Outcome) -> dict[str, IntArray]:
-    """Return the clusters of the rows held out by device, from the device's own local clustering."""
-    executor, _ = registry.get(KFED).build(k, seed, params)
-    arrays = executor.placing(outcome.arrays)
-    context = SiteContext(executor.min_count)
-    return {
-        name: executor.labels(
-            Task(ASSESS, 1, arrays, name), rows.X, stream(seed, 0, name), never_abort, context, split.train[name].X
-        )
-        for name, rows in split.test.items()
-    }
+    down = outcome.bytes_down + len(split.train) * nbytes(arrays)  # with the result, which places their rows
+    return Parts(np.array(device), train, test, np.array(group)), (outcome.bytes_up, down)

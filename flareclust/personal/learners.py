@@ -28,6 +28,9 @@ class Learner(Protocol, Generic[D]):
     def train(self, weights: Weights, data: D, rng: np.random.Generator) -> Weights:
         """Return the weights of each part (p, ...) after its local updates."""
 
+    def round(self, models: Weights, group: IntArray, data: D, rows: IntArray, rng: np.random.Generator) -> Weights:
+        """Return the models (k, ...) after a round of federated averaging: `train` of the parts, then `averaged`."""
+
     def losses(self, models: Weights, data: D) -> FloatArray:
         """Return the mean loss of each of k models on the rows of each of p parts, (k, p)."""
 
@@ -68,6 +71,13 @@ def averaged(models: Weights, trained: Weights, group: IntArray, rows: IntArray)
                 flat = value[members].reshape(len(members), -1)
                 after[name][j] = (share.astype(value.dtype) @ flat).reshape(value.shape[1:])
     return after
+
+
+def trained_means(
+    learner: Learner[D], models: Weights, group: IntArray, data: D, rows: IntArray, rng: np.random.Generator
+) -> Weights:
+    """Return the models after a round in its two steps; learners that know no shorter way call it from `round`."""
+    return averaged(models, learner.train(picked(models, group), data, rng), group, rows)
 
 
 def moved(models: Weights, trained: Weights, group: IntArray, rows: IntArray) -> Weights:

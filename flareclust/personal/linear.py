@@ -8,7 +8,7 @@ from sklearn.linear_model import SGDClassifier
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.personal.learners import Weights
+from flareclust.personal.learners import Weights, trained_means
 from flareclust.personal.rows import Labelled
 
 
@@ -53,6 +53,12 @@ class Linear:
             if len(rows):
                 trained["coef"][p], trained["intercept"][p] = self._fitted(weights, p, rows, int(seeds[p]))
         return trained
+
+    def round(
+        self, models: Weights, group: IntArray, data: Sequence[Labelled], rows: IntArray, rng: np.random.Generator
+    ) -> Weights:
+        """Return the models after a round of federated averaging."""
+        return trained_means(self, models, group, data, rows, rng)
 
     def losses(self, models: Weights, data: Sequence[Labelled]) -> FloatArray:
         """Return the mean logistic loss, summed over the separating planes, of each model on each part's rows (k, p)."""

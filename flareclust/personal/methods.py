@@ -25,7 +25,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.personal.clusters import Parts, clustered, whole
-from flareclust.personal.learners import Learner, Weights, all_finite, averaged, model_bytes, moved, picked
+from flareclust.personal.learners import Learner, Weights, all_finite, model_bytes, moved, picked
 from flareclust.personal.rows import Split
 
 METHODS = ("kfed", "ifca", "global", "local")
@@ -95,8 +95,7 @@ def train_models(
     _check_clusters(method, split, k, k_local)
     parts, spent = whole(split), (0, 0)
     if method == "kfed":
-        parts, outcome = clustered(split, k, k_local, seed)
-        spent = (outcome.bytes_up, outcome.bytes_down)
+        parts, spent = clustered(split, k, k_local, seed)
     loop = _Loop(method, learner, parts, averaging == "gradients", seed)
     return loop.run(k, rounds, spent, on_round, [len(test) for test in split.test.values()], split.names)
 
@@ -124,17 +123,14 @@ class _Loop:
     def run(
         self, k: int, rounds: int, spent: tuple[int, int], on_round: OnRound, held: list[int], names: list[str]
     ) -> Course:
-        learner = self.learner.full_gradient() if self.method == "ifca" and self.gradients else self.learner
-        merge = moved if self.method == "ifca" and self.gradients else averaged
         rows, train, test = self.parts.rows, self.learner.hold(self.parts.train), self.learner.hold(self.parts.test)
         models = self._start(k)
         group = self._chosen(models, train)
         accuracy, size = [], model_bytes(models)
         up, down = self._bytes(size, k)
         for index in range(rounds):
-            trained = learner.train(picked(models, group), train, stream(self.seed, index, "training"))
-            _check_finite(trained, index, [names[i] for i in self.parts.device])
-            models = merge(models, trained, group, rows)
+            models = self._after(models, group, train, rows, stream(self.seed, index, "training"))
+            _check_finite(models, index, group, [names[i] for i in self.parts.device])
             group = self._chosen(models, train)
             right = np.bincount(self.parts.device, weights=self.learner.correct(models, group, test))
             accuracy.append(right / held)
@@ -148,6 +144,13 @@ class _Loop:
             return self.learner.start(k, rng)
         count = {"global": 1, "local": len(self.parts.device)}.get(self.method, int(self.parts.group.max()) + 1)
         return {name: np.repeat(value, count, axis=0) for name, value in self.learner.start(1, rng).items()}
+
+    def _after(self, models: Weights, group: IntArray, train: Any, rows: IntArray, rng: np.random.Generator) -> Weights:
+        """Return the models after a round."""
+        if self.method == "ifca" and self.gradients:
+            learner = self.learner.full_gradient()
+            return moved(models, learner.train(picked(models, group), train, rng), group, rows)
+        return self.learner.round(models, group, train, rows, rng)
 
     def _chosen(self, models: Weights, train: Any) -> IntArray:
         if self.method == "ifca":
@@ -163,11 +166,12 @@ class _Loop:
         return senders * size, receivers * size
 
 
-def _check_finite(trained: Weights, index: int, names: list[str]) -> None:
-    if all_finite(trained):
+def _check_finite(models: Weights, index: int, group: IntArray, names: list[str]) -> None:
+    if all_finite(models):
         return
-    bad = next(p for p in range(len(names)) if not all(np.isfinite(value[p]).all() for value in trained.values()))
+    bad = [j for j in range(len(next(iter(models.values())))) if not all_finite(picked(models, np.array([j])))]
+    users = [name for name, j in zip(names, group, strict=True) if j in bad]
     raise JobFailed(
-        f"round {index + 1}: the weights of {names[bad]} are no longer finite, so its loss diverged; use a smaller lr, or "
-        "scale the columns"
+        f"round {index + 1}: the weights that {users[0]} and {len(users) - 1} others trained are no longer finite, so the "
+        "loss diverged; use a smaller lr, or scale the columns"
     )

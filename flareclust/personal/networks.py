@@ -1,7 +1,6 @@
 """Networks at devices: one tensor program over all of them. Needs the extra `deep`."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,19 +10,10 @@ from torch import Tensor, nn
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.deep.devices import Devices, make_devices
 from flareclust.deep.local_training import correct, losses, train
-from flareclust.personal.learners import Weights, picked
+from flareclust.deep.shared_start import averaged_round
+from flareclust.deep.threads import one_torch_thread
+from flareclust.personal.learners import Weights, trained_means
 from flareclust.personal.rows import Labelled
-
-
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Let torch compute on one thread, so that sums come out the same whatever runs beside it."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def perceptron(columns: int, hidden: int, classes: int, seed: int = 0) -> nn.Module:
@@ -70,11 +60,25 @@ class Perceptron:
 
     def train(self, weights: Weights, data: Devices, rng: np.random.Generator) -> Weights:
         """Return the weights of each part after its local updates."""
-        generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-        settings = {"updates": self.updates, "lr": self.lr, "batch": self.batch}
+        updates, lr, batch = self.updates, self.lr, self.batch
         with one_torch_thread():
-            trained = train(self._network(), _tensors(weights), data, generator=generator, **settings)  # type: ignore[arg-type]
+            trained = train(
+                self._network(), _tensors(weights), data, updates=updates, lr=lr, batch=batch, generator=_generator(rng)
+            )
         return {name: value.numpy() for name, value in trained.items()}
+
+    def round(
+        self, models: Weights, group: IntArray, data: Devices, rows: IntArray, rng: np.random.Generator
+    ) -> Weights:
+        """Return the models after a round of federated averaging."""
+        if self.batch is None:
+            return trained_means(self, models, group, data, rows, rng)
+        updates, lr, batch, chosen = self.updates, self.lr, self.batch, torch.from_numpy(group)
+        with one_torch_thread():
+            after = averaged_round(
+                _tensors(models), chosen, data, updates=updates, lr=lr, batch=batch, generator=_generator(rng)
+            )
+        return {name: value.numpy() for name, value in after.items()}
 
     def losses(self, models: Weights, data: Devices) -> FloatArray:
         """Return the mean cross-entropy of each model on each part's rows, (k, p)."""
@@ -82,17 +86,18 @@ class Perceptron:
         found = []
         with one_torch_thread():
             for j in range(len(next(iter(models.values())))):
-                shared = {
-                    name: torch.from_numpy(value[j]).expand(len(data), *value.shape[1:])
-                    for name, value in models.items()
-                }
-                found.append(losses(self._network(), shared, some).double().numpy())
+                found.append(losses(self._network(), _copies(models, j, len(data)), some).double().numpy())
         return np.stack(found)
 
     def correct(self, models: Weights, group: IntArray, data: Devices) -> IntArray:
         """Return how many rows of each part get their class, (p,)."""
+        right = np.zeros(len(data), dtype=np.int64)
         with one_torch_thread():
-            return correct(self._network(), _tensors(picked(models, group)), data).numpy()
+            for j in np.unique(group):
+                at = np.flatnonzero(group == j)
+                own = _copies(models, int(j), len(at))
+                right[at] = correct(self._network(), own, data.take(torch.from_numpy(at))).numpy()
+        return right
 
     def full_gradient(self) -> "Perceptron":
         """Return a learner with a single update by all rows."""
@@ -100,6 +105,15 @@ class Perceptron:
 
     def _network(self, seed: int = 0) -> nn.Module:
         return perceptron(self.columns, self.hidden, self.classes, seed)
+
+
+def _copies(models: Weights, j: int, m: int) -> dict[str, Tensor]:
+    """Return the weights of one model for each of m devices, as views."""
+    return {name: torch.from_numpy(value[j]).expand(m, *value.shape[1:]) for name, value in models.items()}
+
+
+def _generator(rng: np.random.Generator) -> torch.Generator:
+    return torch.Generator().manual_seed(int(rng.integers(2**63)))
 
 
 def _tensors(weights: Weights) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra deep")
 
+from flareclust.personal.learners import trained_means
 from flareclust.personal.methods import train_models
 from flareclust.personal.networks import Perceptron
 from tests.unit.personal.planted import planted, without_place
@@ -68,3 +69,19 @@ def test_training_leaves_torchs_own_state_as_it_was():
     assert all(np.array_equal(value, again.models[name]) for name, value in once.models.items())
     assert torch.equal(state, torch.random.get_rng_state())
     assert threads == torch.get_num_threads()
+
+
+@pytest.mark.parametrize("groups", [[0, 1, 1, 0], [0, 0, 0, 0], [3, 2, 1, 0]])
+def test_the_short_way_of_a_round_gives_the_same_means(groups):
+    split, _ = planted(devices=4)
+    learner = Perceptron(3, 2, hidden=6, lr=0.3, updates=4, batch=7)
+    rows = list(split.train.values())
+    rows[1] = rows[1].take(np.arange(9))
+    rows[2] = rows[2].take(np.arange(0))  # counts for nothing
+    data, counts, group = learner.hold(rows), np.array([len(one) for one in rows]), np.array(groups)
+    models = learner.start(4, np.random.default_rng(0))
+    short = learner.round(models, group, data, counts, np.random.default_rng(1))
+    long = trained_means(learner, models, group, data, counts, np.random.default_rng(1))
+    for name, value in long.items():
+        np.testing.assert_allclose(short[name], value, atol=2e-6)
+        assert not np.allclose(value[groups[0]], models[name][groups[0]], atol=1e-4)
