@@ -1,6 +1,6 @@
 """Federated clustering for NVIDIA FLARE.
 
-The public surface: `run` a federation, `select_k`, `sweep` over a grid of experiments, `load_result`, the estimators of
+The public surface: `run` a federation, `select_k`, `sweep` over a grid of experiments, `personalise` models, `load_result`, the estimators of
 `flareclust.estimators`, a `recipe` for NVFlare's own environments, and the table of `algorithms`. Everything else may change.
 """
 
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from flareclust.engines.recipe import recipe as recipe
     from flareclust.estimators import FederatedKMeans as FederatedKMeans
     from flareclust.experiment.result import Result as Result
+    from flareclust.personal.result import PersonalResult as PersonalResult
     from flareclust.protocol.registry import Algorithm as Algorithm
     from flareclust.protocol.registry import algorithms as algorithms
+    from flareclust.studies.personalised import personalise as personalise
     from flareclust.studies.select import KSelected as KSelected
     from flareclust.studies.select import select_k as select_k
     from flareclust.studies.sweeps import SweepResult as SweepResult
@@ -32,6 +34,8 @@ _PUBLIC = {
     "select_k": "flareclust.studies.select",
     "sweep": "flareclust.studies.sweeps",
     "load_result": "flareclust.tracking.load",
+    "personalise": "flareclust.studies.personalised",
+    "PersonalResult": "flareclust.personal.result",
     "FederatedKMeans": "flareclust.estimators",
     "KSelected": "flareclust.studies.select",
     "SweepResult": "flareclust.studies.sweeps",
@@ -51,6 +55,7 @@ __all__ = [
     "FlareclustError",
     "JobFailed",
     "KSelected",
+    "PersonalResult",
     "Result",
     "SweepResult",
     "UserError",
@@ -58,6 +63,7 @@ __all__ = [
     "algorithms",
     "load_result",
     "memberships",
+    "personalise",
     "recipe",
     "run",
     "select_k",

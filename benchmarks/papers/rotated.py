@@ -27,9 +27,10 @@ def rotated_mnist(devices: int, per_device: int, seed: int, rows: int | None = N
         seed: of who gets what.
         rows: use so many training images and a sixth as many test images only; None for all.
     """
-    arrays = npz_arrays(published.data_folder() / "mnist" / "mnist.npz", ("X_train", "y_train", "X_test", "y_test"))
-    if not arrays:
+    file = published.data_folder() / "mnist" / "mnist.npz"
+    if not file.is_file():
         raise UserError("mnist is not there; fetch it with: flareclust data get mnist")
+    arrays = npz_arrays(file, ("X_train", "y_train", "X_test", "y_test"))
     rng = stream(seed, 0, "rotations")
     order = [rng.permutation(ROTATIONS)[:per_device] for _ in range(devices)]
     own = [np.array([i % ROTATIONS]) if per_device == 1 else order[i] for i in range(devices)]

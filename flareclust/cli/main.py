@@ -20,6 +20,7 @@ from flareclust._foundation.version import __version__
 from flareclust.cli.entry import PlainFormatter, run_app, say
 from flareclust.cli.log import log
 from flareclust.cli.names import split_names
+from flareclust.cli.personalise import personalise
 from flareclust.cli.poc import poc_app
 from flareclust.cli.run import run
 from flareclust.cli.settings import AsJson, SecureSums, Seed, Settings, parse_settings
@@ -48,6 +49,7 @@ app.add_typer(poc_app, name="poc")
 
 app.command()(run)
 app.command()(sweep)
+app.command()(personalise)
 app.command()(log)
 
 

@@ -47,13 +47,17 @@ class Parts:
         return np.array([len(one) for one in self.train])
 
 
+#: The rows of devices by cluster, and the bytes that the clustering took: up from all devices, down to all devices.
+Clustering = tuple[Parts, tuple[int, int]]
+
+
 def whole(split: Split) -> Parts:
     """Return each device as one part."""
     m = len(split.train)
     return Parts(np.arange(m), list(split.train.values()), list(split.test.values()), np.zeros(m, dtype=np.int64))
 
 
-def clustered(split: Split, k: int, k_local: int, seed: int) -> tuple[Parts, tuple[int, int]]:
+def clustered(split: Split, k: int, k_local: int, seed: int) -> Clustering:
     """Cluster the rows of the devices once by k-FED; return them by device and cluster, and the bytes up and down.
 
     Args:

@@ -12,6 +12,9 @@ from flareclust.personal.rows import Labelled
 #: The weights of several models: by name, each stacked along its first dimension.
 Weights = dict[str, Array]
 
+#: Weights beyond this are those of a loss that diverges; float32 ends at 3e38.
+LARGEST = 1e30
+
 #: Rows of several devices, as a learner keeps them.
 D = TypeVar("D")
 
@@ -55,9 +58,9 @@ def model_bytes(models: Weights) -> int:
     return sum(value[0].nbytes for value in models.values())
 
 
-def all_finite(weights: Weights) -> bool:
-    """Return whether all weights are finite numbers."""
-    return all(np.isfinite(value).all() for value in weights.values())
+def all_bounded(weights: Weights) -> bool:
+    """Return whether all weights are numbers of at most `LARGEST`."""
+    return all(bool((np.abs(value) <= LARGEST).all()) for value in weights.values())
 
 
 def averaged(models: Weights, trained: Weights, group: IntArray, rows: IntArray) -> Weights:

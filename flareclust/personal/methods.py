@@ -24,8 +24,8 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import check_choice, check_int
-from flareclust.personal.clusters import Parts, clustered, whole
-from flareclust.personal.learners import Learner, Weights, all_finite, model_bytes, moved, picked
+from flareclust.personal.clusters import Clustering, Parts, clustered, whole
+from flareclust.personal.learners import LARGEST, Learner, Weights, all_bounded, model_bytes, moved, picked
 from flareclust.personal.rows import Split
 
 METHODS = ("kfed", "ifca", "global", "local")
@@ -70,6 +70,7 @@ def train_models(
     seed: int = 0,
     k_local: int = 1,
     averaging: str = "models",
+    clustering: Clustering | None = None,
     on_round: OnRound = lambda index, accuracy, up, down: None,
 ) -> Course:
     """Train the models of one method.
@@ -83,11 +84,12 @@ def train_models(
         seed: of everything random; methods with the same seed draw the same rows for the same parts.
         k_local: k', local clusters of a device, of k-FED.
         averaging: of IFCA: "models" that were trained locally, or "gradients" of all rows, one update a round.
+        clustering: what `clustered` has returned for these devices, for k-FED; None to cluster them.
         on_round: called after each round.
 
     Raises:
         UserError: a setting does not fit, such as more clusters than devices.
-        JobFailed: weights are no longer finite, or k-FED failed.
+        JobFailed: the loss diverged, or k-FED failed.
     """
     check_choice("method", method, METHODS)
     check_choice("averaging", averaging, AVERAGING)
@@ -95,7 +97,7 @@ def train_models(
     _check_clusters(method, split, k, k_local)
     parts, spent = whole(split), (0, 0)
     if method == "kfed":
-        parts, spent = clustered(split, k, k_local, seed)
+        parts, spent = clustering or clustered(split, k, k_local, seed)
     loop = _Loop(method, learner, parts, averaging == "gradients", seed)
     return loop.run(k, rounds, spent, on_round, [len(test) for test in split.test.values()], split.names)
 
@@ -130,7 +132,7 @@ class _Loop:
         up, down = self._bytes(size, k)
         for index in range(rounds):
             models = self._after(models, group, train, rows, stream(self.seed, index, "training"))
-            _check_finite(models, index, group, [names[i] for i in self.parts.device])
+            _check_bounded(models, index, group, [names[i] for i in self.parts.device])
             group = self._chosen(models, train)
             right = np.bincount(self.parts.device, weights=self.learner.correct(models, group, test))
             accuracy.append(right / held)
@@ -166,12 +168,12 @@ class _Loop:
         return senders * size, receivers * size
 
 
-def _check_finite(models: Weights, index: int, group: IntArray, names: list[str]) -> None:
-    if all_finite(models):
+def _check_bounded(models: Weights, index: int, group: IntArray, names: list[str]) -> None:
+    if all_bounded(models):
         return
-    bad = [j for j in range(len(next(iter(models.values())))) if not all_finite(picked(models, np.array([j])))]
+    bad = [j for j in range(len(next(iter(models.values())))) if not all_bounded(picked(models, np.array([j])))]
     users = [name for name, j in zip(names, group, strict=True) if j in bad]
     raise JobFailed(
-        f"round {index + 1}: the weights that {users[0]} and {len(users) - 1} others trained are no longer finite, so the "
+        f"round {index + 1}: the weights that {users[0]} and {len(users) - 1} others trained are beyond {LARGEST:g}, so the "
         "loss diverged; use a smaller lr, or scale the columns"
     )

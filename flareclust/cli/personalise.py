@@ -1,0 +1,76 @@
+"""The command `flareclust personalise`."""
+
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flareclust.cli.settings import AsJson, Seed
+
+
+def personalise(
+    data: Annotated[
+        str, typer.Option(help="A data set with classes from `flareclust data list`, or a file.")
+    ] = "digits",
+    label: Annotated[str | None, typer.Option(help="The column of a file that holds the class, an integer.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Number of clusters, for kfed and ifca.")] = None,
+    method: Annotated[
+        str, typer.Option(help="kfed (one-shot clustering, then a model per cluster), ifca, global or local.")
+    ] = "kfed",
+    model: Annotated[str, typer.Option(help="mlp (the extra deep), or linear, which needs no extra.")] = "mlp",
+    devices: Annotated[int, typer.Option(help="Number of devices.")] = 10,
+    partition: Annotated[
+        str, typer.Option(help="How rows are assigned to devices: iid, dirichlet:0.3, clusters:2, owners ...")
+    ] = "iid",
+    rounds: Annotated[int, typer.Option(help="How often all devices train.")] = 50,
+    k_local: Annotated[int, typer.Option(help="k', clusters of a device, for kfed.")] = 1,
+    averaging: Annotated[str, typer.Option(help="Of ifca: models or gradients.")] = "models",
+    lr: Annotated[float, typer.Option(help="Step size.")] = 0.01,
+    updates: Annotated[int, typer.Option(help="Local updates of a round; of linear, passes over the rows.")] = 10,
+    batch: Annotated[int, typer.Option(help="Rows of an update of mlp.")] = 10,
+    hidden: Annotated[int, typer.Option(help="Hidden units of mlp.")] = 200,
+    test_share: Annotated[float, typer.Option(help="Share of each device's rows held out for tests.")] = 0.2,
+    seed: Seed = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
+    track: Annotated[bool, typer.Option(help="Log the run to MLflow.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Train one model per cluster of devices, and compare with one for all, one each, or IFCA."""
+    from flareclust.personal.result import default_folder
+    from flareclust.studies.personalised import personalise as train
+
+    with redirect_stdout(sys.stderr):
+        result = train(
+            data,
+            k,
+            label=label,
+            method=method,
+            model=model,
+            devices=devices,
+            partition=partition,
+            rounds=rounds,
+            k_local=k_local,
+            averaging=averaging,
+            lr=lr,
+            updates=updates,
+            batch=batch,
+            hidden=hidden,
+            test_share=test_share,
+            seed=seed,
+            out=out or default_folder(f"personal-{method}"),
+            track=track,
+        )
+    if as_json:
+        typer.echo(json.dumps(result.to_json(), allow_nan=False))
+        return
+    least, largest = result.accuracy[-1].min(), result.accuracy[-1].max()
+    sent = {way: result.bytes[way] / 1e6 for way in ("up", "down")}
+    typer.echo(
+        f"{method}: accuracy {result.final_accuracy:.3f} over {len(result.names)} devices ({least:.3f} to {largest:.3f}) after "
+        f"{rounds} rounds; {sent['up']:.1f} MB up, {sent['down']:.1f} MB down; {result.seconds:.1f} s\nfiles: {result.folder}"
+    )
+    for warning in result.warnings:
+        typer.echo(f"warning: {warning}", err=True)

@@ -1,0 +1,85 @@
+"""Devices from a data set with classes, from a file with a column of classes, or from arrays."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.validation import did_you_mean
+from flareclust.data.cells import check_rows
+from flareclust.data.datasets import Dataset, load
+from flareclust.data.partition import partition
+from flareclust.data.tables import read_table
+from flareclust.personal.rows import Labelled, Split, hold_out, numbered
+from flareclust.personal.settings import PersonalSettings
+
+#: Rows with their classes: (X (n, d), y (n,)).
+Pair = tuple[Any, Any]
+
+
+def prepare_devices(
+    settings: PersonalSettings, given: Pair | Mapping[str, Pair] | None = None
+) -> tuple[Split, list[object]]:
+    """Return the devices' rows, some of them held out, and the classes in the order of their numbers.
+
+    Args:
+        settings: where the rows are and how they are assigned to devices.
+        given: rows in memory in their place; by device name they are not partitioned.
+
+    Raises:
+        UserError: there are no classes, only one of them, or too few rows.
+    """
+    if isinstance(given, Mapping):
+        devices = {str(name): _pair(str(name), pair) for name, pair in given.items()}
+        if not devices:
+            raise UserError("no devices: expected a mapping of device names to (X, y)")
+        every, classes = numbered(np.concatenate([y for _, y in devices.values()]).tolist())
+        numbers = iter(np.split(every, np.cumsum([len(y) for _, y in devices.values()])[:-1]))
+        rows = {name: Labelled(X, next(numbers)) for name, (X, _) in devices.items()}
+        return hold_out(rows, settings.test_share, settings.seed), classes
+    X, labels, owners = _labelled(settings) if given is None else (*_pair("data", given), None)
+    y, classes = numbered(labels.tolist())
+    rng = stream(settings.seed, 0, "partition")
+    shares = partition(settings.partition, X, y, settings.devices, rng, owners)
+    rows = {name: Labelled(X[at], y[at]) for name, at in shares.items() if len(at)}
+    return hold_out(rows, settings.test_share, settings.seed), classes
+
+
+def _labelled(settings: PersonalSettings) -> tuple[FloatArray, Any, IntArray | None]:
+    """Return rows, their classes, and who each comes from where that is known."""
+    if settings.label is not None:
+        return (*_with_column(Path(settings.data), settings.label), None)
+    data: Dataset = load(settings.data)
+    if data.y is None:
+        raise UserError(
+            f"{settings.data} has no classes to learn; name the column of a file that holds them with --label, or give an npz "
+            "file the array y"
+        )
+    return data.X, data.y, data.owners
+
+
+def _with_column(path: Path, label: str) -> tuple[FloatArray, Any]:
+    table = read_table(path)
+    names = list(table.columns or ())
+    if label not in names:
+        raise UserError(f"{path} has no column {label!r}{did_you_mean(label, names)} to take the classes from")
+    at = names.index(label)
+    X, y = np.delete(table.X, at, axis=1), table.X[:, at]
+    if not X.shape[1]:
+        raise UserError(f"{path} has no column beside {label!r}")
+    if not np.equal(y, np.round(y)).all():
+        raise UserError(f"the column {label!r} of {path} has values that are no integers; classes are integers")
+    return np.ascontiguousarray(X), y.astype(np.int64)
+
+
+def _pair(where: str, pair: Any) -> tuple[FloatArray, Any]:
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise UserError(f"{where}: expected (X, y), rows and their classes; got {type(pair).__name__}")
+    X, y = check_rows(pair[0], where=where), np.asarray(pair[1])
+    if y.shape != (len(X),) or y.dtype.kind not in "iubUS":
+        raise UserError(f"{where}: y must hold one class per row, ({len(X)},), got {y.dtype} of shape {y.shape}")
+    return X, y

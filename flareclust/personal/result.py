@@ -1,0 +1,146 @@
+"""What a user gets of personalised models, and the files that it is kept in."""
+
+import json
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import installed, require
+from flareclust._foundation.own_files import check_writable, close_files, make_folder
+from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.version import __version__
+from flareclust.personal.learners import Weights
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUMMARY, ROUNDS, CURVE = "result.json", "rounds.jsonl", "curve.png"
+
+
+@dataclass(frozen=True, eq=False)
+class PersonalResult:
+    """The result of `flareclust.personalise`.
+
+    Attributes:
+        settings: what was asked for.
+        names: of the devices.
+        classes: in the order of their numbers.
+        models: the weights of each model by name, stacked (k, ...); of the method local one model per device.
+        models_of: by device, the numbers of the models that it uses, and its rows to train each with.
+        accuracy: (rounds, m) share of each device's held-out rows that got their class, after each round.
+        bytes: `up` and `down`, of weights and of the one-shot clustering, over all rounds; `clustering_up` and
+            `clustering_down` are among them.
+        seconds: wall time.
+        folder: where the files are; None where there are none.
+        run_id: of the MLflow run; None where it was not tracked.
+        warnings: what you should know beside that.
+    """
+
+    settings: Mapping[str, Any]
+    names: Sequence[str]
+    classes: Sequence[object]
+    models: Weights = field(repr=False)
+    models_of: Mapping[str, Mapping[int, int]] = field(repr=False)
+    accuracy: FloatArray = field(repr=False)
+    bytes: Mapping[str, int]
+    seconds: float
+    folder: str | None = None
+    run_id: str | None = None
+    warnings: Sequence[str] = ()
+
+    @property
+    def final_accuracy(self) -> float:
+        """Return the mean over the devices of the accuracy after the last round."""
+        return float(self.accuracy[-1].mean())
+
+    def rounds(self) -> list[dict[str, float]]:
+        """Return a row per round: its number, mean, least and largest accuracy of the devices."""
+        return [
+            {"round": number, "accuracy": float(row.mean()), "least": float(row.min()), "largest": float(row.max())}
+            for number, row in enumerate(self.accuracy, start=1)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain values, as `flareclust personalise --json` prints them."""
+        return {
+            "settings": dict(self.settings),
+            "accuracy": self.final_accuracy,
+            "accuracy_of": dict(zip(self.names, self.accuracy[-1].tolist(), strict=True)),
+            "models": len(next(iter(self.models.values()))),
+            "models_of": {name: {str(j): n for j, n in used.items()} for name, used in self.models_of.items()},
+            "classes": list(self.classes),
+            "bytes": dict(self.bytes),
+            "seconds": self.seconds,
+            "folder": self.folder,
+            "run_id": self.run_id,
+            "warnings": list(self.warnings),
+            "flareclust": __version__,
+        }
+
+    def plot(self) -> "Figure":
+        """Return a picture of the accuracy after each round."""
+        require("plots", "a picture")
+        from flareclust.plotting.personal import curve
+
+        return curve(self.accuracy, str(self.settings["method"]))
+
+
+def default_folder(name: str) -> Path:
+    """Return where the files of a run go unless you name a folder."""
+    return Path("flareclust-runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UserError unless a result may be written to `folder`, which must be new or empty."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise UserError(f"{existing} is a file; --out must name a folder")
+    try:
+        check_writable(existing)
+    except OSError as error:
+        raise UserError(f"{existing} cannot be written to ({error.strerror}); choose another folder") from error
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty; choose a new folder")
+
+
+def save(result: PersonalResult, folder: Path) -> PersonalResult:
+    """Write model-<number>.npz for each model, rounds.jsonl, curve.png (with the extra `plots`) and result.json.
+
+    The folder appears complete or not at all, for its owner only.
+    """
+    check_folder(folder)
+    result = replace(result, folder=str(folder.absolute()))
+    try:
+        make_folder(folder.absolute().parent)
+        with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=f".{folder.name}-") as scratch:
+            new = Path(scratch) / "new"
+            new.mkdir()
+            _write(result, new)
+            close_files(new)
+            if folder.is_dir():
+                folder.rmdir()
+            new.rename(folder)
+    except OSError as error:
+        raise UserError(
+            f"the result cannot be written to {folder} ({error.strerror}); choose another folder"
+        ) from error
+    return result
+
+
+def _write(result: PersonalResult, folder: Path) -> None:
+    for j in range(len(next(iter(result.models.values())))):
+        weights = {name: value[j] for name, value in result.models.items()}
+        np.savez(folder / f"model-{j}.npz", allow_pickle=False, **weights)
+    (folder / ROUNDS).write_text("".join(json.dumps(row) + "\n" for row in result.rounds()))
+    if installed("plots"):
+        from flareclust.plotting.style import save as save_figure
+
+        save_figure(result.plot(), folder / CURVE)
+    (folder / SUMMARY).write_text(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")

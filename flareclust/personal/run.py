@@ -1,0 +1,77 @@
+"""One run of personalised models, from settings to a result."""
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from flareclust._foundation.extras import require
+from flareclust.personal.methods import Course, OnRound, train_models
+from flareclust.personal.prepare import Pair, prepare_devices
+from flareclust.personal.result import PersonalResult
+from flareclust.personal.rows import Split
+from flareclust.personal.settings import PersonalSettings
+
+
+def run_personal(
+    settings: PersonalSettings,
+    given: Pair | Mapping[str, Pair] | None = None,
+    on_round: OnRound = lambda index, accuracy, up, down: None,
+) -> PersonalResult:
+    """Train the models of the settings' method.
+
+    Args:
+        settings: what to train.
+        given: rows in memory in the place of `settings.data`.
+        on_round: called after each round.
+
+    Raises:
+        UserError: the data or the settings do not fit, or the model mlp lacks its extra.
+        JobFailed: the loss diverged, or the clustering failed.
+    """
+    if settings.model == "mlp":
+        require("deep", "the model mlp (model=linear needs no extra)")
+    started = time.perf_counter()
+    split, classes = prepare_devices(settings, given)
+    course = train_models(
+        settings.method,
+        settings.learner(split),
+        split,
+        k=settings.k or 1,
+        rounds=settings.rounds,
+        seed=settings.seed,
+        k_local=settings.k_local,
+        averaging=settings.averaging,
+        on_round=on_round,
+    )
+    sent = {
+        "up": int(course.bytes_up.sum()) + course.clustering_up,
+        "down": int(course.bytes_down.sum()) + course.clustering_down,
+        "clustering_up": course.clustering_up,
+        "clustering_down": course.clustering_down,
+    }
+    return PersonalResult(
+        settings=settings.model_dump(mode="json"),
+        names=split.names,
+        classes=classes,
+        models=course.models,
+        models_of=_models_of(split, course),
+        accuracy=course.accuracy,
+        bytes=sent,
+        seconds=time.perf_counter() - started,
+        warnings=_warnings(settings, course),
+    )
+
+
+def _models_of(split: Split, course: Course) -> dict[str, dict[int, int]]:
+    used: dict[str, dict[int, int]] = {name: {} for name in split.names}
+    for device, model, rows in zip(course.parts.device, course.group, course.parts.rows, strict=True):
+        used[split.names[device]][int(model)] = int(rows)
+    return used
+
+
+def _warnings(settings: PersonalSettings, course: Course) -> list[str]:
+    used = len(np.unique(course.group))
+    if settings.method in ("kfed", "ifca") and used < (settings.k or 1):
+        return [f"{used} of {settings.k} models are in use; no device's rows are in the clusters of the others"]
+    return []

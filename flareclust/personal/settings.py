@@ -1,0 +1,54 @@
+"""The settings of a comparison of personalised models, the same in Python, on the command line and in a flow."""
+
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.settings import OneOf, Settings
+from flareclust.personal.learners import Learner
+from flareclust.personal.linear import Linear
+from flareclust.personal.methods import AVERAGING, METHODS
+from flareclust.personal.rows import Split
+
+MODELS = ("mlp", "linear")
+
+
+class PersonalSettings(Settings):
+    """What to train."""
+
+    data: str = Field(default="digits", description="A data set with classes, or a file.")
+    label: str | None = Field(default=None, description="The column of a file that holds the class.")
+    partition: str = Field(default="iid", description="How the rows are assigned to devices.")
+    devices: int = Field(default=10, ge=1, description="Number of devices.")
+    method: Annotated[str, OneOf(METHODS)] = Field(default="kfed", description="kfed, ifca, global or local.")
+    model: Annotated[str, OneOf(MODELS)] = Field(default="mlp", description="mlp, or linear, which needs no extra.")
+    k: int | None = Field(default=None, ge=1, description="Number of clusters, for kfed and ifca.")
+    k_local: int = Field(default=1, ge=1, description="k', clusters of a device, for kfed.")
+    averaging: Annotated[str, OneOf(AVERAGING)] = Field(default="models", description="Of ifca: models or gradients.")
+    rounds: int = Field(default=50, ge=1, le=100_000, description="How often all devices train.")
+    hidden: int = Field(default=200, ge=1, le=100_000, description="Hidden units of mlp.")
+    lr: float = Field(default=0.01, gt=0, description="Step size.")
+    updates: int = Field(default=10, ge=1, description="Local updates of a round; of linear, passes over the rows.")
+    batch: int = Field(default=10, ge=1, description="Rows of an update of mlp.")
+    test_share: float = Field(default=0.2, gt=0, lt=1, description="Share of each device's rows held out for tests.")
+    seed: int = Field(default=0, ge=0, lt=2**32, description="Of everything random.")
+
+    @model_validator(mode="after")
+    def _with_clusters(self) -> "PersonalSettings":
+        if self.k is None and self.method in ("kfed", "ifca"):
+            raise UserError(f"{self.method} needs k, the number of clusters")
+        return self
+
+    @property
+    def name(self) -> str:
+        """Return the name of its run: `personal-kfed-mlp-s0`."""
+        return f"personal-{self.method}-{self.model}-s{self.seed}"
+
+    def learner(self, split: Split) -> Learner[Any]:
+        """Return the kind of model, for the devices' rows."""
+        if self.model == "linear":
+            return Linear(split.columns, split.classes, self.lr, self.updates)
+        from flareclust.personal.networks import Perceptron
+
+        return Perceptron(split.columns, split.classes, self.hidden, self.lr, self.updates, self.batch)
