@@ -126,6 +126,8 @@ def test_a_server_runs_a_network_of_the_users_own_only_if_it_is_listed(context, 
     monkeypatch.setattr(controller, "system_panic", lambda reason, fl_ctx: reasons.append(reason))
     controller.control_flow(Signal(), context)
     assert reasons == [
-        ("the server does not allow tests.unit.deep.networks_of_ours.Flat; its operator adds it to class_allow_list in "
-        "local/resources.json")
+        (
+            "the server does not allow tests.unit.deep.networks_of_ours.Flat; its operator adds it to class_allow_list in "
+            "local/resources.json"
+        )
     ]
