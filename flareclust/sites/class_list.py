@@ -19,10 +19,12 @@ from flareclust.protocol.schema import plain
 CLASSES, MODE = "class_allow_list", "class_list_enforcement_mode"
 _EVERYTHING, _WARN, _ENFORCE = "*", "warn", "enforce"
 
-#: What a server runs beside the aggregators of algorithms: the workflow, and what counts the rows of late sites.
+#: What a server runs beside the aggregators of algorithms: the workflow, what counts the rows of late sites, and NVFlare's
+#: FedAvg with a choice of clients.
 _SERVER = (
     "flareclust.aggregators.controller.ClusteringController",
     "flareclust.aggregators.placed.PlacedAggregator",
+    "flareclust.flare.client_selection.SelectiveFedAvg",
 )
 
 #: What a site runs beside the executors: what a job says of secure sums, and what the site puts into each job by itself where
