@@ -9,7 +9,7 @@ import pytest
 from benchmarks.papers import kfed_selection, selection_data
 from benchmarks.papers.base import Study, run_entry
 from benchmarks.papers.kfed import ENTRIES
-from benchmarks.papers.kfed_selection import MEAN_OF, SHARE, Setting, figure4
+from benchmarks.papers.kfed_selection import MEAN_OF, Setting, figure4
 from benchmarks.papers.report import to_json
 from benchmarks.papers.selection_data import CONTEXT, HELD_OUT, STRIDE, Population, name_of, speakers, two_classes
 from benchmarks.papers.selection_settings import Settings
@@ -162,16 +162,24 @@ def ran(method, seed, accuracies):
     return TrialRun(trial, TrialResult(final, {}, rounds))
 
 
-def test_rounds_to_the_target_are_of_the_mean_over_several_rounds(monkeypatch):
+def test_rounds_to_the_target_are_of_the_mean_over_several_rounds():
     setting = Setting("toy", 6, None, SMALL)
     steps = {RANDOM: [0, 0, 0, 0, 0, 0, 1, 1], POW_D: [0, 0, 1, 1, 1, 1, 1, 1], POW_D_KFED: [1] * 8}
     done = [ran(method, seed, [float(one) for one in own]) for method, own in steps.items() for seed in range(2)]
-    target = kfed_selection._target(done, setting)
-    assert target == pytest.approx(SHARE)
-    needed = [kfed_selection._with_rounds(run, target).measured.final for run in done[::2]]
-    # A mean of five rounds is at 0.95 where all five are 1: for random never, which is one round more than there are.
-    assert [one["rounds_needed"] for one in needed] == [9.0, 7.0, 5.0]
-    assert [one["reached"] for one in needed] == [0.0, 1.0, 1.0]
+    end = kfed_selection._end_of_random(done, setting)
+    assert end == pytest.approx(1)
+    judged = [kfed_selection._with_rounds(run, end) for run in done]
+    needed = [(run.measured.final["rounds_50"], run.measured.final["rounds_95"]) for run in judged[::2]]
+    # The mean of five rounds reaches a half with three of them at 1, and 0.95 with all five: for random never, which is
+    # one round more than there are.
+    assert needed == [(9.0, 9.0), (5.0, 7.0), (5.0, 5.0)]
+    assert judged[0].measured.final["course"] == pytest.approx((0 + 0 + 0.2 + 0.4) / 4)
+    gaps = kfed_selection._differences(judged, setting, (POW_D_KFED, POW_D), "rounds_95")
+    assert gaps.tolist() == [-2, -2]
+    assert kfed_selection._told(judged, setting, (POW_D_KFED, POW_D), "rounds_95", "below") == "-2.0 to pow-d; agrees"
+    assert (
+        kfed_selection._told(judged, setting, (POW_D_KFED, POW_D), "rounds_50", "below") == "+0.0 to pow-d; undecided"
+    )
     assert kfed_selection._curves(done, setting, POW_D).shape == (2, 8 - MEAN_OF + 1)
 
 
@@ -184,7 +192,7 @@ def test_the_entry_has_a_line_per_method_and_measure(small_digits, monkeypatch):
     kfed_selection._make.cache_clear()
 
     def runner(trials):
-        assert len({trial.key("figure 4") for trial in trials}) == len(trials) == 6
+        assert len({trial.key("figure 4") for trial in trials}) == len(trials) == 8
         assert all(json.dumps(dict(trial.params)) for trial in trials)
         return [attempt(trial) for trial in trials]
 
@@ -192,8 +200,8 @@ def test_the_entry_has_a_line_per_method_and_measure(small_digits, monkeypatch):
     found = run_entry(entry, Study(seeds=2, quick=True, runner=runner))
     kfed_selection._make.cache_clear()
     assert found.failed == 0
-    assert [one.cells["method"] for one in found.lines] == 3 * list(METHODS)
-    assert all("of 2 runs reach" in one.reading for one in found.lines[:3])
+    assert [one.cells["method"] for one in found.lines] == 4 * [*METHODS, kfed_selection.CLASSES] + 2 * list(METHODS)
+    assert [one.paper for one in found.lines[:4]] == ["-", "below random", "below pow-d", "-"]
     assert len(found.notes) == 1
-    assert "rounds than pow-d" in found.notes[0] or "rounds as pow-d" in found.notes[0]
+    assert "rounds of pow-d with k-FED's clusters beside those of pow-d" in found.notes[0]
     json.dumps(to_json(found), allow_nan=False)
