@@ -9,7 +9,7 @@ EXTRAS = {
     "tracking": ("mlflow", "pandas"),
     "flows": ("prefect",),
     "plots": ("matplotlib",),
-    "deep": ("torch", "monai", "kornia"),
+    "deep": ("torch", "monai", "kornia", "PIL"),
 }
 
 

@@ -50,6 +50,7 @@ class Source:
         stamp: of that file.
         n: number of rows, where the file's header states it.
         width: number of columns that may be features, likewise.
+        shape: height, width and channels of the images in the rows; None for tables.
     """
 
     names: Names | None
@@ -58,6 +59,7 @@ class Source:
     stamp: FileFingerprint | None = None
     n: int | None = None
     width: int | None = None
+    shape: tuple[int, int, int] | None = None
 
 
 def listed(names: Sequence[str]) -> str:

@@ -19,8 +19,10 @@ from flareclust.data.cells import FiniteCheck, as_numbers
 from flareclust.data.csv_files import open_csv
 from flareclust.data.file_columns import Columns, asked_for, positions_of
 from flareclust.data.file_formats import Names, Size, Source
+from flareclust.data.file_names import unmarked
 from flareclust.data.fingerprint import FileFingerprint
 from flareclust.data.ids import Ids, as_texts
+from flareclust.data.image_files import open_images
 from flareclust.data.npy_files import open_numpy
 from flareclust.data.spill import RowStore
 
@@ -90,9 +92,10 @@ def read_table(
     - `.csv`: UTF-8, separated by comma, semicolon or tab. A first row of numbers is data, a first row of words is the
       header; so is any first row when columns are asked for by name.
     - `.parquet`, `.arrow`, `.feather` (version 2): all columns except a stored pandas index.
+    - a folder: of images, one per row (`flareclust.data.image_files`).
 
     Args:
-        path: the file.
+        path: the file, or the folder of images.
         columns: the names of the columns to read, in this order; None reads all.
         may_lack: whether the file may lack some of them, but not all.
         where: put in front of every message, such as "site-3".
@@ -102,17 +105,24 @@ def read_table(
             missing or infinite values, or more rows than a run reads (`flareclust.data.memory`).
     """
     file = Path(path)
-    return read_files(
-        [File(file, f"{where}: {file}" if where else str(file))], columns, may_lack=may_lack, bounded=True
-    )
+    try:
+        return read_files(
+            [File(file, f"{where}: {file}" if where else str(file))], columns, may_lack=may_lack, bounded=True
+        )
+    except UserError as error:
+        raise UserError(unmarked(str(error))) from None
 
 
 class File(NamedTuple):
-    """A file with a table, and what messages call it. The format is that of its name unless it is said."""
+    """A file with a table, or a folder of images, and what messages call it. The format is that of its name unless it is said.
+
+    The images in a folder must lie under `root` once links are followed; None for anywhere.
+    """
 
     path: Path
     place: str
     format: str | None = None
+    root: Path | None = None
 
 
 def read_files(
@@ -131,7 +141,8 @@ def read_files(
         files: at least one.
         columns: as for `read_table`.
         may_lack: as for `read_table`; all files must lack the same ones.
-        id_name: the column (in npz files also the array) with the rows' ids, which is no feature.
+        id_name: the column (in npz files also the array) with the rows' ids, which is no feature. The ids of images are
+            their relative paths.
         memory: most bytes of rows to hold in memory; more are written to a file and mapped. None for no limit.
         scratch: folder for that file.
         bounded: whether a table is refused that is larger than a run reads (`flareclust.data.memory`).
@@ -140,7 +151,8 @@ def read_files(
         UserError: as for `read_table`, or the files have different columns.
     """
     wanted = asked_for(columns, files[0].place)
-    store, ids, first = RowStore(memory, scratch, bounded=bounded), None if id_name is None else Ids(), None
+    with_ids = id_name is not None or any(file.path.is_dir() for file in files)
+    store, ids, first = RowStore(memory, scratch, bounded=bounded), Ids() if with_ids else None, None
     try:
         for file in files:
             with _opened(file, wanted, id_name) as source:
@@ -167,10 +179,12 @@ def column_names(file: File, id_name: str | None = None) -> Names | None:
 @contextmanager
 def _opened(file: File, wanted: Names | None, id_name: str | None) -> Iterator[Source]:
     """Open a file with the reader of its format; what the system says about it becomes a UserError."""
-    path, place, kind = file
+    path, place, kind, root = file
     try:
         if path.is_dir():
-            raise UserError(f"{place} is a folder; a table is one file with the suffix {', '.join(SUFFIXES)}")
+            with open_images(path, place, root, id_name) as source:
+                yield source
+            return
         if not path.is_file():
             raise UserError(f"{place}: no such file")
         if (opener := FORMATS.get(kind or Path(place).suffix.lower().removeprefix("."))) is None:

@@ -11,6 +11,7 @@ from flareclust.data.datasets import Dataset
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.metrics import sigma, truth_metrics
 from flareclust.experiment.config import Experiment
+from flareclust.experiment.image_results import is_embedded, shown_images
 from flareclust.experiment.prepared import Prepared, arrays_of, names_of
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
@@ -58,7 +59,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         seed=experiment.seed,
         k=choice.chosen_k(outcome.arrays) or prepared.k,
         n_sites=len(prepared.sites) or len(outcome.sites),
-        params=algorithm.parameters() | experiment.params | _choosing(experiment),
+        params=algorithm.parameters() | dict(prepared.params) | experiment.params | _choosing(experiment),
         rounds=outcome.n_rounds,
         seconds={"total": seconds, "local_max": outcome.seconds_local, "merge": outcome.seconds_merge},
         bytes={"up": outcome.bytes_up, "down": outcome.bytes_down},
@@ -139,13 +140,15 @@ def rows_of(prepared: Prepared, outcome: Outcome) -> Mapping[str, IntArray]:
 
 
 def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
-    """Return the rows of the sites that a picture can show: those that fit the centroids."""
+    """Return the rows of the sites that a picture can show: those that fit the centroids, or images with labels."""
     d = outcome.centroids.shape[1]
     if partial.is_partial(outcome.arrays) and (
         not outcome.arrays["column_masks"].all() or "columns_in_all" in outcome.arrays
     ):
         return {}
     rows = arrays_of(prepared, skip_unreadable=True)
+    if is_embedded(outcome.arrays):
+        return shown_images(rows, outcome.labels, outcome.arrays)
     return {site: X for site, X in rows.items() if len(X) and X.shape[1] == d and np.isfinite(X).all()}
 
 

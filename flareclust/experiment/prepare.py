@@ -23,6 +23,7 @@ from flareclust.data.tables import SUFFIXES, Rows, Table, read_table
 from flareclust.engines.poc.kits import file_of
 from flareclust.engines.poc.state import Poc
 from flareclust.experiment.config import Experiment
+from flareclust.experiment.image_folders import folders_of_images, image_settings
 from flareclust.experiment.prepared import Prepared, names_of
 from flareclust.protocol import registry
 
@@ -51,7 +52,9 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
             sites = site_files(Path(experiment.data))
             return _by_name(experiment, sites)
         if Path(experiment.data).is_dir():
-            raise UserError(f'{experiment.data} is a folder; for one file per site say partition "none"')
+            raise UserError(
+                f'{experiment.data} is a folder; for one file, or one folder of images, per site say partition "none"'
+            )
         dataset = load(experiment.data)
     dataset = _chosen(dataset, experiment.columns)
     rng = stream(experiment.seed, 0, "partition")
@@ -152,29 +155,35 @@ def _only(site: str, rows: Table, wanted: tuple[str, ...], *, exact: bool) -> Fl
 
 
 def site_files(folder: Path) -> dict[str, Rows]:
-    """Return the table files in a folder by site: the site's name is the file's name without its ending.
+    """Return the table files and folders of images in a folder by site.
+
+    The site's name is the file's name without its ending, or the name of the folder.
 
     Raises:
-        UserError: the folder is missing, has no table files, or two of one site.
+        UserError: the folder is missing, has neither table files nor folders of images, or two of one site.
     """
     if not folder.is_dir():
         raise UserError(
-            f'with partition "none", data must name a folder with one file per site, and there is no folder {folder}'
+            'with partition "none", data must name a folder with one file per site, or one folder of images, and there is no '
+            f"folder {folder}"
         )
+    tables = [path for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES and not path.is_dir()]
     files: dict[str, Rows] = {}
-    for path in sorted(folder.iterdir()):
-        if path.suffix in SUFFIXES:
-            name = _site_name(path.stem)
-            if name in files:
-                raise UserError(f"{folder} has two files for {name}: {files[name]} and {path}")
-            files[name] = path
+    for path, text in [(path, path.stem) for path in tables] + [
+        (path, path.name) for path in folders_of_images(folder)
+    ]:
+        name = _site_name(text)
+        if name in files:
+            raise UserError(f"{folder} has two files for {name}: {files[name]} and {path}")
+        files[name] = path
     if not files:
-        raise UserError(f"{folder} has no files ending in {', '.join(SUFFIXES)}")
-    return files
+        raise UserError(f"{folder} has no files ending in {', '.join(SUFFIXES)}, and no folders of images")
+    return dict(sorted(files.items()))
 
 
 def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
     k = _known_k(experiment, None)
+    params = image_settings(experiment.algorithm, sites)
     if registry.get(experiment.algorithm).partial:
         chosen = {site: _those_of(site, rows, experiment.columns) for site, rows in sites.items()}
         _check_somewhere(chosen, experiment.columns or ())
@@ -193,8 +202,8 @@ def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
         named: dict[str, Rows] = {site: Table(X, columns) if by_name else X for site, X in arrays.items()}
         return Prepared(k, named, columns=columns)
     if experiment.columns is not None:
-        return Prepared(k, sites, columns=experiment.columns)
-    return Prepared(k, sites, columns=common_columns(sites), agreement="exact")
+        return Prepared(k, sites, columns=experiment.columns, params=params)
+    return Prepared(k, sites, columns=common_columns(sites), agreement="exact", params=params)
 
 
 def _check_somewhere(sites: Mapping[str, Rows], wanted: tuple[str, ...]) -> None:
@@ -235,7 +244,7 @@ def common_columns(sites: Mapping[str, Rows]) -> tuple[str, ...] | None:
     for path in sites.values():
         assert isinstance(path, Path)
         with suppress(UserError):  # the site will say so itself
-            found[read_table(path).columns] += 1
+            found[None if path.is_dir() else read_table(path).columns] += 1  # images have no names of columns
     return found.most_common(1)[0][0] if found else None
 
 

@@ -1,7 +1,7 @@
 """A federation ready to run: its rows by site, and how to read them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ class Prepared:
         dataset: the data set that was split, None where there is none.
         columns: names of the columns (d), where they have any; files of sites are read by them.
         agreement: how a site's file must agree with `columns`.
+        params: settings of the algorithm that follow from the data; those of the experiment come first.
     """
 
     k: int
@@ -33,6 +34,7 @@ class Prepared:
     dataset: Dataset | None = None
     columns: tuple[str, ...] | None = None
     agreement: Agreement = "has"
+    params: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise UserError where k is more than all rows that are known; how many a site's file has, the site sees."""

@@ -14,6 +14,7 @@ from flareclust.core.lloyd import assign
 from flareclust.data.cells import check_rows
 from flareclust.data.frames import is_frame, table_of
 from flareclust.evaluation import selection as choice
+from flareclust.experiment.image_results import image_of
 from flareclust.features import result as partial
 from flareclust.protocol.outcome import Outcome
 
@@ -120,7 +121,8 @@ class Result:
     def plot(self) -> "Figure":
         """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA).
 
-        Where sites had different columns: of who has which, and of what is known of the centroids.
+        Where sites had different columns: of who has which, and of what is known of the centroids. Where a network embedded
+        images: a contact sheet, a row of images for each cluster.
 
         Raises:
             UserError: the rows are not here, as in a result of provisioned sites or of `load_result`; or there is no matplotlib.
@@ -137,9 +139,13 @@ class Result:
                 "the rows of the sites are not here, so there is no picture of them; the folder of a run on this machine has "
                 "picture.png"
             )
+        title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.took_part}"
+        if (shape := image_of(self.arrays)) is not None:
+            from flareclust.plotting.contact_sheet import contact_sheet
+
+            return contact_sheet(self.sites, self.site_labels, shape, self.centroids_found, title=title)
         from flareclust.plotting.federation import federation_picture
 
-        title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.took_part}"
         radii = self.arrays.get("radii")
         return federation_picture(
             self.sites, self.centroids, true_centroids=self.true_centroids, radii=radii, title=title

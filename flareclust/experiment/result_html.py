@@ -7,6 +7,7 @@ from html import escape
 import numpy as np
 
 from flareclust._foundation.extras import installed
+from flareclust.experiment.image_results import image_of
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 
@@ -64,4 +65,5 @@ def _picture(result: Result) -> str:
     from flareclust.plotting.style import png
 
     data = base64.b64encode(png(result.plot())).decode()
-    return f'<img alt="rows by site and centroids" style="max-width:32em" src="data:image/png;base64,{data}">'
+    shown = "rows by site and centroids" if image_of(result.arrays) is None else "images of each cluster"
+    return f'<img alt="{shown}" style="max-width:32em" src="data:image/png;base64,{data}">'

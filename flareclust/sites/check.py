@@ -15,6 +15,7 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.core.chunks import is_mapped
 from flareclust.data.column_summary import Column, columns_of
 from flareclust.data.ids import Ids
+from flareclust.data.image_files import first_shape, named
 from flareclust.data.tables import Table
 from flareclust.features.columns import OUTWEIGHS, outweighing
 from flareclust.sites import budget as site_budget
@@ -58,7 +59,7 @@ class Rows:
     Attributes:
         file: where they are; a pattern where there are several files.
         number: how many.
-        columns: a line each.
+        columns: a line each; none for images, whose columns are pixels.
     """
 
     file: Path
@@ -100,7 +101,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
             hints += check_places(data, kit)
             table = data.table(reader_owns_them=True, scratch=kit)
             rows = _described(data, table)
-            facts = _facts(data, table, len(data.files())) | facts
+            facts = _facts(data, table) | facts
         except Refusal as reason:
             errors.append(f"{name} {reason}")
         except UserError as error:
@@ -121,6 +122,8 @@ def _certificates(kit: Path) -> list[str]:
 
 
 def _described(data: SiteData, table: Table) -> Rows:
+    if _folder_of_images(data) is not None:
+        return Rows(data.path, len(table), ())
     names = table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1]))
     return Rows(data.path, len(table), columns_of(table.X, names))
 
@@ -156,14 +159,21 @@ def _under_policy(local: Path, name: str, table: Table) -> tuple[list[str], dict
     return errors, site_budget.facts(local, policy, name)
 
 
-def _facts(data: SiteData, table: Table, files: int) -> dict[str, str]:
+def _folder_of_images(data: SiteData) -> Path | None:
+    return next((file.path for file in data.files() if file.path.is_dir()), None)
+
+
+def _facts(data: SiteData, table: Table) -> dict[str, str]:
     limits = f"at least {data.min_rows}" + ("" if data.max_rows is None else f", at most {data.max_rows}")
     place = "on disk" if is_mapped(table.X) else "in memory"
+    images, files = _folder_of_images(data), {"files": str(len(data.files()))}
+    if images is not None:
+        files = {"images": f"{len(table):,} of height x width x channels {named(first_shape(images))}"}
     return {
-        "files": str(files),
+        **files,
         "rows asked for": limits,
         "kept": f"{place}, {table.X.nbytes / 1e6:,.1f} MB ({(data.memory or 0) / 1e6:,.0f} MB of memory allowed)",
-        "ids": "none" if data.id is None else f"in {data.id!r}",
+        "ids": "relative paths" if images is not None else "none" if data.id is None else f"in {data.id!r}",
         "labels": "in the folder of each job" if data.labels is None else f"in {data.labels}",
     }
 
@@ -175,7 +185,9 @@ def _odd_ids(ids: Ids | None) -> list[str]:
 
 def _odd(table: Table, columns: Sequence[Column]) -> list[str]:
     """Return what is odd about the columns, a sentence each."""
-    hints = []
+    hints: list[str] = []
+    if not columns:
+        return _repeats(table.X)
     if table.columns is None:
         hints.append("the columns have no names, so they are matched with those of other sites by place")
     if constant := [column.name for column in columns if column.different == 1]:

@@ -1,7 +1,8 @@
 """Which files a site's configuration names: one, or those of a pattern, and none outside its root.
 
 The operator chose the pattern, but not the names of the files that it matches, which may be those of patients. These
-are marked in messages, so that `unmarked` can put the pattern in their place before a text leaves the site.
+are marked in messages, so that `flareclust.data.file_names.unmarked` can put the pattern in their place before a text
+leaves the site.
 """
 
 import fnmatch
@@ -13,13 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flareclust._foundation.errors import UserError
+from flareclust.data.file_names import marked
 from flareclust.data.tables import File
 
 _SEPARATORS = frozenset("/\\\0")
 _PATTERN = frozenset("*?[")
-
-#: Stands before and after the name of a matched file; no name of a file can hold it.
-_MARK = "\0"
 
 #: The characters that may stand at each place in the name of a job's labels file. NVFlare's job ids are UUIDs.
 _LABELS_FILE = tuple(
@@ -73,26 +72,20 @@ def find(path: Path, root: Path | None, kind: str | None) -> list[File]:
     Raises:
         UserError: no file matches, or one lies elsewhere. Folders are not in the text.
 
-    The names of files that a pattern matches are marked in `place` and in the errors' texts; see `unmarked`.
+    The names of files that a pattern matches are marked in `place` and in the errors' texts.
     """
     within = None if root is None else root.resolve()
     if not _matches_several(path):
         place = path.name or str(path)  # that of the root of all folders is empty
-        return [File(_inside(path, place, within), place, kind)]
+        return [File(_inside(path, place, within), place, kind, within)]
     found = matched(path)
     if not found:
         raise UserError(f"{path.name}: no file matches")
     files = []
     for file in found:
-        place = f"{_MARK}{file.name}{_MARK}"
-        files.append(File(_inside(file, place, within), place, kind or file.suffix.lower().removeprefix(".")))
+        place = marked(file.name)
+        files.append(File(_inside(file, place, within), place, kind or file.suffix.lower().removeprefix("."), within))
     return files
-
-
-def unmarked(text: str, pattern: str | None = None) -> str:
-    """Return a text without marks: with the names of matched files, or with a pattern in their place."""
-
-    return re.sub(f"{_MARK}(.*?){_MARK}", lambda name: name[1] if pattern is None else pattern, text, flags=re.DOTALL)
 
 
 def takes_labels(path: Path, labels: Path) -> bool:

@@ -2,7 +2,7 @@
 
 The simulator and real deployments use the same file; the simulator's copy has a path for each site. Example:
 
-    path: /secure/data/{site}.parquet   # npy, npz, csv, parquet or arrow; a pattern; or a path for each site by name
+    path: /secure/data/{site}.parquet   # npy, npz, csv, parquet or arrow; a pattern; a folder of images; or a path for each site by name
     format: csv                         # optional: where the files' names do not show it
     root: /secure/data                  # optional: where every file must lie; by default the folder that `path` names
     columns: [age, crp, lactate]        # optional: these, in this order
@@ -26,9 +26,10 @@ from typing import Literal
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import Agreement, FloatArray
+from flareclust.data.file_names import unmarked
 from flareclust.data.tables import FORMATS, File, Table, column_names, read_files
 from flareclust.sites.config import odd, read_config
-from flareclust.sites.files import find, folder_of, takes_labels, unmarked
+from flareclust.sites.files import find, folder_of, takes_labels
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class SiteData:
     """One site's statement of where its rows are.
 
     Attributes:
-        path: the file, or a pattern for several.
+        path: the file, a pattern for several, or a folder of images.
         columns: names of the columns to use, in this order; None for all.
         agreement: how the file must agree with `columns`.
         salt: the secret that several sites hash the names of their columns with, "" for none.

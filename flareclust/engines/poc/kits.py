@@ -74,14 +74,14 @@ def place(kit: Path, rows: Rows, numbers: Sequence[int] | None) -> int | None:
 
     Args:
         kit: the site's.
-        rows: with named columns, or the site's own file, which is copied.
+        rows: with named columns, or the site's own file or folder of images, which is copied.
         numbers: which row of the data set each one is; becomes the id column.
     """
     folder = kit / _DATA
     folder.mkdir(mode=0o700)
     if isinstance(rows, Path):
-        file = folder / f"rows{rows.suffix}"
-        shutil.copyfile(rows, file)
+        file = folder / ("rows.images" if rows.is_dir() else f"rows{rows.suffix}")
+        (shutil.copytree if rows.is_dir() else shutil.copyfile)(rows, file)
         _say(kit, {"path": f"../{_DATA}/{file.name}"})
         return None
     assert isinstance(rows, Table)

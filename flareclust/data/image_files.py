@@ -1,0 +1,222 @@
+"""Folders of images: one image per row, pixel by pixel (height, width, channels), in the order of their relative paths.
+
+Grey images have one channel, all others three (RGB): palettes become colours, and transparency is left out. Values are
+from 0 to 255, also those of grey images of 16 bits; of TIFF files with other numbers they are as in the file. Of several
+frames the first is read.
+
+Sizes are checked in a file's header, before its pixels are decoded. Names of images are marked in messages
+(`flareclust.data.file_names`): they may be those of patients.
+"""
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.extras import require
+from flareclust._foundation.typing import FloatArray
+from flareclust.data.file_formats import Piece, Size, Source, no_id
+from flareclust.data.file_names import marked
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+#: Endings of the files that are read, in small letters.
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".gif", ".webp")
+
+#: The decoders that may look at them, whatever a file's ending.
+_FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "GIF", "WEBP")
+
+#: More pixels than images that are clustered pixel by pixel have; each takes 8 bytes per channel.
+MOST_PIXELS = 1 << 24
+
+#: Modes of Pillow with one channel of brightness; transparency is a further one in some.
+_GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"})
+
+#: From 16 bits to 8: 65535 becomes 255.
+_FROM_16_BITS = 257.0
+
+#: What decoders raise for files that are damaged, beside OSError.
+_DAMAGED = (
+    *(ValueError, EOFError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError, SyntaxError),
+    *(struct.error, zlib.error),
+)
+
+#: Height, width and channels.
+Shape = tuple[int, int, int]
+
+
+def image_names(folder: Path) -> list[str]:
+    """Return the relative paths of the images in a folder and its subfolders, with `/`, in the order of these paths.
+
+    Hidden files and folders, and files with other endings, are left out.
+
+    Raises:
+        UserError: a folder cannot be listed, or is a link.
+    """
+    found = []
+    for at, folders, files in os.walk(folder, onerror=_refuse_unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in folders:
+            if (Path(at) / name).is_symlink():
+                place = marked((Path(at) / name).relative_to(folder).as_posix())
+                raise UserError(f"{place} is a link to a folder; put a folder with the images, or links to them, there")
+        for name in files:
+            if _is_image(name):
+                found.append((Path(at) / name).relative_to(folder).as_posix())
+    return sorted(found)
+
+
+def has_images(folder: Path) -> bool:
+    """Return whether a folder or a subfolder has an image; what cannot be listed has none."""
+    return any(_is_image(name) for _, _, files in os.walk(folder) for name in files)
+
+
+def first_shape(folder: Path) -> Shape:
+    """Return height, width and channels of a folder's first image; UserError as `open_images`."""
+    with open_images(folder, folder.name) as source:
+        assert source.shape is not None
+        return source.shape
+
+
+def named(shape: Sequence[int]) -> str:
+    """Return a shape as the parameter `image` has it: "48x64x3"."""
+    return "x".join(map(str, shape))
+
+
+@contextmanager
+def open_images(folder: Path, place: str, root: Path | None = None, id_name: str | None = None) -> Iterator[Source]:
+    """Open a folder of images of one shape; the ids of its rows are their relative paths.
+
+    Args:
+        folder: with the images, also in subfolders.
+        place: what messages call the folder.
+        root: folder under which every image must lie once links are followed; None for anywhere.
+        id_name: the name of a column with ids, which images do not have.
+
+    Raises:
+        UserError: there are no images, there is no Pillow, or an image is damaged, too large, or of another shape than
+            the first.
+    """
+    if id_name is not None:
+        raise no_id(place)
+    if find_spec("PIL") is None:
+        require("deep", f"{place}, a folder of images,")
+    names = [] if folder.resolve() == folder.resolve().parent else image_names(folder)  # not of all folders there are
+    if not names:
+        raise UserError(
+            f"{place} is a folder without images ({', '.join(IMAGE_SUFFIXES)}); a table is one file, such as a csv file"
+        )
+    reader = _Images(folder, place, root)
+    with reader.opened(names[0]) as image:
+        shape = _shape(image)
+    width = shape[0] * shape[1] * shape[2]
+
+    def read(positions: Sequence[int] | None, size: Size) -> Iterator[Piece]:
+        del positions  # there are no names to choose by
+        step = max(1, size.piece // (8 * width))
+        for start in range(0, len(names), step):
+            part = names[start : start + step]
+            rows = np.empty((len(part), width))
+            for row, name in zip(rows, part, strict=True):
+                row[:] = reader.pixels(name, shape, names[0])
+            yield Piece(rows, np.array([_printable(name) for name in part]))
+
+    yield Source(None, read, n=len(names), width=width, shape=shape)
+
+
+class _Images:
+    """Decodes the images of a folder, and says which one is at fault."""
+
+    def __init__(self, folder: Path, place: str, root: Path | None) -> None:
+        self._folder, self._place, self._root = folder, place, root
+
+    def called(self, name: str) -> str:
+        """Return what messages call an image: folder and relative path, between marks."""
+        return marked(f"{self._place}/{_printable(name)}")
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator["Image"]:
+        """Open an image whose header states no more pixels than images have."""
+        from PIL import Image
+
+        file = self._file(name)
+        try:
+            with Image.open(file, formats=_FORMATS) as image:
+                if image.width * image.height > MOST_PIXELS:
+                    raise Image.DecompressionBombError
+                yield image
+        except FlareclustError:  # some are ValueErrors, too, but say already what is wrong
+            raise
+        except Image.DecompressionBombError:
+            raise UserError(f"{self.called(name)} has more than {MOST_PIXELS:,} pixels; make it smaller") from None
+        except OSError as error:
+            raise UserError(f"{self.called(name)} cannot be read: {error.strerror or 'the image is damaged'}") from None
+        except _DAMAGED:
+            raise UserError(f"{self.called(name)} cannot be read: the image is damaged") from None
+
+    def pixels(self, name: str, shape: Shape, first: str) -> FloatArray:
+        """Return an image's pixels (height * width * channels,), which must have the shape of the first."""
+        with self.opened(name) as image:
+            if (own := _shape(image)) != shape:
+                raise UserError(
+                    f"{self.called(name)} has {_in_words(own)} where {self.called(first)} has {_in_words(shape)} (height x "
+                    "width x channels): all images of a site must have one size, and be all grey or all in colour; "
+                    "resize or convert them first"
+                )
+            return _values(image).ravel()
+
+    def _file(self, name: str) -> Path:
+        """Return an image's own path, without links, which is what is then opened."""
+        try:
+            file = (self._folder / name).resolve()
+        except (OSError, RuntimeError):  # a ring of links
+            raise UserError(f"{self.called(name)} cannot be found; its links lead nowhere") from None
+        if self._root is not None and not file.is_relative_to(self._root):
+            raise UserError(
+                f"{self.called(name)} is not under the root of the site's configuration once links are followed; put the "
+                "image itself there, or set `root`"
+            )
+        if not file.is_file():
+            raise UserError(f"{self.called(name)} is no file, or its link leads nowhere")
+        return file
+
+
+def _is_image(name: str) -> bool:
+    return not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
+
+
+def _shape(image: "Image") -> Shape:
+    """Return height, width and channels as the header states them."""
+    return image.height, image.width, 1 if image.mode in _GREY else 3
+
+
+def _in_words(shape: Shape) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _values(image: "Image") -> FloatArray:
+    """Decode an image: (height, width) where it is grey, else (height, width, 3)."""
+    if image.mode.startswith("I;16"):
+        return np.asarray(image).astype(np.float64) / _FROM_16_BITS
+    if image.mode in ("I", "F"):
+        return np.asarray(image, np.float64)
+    if image.mode == "P" and "transparency" in image.info:
+        return np.asarray(image.convert("RGBA").convert("RGB"), np.float64)
+    return np.asarray(image.convert("L" if image.mode in _GREY else "RGB"), np.float64)
+
+
+def _printable(name: str) -> str:
+    """Return a name that can be printed and written: names of files need not be Unicode."""
+    return name.encode(errors="replace").decode()
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    raise UserError(f"a folder of images cannot be listed: {error.strerror}") from None
