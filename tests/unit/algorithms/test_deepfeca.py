@@ -78,7 +78,7 @@ def step_by_step(sites, k, rounds, lr):
 
 
 def test_algorithm_6_step_by_step(sites):
-    settings = {"network": OWN, "batch": 1000, "momentum": 0.0, "augment": "none", "lr": 0.1}
+    settings = {"network": OWN, "batch": 1000, "epochs": 1, "momentum": 0.0, "augment": "none", "lr": 0.1}
     result = flareclust.run("deepfeca", sites, k=4, rounds=2, **settings)
     model, centroids = step_by_step(sites, 4, 2, 0.1)
     np.testing.assert_allclose(result.centroids, centroids, atol=1e-5)
