@@ -183,7 +183,7 @@ def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, o
 
     started = time.time()
     prepared = prepared or prepare(experiment)
-    experiment = experiment.model_copy(update={"k": prepared.k})
+    experiment = experiment.model_copy(update=prepared.settled(experiment.params))
     run_key = experiment.key(uuid.uuid4().hex)
     run_id = start_run(experiment, run_key, {})
     try:

@@ -70,7 +70,7 @@ def run_logged(
     check_out(folder)
     steps, flow_run_id = Steps(), str(flow_run.id)
     prepared = prepared or steps.run("prepare", prepare, experiment)
-    experiment = experiment.model_copy(update={"k": prepared.k})
+    experiment = experiment.model_copy(update=prepared.settled(experiment.params))
     run_key, tags = experiment.key(flow_run_id), {"prefect.flow_run_id": flow_run_id}
     run_id = steps.run("start MLflow run", start_run, experiment, run_key, tags)
     try:

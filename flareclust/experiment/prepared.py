@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,10 @@ class Prepared:
         """Return how the sites' files are read; None for rows in memory, and files without names."""
         files = all(isinstance(rows, Path) for rows in self.sites.values())
         return (self.columns, self.agreement) if files and self.columns is not None else None
+
+    def settled(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of an experiment with these settings that the data decide: `k` and `params`."""
+        return {"k": self.k, "params": {**self.params, **params}}
 
 
 def names_of(dataset: Dataset) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def _shapes(prepared: Prepared) -> list[tuple[int, int]]:
 
 def _chosen_and_run(experiment: Experiment, prepared: Prepared, on_round: OnRound, token: str | None) -> Outcome:
     """Run the algorithm with its k, or with the one that is chosen first."""
-    params, k = {**prepared.params, **experiment.params}, prepared.k
+    params, k = prepared.settled(experiment.params)["params"], prepared.k
 
     def run(name: str, params: Mapping[str, Any], k: int, *, assess: bool = True) -> Outcome:
         own = None if token is None else f"{token}-{name}-{k}"

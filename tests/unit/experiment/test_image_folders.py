@@ -69,6 +69,8 @@ def test_the_shape_of_the_images_is_the_setting_of_algorithms_that_have_it(tmp_p
         write(tmp_path / site / "1.png", colour(0, 6, 8))
     assert prepared(tmp_path).params == {"image": "6x8x3"}
     assert prepared(tmp_path, "lloyd").params == {}
+    assert prepared(tmp_path).settled({"rounds": 1}) == {"k": 2, "params": {"image": "6x8x3", "rounds": 1}}
+    assert prepared(tmp_path).settled({"image": "auto"})["params"] == {"image": "auto"}
 
 
 def test_sites_with_images_of_other_shapes_are_named(tmp_path):
