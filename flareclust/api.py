@@ -16,14 +16,15 @@ from flareclust.data.datasets import Dataset
 from flareclust.data.frames import is_frame, table_of
 from flareclust.evaluation.criteria import USUAL
 from flareclust.evaluation.selection import parse_k
-from flareclust.experiment.artifacts import check_out, keep
+from flareclust.experiment.artifacts import check_out, check_resume, keep
 from flareclust.experiment.config import Experiment, folder_name, make_experiment
 from flareclust.experiment.evaluate import evaluate
 from flareclust.experiment.prepare import prepare, prepare_sites
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.result import Result
-from flareclust.experiment.submit import submit
+from flareclust.experiment.submit import Kept, submit
 from flareclust.federation import OnRound
+from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile
 from flareclust.privacy.policy import read_policy
 from flareclust.protocol import registry
 
@@ -37,6 +38,9 @@ class _Default(str):
 
 
 DEFAULT_DATA = _Default("digits")
+
+#: The engines that run on this machine, where their checkpoints are; with others the server has them.
+LOCAL = ("inprocess", "simulator")
 
 
 def run(
@@ -59,6 +63,7 @@ def run(
     policy: str | Path | Mapping[str, Any] | None = None,
     progress: bool = False,
     on_round: OnRound | None = None,
+    resume: str | Path | None = None,
     **params: object,
 ) -> Result:
     """Cluster data that are spread over sites.
@@ -85,6 +90,8 @@ def run(
         policy: what simulated sites let out, a file or a mapping; see `flareclust.privacy.policy`.
         progress: whether to show rounds and sites while the job runs, in a notebook or on a terminal.
         on_round: called with a record per exchange while the job runs; not together with `progress`.
+        resume: folder (`out`) of an interrupted run with the same settings to go on from; for "poc" and "production" the id of
+            its job. The result is that of a run without the interruption.
         **params: the algorithm's own settings, e.g. n_init=10.
 
     Raises:
@@ -127,12 +134,14 @@ def run(
     )
     loaded = _in_memory(experiment, data)
     folder = None if out is None else Path(out)
+    again = None if resume is None else str(resume)
     if not progress:
-        return run_experiment(experiment, loaded, track=track, out=folder, on_round=on_round or (lambda record: None))
+        shown = on_round or (lambda record: None)
+        return run_experiment(experiment, loaded, track=track, out=folder, on_round=shown, resume=again)
     from flareclust.experiment import report
 
     with report.progress(experiment) as show:
-        return run_experiment(experiment, loaded, track=track, out=folder, on_round=show)
+        return run_experiment(experiment, loaded, track=track, out=folder, on_round=show, resume=again)
 
 
 def run_experiment(
@@ -142,6 +151,7 @@ def run_experiment(
     track: bool,
     out: Path | None,
     on_round: OnRound = lambda record: None,
+    resume: str | None = None,
 ) -> Result:
     """Run an experiment where it belongs: through the flow (tracked, NVFlare), or by plain function calls.
 
@@ -151,7 +161,10 @@ def run_experiment(
         track: whether to log an MLflow run.
         out: folder for the files; None for none, or a folder of its own for tracked runs.
         on_round: called with a record per exchange.
+        resume: the folder of an interrupted run, or the id of its job, to go on from.
     """
+    if resume is not None and experiment.engine in LOCAL:
+        out = _folder_to_resume(Path(resume), out)
     if track:
         require("tracking", "an MLflow run (track=True; --no-track leaves it out)")
         if experiment.engine != "inprocess":
@@ -159,26 +172,40 @@ def run_experiment(
     if track and out is None:
         out = folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
     if out is not None:
-        check_out(out)
+        check_out(out, resume=resume is not None)
+    if experiment.engine in LOCAL:
+        kept: Kept = None if out is None else CheckpointFile(out / CHECKPOINT, resume is not None)
+    else:
+        kept = resume
     if not track:
-        return _run_untracked(experiment, prepared, out, on_round)
+        return _run_untracked(experiment, prepared, out, on_round, kept)
     assert out is not None
     if experiment.engine == "inprocess":
-        return _run_tracked(experiment, prepared, out, on_round)
+        return _run_tracked(experiment, prepared, out, on_round, kept)
     from flareclust.flows.experiment import run_flow
 
-    return run_flow(experiment, prepared, out, on_round)
+    return run_flow(experiment, prepared, out, on_round, kept)
 
 
-def _run_untracked(experiment: Experiment, prepared: Prepared | None, out: Path | None, on_round: OnRound) -> Result:
+def _folder_to_resume(folder: Path, out: Path | None) -> Path:
+    """Return the folder of an interrupted run, in which it goes on."""
+    if out is not None and out.absolute() != folder.absolute():
+        raise UserError(f"a run goes on in its own folder, {folder}; leave out --out (out=)")
+    check_resume(folder)
+    return folder
+
+
+def _run_untracked(
+    experiment: Experiment, prepared: Prepared | None, out: Path | None, on_round: OnRound, kept: Kept
+) -> Result:
     started = time.time()
     prepared = prepared or prepare(experiment)
-    outcome = submit(experiment, prepared, on_round)
+    outcome = submit(experiment, prepared, on_round, kept=kept)
     result = evaluate(experiment, prepared, outcome, time.time() - started)
     return result if out is None else keep(result, out)
 
 
-def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound) -> Result:
+def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound, kept: Kept) -> Result:
     from flareclust.tracking.run_logging import close_run, log_or_warn, start_run, was_stopped
 
     started = time.time()
@@ -187,7 +214,7 @@ def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, o
     run_key = experiment.key(uuid.uuid4().hex)
     run_id = start_run(experiment, run_key, {})
     try:
-        outcome = submit(experiment, prepared, on_round)
+        outcome = submit(experiment, prepared, on_round, kept=kept)
         result = evaluate(experiment, prepared, outcome, time.time() - started)
         result = keep(replace(result, tracking={"key": run_key, "tags": {}, "started": started}), out)
         return log_or_warn(result, experiment, run_id, started)

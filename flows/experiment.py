@@ -24,7 +24,7 @@ from flareclust.experiment.evaluate import evaluate
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.result import Result
-from flareclust.experiment.submit import submit
+from flareclust.experiment.submit import Kept, submit
 from flareclust.federation import OnRound
 from flareclust.flows.steps import Steps
 from flareclust.tracking.promotion import METRIC
@@ -55,6 +55,7 @@ def run_logged(
     alias: tuple[str, str] | None = None,
     prepared: Prepared | None = None,
     on_round: OnRound = lambda record: None,
+    kept: Kept = None,
 ) -> Result:
     """Do the work of a flow run, in whose function this is called: all tasks, and the MLflow run closed in any case.
 
@@ -64,10 +65,11 @@ def run_logged(
         alias: of the registered model, to be offered to the new version, and the metric that decides.
         prepared: the federation, where its rows are in memory; None to prepare it from the experiment.
         on_round: called with a record per exchange.
+        kept: the checkpoint of the run, see `submit`.
     """
     started = time.time()
     folder = Path(out) if out else folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
-    check_out(folder)
+    check_out(folder, resume=kept is not None)
     steps, flow_run_id = Steps(), str(flow_run.id)
     prepared = prepared or steps.run("prepare", prepare, experiment)
     experiment = experiment.model_copy(update=prepared.settled(experiment.params))
@@ -75,7 +77,7 @@ def run_logged(
     run_id = steps.run("start MLflow run", start_run, experiment, run_key, tags)
     try:
         again = {"retries": experiment.retries, "retry_delay_seconds": 1, "retry_condition_fn": _worth_another_try}
-        outcome = steps.run("submit", submit, experiment, prepared, on_round, run_key, options=again)
+        outcome = steps.run("submit", submit, experiment, prepared, on_round, run_key, kept, options=again)
         result = steps.run("evaluate", evaluate, experiment, prepared, outcome, time.time() - started)
         result = keep(replace(result, tracking={"key": run_key, "tags": tags, "started": started}), folder)
         result = steps.run("log to MLflow", log_or_warn, result, experiment, run_id, started, _alias_options(alias))
@@ -140,7 +142,9 @@ def _close(experiment: Experiment, run_id: str, error: BaseException) -> None:
         log.warning("the MLflow run %s could not be closed", run_id)
 
 
-def run_flow(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound) -> Result:
+def run_flow(
+    experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound, kept: Kept = None
+) -> Result:
     """Run the flow in this process with what only this process has: rows in memory, somebody watching the rounds.
 
     What it came to is kept here, too: it does not depend on Prefect hearing of it.
@@ -150,7 +154,7 @@ def run_flow(experiment: Experiment, prepared: Prepared | None, out: Path, on_ro
     @flow(name=experiment_flow.name, flow_run_name="{experiment.name}", persist_result=False)
     def flow_here(experiment: Experiment, out: str) -> Result:
         try:
-            ended.append(result := run_logged(experiment, out, prepared=prepared, on_round=on_round))
+            ended.append(result := run_logged(experiment, out, prepared=prepared, on_round=on_round, kept=kept))
         except Exception as error:
             ended.append(error)
             raise

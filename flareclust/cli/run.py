@@ -11,6 +11,7 @@ import typer
 from flareclust._foundation.errors import UserError
 from flareclust.cli.names import split_names
 from flareclust.cli.settings import AsJson, SecureSums, Seed, Settings, parse_settings
+from flareclust.cli.sweep import Interrupted
 
 
 def run(
@@ -62,14 +63,21 @@ def run(
         typer.Option(help="What simulated sites let out, a YAML file; real sites: flareclust site policy."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            help="Go on with an interrupted run: its folder, with the same settings; for poc and production the id of its job."
+        ),
+    ] = None,
     track: Annotated[bool, typer.Option(help="Log the run to MLflow.")] = True,
     register: Annotated[str | None, typer.Option(help="Register the model in MLflow under this name.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Cluster data that are spread over sites, and say how well it went."""
-    from flareclust.api import run_experiment
+    from flareclust.api import LOCAL, run_experiment
     from flareclust.experiment import report
     from flareclust.experiment.config import make_experiment
+    from flareclust.federation.checkpoint import CHECKPOINT
     from flareclust.privacy.policy import read_policy
     from flareclust.protocol import registry
 
@@ -96,8 +104,15 @@ def run(
     )
     if criterion is not None and experiment.k_range is None:
         raise UserError("--criterion selects k from a range, such as --k 5..25; leave it out, or give a range")
-    with redirect_stdout(sys.stderr), report.progress(experiment) as on_round:
-        result = run_experiment(experiment, track=track, out=out or report.default_out(experiment), on_round=on_round)
+    local = resume is not None and experiment.engine in LOCAL
+    folder = out or (None if local else report.default_out(experiment))
+    try:
+        with redirect_stdout(sys.stderr), report.progress(experiment) as on_round:
+            result = run_experiment(experiment, track=track, out=folder, on_round=on_round, resume=resume)
+    except KeyboardInterrupt:
+        if (where := folder or Path(resume or "")).is_dir() and (where / CHECKPOINT).exists():
+            raise Interrupted(f"interrupted; the same command with --resume {where} goes on") from None
+        raise
     if as_json:
         typer.echo(json.dumps(result.to_json(), allow_nan=False))
     else:

@@ -12,6 +12,7 @@ from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import OnRound, run_federation
+from flareclust.federation.checkpoint import CheckpointFile, about_job, check_resumable
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.reply_specs import registered_replies, replies_of
@@ -37,19 +38,26 @@ def run_inprocess(
     on_round: OnRound = lambda record: None,
     reading: Reading = None,
     policy: Policy | None = None,
+    checkpoint: CheckpointFile | None = None,
 ) -> Outcome:
     """Run a federation in this process.
 
     The rows of a site are an array (n_i, d) or the path of its file, which is read as the site would read it, by the
-    names in `reading` if there are any. A `policy` holds at every site.
+    names in `reading` if there are any. A `policy` holds at every site. With a `checkpoint` the state is kept there after
+    each exchange, and it may go on from there.
 
     An unexpected exception in an algorithm is raised as it is, unlike in the NVFlare engines, where it is the fault of
     one site: here it is what a developer wants to see.
 
     Raises:
         JobFailed: as `flareclust.federation.run_federation`.
+        UserError: a setting is wrong, or the checkpoint is not one of this job.
     """
     executor, aggregator = algorithm.build(options.k, options.seed, params)
+    if checkpoint is not None:
+        check_resumable(algorithm.name, private=executor.private and checkpoint.resume)
+        checkpoint = checkpoint.of(about_job(algorithm.name, aggregator, params, secure_sums=options.secure_sums))
+    kept = None if executor.private else checkpoint
     sums = options.among(list(sites)).sums()
     executor.hold_to(sums)
     executor.check_sites(list(sites))
@@ -75,6 +83,8 @@ def run_inprocess(
         secure_sums=options.secure_sums,
         secure_min_sites=None if sums is None else sums.min_sites,
         on_round=on_round,
+        resume=None if kept is None else kept.begin(),
+        on_checkpoint=(lambda state: None) if kept is None else kept.keep,
     )
     outcome.labels.update(labels)
     return outcome

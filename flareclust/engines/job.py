@@ -41,6 +41,8 @@ def build_job(
     job_name: str | None = None,
     packaged: bool = True,
     sides: tuple[ClusteringExecutor, ClusteringAggregator] | None = None,
+    about: Mapping[str, object] | None = None,
+    resume: str | None = None,
 ) -> FedJob:
     """Return the NVFlare job of an algorithm.
 
@@ -53,6 +55,8 @@ def build_job(
             list the classes: the job then carries configuration only. False copies the classes into the job (NVFlare
             calls it BYOC), which sites must permit.
         sides: of the algorithm with these settings, where they are built already.
+        about: what a job that goes on from this one must agree in, beside the settings above.
+        resume: the job to go on from, see `ClusteringController`.
     """
     executor, aggregator = sides or algorithm.build(options.k, options.seed, params)
     if options.secure_sums:
@@ -67,6 +71,8 @@ def build_job(
         needs=__version__,
         secure_sums=options.secure_sums,
         secure_min_sites=None if sums is None else sums.min_sites,
+        about=dict(about) if about else None,
+        resume=resume,
     )
     job = FedJob(
         name=job_name or algorithm.name,

@@ -20,6 +20,7 @@ from flareclust._foundation.errors import JobFailed
 from flareclust.engines.job import MIN_SITES, build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.federation import OnRound
+from flareclust.federation.checkpoint import check_resumable
 from flareclust.flare.job_monitor import POLL_SECONDS, JobMonitor, Server
 from flareclust.flare.session import admin_of, connected_sites, quiet
 from flareclust.protocol.outcome import Outcome
@@ -37,6 +38,7 @@ def run_production(
     on_round: OnRound = lambda record: None,
     *,
     token: str | None = None,
+    resume: str | None = None,
 ) -> Outcome:
     """Run a federation's job on its own sites.
 
@@ -47,13 +49,15 @@ def run_production(
         kit: of the admin who submits it.
         on_round: gets a record per exchange while the job runs.
         token: with the same one, a job that was submitted before and is running or complete is taken up again.
+        resume: id of an interrupted job to go on from, with the same settings.
 
     Raises:
         UserError: a setting or the kit is wrong, or the server does not permit the job.
         JobFailed: the job ended without a result; the text says why. Transient where another try may help.
     """
     sides = executor, aggregator = algorithm.build(options.k, options.seed, params)
-    job = build_job(algorithm, params, options, sides=sides)
+    check_resumable(algorithm.name, private=executor.private and resume is not None)
+    job = build_job(algorithm, params, options, sides=sides, resume=resume)
 
     def check(sites: list[str]) -> None:
         _check_enough(sites, options.min_sites or options.secure_min_sites or MIN_SITES, kit)

@@ -13,7 +13,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +31,8 @@ from flareclust.engines.process_tree import end_all, naming
 from flareclust.engines.scratch import scratch_folder
 from flareclust.executors.nvflare_executor import TRACEBACK_FILE
 from flareclust.federation import OnRound, quorum
+from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, check_resumable
+from flareclust.flare.controller import SIMULATED, checkpoint_at
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.outcome import SUMMARY, Outcome, read, read_rounds
 from flareclust.protocol.registry import Algorithm
@@ -74,6 +78,7 @@ def run_simulator(
     on_round: OnRound = lambda record: None,
     reading: Reading = None,
     policy: Policy | None = None,
+    checkpoint: CheckpointFile | None = None,
 ) -> Outcome:
     """Run a federation as an NVFlare simulator job.
 
@@ -86,6 +91,7 @@ def run_simulator(
         on_round: gets a record per exchange while the job runs.
         reading: names of the columns that are read from the sites' files; None for all.
         policy: of every site; None for what the algorithm says.
+        checkpoint: gets the server's state after each exchange, and the job may go on from there; None for none.
 
     Raises:
         UserError: a setting is wrong, or there are more sites than the simulator can hold.
@@ -105,15 +111,27 @@ def run_simulator(
     if any(character.isspace() for character in sys.executable):
         raise UserError(f"NVFlare's simulator cannot start {sys.executable}, whose path has a space; use another one")
     options = options.among(list(sites)).model_copy(update={"min_sites": quorum(len(sites), options.min_sites)})
-    job = build_job(algorithm, params, options, sides=sides)
+    extra: dict[str, Any] = {}
+    before = 0
+    if checkpoint is not None:
+        check_resumable(algorithm.name, private=executor.private and checkpoint.resume)
+        extra = {"about": checkpoint.about, "resume": SIMULATED if checkpoint.resume else None}
+        checkpoint = checkpoint.of(about_job(algorithm.name, aggregator, params, secure_sums=options.secure_sums))
+        if (state := checkpoint.begin()) is not None:
+            before = len(state.progress.records)
+    job = build_job(algorithm, params, options, sides=sides, **extra)
     algorithm.executor_class().warm_up()  # once here, or every site's process would compile the kernels for itself
     for attempt in range(1, ATTEMPTS + 1):
         with _scratch(folder / f"simulator-{attempt}") as scratch:
             _place(scratch, sites, reading, policy)
             allow_classes(scratch / "workspace" / "local", installed_plugin(algorithm))
             export_job(job, scratch / "job")
+            if checkpoint is not None and checkpoint.resume:
+                shutil.copy2(checkpoint.path, scratch / "job" / "app" / "config" / CHECKPOINT)
+            kept = None if executor.private else checkpoint
+            watch = _Watch(scratch, options, on_round, kept, before, last=attempt == ATTEMPTS)
             try:
-                _simulate(scratch, list(sites), options, on_round, last=attempt == ATTEMPTS)
+                _simulate(scratch, list(sites), watch)
             except _LostSite as lost:
                 log.warning("the simulator lost the process of %s; starting again", lost)
                 continue
@@ -147,7 +165,7 @@ def threads_for(m: int) -> int:
     return m if m <= SITES_AT_ONCE_PER_CORE * cores else TURNS_PER_CORE * cores
 
 
-def _simulate(scratch: Path, sites: list[str], options: JobOptions, on_round: OnRound, *, last: bool) -> None:
+def _simulate(scratch: Path, sites: list[str], watch: "_Watch") -> None:
     workspace = scratch / "workspace"
     command = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(scratch / "job")]
     command += ["-w", str(workspace), "-c", ",".join(sites), "-t", str(threads_for(len(sites))), "-l", "concise"]
@@ -163,32 +181,59 @@ def _simulate(scratch: Path, sites: list[str], options: JobOptions, on_round: On
                     env=os.environ | {"TMPDIR": temporary},
                     start_new_session=True,
                 )
-            _watch(process, scratch, options, on_round, last=last)
+            _watch(process, watch)
         finally:
             if process is not None:
                 _kill_tree(process, scratch)
 
 
-def _watch(
-    process: subprocess.Popen[bytes], scratch: Path, options: JobOptions, on_round: OnRound, *, last: bool
-) -> None:
+@dataclass(frozen=True)
+class _Watch:
+    """How a simulator's job is followed.
+
+    Attributes:
+        scratch: its folder.
+        options: of the job.
+        on_round: gets a record per exchange.
+        checkpoint: gets the server's state; None for nowhere.
+        before: how many exchanges a resumed job had before.
+        last: whether this is the last attempt.
+    """
+
+    scratch: Path
+    options: JobOptions
+    on_round: OnRound
+    checkpoint: CheckpointFile | None
+    before: int
+    last: bool
+
+
+def _watch(process: subprocess.Popen[bytes], watch: _Watch) -> None:
     """Follow the job until it ends and pass on its rounds.
 
     Unless this is the last attempt, a site lost before the first round ends it at once; in the last one, such a site
     is one that did not answer in time, and the quorum decides.
     """
-    server = scratch / "workspace" / "server" / "simulate_job"
+    scratch, options = watch.scratch, watch.options
+    root = scratch / "workspace" / "server"
+    server = root / SIMULATED
     end = time.monotonic() + options.deadline
     seen = 0
     while True:
         ended = _wait(process)
         records = read_rounds(server)
         for record in records[seen:]:
-            on_round(record)
+            watch.on_round(record)
+        if watch.checkpoint is not None:
+            watch.checkpoint.copy(checkpoint_at(root, SIMULATED))
         seen = max(seen, len(records))  # the file is written anew at the end, and may be caught half way
         if (server / SUMMARY).exists():
             return  # what the simulator still does is wind up
-        if not last and not records and (lost := LOST_SITE.search(_text(scratch / "console.txt"))):
+        if (
+            not watch.last
+            and len(records) <= watch.before
+            and (lost := LOST_SITE.search(_text(scratch / "console.txt")))
+        ):
             raise _LostSite(lost.group(1) or "a site")
         if ended:
             raise _failure(scratch)

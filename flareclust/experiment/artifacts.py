@@ -20,10 +20,11 @@ from flareclust.evaluation import selection as choice
 from flareclust.experiment.evaluate import left_out
 from flareclust.experiment.result import JSON_FIELDS, Result
 from flareclust.features import result as partial
+from flareclust.federation.checkpoint import CHECKPOINT, PART
 from flareclust.protocol import outcome as outcome_files
 
 PICTURE, CHOICE_PICTURE, TREE_PICTURE = "picture.png", "choice.png", "tree.png"
-#: What a saved result is made of; the summary says that the others are there.
+#: What a saved result is made of; the summary says that the others are there. A checkpoint is gone when they are.
 FILES = (
     PICTURE,
     CHOICE_PICTURE,
@@ -32,11 +33,19 @@ FILES = (
     outcome_files.ARRAYS,
     outcome_files.ROUNDS,
     outcome_files.SUMMARY,
+    CHECKPOINT,
+    PART,
 )
 
 
-def check_out(folder: Path) -> None:
-    """Raise UserError unless a result may be written to `folder`: new, empty, or an older result."""
+def check_resume(folder: Path) -> None:
+    """Raise UserError unless `folder` holds the checkpoint of an interrupted run."""
+    if not (folder / CHECKPOINT).exists() and (folder / outcome_files.SUMMARY).exists():
+        raise UserError(f"{folder} holds a finished result, so there is nothing to resume; see flareclust.load_result")
+
+
+def check_out(folder: Path, *, resume: bool = False) -> None:
+    """Raise UserError unless a result may be written to `folder`: new, empty, or an older result; or a run to resume."""
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise UserError(f"{existing} is a file; --out must name a folder")
@@ -46,18 +55,23 @@ def check_out(folder: Path) -> None:
         raise UserError(f"{existing} cannot be written to ({error.strerror}); choose another folder") from error
     if folder.is_dir() and {path.name for path in folder.iterdir()} - set(FILES):
         raise UserError(f"{folder} holds other files than a result; choose a new folder")
+    if not resume and (folder / CHECKPOINT).exists():
+        raise UserError(
+            f"{folder} holds the checkpoint of an interrupted run; resume it (--resume {folder}, or resume=), or choose a new folder"
+        )
 
 
-def save(result: Result, folder: Path) -> Result:
+def save(result: Result, folder: Path, *, resume: bool = False) -> Result:
     """Write the result's files to `folder` in one step; return the result with `centroids_file` set.
 
     The folder holds result.npz, result.json, rounds.jsonl, labels.csv and picture.png; choice.png where k was chosen, and
     tree.png where clusters were merged in a tree.
     It appears complete or not at all, for its owner only. Without matplotlib (the extra `plots`) there are no pictures.
+    With `resume` the folder may hold the checkpoint of the run, which is removed.
     """
     if result.centroids_file == str(folder.absolute() / outcome_files.ARRAYS) and not result.sites:
         return result  # loaded from there, where its pictures are
-    check_out(folder)
+    check_out(folder, resume=resume)
     try:
         return _saved(result, folder.absolute())
     except OSError as error:
@@ -73,7 +87,7 @@ def keep(result: Result, folder: Path) -> Result:
         JobFailed: the result could be written nowhere; on provisioned sites the server still has it.
     """
     try:
-        return save(result, folder)
+        return save(result, folder, resume=True)
     except UserError as error:
         reasons = [str(error)]
     for other in fallbacks(folder.name):

@@ -1,9 +1,12 @@
 """Run an experiment's federation in its engine; with a range of k, first the one that chooses k."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust.data.labels import LABELS_FILE, read_labels
@@ -17,16 +20,24 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, tables_of
 from flareclust.experiment.round_metrics import with_round_metrics
 from flareclust.federation import OnRound
+from flareclust.federation.checkpoint import CheckpointFile
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
+
+#: The file of a run's checkpoint, the id of the interrupted job to go on from, or neither.
+Kept = CheckpointFile | str | None
 
 #: Why a site of a POC is missing that had no part in the job at all.
 OFF = "was not connected when the job began; see flareclust poc status"
 
 
 def submit(
-    experiment: Experiment, prepared: Prepared, on_round: OnRound = lambda record: None, token: str | None = None
+    experiment: Experiment,
+    prepared: Prepared,
+    on_round: OnRound = lambda record: None,
+    token: str | None = None,
+    kept: Kept = None,
 ) -> Outcome:
     """Run the federation in the experiment's engine; with a range of k, first the one that chooses.
 
@@ -35,6 +46,7 @@ def submit(
         prepared: what it runs on.
         on_round: gets a record per exchange.
         token: of this experiment, the same when it is tried again; a provisioned federation then finds its job.
+        kept: the checkpoint of this run. On provisioned sites it stays at the server; there, the interrupted job to go on from.
 
     Raises:
         JobFailed: it started and did not reach a result.
@@ -42,7 +54,21 @@ def submit(
     """
     if prepared.sites and experiment.min_sites is not None and experiment.min_sites > len(prepared.sites):
         raise UserError(f"min_sites={experiment.min_sites} is more than the {len(prepared.sites)} sites that there are")
-    return _chosen_and_run(experiment, prepared, on_round, token)
+    if isinstance(kept, CheckpointFile):
+        kept = kept.of(_rows_of(experiment, prepared))
+    return _chosen_and_run(experiment, prepared, on_round, token, kept)
+
+
+def _rows_of(experiment: Experiment, prepared: Prepared) -> dict[str, object]:
+    """Return what runs must agree in that go on from each other, beside the settings of the job: whose rows, and how they are seen."""
+    about = experiment.model_dump(mode="json", include={"data", "partition", "n_sites", "columns", "policy"})
+    arrays = {site: rows.X if isinstance(rows, Table) else rows for site, rows in prepared.sites.items()}
+    total = hashlib.sha256()
+    for site, rows in sorted(arrays.items()):
+        total.update(f"{site} {rows if isinstance(rows, Path) else rows.shape}".encode())
+        if not isinstance(rows, Path):
+            total.update(np.ascontiguousarray(rows).data)
+    return {**about, "rows": total.hexdigest()[:16]}
 
 
 def _shapes(prepared: Prepared) -> list[tuple[int, int]]:
@@ -56,13 +82,15 @@ def _shapes(prepared: Prepared) -> list[tuple[int, int]]:
     return shapes
 
 
-def _chosen_and_run(experiment: Experiment, prepared: Prepared, on_round: OnRound, token: str | None) -> Outcome:
+def _chosen_and_run(
+    experiment: Experiment, prepared: Prepared, on_round: OnRound, token: str | None, kept: Kept
+) -> Outcome:
     """Run the algorithm with its k, or with the one that is chosen first."""
     params, k = prepared.settled(experiment.params)["params"], prepared.k
 
-    def run(name: str, params: Mapping[str, Any], k: int, *, assess: bool = True) -> Outcome:
+    def run(name: str, params: Mapping[str, Any], k: int, *, assess: bool = True, kept: Kept = kept) -> Outcome:
         own = None if token is None else f"{token}-{name}-{k}"
-        return _run(experiment, prepared, name, params, _options(experiment, k, assess=assess), on_round, own)
+        return _run(experiment, prepared, name, params, _options(experiment, k, assess=assess), on_round, own, kept)
 
     if experiment.k_range is None:
         return with_round_metrics(run(experiment.algorithm, params, k), prepared)
@@ -71,7 +99,7 @@ def _chosen_and_run(experiment: Experiment, prepared: Prepared, on_round: OnRoun
     choosing = choice.settings(experiment.k_range, experiment.criterion, params)
     if experiment.algorithm == choice.CHOOSER:
         return run(choice.CHOOSER, {**params, **choosing}, k)
-    chosen = run(choice.CHOOSER, choosing, k, assess=False)
+    chosen = run(choice.CHOOSER, choosing, k, assess=False, kept=None)
     k = choice.chosen_k(chosen.arrays) or k
     return choice.joined(chosen, with_round_metrics(run(experiment.algorithm, params, k), prepared))
 
@@ -90,24 +118,29 @@ def _run(
     options: JobOptions,
     on_round: OnRound,
     token: str | None,
+    kept: Kept,
 ) -> Outcome:
     algorithm = registry.get(name)
     policy = None if experiment.policy is None else Policy.of(experiment.policy)
+    file = kept if isinstance(kept, CheckpointFile) else None
     if not algorithm.federated:
+        if file is not None and file.resume:
+            raise UserError(f"{name} is not federated and has no exchanges to resume; run it anew")
         tables = tables_of(prepared)
         check_fits(sum(table.X.nbytes for table in tables.values()), "the table of all sites")
         return run_pooled(algorithm, params, tables, options, prepared.index)
     if experiment.engine == "inprocess":
-        return run_inprocess(algorithm, params, prepared.sites, options, on_round, prepared.reading, policy)
+        return run_inprocess(algorithm, params, prepared.sites, options, on_round, prepared.reading, policy, file)
     if experiment.engine in ("poc", "production"):
-        return _run_remote(experiment, algorithm, params, options, on_round, token)
+        resume = kept if isinstance(kept, str) else None
+        return _run_remote(experiment, algorithm, params, options, on_round, token, resume)
     # Imported here: psutil and NVFlare's job classes are not needed in-process.
     from flareclust.engines.scratch import scratch_folder
     from flareclust.engines.simulator import run_simulator
 
     with scratch_folder() as scratch:
         return run_simulator(
-            algorithm, params, prepared.sites, options, Path(scratch), on_round, prepared.reading, policy
+            algorithm, params, prepared.sites, options, Path(scratch), on_round, prepared.reading, policy, file
         )
 
 
@@ -118,17 +151,20 @@ def _run_remote(
     options: JobOptions,
     on_round: OnRound,
     token: str | None,
+    resume: str | None,
 ) -> Outcome:
     """Run the job on sites that are there already; those of a POC are ours, and their labels may be read."""
     from flareclust.engines.provisioned import run_production
 
     if experiment.engine == "production":
-        return run_production(algorithm, params, options, Path(experiment.kit or ""), on_round, token=token)
+        return run_production(
+            algorithm, params, options, Path(experiment.kit or ""), on_round, token=token, resume=resume
+        )
     from flareclust.engines.poc import federation as poc
 
     federation = poc.find(Path(experiment.kit or poc.DEFAULT))
     options = options.among(list(federation.sites))
-    outcome = run_production(algorithm, params, options, federation.admin_kit, on_round, token=token)
+    outcome = run_production(algorithm, params, options, federation.admin_kit, on_round, token=token, resume=resume)
     off = {site: OFF for site in federation.sites if site not in outcome.sites}
     outcome = replace(outcome, sites=sorted({*outcome.sites, *off}), refused=off | dict(outcome.refused))
     for site, own in federation.kits.items():

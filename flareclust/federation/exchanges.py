@@ -7,6 +7,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round, expected_sizes
+from flareclust.federation.checkpoint import Progress
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import Schema, nbytes, plain
 from flareclust.protocol.task import ASSESS, ASSESSMENT
@@ -19,6 +20,9 @@ ASSESSED = "assessed_rows"
 
 #: What ends the reason of a site that took part in all rounds.
 IN_ASSESSMENT = "(in the assessment)"
+
+#: Why sites are left out of a run that goes on from a checkpoint.
+GONE, NEW = "was not there when the job was resumed", "was not in the job before it was resumed"
 
 #: So many reasons are listed in one message.
 _MOST_SENTENCES = 20
@@ -38,9 +42,37 @@ class Exchanges:
         self.records: list[dict[str, object]] = []
         self.bytes_up = self.bytes_down = 0
         self.seconds_local = 0.0
+        self.seconds_merge = 0.0
         self.assessed: Mapping[str, Message] = {}
         self.failure = ""
         self._round_bytes = (0, 0)
+
+    def resume(self, before: Progress) -> None:
+        """Take up the state of an interrupted run: its sites are asked that are still there, and no others."""
+        there, known = set(self.sites), set(before.sites)
+        gone, new = [site for site in before.active if site not in there], sorted(there - known)
+        self.sites, self.active = sorted(there | known), [site for site in before.active if site in there]
+        self.refused = {**before.refused, **dict.fromkeys(gone, GONE), **dict.fromkeys(new, NEW)}
+        self.silent = {*before.silent, *gone, *new}
+        self.records = [dict(record) for record in before.records]
+        self.bytes_up, self.bytes_down = before.bytes_up, before.bytes_down
+        self.seconds_local, self.seconds_merge = before.seconds_local, before.seconds_merge
+        for record in before.records:
+            self.on_round(record)
+
+    def progress(self) -> Progress:
+        """Return what is known of sites and costs by now."""
+        return Progress(
+            sites=list(self.sites),
+            active=list(self.active),
+            refused=dict(self.refused),
+            silent=sorted(self.silent),
+            records=[dict(record) for record in self.records],
+            bytes_up=self.bytes_up,
+            bytes_down=self.bytes_down,
+            seconds_local=self.seconds_local,
+            seconds_merge=self.seconds_merge,
+        )
 
     def agree(self, aggregator: ClusteringAggregator) -> None:
         """Do what comes before the first exchange: nothing."""

@@ -23,6 +23,7 @@ from time import perf_counter
 
 from flareclust._foundation.errors import JobFailed
 from flareclust.aggregators.base import ClusteringAggregator
+from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, Exchanges, OnRound
 from flareclust.federation.secure_exchanges import SecureExchanges
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
@@ -44,6 +45,8 @@ def run_federation(
     secure_sums: bool = False,
     secure_min_sites: int | None = None,
     on_round: OnRound = lambda record: None,
+    resume: Checkpoint | None = None,
+    on_checkpoint: OnCheckpoint = lambda checkpoint: None,
 ) -> Outcome:
     """Run clustering rounds until the aggregator is done, then the assessment.
 
@@ -55,7 +58,9 @@ def run_federation(
         assess: whether to ask for the label-free metrics and let the sites write their labels.
         secure_sums: whether sites send sums masked, so that only their total is known here.
         secure_min_sites: these sums are of at least so many sites, which hold the server to it; None for three.
-        on_round: gets a record per exchange.
+        on_round: gets a record per exchange; of a resumed run first those before the interruption.
+        resume: the state to go on from; None to begin.
+        on_checkpoint: gets the state after each exchange but the assessment, with which another run can go on.
 
     Raises:
         UserError: secure sums with fewer than three sites, or with settings that need single sites' sums.
@@ -63,12 +68,14 @@ def run_federation(
     """
     if secure_sums:
         aggregator = aggregator.secured()
-    exchanges = Exchanges(ask, sorted(sites), quorum(len(sites), min_sites), on_round)
+    needed = quorum(len(sites if resume is None else resume.progress.sites), min_sites)
+    exchanges = Exchanges(ask, sorted(sites), needed, on_round)
     if secure_sums:
         exchanges = SecureExchanges(ask, exchanges.sites, exchanges.needed, on_round, secure_min_sites or LEAST_SITES)
+    if resume is not None:
+        exchanges.resume(resume.progress)
     exchanges.agree(aggregator)
-    round_ = aggregator.begin()
-    merge_seconds = 0.0
+    round_ = aggregator.begin() if resume is None else resume.round_
     while not round_.done:
         own_sizes, limits = aggregator.own_sizes(round_), aggregator.limits(round_)
         try:
@@ -82,8 +89,9 @@ def run_federation(
         started = perf_counter()
         round_ = aggregator.advance(round_, replies)
         seconds = perf_counter() - started
-        merge_seconds += seconds
+        exchanges.seconds_merge += seconds
         exchanges.record(step, replies, index, seconds, round_.diagnostics)
+        on_checkpoint(Checkpoint(round_, exchanges.progress()))
     metrics = exchanges.assess(round_, aggregator) if assess else {}
     return Outcome(
         arrays=aggregator.result(round_),
@@ -94,6 +102,6 @@ def run_federation(
         bytes_up=exchanges.bytes_up,
         bytes_down=exchanges.bytes_down,
         seconds_local=exchanges.seconds_local,
-        seconds_merge=merge_seconds,
+        seconds_merge=exchanges.seconds_merge,
         warnings=[*exchanges.early_end(), *exchanges.warnings(), *aggregator.warnings(round_, exchanges.assessed)],
     )

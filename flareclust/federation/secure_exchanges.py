@@ -8,12 +8,13 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.federation.checkpoint import Progress
 from flareclust.federation.exchanges import Ask, Exchanges, OnRound, assessment_diagnostics, refusal_texts
 from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED
 from flareclust.privacy.secure_aggregation.server import ALL, ServerSums, of_other_width, unusable
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import COUNTED, REPORTED, counts_of
-from flareclust.protocol.task import ASSESS, ASSESSMENT, DESCRIBE, KEYS
+from flareclust.protocol.task import ASSESS, ASSESSMENT, BEFORE_ROUNDS, DESCRIBE, KEYS
 
 
 class SecureExchanges(Exchanges):
@@ -22,6 +23,12 @@ class SecureExchanges(Exchanges):
     def __init__(self, ask: Ask, sites: list[str], needed: int, on_round: OnRound, minimum: int) -> None:
         super().__init__(ask, sites, needed, on_round)
         self.minimum = minimum
+        self.resumed: list[str] = []
+
+    def resume(self, before: Progress) -> None:
+        """Take up the state of an interrupted run; keys are agreed on anew, by the same sites."""
+        super().resume(before)
+        self.resumed = before.active
 
     def agree(self, aggregator: ClusteringAggregator) -> None:
         """Ask all sites for their keys, and say no to those whose rows have other columns than most."""
@@ -32,7 +39,7 @@ class SecureExchanges(Exchanges):
         self.needed = max(self.needed, LEAST_SITES)
         self.summed = {name for name, step in aggregator.steps.items() if step.maskable}
         self.counted = {name: aggregator.least_rows() for name, step in aggregator.steps.items() if step.counted}
-        self.unmasked: list[str] = []
+        self.unmasked = self._unmasked_before()
         self.unassessed = ""
         first = aggregator.begin()
         replies = super().cluster(KEY, Round(step=KEYS), {}, {"b": LONGEST_KEY})
@@ -43,8 +50,18 @@ class SecureExchanges(Exchanges):
         self.refused |= problems
         self.active = [site for site in self.active if site not in problems]
         self.check_quorum(len(self.active), 0)
+        if missing := sorted(set(self.resumed) - set(self.active)):
+            raise JobFailed(
+                f"{'; '.join(refusal_texts({site: self.refused[site] for site in missing}))}. With secure sums a job is resumed by "
+                "all sites that it had: the totals with and without a site would disclose its sums"
+            )
         self.sums = ServerSums({site: replies[site] for site in self.active})
         self.record(KEYS, replies, 0, 0.0, {})
+
+    def _unmasked_before(self) -> list[str]:
+        """Return the steps of an interrupted run whose replies were not masked."""
+        masked = {*self.summed, *map(counts_of, self.summed), *BEFORE_ROUNDS}
+        return list(dict.fromkeys(step for record in self.records if (step := str(record["step"])) not in masked))
 
     def cluster(
         self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]

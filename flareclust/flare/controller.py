@@ -4,6 +4,7 @@ It extends NVFlare's `Controller` and not `ModelController`, because the latter 
 anyone can say which site failed and why (docs/adr/0002-controller.md).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,15 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
-from flareclust._foundation.errors import FlareclustError
+from flareclust._foundation.display import shown
+from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.published import published
 from flareclust._foundation.typing import Message
 from flareclust._foundation.version import __version__, fits
 from flareclust.aggregators.base import ClusteringAggregator, unpack
 from flareclust.features import result as partial
 from flareclust.federation import run_federation
+from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, about_job, read
 from flareclust.flare import receiver
 from flareclust.protocol.outcome import append_round, write
 from flareclust.protocol.replies import SiteReply
@@ -38,6 +41,12 @@ LIVE, EXCHANGES, RECORDS, WAITING = "flareclust", "exchanges", "records", "waiti
 
 #: Why a site is missing that NVFlare has lost.
 LOST = "was lost: its process, its machine or its network is gone"
+
+#: The id of every job in NVFlare's simulator, and what those of a server are made of.
+SIMULATED, _JOB_ID = "simulate_job", re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+#: Where the server keeps the checkpoints of its jobs, in its own folder: a file per job, until its result is complete.
+CHECKPOINTS = "checkpoints"
 
 #: So many of the last records are sent; who asks less often than that sees gaps until result.json.
 _MOST_RECORDS = 50
@@ -57,6 +66,9 @@ class ClusteringController(Controller):
         task_check_period: seconds between two looks at the state of a task.
         secure_sums: whether sites send sums masked, so that the server learns their total only.
         secure_min_sites: these sums are of at least so many sites; None for three. The sites check it for themselves.
+        about: what a job that goes on from this one must agree in, beside its own settings.
+        resume: id of the interrupted job to go on from, whose checkpoint the server has. A job brings no file for it, since who
+            writes one chooses what sites are asked; in the simulator it does.
         needs: the version of flareclust that server and sites must have, as `flareclust._foundation.version.fits` compares them; None for any.
     """
 
@@ -72,6 +84,8 @@ class ClusteringController(Controller):
         needs: str | None = None,
         secure_sums: bool = False,
         secure_min_sites: int | None = None,
+        about: dict[str, Any] | None = None,
+        resume: str | None = None,
     ) -> None:
         super().__init__(task_check_period=task_check_period)
         self.algorithm = algorithm
@@ -84,6 +98,8 @@ class ClusteringController(Controller):
         self.needs = needs
         self.secure_sums = secure_sums
         self.secure_min_sites = secure_min_sites
+        self.about = about
+        self.resume = resume
         self._records: list[Mapping[str, object]] = []
         self._waiting: list[str] = []
         self._lost: set[str] = set()
@@ -140,7 +156,11 @@ class ClusteringController(Controller):
             self._records.append(record)
             self.log_info(fl_ctx, f"{record['step']} {record['round']}: {len(record['sites'])} sites")  # type: ignore[arg-type]
 
+        kept = CheckpointFile(
+            checkpoint_at(Path(fl_ctx.get_workspace().get_root_dir()), fl_ctx.get_job_id()), about=self._about()
+        )
         try:
+            interrupted = self._interrupted(fl_ctx)
             outcome = run_federation(
                 self._aggregator,
                 ask,
@@ -150,6 +170,8 @@ class ClusteringController(Controller):
                 secure_sums=self.secure_sums,
                 secure_min_sites=self.secure_min_sites,
                 on_round=on_round,
+                resume=None if interrupted is None else read(interrupted, kept.about),
+                on_checkpoint=kept.keep,
             )
         except _Stopped:
             self.log_info(fl_ctx, "the job was aborted; no result was written")
@@ -168,6 +190,23 @@ class ClusteringController(Controller):
             if (features := partial.summary(outcome.arrays)) is not None:
                 about |= {"features": features, "columns": features["names"]}
             write(outcome, folder, about)
+            for file in (kept.path, interrupted):
+                if file is not None:
+                    file.unlink(missing_ok=True)
+
+    def _about(self) -> dict[str, object]:
+        """Return what this job and the one that it goes on from must agree in."""
+        own = about_job(self.algorithm, self._aggregator, self.params, secure_sums=self.secure_sums)
+        return {**(self.about or {}), **own}
+
+    def _interrupted(self, fl_ctx: FLContext) -> Path | None:
+        """Return the checkpoint to go on from; None for a job from the start."""
+        if self.resume is None:
+            return None
+        workspace, job = fl_ctx.get_workspace(), fl_ctx.get_job_id()
+        if job == SIMULATED:
+            return Path(workspace.get_app_config_dir(job)) / CHECKPOINT
+        return checkpoint_at(Path(workspace.get_root_dir()), self.resume)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Do nothing: a job leaves no open resource."""
@@ -215,6 +254,17 @@ class ClusteringController(Controller):
             raise _Stopped
         lost = {site: SiteReply(problem=LOST, lost=True) for site in set(sites) - set(replies) if site in self._lost}
         return replies | lost
+
+
+def checkpoint_at(root: Path, job: str) -> Path:
+    """Return where the server whose folder is `root` keeps the checkpoint of a job.
+
+    Raises:
+        UserError: that is no id of a job.
+    """
+    if not _JOB_ID.fullmatch(job):
+        raise UserError(f"resume: {shown(job)} is no id of a job")
+    return root / CHECKPOINTS / f"{job}.npz"
 
 
 class _Stopped(Exception):

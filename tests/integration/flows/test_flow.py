@@ -75,7 +75,7 @@ def test_arrays_in_memory_go_through_the_flow_too(server, folder, sites, monkeyp
 
     seen = {}
 
-    def submit(experiment, prepared, on_round, token=None):
+    def submit(experiment, prepared, on_round, token=None, kept=None):
         seen.update(prepared.sites)
         return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round, token)
 
@@ -105,7 +105,7 @@ def test_a_retry_resumes_the_same_mlflow_run(server, folder, monkeypatch, transi
 
     calls = []
 
-    def submit(experiment, prepared, on_round, token=None):
+    def submit(experiment, prepared, on_round, token=None, kept=None):
         calls.append(1)
         if len(calls) == 1:
             raise JobFailed("the simulator lost site-2", transient=transient)
@@ -133,7 +133,7 @@ def test_the_flow_takes_its_experiment_as_plain_values(server, folder, monkeypat
     from flareclust.experiment import submit as steps
     from flareclust.flows import experiment as flows
 
-    def inprocess(experiment, prepared, on_round, token=None):
+    def inprocess(experiment, prepared, on_round, token=None, kept=None):
         return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round, token)
 
     monkeypatch.setattr(flows, "submit", inprocess)

@@ -1,0 +1,221 @@
+"""Checkpoints: the state of a federation between two exchanges, in a file from which another run goes on.
+
+The server's state is one `Round`, and all random numbers follow from seed, round and site (`_foundation.seeding`), so a run
+that goes on computes the same bits as one that was never interrupted. Sites keep no state between exchanges.
+
+The file is a npz without pickle: the arrays of the round, and the rest as one JSON text.
+"""
+
+import json
+import logging
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.own_files import make_folder
+from flareclust._foundation.typing import Message
+from flareclust._foundation.version import __version__
+from flareclust.aggregators.base import ClusteringAggregator, Round
+
+log = logging.getLogger(__name__)
+
+#: The file's name in the folder of a result, and while it is being written.
+CHECKPOINT = "checkpoint.npz"
+PART = CHECKPOINT + ".part"
+
+#: Name of the JSON text among the arrays, and how the names of the others begin.
+_ABOUT, _TASK, _RECORD = "about", "task.", "record."
+
+#: Changes with the form of the file.
+_FORM = 1
+
+#: What is raised for files that are damaged, or were not written by `write`.
+_DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, EOFError, zipfile.BadZipFile)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is known of a run's sites and costs between two exchanges.
+
+    Attributes:
+        sites: all sites of the job.
+        active: those that are asked next.
+        refused: why the others are left out.
+        silent: sites that did not answer in time, which are not asked in the assessment.
+        records: of the exchanges so far, as in rounds.jsonl.
+        bytes_up, bytes_down: bytes of arrays so far.
+        seconds_local, seconds_merge: as of `Outcome`, so far.
+    """
+
+    sites: list[str]
+    active: list[str]
+    refused: dict[str, str] = field(default_factory=dict)
+    silent: list[str] = field(default_factory=list)
+    records: list[dict[str, object]] = field(default_factory=list)
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds_local: float = 0.0
+    seconds_merge: float = 0.0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of a federation between two exchanges: the next round, and what is known of the sites."""
+
+    round_: Round
+    progress: Progress
+
+
+#: Called with each new state.
+OnCheckpoint = Callable[[Checkpoint], None]
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """Where a run keeps its checkpoint.
+
+    Attributes:
+        path: of the file.
+        resume: whether to go on from what is there.
+        about: what the job is of; a run goes on only from the checkpoint of a job with the same.
+    """
+
+    path: Path
+    resume: bool = False
+    about: Mapping[str, object] = field(default_factory=dict)
+
+    def of(self, about: Mapping[str, object]) -> "CheckpointFile":
+        """Return this file with more of what the job is of."""
+        return replace(self, about={**self.about, **about})
+
+    def begin(self) -> Checkpoint | None:
+        """Return the state to go on from; None for a run from the start.
+
+        Raises:
+            UserError: as `read`.
+        """
+        return read(self.path, self.about) if self.resume else None
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """Write a state in the place of the one before; a disk that is full costs the checkpoint, not the run."""
+        try:
+            write(self.path, checkpoint, self.about)
+        except OSError as error:
+            log.warning("no checkpoint was written to %s (%s); the run goes on", self.path, error.strerror)
+
+    def copy(self, file: Path) -> None:
+        """Take over a checkpoint that the server of a simulator has written, if there is one and it is another one."""
+        try:
+            if not file.exists() or (self.path.exists() and self.path.stat().st_mtime_ns == file.stat().st_mtime_ns):
+                return
+            make_folder(self.path.parent)
+            temporary = self.path.with_name(self.path.name + ".part")
+            shutil.copy2(file, temporary)
+            os.replace(temporary, self.path)
+        except FileNotFoundError:
+            return  # the result is complete by now
+        except OSError as error:
+            log.warning("no checkpoint was written to %s (%s); the run goes on", self.path, error.strerror)
+
+
+def about_job(
+    algorithm: str, aggregator: ClusteringAggregator, params: Mapping[str, object] | None, *, secure_sums: bool
+) -> dict[str, object]:
+    """Return what a job and the checkpoint that it goes on from must agree in."""
+    about = {"algorithm": algorithm, "k": aggregator.k, "seed": aggregator.seed, "params": dict(params or {})}
+    return {**about, "secure_sums": secure_sums, "flareclust": __version__}
+
+
+def check_resumable(algorithm: str, *, private: bool) -> None:
+    """Raise UserError for an algorithm whose exchanges may not be asked for again."""
+    if private:
+        raise UserError(
+            f"{algorithm} cannot be resumed: the sites would draw the noise of an exchange a second time, and pay for it from "
+            "their budget; run it anew"
+        )
+
+
+def write(path: Path, checkpoint: Checkpoint, about: Mapping[str, object]) -> None:
+    """Write a checkpoint in one step; the file is for its owner only, and on disk when this returns.
+
+    Args:
+        path: of the file; the folder is made if it is missing.
+        checkpoint: the state.
+        about: what the job is of, for `read`.
+    """
+    round_ = checkpoint.round_
+    state = {"step": round_.step, "index": round_.index, "done": round_.done, "diagnostics": dict(round_.diagnostics)}
+    text = json.dumps({"form": _FORM, "job": about, "round": state, "progress": asdict(checkpoint.progress)})
+    arrays = {_TASK + name: value for name, value in round_.task.items()}
+    arrays |= {_RECORD + name: value for name, value in round_.record.items()}
+    make_folder(path.parent)
+    temporary = path.with_name(path.name + ".part")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        np.savez(file, allow_pickle=False, **{_ABOUT: np.array(text)}, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def read(path: Path, about: Mapping[str, object]) -> Checkpoint:
+    """Return the state that a checkpoint holds.
+
+    Args:
+        path: of the file.
+        about: what the job is of that goes on from it.
+
+    Raises:
+        UserError: there is no such file, it is damaged, or it is of another job; the text names what differs.
+    """
+    if not path.exists():
+        raise UserError(f"{path.parent} holds no {path.name}, so there is nothing to resume; run it from the start")
+    try:
+        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        text = json.loads(str(arrays.pop(_ABOUT)))
+        form, job, state = text["form"], dict(text["job"]), text["round"]
+        checkpoint = None if form != _FORM else Checkpoint(_round(state, arrays), Progress(**text["progress"]))
+    except _DAMAGED as error:
+        raise UserError(
+            f"{path} is damaged or no checkpoint ({type(error).__name__}); run it from the start, with another folder"
+        ) from error
+    if differing := _differences(job, json.loads(json.dumps(about))):
+        raise UserError(f"{path} is of another job: {differing}; give the settings of that job, or run from the start")
+    if checkpoint is None:
+        raise UserError(f"{path} has the form of another version of flareclust; run it from the start")
+    return checkpoint
+
+
+def _round(state: Mapping[str, object], arrays: Message) -> Round:
+    """Return the round of a file; raise what is in `_DAMAGED` where it is none."""
+    step, index, done, diagnostics = (state[name] for name in ("step", "index", "done", "diagnostics"))
+    if not (isinstance(step, str) and type(index) is int and type(done) is bool and isinstance(diagnostics, dict)):
+        raise ValueError("round")
+
+    def named(beginning: str) -> Message:
+        return {name[len(beginning) :]: value for name, value in arrays.items() if name.startswith(beginning)}
+
+    return Round(named(_TASK), done, diagnostics, named(_RECORD), step, index)
+
+
+def _differences(there: Mapping[str, object], here: Mapping[str, object]) -> str:
+    """Return what two jobs differ in, in words; empty where they agree."""
+    found = []
+    for name in sorted(there.keys() | here.keys()):
+        old, new = there.get(name), here.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += [_differences(old, new)] if old != new else []
+        elif old != new:
+            found.append(f"{name} is {_shown(old)} there and {_shown(new)} here")
+    return ", ".join(found)
+
+
+def _shown(value: object) -> str:
+    return "not given" if value is None else json.dumps(value) if isinstance(value, dict | list) else str(value)
