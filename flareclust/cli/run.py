@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.cli.names import split_names
 from flareclust.cli.settings import AsJson, SecureSums, Seed, Settings, parse_settings
 from flareclust.cli.sweep import Interrupted
@@ -109,10 +109,13 @@ def run(
     try:
         with redirect_stdout(sys.stderr), report.progress(experiment) as on_round:
             result = run_experiment(experiment, track=track, out=folder, on_round=on_round, resume=resume)
-    except KeyboardInterrupt:
-        if (where := folder or Path(resume or "")).is_dir() and (where / CHECKPOINT).exists():
-            raise Interrupted(f"interrupted; the same command with --resume {where} goes on") from None
-        raise
+    except (KeyboardInterrupt, JobFailed) as error:
+        if not ((where := folder or Path(resume or "")) / CHECKPOINT).exists():
+            raise
+        advice = f"the same command with --resume {where}{' in the place of --out' if out else ''} goes on"
+        if isinstance(error, JobFailed):
+            raise JobFailed(f"{error}\n{advice} from the last exchange", transient=error.transient) from error
+        raise Interrupted(f"interrupted; {advice}") from None
     if as_json:
         typer.echo(json.dumps(result.to_json(), allow_nan=False))
     else:

@@ -1,21 +1,17 @@
 """Checkpoints: a run that was interrupted after any exchange goes on to the same bits, and only from its own file."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.aggregators.base import Round
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.experiment.artifacts import check_out
 from flareclust.federation import exchanges
-from flareclust.federation.checkpoint import CHECKPOINT, PART, Checkpoint, CheckpointFile, Progress, read, write
-from flareclust.privacy.policy import DifferentialPrivacy, Policy
+from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile, Progress, read
 from flareclust.protocol.registry import get
+from tests.unit.engines.checkpoint_cases import ABOUT, sites, stored
 
 CASES = {
     "lloyd": {"rounds": 4},
@@ -27,17 +23,10 @@ CASES = {
     "dkmpp": {},
     "feca": {},
 }
-ABOUT = {"algorithm": "lloyd", "k": 3, "params": {"rounds": 4}}
 
 
 class Stop(Exception):
     """What ends a run in the middle."""
-
-
-def sites(d=5, n=60, m=3):
-    rng = np.random.default_rng(4)
-    places = 4.0 * rng.normal(size=(4, d))
-    return {f"site-{i}": places[rng.integers(0, 4, n)] + rng.normal(size=(n, d)) for i in range(m)}
 
 
 class StoppedAfter(CheckpointFile):
@@ -166,12 +155,6 @@ def test_with_secure_sums_all_sites_must_be_there_again(tmp_path):
 # Files
 
 
-def stored(folder: Path) -> Path:
-    state = Round({"centroids": np.eye(3)}, False, {"shift": 0.1}, {"names": np.array(["a", "bc"])}, "update", 2)
-    write(folder / CHECKPOINT, Checkpoint(state, Progress(["a", "b"], ["a"], {"b": "is away"})), ABOUT)
-    return folder / CHECKPOINT
-
-
 def test_a_file_holds_the_whole_state_for_its_owner(tmp_path):
     path = stored(tmp_path / "new" / "folder")
     found = read(path, ABOUT)
@@ -260,118 +243,3 @@ def test_a_write_that_fails_leaves_the_state_before_and_the_run_goes_on(tmp_path
     CheckpointFile(path, about=ABOUT).keep(read(path, ABOUT))
     assert path.read_bytes() == before
     assert "No space left on device" in caplog.text
-
-
-# From Python
-
-
-def interrupted(folder, after=2, **settings):
-    """Run lloyd on iris until there are so many records."""
-
-    def stop(record):
-        seen.append(record)
-        if len(seen) > after:
-            raise KeyboardInterrupt
-
-    seen = []
-    with pytest.raises(KeyboardInterrupt):
-        flareclust.run("lloyd", "iris", 3, n_sites=3, out=folder, on_round=stop, **settings)
-
-
-def test_a_run_is_resumed_in_its_folder_and_the_checkpoint_is_gone(tmp_path):
-    out = tmp_path / "out"
-    expected = flareclust.run("lloyd", "iris", 3, n_sites=3, out=tmp_path / "whole")
-    interrupted(out)
-    assert {path.name for path in out.iterdir()} == {CHECKPOINT}
-    found = flareclust.run("lloyd", "iris", 3, n_sites=3, resume=out)
-    for name, value in expected.arrays.items():
-        np.testing.assert_array_equal(found.arrays[name], value)
-    assert found.rounds == expected.rounds
-    names = {path.name for path in out.iterdir()}
-    assert names == {path.name for path in (tmp_path / "whole").iterdir()}
-    assert not names & {CHECKPOINT, PART}
-    with pytest.raises(UserError, match="holds a finished result, so there is nothing to resume"):
-        flareclust.run("lloyd", "iris", 3, n_sites=3, resume=out)
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"partition": "dirichlet:0.5"}, "partition is iid there and dirichlet:0.5 here, rows is"),
-        ({"seed": 1}, "rows is .* seed is 0 there and 1 here"),
-        ({"rounds": 7}, "rounds is not given there and 7 here"),
-        ({"secure_sums": True}, "secure_sums is False there and True here"),
-    ],
-)
-def test_other_settings_are_refused(tmp_path, changed, words):
-    interrupted(tmp_path / "out")
-    with pytest.raises(UserError, match=words):
-        flareclust.run("lloyd", "iris", 3, n_sites=3, resume=tmp_path / "out", **changed)
-
-
-def test_other_rows_are_refused(tmp_path):
-    out = tmp_path / "out"
-    run = {"algorithm": "lloyd", "k": 3, "out": out}
-
-    def stop(record):
-        if record["round"]:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        flareclust.run(data=sites(), on_round=stop, **run)
-    changed = sites()
-    changed["site-1"][0, 0] += 1e-9
-    with pytest.raises(UserError, match="is of another job: rows is"):
-        flareclust.run(data=changed, resume=out, algorithm="lloyd", k=3)
-
-
-def test_a_new_run_does_not_overwrite_a_checkpoint(tmp_path):
-    interrupted(tmp_path)
-    with pytest.raises(UserError, match=r"holds the checkpoint of an interrupted run; resume it \(--resume"):
-        flareclust.run("lloyd", "iris", 3, n_sites=3, out=tmp_path)
-    with pytest.raises(UserError, match="holds the checkpoint"):
-        flareclust.run("feca", "iris", 3, n_sites=3).save(tmp_path)
-    check_out(tmp_path, resume=True)
-
-
-def test_a_run_goes_on_in_its_own_folder_only(tmp_path):
-    interrupted(tmp_path / "a")
-    with pytest.raises(UserError, match="leave out --out"):
-        flareclust.run("lloyd", "iris", 3, n_sites=3, resume=tmp_path / "a", out=tmp_path / "b")
-    with pytest.raises(UserError, match=r"holds no checkpoint\.npz"):
-        flareclust.run("lloyd", "iris", 3, n_sites=3, resume=tmp_path / "c")
-
-
-def test_with_a_range_the_job_with_the_selected_k_is_resumed(tmp_path):
-    run = {"algorithm": "lloyd", "data": "iris", "k": "2..4", "n_sites": 3}
-    expected = flareclust.run(**run)
-
-    def stop(record):
-        if record["step"] == "update" and record["round"] > 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        flareclust.run(**run, out=tmp_path / "out", on_round=stop)
-    found = flareclust.run(**run, resume=tmp_path / "out")
-    np.testing.assert_array_equal(found.centroids, expected.centroids)
-    assert found.rounds == expected.rounds
-
-
-def test_differentially_private_jobs_are_not_resumed(tmp_path):
-    def stop(record):
-        if record["round"] > 1:
-            raise KeyboardInterrupt
-
-    private = Policy(dp=DifferentialPrivacy(bounds=(-20.0, 20.0), epsilon=20.0, delta=1e-4, budget=20.0)).to_json()
-    with pytest.raises(KeyboardInterrupt):
-        flareclust.run("dp-lloyd", sites(), 3, policy=private, out=tmp_path / "out", on_round=stop)
-    assert not (tmp_path / "out").exists()
-    stored(tmp_path)
-    with pytest.raises(UserError, match="dp-lloyd cannot be resumed: the sites would draw the noise"):
-        flareclust.run("dp-lloyd", sites(), 3, policy=private, resume=tmp_path)
-
-
-def test_what_is_not_federated_has_nothing_to_resume(tmp_path):
-    stored(tmp_path)
-    with pytest.raises(UserError, match="central is not federated and has no exchanges to resume"):
-        flareclust.run("central", "iris", 3, resume=tmp_path)
