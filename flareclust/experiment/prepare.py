@@ -69,7 +69,7 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
     index = partition(spec, dataset.X, dataset.y, experiment.n_sites, rng, dataset.owners)
     every = dict.fromkeys(index, np.arange(dataset.X.shape[1]))
     sites = _assigned(dataset, index, every, algorithm)
-    if (column := experiment.params.get("class_column")) is not None and "class_column" in algorithm.parameters():
+    if (column := experiment.params.get("class_column")) is not None:
         sites = _with_classes(dataset, index, str(column))
     return Prepared(k, sites, index, dataset, dataset.columns)
 
@@ -121,8 +121,7 @@ def _with_classes(dataset: Dataset, index: Mapping[str, IntArray], column: str) 
         return {site: Table(dataset.X[rows], names) for site, rows in index.items()}
     if dataset.y is None:
         raise UserError(f"{dataset.name} has no classes, so class_column={column!r} must name a column of it")
-    classes = np.unique(dataset.y, return_inverse=True)[1]
-    X = np.column_stack([dataset.X, classes])
+    X = np.column_stack([dataset.X, np.unique(dataset.y, return_inverse=True)[1]])
     return {site: Table(X[rows], (*names, column)) for site, rows in index.items()}
 
 

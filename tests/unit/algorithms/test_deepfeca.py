@@ -122,7 +122,9 @@ def test_the_average_is_weighted_by_rows():
         "a": {"weights": 10 * np.array([1.0, 2.0]), "counts": np.array(10), "loss": np.array(10.0)},
         "b": {"weights": 30 * np.array([5.0, 2.0]), "counts": np.array(30), "loss": np.array(90.0)},
     }
-    before = flareclust.aggregators.base.Round({"image": np.zeros(3)}, record={"trained": np.array(0), "classes": np.array(0)}, step=TRAIN)
+    before = flareclust.aggregators.base.Round(
+        {"image": np.zeros(3)}, record={"trained": np.array(0), "classes": np.array(0)}, step=TRAIN
+    )
     after = DeepFeCAAggregator(3).merge(before, replies, np.random.default_rng(0))
     np.testing.assert_allclose(after.task["weights"], [4.0, 2.0])
     assert after.diagnostics["loss"] == 2.5
