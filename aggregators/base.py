@@ -186,8 +186,16 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 
 
 def expected_sizes(round_: Round) -> dict[str, int]:
-    """Return the sizes that a reply to a round must respect: K, the number of centroids sent; c and t of the scores."""
+    """Return the sizes that a reply to a round must respect.
+
+    K, the number of centroids sent; c and t of the scores; p, the number of weights of a network that is trained; c and f of a
+    linear classifier's coefficients.
+    """
     sizes = {"K": len(round_.task["centroids"])} if "centroids" in round_.task else {}
+    if "prototypes" in round_.task:
+        sizes["p"] = len(round_.task["weights"])
+    if "coefficients" in round_.task:
+        sizes["c"], sizes["f"] = round_.task["coefficients"].shape
     if "candidate" in round_.task:
         number = round_.task["candidate"]
         sizes |= {"c": int(number[-1]) + 1, "t": len(number), "K": len(number)}

@@ -143,9 +143,13 @@ class DeepFeCAAggregator(ClusteringAggregator):
         return _CENTROIDS[self.params.centroids](self.k, self.seed)
 
     def limits(self, round_: Round) -> dict[str, int]:
-        """Return also how many weights there can be, and that a shape has three numbers."""
-        classes, features = round_.task.get("coefficients", np.zeros((0, 0))).shape
-        return {**super().limits(round_), "a": 3, "p": len(round_.task.get("weights", ())), "c": classes, "f": features}
+        """Return also that a shape has three numbers."""
+        return {**super().limits(round_), "a": 3}
+
+    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
+        """Say where linear evaluation had no rows to evaluate on."""
+        none = int(round_.record["classes"]) and "linear_accuracy" not in round_.record
+        return ["linear evaluation: no site has enough rows to hold some out, so there is no accuracy"] if none else []
 
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
         """Return also the accuracy of the linear evaluation, where there was one."""

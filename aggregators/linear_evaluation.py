@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.logistic import improved
 
@@ -39,8 +40,12 @@ class State(NamedTuple):
 
 
 def begun(classes: int, replies: Sequence[Message]) -> State:
-    """Return the state after the second moments."""
+    """Return the state after the second moments; raise JobFailed where they are those of no rows."""
     moments = np.sum([reply["moments"] for reply in replies], axis=0)
+    try:
+        np.linalg.cholesky(moments + 1e-9 * np.trace(moments) * np.eye(len(moments)))
+    except np.linalg.LinAlgError:
+        raise JobFailed("linear evaluation: the sites' second moments are not those of any rows") from None
     start = np.zeros((classes, len(moments)))
     return State(start, start, moments, 0)
 

@@ -20,11 +20,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import AfterValidator
+from pydantic import AfterValidator, model_validator
 
 from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.extras import require
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, Message
 from flareclust.core.lloyd import assign
 from flareclust.core.rounding import rounded
 from flareclust.data.tables import Table
@@ -39,7 +39,7 @@ from flareclust.executors.parameters import ClusteringParams
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
-from flareclust.protocol.schema import Schema, counts, real, whole
+from flareclust.protocol.schema import MOST_COLUMNS, Schema, counts, real, whole
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import SCORING, Task
 
@@ -54,18 +54,31 @@ CENTROIDS = MappingProxyType(
     {"feca": FeCAExecutor, "kfed": KFedExecutor, "mavg": MAvgExecutor, "ffcm": FFCMExecutor, "pooled": PooledExecutor}
 )
 
-_PROTOTYPES = Schema(prototypes="k e")
+_PROTOTYPES, _WEIGHTS = Schema(prototypes="k e"), Schema(weights="p")
 
 
 class _Shapes(Schema):
     """Shapes of images, which must be the same at all sites."""
+
+    def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        """Raise BadMessage where these are no images and no table, or there are more classes than anyone evaluates."""
+        image = message["image"]
+        table = image.shape == (3,) and not image[:2].any() and image[2] >= 1
+        if not table and not (image.shape == (3,) and image.min() >= 1 and image[2] in (1, 3)):
+            raise BadMessage("image: expected height, width and 1 or 3 channels")
+        if image.astype(np.float64).clip(1).prod() > MOST_COLUMNS or message["cuda"] > 1:
+            raise BadMessage("image: holds more pixels than any table has columns")
+        if message["classes"] > linear.MOST_CLASSES:
+            raise BadMessage(f"classes: holds more than {linear.MOST_CLASSES}")
 
     def at_odds(self, replies: Mapping[str, Message]) -> dict[str, str]:
         """Return the sites whose images have another shape than those of most sites."""
         shapes = {site: tuple(reply["image"].tolist()) for site, reply in replies.items()}
         if len(set(shapes.values())) < 2:
             return {}
-        (usual, sharing), *_ = Counter(shapes.values()).most_common(1)
+        (usual, sharing), (_, next_most), *_ = Counter(shapes.values()).most_common(2)
+        if sharing == next_most:  # nobody can say who is right
+            return {site: f"has {described(shape)}, and as many sites have others" for site, shape in shapes.items()}
         others = f"{sharing} other {'site has' if sharing == 1 else 'sites have'} {described(usual)}"
         return {site: f"has {described(shape)} where {others}" for site, shape in shapes.items() if shape != usual}
 
@@ -91,7 +104,7 @@ class DeepFeCAParams(ClusteringParams):
     centroids: Literal["feca", "kfed", "mavg", "ffcm", "pooled"] = both(
         "feca", "The algorithm that finds the centroids."
     )
-    k_local: int | None = site(None, "k' of k-FED, where it finds the centroids; None for its own choice.", ge=1)
+    k_local: int | None = both(None, "k' of k-FED, where it finds the centroids; None for its own choice.", ge=1)
     network: str = both(
         "auto",
         "small, resnet18, mlp, or the import path of a torch.nn.Module; auto: small for images, mlp for tables.",
@@ -117,6 +130,15 @@ class DeepFeCAParams(ClusteringParams):
     )
     linear_steps: int = server(20, "Steps of the logistic regression in linear evaluation.", ge=1, le=MOST_ITERATIONS)
     device: Literal["auto", "cpu", "cuda"] = site("auto", "Where to compute; auto takes a GPU where there is one.")
+
+    @model_validator(mode="after")
+    def _k_local_of_kfed(self) -> "DeepFeCAParams":
+        if self.k_local is not None:
+            if self.centroids != "kfed":
+                raise ValueError("k_local is of k-FED; it needs centroids=kfed")
+            if self.k_local > self.k:
+                raise ValueError(f"k_local={self.k_local} is more than k={self.k}")
+        return self
 
 
 class DeepFeCAExecutor(ClusteringExecutor):
@@ -159,6 +181,8 @@ class DeepFeCAExecutor(ClusteringExecutor):
     ) -> Message:
         """Run the client's step of the algorithm that finds the centroids on the embeddings (n, e) (line 4)."""
         name, _, step = task.step.partition("_")
+        if name != self.params.centroids:
+            raise Refusal(f"was asked for a step of {name} where {self.params.centroids} finds the centroids")
         settings = {"k_local": self.params.k_local} if name == "kfed" and self.params.k_local else {}
         inner = CENTROIDS[name](self.k, self.seed, min_count=self.params.min_count, **settings)
         method = getattr(inner, inner.step(step).method)
@@ -174,11 +198,13 @@ class DeepFeCAExecutor(ClusteringExecutor):
         from flareclust.deep.weights import weights_of
 
         self._check_enough(data, context)
+        if len(data) < 2:
+            raise Refusal("has one row, and a network is trained on two or more")
         p, images = self.params, as_images(data, self._shape(data))
         network, device = self._network(task, data), device_of(p.device)
         prototypes = self._prototypes(task)
         labels = assign(embed(network, images, device), prototypes)[0]
-        how = Training(p.epochs, p.batch, p.lr, p.momentum, p.temperature, p.augment)
+        how = Training(p.epochs, p.batch, p.lr, p.momentum, p.temperature, p.augment, draws=bool(self.imports))
         loss = train(network, images, labels, prototypes, how, device, int(rng.integers(2**31)), aborted)
         n = rounded(np.array(len(data)), context.round_counts, context.min_count)
         return {"weights": n * weights_of(network), "counts": n, "loss": n * loss}
@@ -196,7 +222,7 @@ class DeepFeCAExecutor(ClusteringExecutor):
         """Return gradient and accuracy of a linear classifier of the features."""
         features, test = self._features(task, data, context)
         classes = linear.classes_of(data, self.params.class_column or "")
-        return linear.gradient(features, classes, test, task.arrays["coefficients"])
+        return linear.gradient(features, classes, test, task.arrays)
 
     def _features(self, task: Task, table: Table, context: SiteContext) -> tuple[FloatArray, IntArray]:
         """Return the features (n, f) before the head, and the places of the rows that are held out."""
@@ -208,12 +234,12 @@ class DeepFeCAExecutor(ClusteringExecutor):
         self._check_enough(rows, context)
         network, images = self._network(task, rows), as_images(rows, self._shape(rows))
         features = embed(network.backbone, images, device_of(self.params.device))
-        return features, linear.held_out(len(rows), self.seed, task.site)
+        return features, linear.held_out(len(rows), self.seed, task.site, context.min_count)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return the embeddings in the place of the rows, but where the network is trained or not known yet."""
         table = linear.without(table, self.params.class_column)
-        if "weights" not in task.arrays or task.step == TRAIN:
+        if task.step == TRAIN:
             return task, table
         from flareclust.deep.training import device_of, embed
 
@@ -244,6 +270,10 @@ class DeepFeCAExecutor(ClusteringExecutor):
         shape = self._shape(data)
         if not np.array_equal(task.arrays.get("image", ()), shape):
             raise BadMessage(f"image: expected {described(shape.tolist())}, as the site has")
-        network = build(self.params.network, shape, self.seed)
+        _WEIGHTS.check({"weights": task.arrays.get("weights")})  # type: ignore[dict-item]
+        try:
+            network = build(self.params.network, shape, self.seed)
+        except UserError as error:
+            raise Refusal(f"cannot build the network: {error}") from error
         load_weights(network, task.arrays["weights"])
         return network

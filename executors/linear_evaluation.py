@@ -3,34 +3,55 @@
 Labels are in a column of the site's table, for evaluation only. A fifth of the rows of each site is held out.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.core import logistic
 from flareclust.data.tables import Table
-from flareclust.protocol.schema import Schema, counts, real
+from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.steps import Step
 
 #: The steps: second moments of the features first, then gradients.
 MOMENTS, GRADIENT = "linear_moments", "linear_gradient"
-
-STEPS = {
-    MOMENTS: Step(Schema(moments="f f"), "linear_moments", summed=True, named=True),
-    GRADIENT: Step(
-        Schema(gradient="c f", loss=real("", minimum=0), correct=counts(""), tested=counts("")),
-        "linear_gradient",
-        summed=True,
-        named=True,
-    ),
-}
 
 #: One row in so many is held out.
 HELD_OUT = 5
 
 #: More classes than anyone evaluates.
 MOST_CLASSES = 10_000
+
+_COEFFICIENTS = Schema(coefficients="c f")
+
+
+class _Moments(Schema):
+    """Second moments of rows."""
+
+    def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        """Raise BadMessage where they cannot be those of rows."""
+        moments = message["moments"]
+        if (np.diag(moments) < 0).any() or not np.allclose(moments, moments.T, rtol=1e-6):
+            raise BadMessage("moments: expected a symmetric array without negative numbers on its diagonal")
+
+
+class _Gradient(Schema):
+    """Sums of a logistic regression."""
+
+    def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        """Raise BadMessage where more rows are in their class than there are."""
+        if message["correct"] > message["tested"]:
+            raise BadMessage("correct: holds more rows than tested")
+
+
+STEPS = {
+    MOMENTS: Step(_Moments(moments="f f"), "linear_moments", summed=True, named=True),
+    GRADIENT: Step(
+        _Gradient(gradient="c f", correct=counts(""), tested=counts("")), "linear_gradient", summed=True, named=True
+    ),
+}
 
 
 def classes_of(table: Table, column: str) -> IntArray:
@@ -56,8 +77,10 @@ def without(table: Table, column: str | None) -> Table:
     return Table(np.ascontiguousarray(table.X[:, kept]), tuple(names[j] for j in kept))
 
 
-def held_out(n: int, seed: int, site: str) -> IntArray:
-    """Return which of n rows (n // HELD_OUT,) a site evaluates on; the same in every step."""
+def held_out(n: int, seed: int, site: str, least: int = 1) -> IntArray:
+    """Return which of n rows (n // HELD_OUT,) a site evaluates on, the same in every step; none if fewer than `least`."""
+    if n // HELD_OUT < least:
+        return np.zeros(0, dtype=np.int64)
     return np.sort(stream(seed, 0, f"held out at {site}").permutation(n)[: n // HELD_OUT])
 
 
@@ -67,16 +90,13 @@ def moments(features: FloatArray, test: IntArray) -> Message:
     return {"moments": X.T @ X}
 
 
-def gradient(features: FloatArray, classes: IntArray, test: IntArray, coefficients: FloatArray) -> Message:
-    """Return loss and gradient over the rows (n, f) to learn from, and how many of those held out are in their class."""
+def gradient(features: FloatArray, classes: IntArray, test: IntArray, arrays: Message) -> Message:
+    """Return the gradient at a task's coefficients over the rows (n, f) to learn from, and how many of those held out are in their class."""
     X = logistic.with_constant(features)
-    if coefficients.ndim != 2 or coefficients.shape[1] != X.shape[1] or len(coefficients) <= classes.max(initial=0):
-        raise BadMessage(f"coefficients: expected a row for each class, of {X.shape[1]} numbers")
+    c = _COEFFICIENTS.check({"coefficients": arrays.get("coefficients")}, {"f": X.shape[1]})["c"]  # type: ignore[dict-item]
+    if not classes.max(initial=0) < c <= MOST_CLASSES:
+        raise BadMessage("coefficients: expected a row for each class")
+    coefficients = arrays["coefficients"]
     learned = logistic.sums(np.delete(X, test, axis=0), np.delete(classes, test), coefficients)
-    found = logistic.sums(X[test], classes[test], coefficients)
-    return {
-        "gradient": learned.gradient,
-        "loss": np.array(learned.loss),
-        "correct": np.array(found.correct),
-        "tested": np.array(len(test)),
-    }
+    correct = logistic.sums(X[test], classes[test], coefficients).correct if len(test) else 0
+    return {"gradient": learned.gradient, "correct": np.array(correct), "tested": np.array(len(test))}

@@ -12,7 +12,11 @@ _ALONE = Lock()
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Let torch draw from a seed, one thread at a time."""
-    with _ALONE, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield
+    """Let torch draw from a seed, one thread at a time; on the CPU, where all of our random numbers are drawn."""
+    with _ALONE:
+        state = torch.random.get_rng_state()
+        torch.default_generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            torch.random.set_rng_state(state)

@@ -6,6 +6,7 @@ prototypes are centroids that training leaves as they are.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +18,8 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
 from flareclust.deep.randomness import seeded
 from flareclust.deep.threads import one_torch_thread
 
-#: Rows that go through a network at a time where it is not trained.
-_CHUNK = 1024
+#: Rows and numbers that go through a network at a time where it is not trained; at least 16 rows.
+_CHUNK, _CHUNK_NUMBERS = 1024, 2**20
 
 #: Changes of images that leave what they show as it is.
 AUGMENTATIONS = ("auto", "none", "affine", "natural")
@@ -35,6 +36,7 @@ class Training:
         momentum: of SGD; it begins anew in every round, and never leaves the site.
         temperature: by which scores are divided.
         augment: a name in `AUGMENTATIONS`.
+        draws: whether the network may draw random numbers itself, as dropout does; ours do not.
     """
 
     epochs: int
@@ -43,6 +45,7 @@ class Training:
     momentum: float
     temperature: float
     augment: str
+    draws: bool = False
 
 
 def device_of(device: str) -> torch.device:
@@ -62,10 +65,11 @@ def embed(network: nn.Module, images: FloatArray, device: torch.device) -> Float
     A refusal in its place would depend on single rows, which nobody may learn from a site with a policy.
     """
     network.to(device).eval()
+    chunk = max(16, min(_CHUNK, _CHUNK_NUMBERS // images[0].size))
     with torch.no_grad(), one_torch_thread():
         parts = [
-            network(torch.from_numpy(images[i : i + _CHUNK]).float().to(device)).cpu().numpy()
-            for i in range(0, len(images), _CHUNK)
+            network(torch.from_numpy(images[i : i + chunk]).float().to(device)).cpu().numpy()
+            for i in range(0, len(images), chunk)
         ]
     return np.nan_to_num(np.concatenate(parts).astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
 
@@ -102,7 +106,10 @@ def train(
             for rows in _batches(len(x), how.batch, random):
                 if aborted():
                     raise Aborted("stopped while it trained")
-                scores = network(changed(x[rows]).to(device)) @ centers.T / how.temperature
+                batch = changed(x[rows]).to(device)
+                with seeded(_draw(random)) if how.draws else nullcontext():
+                    embedded = network(batch)
+                scores = embedded @ centers.T / how.temperature
                 loss = nn.functional.cross_entropy(scores, y[rows].to(device))
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -131,11 +138,15 @@ def augmentation(name: str, shape: tuple[int, ...], random: torch.Generator) -> 
     changed = change.AugmentationSequential(*steps)
 
     def at_random(x: Tensor) -> Tensor:
-        with seeded(int(torch.randint(2**31, (1,), generator=random))):  # kornia draws from torch's own state
+        with seeded(_draw(random)):  # kornia draws from torch's own state
             found: Tensor = changed(x)
         return found
 
     return at_random
+
+
+def _draw(random: torch.Generator) -> int:
+    return int(torch.randint(2**31, (1,), generator=random))
 
 
 def _batches(n: int, size: int, random: torch.Generator) -> Iterator[Tensor]:

@@ -197,7 +197,7 @@ def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
         columns = experiment.columns or next(iter(tables.values())).columns or ()
         exact = experiment.columns is None
         arrays = {site: _only(site, rows, columns, exact=exact) for site, rows in tables.items()}
-        by_name = "class_column" in experiment.params  # which a site finds by its name
+        by_name = "class_column" in experiment.params
         named: dict[str, Rows] = {site: Table(X, columns) if by_name else X for site, X in arrays.items()}
         return Prepared(k, named, columns=columns)
     if experiment.columns is not None:

@@ -38,9 +38,9 @@ from flareclust.protocol.task import REFUSED
 
 log = logging.getLogger(__name__)
 
-#: The largest reply that the server receives, where its kit does not say `streaming_max_blob_size`: 80 centroids of
-#: 100,000 columns.
-MOST_BYTES = 64 * 2**20
+#: The largest reply that the server receives, where its kit does not say `streaming_max_blob_size`: 160 centroids of
+#: 100,000 columns, or the weights of a ResNet-18 in float64.
+MOST_BYTES = 128 * 2**20
 
 #: The name and the id of the task that a site is working on, or None.
 OpenTask = Callable[[str], tuple[str, str] | None]

@@ -7,12 +7,14 @@ import torch
 import flareclust
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust.aggregators import deepfeca as server
+from flareclust.aggregators.base import Round, expected_sizes
 from flareclust.aggregators.deepfeca import DeepFeCAAggregator, of_length_one
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.executors import deepfeca as client
 from flareclust.executors.deepfeca import TRAIN, DeepFeCAExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.protocol.registry import get
+from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.task import Task
 from flareclust.testing.tools import exchanges
 from tests.computed import computed
@@ -122,9 +124,7 @@ def test_the_average_is_weighted_by_rows():
         "a": {"weights": 10 * np.array([1.0, 2.0]), "counts": np.array(10), "loss": np.array(10.0)},
         "b": {"weights": 30 * np.array([5.0, 2.0]), "counts": np.array(30), "loss": np.array(90.0)},
     }
-    before = flareclust.aggregators.base.Round(
-        {"image": np.zeros(3)}, record={"trained": np.array(0), "classes": np.array(0)}, step=TRAIN
-    )
+    before = Round({"image": np.zeros(3)}, record={"trained": np.array(0), "classes": np.array(0)}, step=TRAIN)
     after = DeepFeCAAggregator(3).merge(before, replies, np.random.default_rng(0))
     np.testing.assert_allclose(after.task["weights"], [4.0, 2.0])
     assert after.diagnostics["loss"] == 2.5
@@ -180,6 +180,7 @@ def asked_of_a_site(sites, **changes):
         {"image": np.array([8, 8, 2**40])},
         {"image": np.array([-8, 8, 1])},
         {"weights": np.zeros(3)},
+        {"weights": np.array(["a"])},
         {"prototypes": np.zeros((4, 3))},
         {"prototypes": np.zeros((5, 64))},
         {"prototypes": np.full((4, 64), np.nan)},
@@ -189,6 +190,68 @@ def asked_of_a_site(sites, **changes):
 def test_a_faulty_server_gets_a_refusal(sites, changes):
     with pytest.raises((BadMessage, Refusal)):
         asked_of_a_site(sites, **changes)
+
+
+def test_a_step_of_an_algorithm_that_the_job_does_not_use_is_refused(sites):
+    task, _ = next(one for one in exchanges(get("deepfeca"), sites, k=4, rounds=1) if one.task.step == "feca_cluster")
+    with pytest.raises(Refusal, match="asked for a step of kfed where feca finds the centroids"):
+        DeepFeCAExecutor(4).answer(Task("kfed_cluster", 1, task.arrays, "site-0"), sites["site-0"], lambda: False)
+
+
+def test_rows_are_never_answered_about_without_a_network(sites):
+    with pytest.raises(BadMessage, match="image: expected images of 8 x 8 x 1"):
+        DeepFeCAExecutor(4).answer(Task("feca_cluster", 1, {}, "site-0"), sites["site-0"], lambda: False)
+
+
+def test_weights_of_another_length_leave_their_site_out_by_name(sites):
+    asked = [task for task, _ in exchanges(get("deepfeca"), sites, k=4, rounds=1) if task.step == TRAIN]
+    round_ = Round(asked[0].arrays, step=TRAIN)
+    good = {"weights": asked[0].arrays["weights"], "counts": np.array(50), "loss": np.array(1.0)}
+    answers = {"a": SiteReply(good), "b": SiteReply(good | {"weights": np.zeros(7)})}
+    aggregator = DeepFeCAAggregator(4)
+    _, problems, _ = accept(
+        aggregator.schema(TRAIN), answers, ["a", "b"], expected_sizes(round_), None, aggregator.limits(round_)
+    )
+    assert list(problems) == ["b"]
+    assert "axis p has 7 entries" in problems["b"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"image": np.array([8])},
+        {"image": np.array([8, 8, 7])},
+        {"image": np.array([0, 0, 0])},
+        {"image": np.array([10**7, 10**7, 1])},
+        {"classes": np.array(2**60)},
+        {"cuda": np.array(2)},
+    ],
+    ids=str,
+)
+def test_shapes_that_are_none_are_refused(changes):
+    good = {"image": np.array([8, 8, 1]), "cuda": np.array(0), "classes": np.array(0)}
+    schema = DeepFeCAExecutor.steps["shape"].schema
+    schema.check(good)
+    with pytest.raises(BadMessage):
+        schema.check(good | changes)
+
+
+def test_as_many_sites_with_other_images_end_the_job(sites):
+    odd = np.random.default_rng(0).normal(size=(40, 100))
+    with pytest.raises(JobFailed, match="images of 10 x 10 x 1, and as many sites have others"):
+        flareclust.run("deepfeca", {"a": sites["site-0"], "b": odd}, k=4, rounds=1)
+
+
+@pytest.mark.parametrize("settings", [{"k_local": 2}, {"k_local": 9, "centroids": "kfed"}])
+def test_k_local_is_of_kfed_and_at_most_k(sites, settings):
+    with pytest.raises(flareclust.UserError, match="k_local"):
+        flareclust.run("deepfeca", sites, k=4, rounds=1, **settings)
+
+
+def test_a_network_with_dropout_is_repeatable(sites):
+    own = {"network": "tests.unit.deep.networks_of_ours.Dropping", "rounds": 1, "epochs": 1}
+    first, second = (flareclust.run("deepfeca", sites, k=4, **own).arrays["weights"] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
 
 
 def test_centroids_at_the_origin_stay():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import flareclust
-from flareclust._foundation.errors import Refusal
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust.aggregators import linear_evaluation as regression
 from flareclust.data.tables import Table
 from flareclust.executors import linear_evaluation as linear
 from flareclust.protocol.registry import get
@@ -47,8 +48,6 @@ def test_rows_held_out_are_a_fifth_and_count_for_accuracy_only(sites):
     sent = exchanges(get("deepfeca"), sites, k=3, **SETTINGS)
     last = [arrays for task, arrays in sent if task.step == linear.GRADIENT][-3:]
     assert {int(arrays["tested"]) for arrays in last} == {12}
-    first = [arrays for task, arrays in sent if task.step == linear.GRADIENT][:3]
-    assert sum(arrays["loss"] for arrays in first) == pytest.approx(3 * 48 * np.log(3))
     moments = [arrays["moments"] for task, arrays in sent if task.step == linear.MOMENTS]
     assert all(m[-1, -1] == 48 for m in moments)
 
@@ -56,6 +55,39 @@ def test_rows_held_out_are_a_fifth_and_count_for_accuracy_only(sites):
 def test_the_same_rows_are_held_out_in_every_step():
     np.testing.assert_array_equal(linear.held_out(50, 3, "a"), linear.held_out(50, 3, "a"))
     assert (linear.held_out(50, 3, "a") != linear.held_out(50, 3, "b")).any()
+
+
+def test_nothing_is_held_out_below_the_floor():
+    assert len(linear.held_out(49, 0, "a", 10)) == 0
+    assert len(linear.held_out(50, 0, "a", 10)) == 10
+
+
+@pytest.mark.parametrize(
+    ("step", "reply"),
+    [
+        (linear.MOMENTS, {"moments": -np.eye(3)}),
+        (linear.MOMENTS, {"moments": np.triu(np.ones((3, 3)))}),
+        (linear.MOMENTS, {"moments": np.ones((3, 2))}),
+        (linear.GRADIENT, {"gradient": np.ones((3, 3)), "correct": np.array(3), "tested": np.array(2)}),
+    ],
+)
+def test_sums_that_are_not_of_rows_are_refused(step, reply):
+    with pytest.raises(BadMessage):
+        linear.STEPS[step].schema.check(reply)
+
+
+def test_moments_of_no_rows_end_the_job_in_words():
+    with pytest.raises(flareclust.JobFailed, match="second moments are not those of any rows"):
+        regression.begun(3, [{"moments": np.zeros((4, 4))}])
+
+
+@pytest.mark.parametrize(
+    "coefficients", [None, np.zeros((2, 3)), np.zeros((20_000, 257)), np.full((3, 257), np.nan)], ids=str
+)
+def test_coefficients_of_a_faulty_server_are_refused(coefficients):
+    arrays = {} if coefficients is None else {"coefficients": coefficients}
+    with pytest.raises(BadMessage, match="coefficients"):
+        linear.gradient(np.ones((9, 256)), np.arange(9) % 3, np.array([0]), arrays)
 
 
 def test_masked_sums_give_the_same_accuracy(sites):

@@ -15,6 +15,13 @@ class Flat(nn.Module):
         return (x * self.scale[None, :, None, None]).flatten(1)
 
 
+class Dropping(Flat):
+    """Draws random numbers in training."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(super().forward(x), 0.5, self.training)
+
+
 class Square(nn.Module):
     """Returns images, which are no features."""
 
