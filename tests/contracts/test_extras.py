@@ -1,6 +1,8 @@
 """What is said, and what still works, where an optional package is not installed."""
 
 import importlib.util
+import subprocess
+import sys
 
 import pytest
 
@@ -56,3 +58,16 @@ def test_a_result_without_matplotlib_has_all_but_the_pictures(without, tmp_path)
     }
     with pytest.raises(flareclust.UserError, match="matplotlib"):
         result.plot()
+
+
+def test_networks_without_torch_are_refused_in_a_line_and_the_rest_works(without):
+    without("torch")
+    with pytest.raises(flareclust.JobFailed, match=r"deepfeca needs torch; .*pip install 'flareclust\[deep\]'"):
+        flareclust.run("deepfeca", data="digits", k=10, n_sites=2)
+    assert flareclust.run("feca", data="iris", n_sites=3).centroids.shape == (3, 4)
+
+
+def test_nothing_imports_torch_until_a_network_is_used():
+    modules = "flareclust, flareclust.cli.main, flareclust.executors.deepfeca, flareclust.aggregators.deepfeca"
+    script = f"import sys, {modules}; sys.exit(int(bool(sys.modules.keys() & {{'torch', 'monai', 'kornia'}})))"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
