@@ -203,8 +203,15 @@ def _algorithm_of(name: str) -> registry.Algorithm | None:
 
 
 def _class_name(algorithm: registry.Algorithm) -> str | None:
-    """Return the name of an algorithm's estimator, that of its executor; None for a baseline that is not federated."""
-    return None if algorithm.executor is None else algorithm.executor.rpartition(".")[2].removesuffix("Executor")
+    """Return the name of an algorithm's estimator, that of its executor.
+
+    None for a baseline that is not federated, and where clusters are not in the space of the rows, as those of networks.
+    """
+    return (
+        None
+        if algorithm.executor is None or "embeds" in algorithm.promises
+        else algorithm.executor.rpartition(".")[2].removesuffix("Executor")
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -57,7 +57,8 @@ def test_scikit_learns_checks(name):
 
 def test_every_federated_algorithm_has_an_estimator_with_its_settings():
     algorithms = {getattr(estimators, name).algorithm for name in NAMES}
-    assert algorithms == {name for name, line in registry.algorithms().items() if line.federated}
+    known = registry.algorithms().items()
+    assert algorithms == {name for name, line in known if line.federated and "embeds" not in line.promises}
     for name in NAMES:
         estimator = getattr(estimators, name)
         settings = {**estimators.GENERAL, **registry.get(estimator.algorithm).parameters()}

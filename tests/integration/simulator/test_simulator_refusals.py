@@ -27,9 +27,9 @@ def test_a_recipe_for_the_simulator_must_say_where_rows_are(tmp_path):
 def test_a_lost_site_is_tried_again_a_few_times(monkeypatch, tmp_path, sites):
     tries = []
 
-    def lose(*args, last):
-        tries.append(last)
-        if not last:
+    def lose(scratch, names, watch):
+        tries.append(watch.last)
+        if not watch.last:
             raise simulator._LostSite("site-2")
         raise JobFailed("as the quorum says")
 
@@ -55,8 +55,9 @@ def test_a_lost_site_is_noticed_before_its_task_times_out(monkeypatch, tmp_path,
     monkeypatch.setattr(simulator.subprocess, "Popen", talk)
     (tmp_path / "workspace").mkdir()
     started = time.monotonic()
+    watch = simulator._Watch(tmp_path, JobOptions(k=4), lambda record: None, None, 0, last=last)
     with pytest.raises(raised, match="site-2"):
-        simulator._simulate(tmp_path, list(sites), JobOptions(k=4), lambda record: None, last=last)
+        simulator._simulate(tmp_path, list(sites), watch)
     assert time.monotonic() - started < 30
 
 

@@ -239,7 +239,7 @@ def test_a_site_with_fewer_rows_than_min_count_refuses_both_steps() -> None:
         ({"start": "kmean"}, r"start must be one of .*kmeans.*did you mean 'kmeans'"),
         ({"start": None}, "start must be one of .* k=2 different centroids as lists.*got None"),
         ({"start": [[1.0, 2.0], [3.0]]}, "got lists of different lengths"),
-        ({"start": [[1.0, 2.0]]}, "got 1 of them, of which 1 differ"),
+        ({"start": [[1.0, 2.0]]}, "got 1, 1 of them different"),
         ({"start": [1.0, 2.0]}, r"got \[1\.0, 2\.0\]"),
         ({"start": [[], []]}, r"got \[\[\], \[\]\]"),
         ({"start": [[1.0], [float("nan")]]}, "got NaN, infinite or huge values"),

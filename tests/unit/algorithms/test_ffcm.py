@@ -159,9 +159,9 @@ def test_supports_and_weights_change_the_result():
         ({"start": "kmeans++"}, "did you mean 'k-means"),
         (
             {"start": [[0, 1], [2, 3]]},
-            "k=3 different centroids as lists of as many numbers each; got 2 of them, of which 2 differ",
+            "k=3 different centroids as lists of as many numbers each; got 2, 2 of them different",
         ),
-        ({"start": [[0, 1], [2, 3], [0, 1]]}, "got 3 of them, of which 2 differ"),
+        ({"start": [[0, 1], [2, 3], [0, 1]]}, "got 3, 2 of them different"),
         ({"start": [[0, 1], [2, 3], [4]]}, "got lists of different lengths"),
         ({"start": [[0, 1], [2, 3], [4, float("nan")]]}, "got NaN, infinite or huge values"),
         ({"start": [0, 1, 2]}, r"start must be one of random, k-means\+\+, or k=3 .* got \[0, 1, 2\]"),
