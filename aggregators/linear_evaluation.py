@@ -7,6 +7,7 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
+from flareclust.aggregators.records import entries, state_in
 from flareclust.core.logistic import improved
 
 _PREFIX = "linear_"
@@ -30,13 +31,12 @@ class State(NamedTuple):
     @property
     def arrays(self) -> Message:
         """Return the state as entries of a record."""
-        return {_PREFIX + name: np.asarray(value) for name, value in self._asdict().items()}
+        return entries(_PREFIX, self)
 
     @classmethod
     def of(cls, record: Message) -> "State":
         """Return the state in a record."""
-        coefficients, before, moments, step = (record[_PREFIX + name] for name in cls._fields)
-        return cls(coefficients, before, moments, int(step))
+        return state_in(_PREFIX, cls, record)
 
 
 def begun(classes: int, replies: Sequence[Message]) -> State:

@@ -8,13 +8,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.lloyd_merge import lloyd_merge, rows_behind
+from flareclust.aggregators.records import entries, state_in
 from flareclust.core.split_merge import Totals, mean_square, proposals
 from flareclust.evaluation.scores import unstack
 
@@ -53,7 +54,7 @@ class State(NamedTuple):
     @property
     def arrays(self) -> Message:
         """Return the state as entries of a record."""
-        return {_PREFIX + name: np.asarray(value) for name, value in self._asdict().items()}
+        return entries(_PREFIX, self)
 
     @property
     def diagnostics(self) -> dict[str, float]:
@@ -63,9 +64,7 @@ class State(NamedTuple):
     @classmethod
     def of(cls, record: Message) -> "State":
         """Return the state in a record."""
-        arrays = {name: record[_PREFIX + name] for name in cls._fields}
-        plain: dict[str, Any] = {name: value if value.ndim else value.item() for name, value in arrays.items()}
-        return cls(**plain)
+        return state_in(_PREFIX, cls, record)
 
     @classmethod
     def is_in(cls, record: Message) -> bool:

@@ -9,7 +9,8 @@ from flareclust.flows.steps import Steps  # isort: split
 
 from prefect import flow
 
-from flareclust.personal.result import PersonalResult, check_folder, default_folder, save
+from flareclust._foundation.own_files import check_target
+from flareclust.personal.result import PersonalResult, default_folder, save
 from flareclust.personal.run import run_personal
 from flareclust.personal.settings import PersonalSettings
 from flareclust.tracking.personal_runs import log_personal
@@ -24,7 +25,7 @@ def personalise_flow(settings: PersonalSettings, out: str | None = None) -> Pers
         out: folder for the result's files; a new one under flareclust-runs/ by default.
     """
     folder = Path(out) if out else default_folder(settings.name)
-    check_folder(folder)
+    check_target(folder)
     steps = Steps()
     result = steps.run("train", run_personal, settings)
     result = steps.run("save", save, result, folder)

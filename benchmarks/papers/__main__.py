@@ -105,7 +105,7 @@ def _print(ran: "list[EntryResult]", page: Path | None) -> None:
 
     console = Console()
     if not console.is_terminal:
-        console = Console(width=240)  # whoever reads a file or a pipe wants whole names
+        console = Console(width=240)  # a file or a pipe has no width to fit, and names must not be cut
     table = Table(box=None)
     for heading in ("table or figure", "lines", "agree", "lower", "higher", "failed runs", "seconds", "folder"):
         table.add_column(heading, justify="left" if heading in ("table or figure", "folder") else "right", no_wrap=True)

@@ -163,7 +163,7 @@ def _means(values: FloatArray, owners: IntArray, m: int) -> FloatArray:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Have torch compute with one thread: the same sums wherever and beside whatever they are computed."""
+    """Have torch compute with one thread: sums do not depend on the machine's load or number of cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 def plain_text(text: str) -> str:
     """Return a text that a spreadsheet shows as it is: with a `'` in front where it would be a formula.
 
-    Numbers stay as they are, so `-5` does. Whoever reads the file takes one `'` from the front of a text that goes on, after
+    Numbers stay as they are, so `-5` does. A reader removes one `'` from the front of a text that goes on, after
     it or after further ones, with one of `= + - @`, a tab or a carriage return.
     """
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text

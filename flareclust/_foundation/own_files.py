@@ -3,8 +3,11 @@
 import os
 import tempfile
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 from typing import TextIO
+
+from flareclust._foundation.errors import UserError
 
 #: Bytes that must fit on the disk before work is done whose result goes there.
 PROBE = 2**16
@@ -36,6 +39,19 @@ def check_writable(folder: Path) -> None:
         file.write(b"\0" * PROBE)
         file.flush()
         os.fsync(file.fileno())
+
+
+def check_target(folder: Path, names: Collection[str] = ()) -> None:
+    """Raise UserError unless a result may be written to `folder`: a new one, or one that holds files of these names only."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise UserError(f"{existing} is a file; --out must name a folder")
+    try:
+        check_writable(existing)
+    except OSError as error:
+        raise UserError(f"{existing} cannot be written to ({error.strerror}); choose another folder") from error
+    if folder.is_dir() and (others := {path.name for path in folder.iterdir()} - set(names)):
+        raise UserError(f"{folder} holds other files, such as {min(others)}; choose a new folder")
 
 
 def make_folder(folder: Path) -> None:

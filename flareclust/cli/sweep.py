@@ -59,7 +59,7 @@ def stop_signals() -> Iterator[list[int]]:
     """Give a list of the signals that ask the program to stop; each also raises KeyboardInterrupt.
 
     The exception alone does not show it: raised while pydantic or Prefect is at work, it comes out as another one.
-    Whoever has to wait for a second is informed of the reason.
+    If it takes longer than a second, a line names the reason.
     """
     received: list[int] = []
     waiting = Timer(1, typer.echo, ("stopping; the trials that are running come to their end first",), {"err": True})

@@ -1,4 +1,4 @@
-"""BLAS and OpenMP with one thread: the same sums wherever and beside whatever they are computed."""
+"""BLAS and OpenMP with one thread: sums do not depend on the machine's load or number of cores."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -6,7 +6,7 @@ from threading import Lock
 
 import torch
 
-#: Torch has one state for all threads; whoever seeds it must be alone.
+#: Torch's random state is shared by all threads; this lock is held from seeding to the last draw.
 _ALONE = Lock()
 
 

@@ -1,4 +1,4 @@
-"""Torch on one thread: the same sums wherever and beside whatever they are computed."""
+"""Torch on one thread: sums do not depend on the machine's load or number of cores."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import torch
 
 
 class _OneThread:
-    """Counts who computes, so that the last to leave restores torch's threads, whoever came first."""
+    """Counts running computations; the last one to end restores the number of torch's threads."""
 
     def __init__(self) -> None:
         self._lock, self._inside, self._threads = Lock(), 0, 1

@@ -12,7 +12,7 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.extras import installed
-from flareclust._foundation.own_files import check_writable, close_files, create, fallbacks, make_folder
+from flareclust._foundation.own_files import check_target, close_files, create, fallbacks, make_folder
 from flareclust._foundation.typing import IntArray
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
@@ -46,15 +46,7 @@ def check_resume(folder: Path) -> None:
 
 def check_out(folder: Path, *, resume: bool = False) -> None:
     """Raise UserError unless a result may be written to `folder`: new, empty, or an older result; or a run to resume."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise UserError(f"{existing} is a file; --out must name a folder")
-    try:
-        check_writable(existing)
-    except OSError as error:
-        raise UserError(f"{existing} cannot be written to ({error.strerror}); choose another folder") from error
-    if folder.is_dir() and {path.name for path in folder.iterdir()} - set(FILES):
-        raise UserError(f"{folder} holds other files than a result; choose a new folder")
+    check_target(folder, FILES)
     if not resume and (folder / CHECKPOINT).exists():
         raise UserError(
             f"{folder} holds the checkpoint of an interrupted run; resume it (--resume {folder}, or resume=), or choose a new folder"

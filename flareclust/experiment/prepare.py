@@ -1,12 +1,9 @@
 """From an experiment to a federation that can run: data loaded, rows assigned to sites."""
 
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,19 +13,16 @@ from flareclust._foundation.typing import Agreement, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.datasets import Dataset, load
 from flareclust.data.feature_partition import split_features
-from flareclust.data.frames import is_frame, table_of
 from flareclust.data.partition import partition
 from flareclust.data.partition_specs import parse
-from flareclust.data.tables import SUFFIXES, Rows, Table, read_table
+from flareclust.data.tables import Rows, Table, read_table
 from flareclust.engines.poc.kits import file_of
 from flareclust.engines.poc.state import Poc
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.image_folders import folders_of_images, image_settings
+from flareclust.experiment.image_folders import image_settings
 from flareclust.experiment.prepared import Prepared, names_of
+from flareclust.experiment.site_rows import as_rows, common_columns, site_files, site_name
 from flareclust.protocol import registry
-
-#: What NVFlare takes in its command lines and folders.
-SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
@@ -134,7 +128,7 @@ def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepar
     Raises:
         UserError: an array is not a numeric table, or a name cannot be a site's; NaN is left to the site to refuse.
     """
-    rows = {_site_name(name): _as_rows(name, value) for name, value in sites.items()}
+    rows = {site_name(name): as_rows(name, value) for name, value in sites.items()}
     if not rows:
         raise UserError("no sites: expected a mapping of site names to rows")
     rows = dict(sorted(rows.items()))
@@ -151,33 +145,6 @@ def _only(site: str, rows: Table, wanted: tuple[str, ...], *, exact: bool) -> Fl
             "algorithm for sites with different columns, such as masked"
         )
     return np.ascontiguousarray(rows.X[:, [names.index(name) for name in wanted]])
-
-
-def site_files(folder: Path) -> dict[str, Rows]:
-    """Return the table files and folders of images in a folder by site.
-
-    The site's name is the file's name without its ending, or the name of the folder.
-
-    Raises:
-        UserError: the folder is missing, has neither table files nor folders of images, or two of one site.
-    """
-    if not folder.is_dir():
-        raise UserError(
-            'with partition "none", data must name a folder with one file per site, or one folder of images, and there is no '
-            f"folder {folder}"
-        )
-    tables = [path for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES and not path.is_dir()]
-    files: dict[str, Rows] = {}
-    for path, text in [(path, path.stem) for path in tables] + [
-        (path, path.name) for path in folders_of_images(folder)
-    ]:
-        name = _site_name(text)
-        if name in files:
-            raise UserError(f"{folder} has two files for {name}: {files[name]} and {path}")
-        files[name] = path
-    if not files:
-        raise UserError(f"{folder} has no files ending in {', '.join(SUFFIXES)}, and no folders of images")
-    return dict(sorted(files.items()))
 
 
 def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
@@ -232,21 +199,6 @@ def _those_of(site: str, rows: Rows, wanted: tuple[str, ...] | None) -> Rows:
     return Table(np.ascontiguousarray(rows.X[:, [(rows.columns or ()).index(name) for name in kept]]), kept)
 
 
-def common_columns(sites: Mapping[str, Rows]) -> tuple[str, ...] | None:
-    """Return the column names that most of the sites' files have, or None where rows come without names.
-
-    A file with the same columns in another order is then read by name, and one with other columns refuses.
-    """
-    if not all(isinstance(rows, Path) for rows in sites.values()):
-        return None
-    found: Counter[tuple[str, ...] | None] = Counter()
-    for path in sites.values():
-        assert isinstance(path, Path)
-        with suppress(UserError):  # the site will say so itself
-            found[None if path.is_dir() else read_table(path).columns] += 1  # images have no names of columns
-    return found.most_common(1)[0][0] if found else None
-
-
 def _chosen(dataset: Dataset, columns: Sequence[str] | None) -> Dataset:
     """Return the data set with only these columns, in this order; all of them for None."""
     if columns is None:
@@ -270,32 +222,3 @@ def _known_k(experiment: Experiment, dataset: Dataset | None) -> int:
     if known is None:
         raise UserError("k is not known for these data; say how many clusters to look for (--k, or k=)")
     return known
-
-
-def _site_name(name: object) -> str:
-    if not isinstance(name, str) or not SITE_NAME.fullmatch(name) or name == "server":
-        raise UserError(
-            f"{name!r} cannot be a site's name: use letters, digits, - and _, a letter or digit first (and not 'server')"
-        )
-    return name
-
-
-def _as_rows(name: str, value: Any) -> Rows:
-    if isinstance(value, str | Path):
-        return Path(value)
-    if is_frame(value):
-        return table_of(name, value)
-    try:
-        if np.iscomplexobj(value):
-            raise TypeError
-        # A masked cell is a missing one; asarray would bring back what lies under the mask.
-        rows = (
-            np.ma.filled(np.ma.asarray(value).astype(np.float64), np.nan)
-            if np.ma.isMA(value)
-            else np.asarray(value, np.float64)
-        )
-    except (TypeError, ValueError):
-        raise UserError(f"{name}: expected a numeric array of shape (n, d)") from None
-    if rows.ndim != 2:
-        raise UserError(f"{name}: expected a table of shape (n, d), got shape {rows.shape}")
-    return rows

@@ -68,7 +68,7 @@ def print_sweep(done: Sequence[TrialRun], places: Sequence[str]) -> None:
     cells = by_cell(done)
     console = Console()
     if not console.is_terminal:
-        console = Console(width=240)  # whoever reads a file or a pipe wants integers
+        console = Console(width=240)  # a file or a pipe has no width to fit, and numbers must not be cut
     names = [name for name in SHOWN if name in measures(cells)]
     table = Table(box=None)
     for heading in _axes(cells):

@@ -13,7 +13,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import installed, require
-from flareclust._foundation.own_files import check_writable, close_files, make_folder
+from flareclust._foundation.own_files import check_target, close_files, make_folder
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.version import __version__
 from flareclust.personal.learners import Weights
@@ -97,25 +97,12 @@ def default_folder(name: str) -> Path:
     return Path("flareclust-runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
 
 
-def check_folder(folder: Path) -> None:
-    """Raise UserError unless a result may be written to `folder`, which must be new or empty."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise UserError(f"{existing} is a file; --out must name a folder")
-    try:
-        check_writable(existing)
-    except OSError as error:
-        raise UserError(f"{existing} cannot be written to ({error.strerror}); choose another folder") from error
-    if folder.is_dir() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty; choose a new folder")
-
-
 def save(result: PersonalResult, folder: Path) -> PersonalResult:
     """Write model-<number>.npz for each model, rounds.jsonl, curve.png (with the extra `plots`) and result.json.
 
     The folder appears complete or not at all, for its owner only.
     """
-    check_folder(folder)
+    check_target(folder)
     result = replace(result, folder=str(folder.absolute()))
     try:
         make_folder(folder.absolute().parent)

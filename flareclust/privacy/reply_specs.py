@@ -61,6 +61,6 @@ def replies_of(executor: "type[ClusteringExecutor]") -> dict[str, ReplySpec]:
 def _spec(name: str, step: Step, *, private: bool) -> ReplySpec:
     if name in OF_ALL:
         return ReplySpec(step.schema, private, sums=step.summed)
-    # Scores are sums whoever asks for them; some of them do not add up over sites, and so no mask fits them.
+    # Scores are sums in every algorithm; some of them do not add up over sites, and so no mask fits them.
     sums = None if step.jobs == "secure" else step.summed or (name in SCORING and not private)
     return ReplySpec(step.schema, private, sums, step.summed or not sums)

@@ -38,7 +38,7 @@ class Field:
         axes: symbols of its axes, e.g. ("k", "d"); () for a single number.
         dtype: float64, int64 or bool.
         minimum: smallest allowed value, None for no bound.
-        less_than: symbol of the size that all values must be below, where whoever checks knows it; "" for no such bound.
+        less_than: symbol of the size that all values must be below, checked where it is known; "" for no such bound.
         maximum: largest allowed value, and sum of all values, of an array that is nowhere negative; None for no bound.
         rows: whether the values are numbers of rows, or weights that such could be found from; sites with a policy round them.
     """

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.extras import require
+from flareclust._foundation.own_files import check_target
 from flareclust.personal.methods import OnRound
-from flareclust.personal.result import PersonalResult, check_folder, default_folder, save
+from flareclust.personal.result import PersonalResult, default_folder, save
 from flareclust.personal.run import run_personal
 from flareclust.personal.settings import PersonalSettings
 
@@ -51,7 +52,7 @@ def personalise(
     if track and folder is None:
         folder = default_folder(chosen.name)
     if folder is not None:
-        check_folder(folder)
+        check_target(folder)
     result = run_personal(chosen, given, on_round)
     if folder is not None:
         result = save(result, folder)

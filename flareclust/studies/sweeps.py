@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
-from flareclust._foundation.own_files import check_writable
+from flareclust._foundation.own_files import check_target
 from flareclust.experiment.sweep import Sweep, make_sweep, read_sweep, trials
 from flareclust.experiment.sweep_report import CSV, FIGURE, TABLE, markdown, summary, write_files
 from flareclust.experiment.trials import OnDone, Trial, TrialRun, by_cell
@@ -100,25 +99,11 @@ def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) 
     """Run a sweep and write its files."""
     todo = trials(chosen)
     folder = out or study_folder(chosen.name, todo)
-    check_folder(folder)
+    check_target(folder, (TRIALS, f"{TRIALS}.part", TABLE, CSV, FIGURE))
     read_trials(folder / TRIALS, chosen.name, todo)  # refuses those of another sweep
     done, kept, run_id, warnings = _run(chosen, todo, folder / TRIALS, on_done, track=track)
     files = [kept.file, *write_files(chosen.name, done, kept.file.parent)]
     return SweepResult(chosen.name, done, kept.file.parent, files, run_id, warnings)
-
-
-def check_folder(folder: Path) -> None:
-    """Raise UserError unless a sweep's files may be written to `folder`: new, empty, or of an earlier sweep."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    try:
-        check_writable(existing)
-    except OSError as error:
-        raise UserError(
-            f"{existing} is not a folder that can be written to ({error.strerror}); choose another one with --out"
-        ) from error
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if others := names - {TRIALS, f"{TRIALS}.part", TABLE, CSV, FIGURE}:
-        raise UserError(f"{folder} holds other files than a sweep's, such as {min(others)}; choose a new folder")
 
 
 def _checked(study: str | Path | Mapping[str, Any], workers: int | None) -> Sweep:

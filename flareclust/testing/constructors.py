@@ -2,8 +2,8 @@
 
 NVFlare calls the constructors of the classes that a job names, with whatever JSON the job has as arguments, before any
 policy of the site is in force. So a constructor that opens a file, imports a module or starts something does that for
-whoever submits jobs. What Python's interpreter does is seen by an audit hook, in a process of its own, as a hook stays;
-looks at files and at the environment, which are no events, where they go through the module `os`.
+the submitter. An audit hook records what the interpreter does, in a process of its own, because a hook cannot be removed.
+Reading the environment and the attributes of files raises no audit event; there the module `os` is watched.
 """
 
 import json

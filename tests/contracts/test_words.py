@@ -24,6 +24,7 @@ STANDARD = {
     r"may_leave|along_one_column|note_small|def settle|def insist|def hear|def judge": "the action's name",
     r"least=|most=": "minimum=, maximum=",
     r"told|tells? of": "reported, sent, disclosed, known",
+    r"whoever": "the person or process by name",
 }
 #: Records of decisions and of changes keep the words of their day; the papers' page quotes.
 LEFT_OUT = {"CHANGELOG.md", "docs/reproduction.md"}

@@ -1,4 +1,4 @@
-"""The processes of a POC: started through the kits' own scripts, found again whoever is looking, ended whatever their state.
+"""The processes of a POC: started through the kits' own scripts, found by any process of the user, ended in any state.
 
 A kit's script is a daemon that starts NVFlare again when it dies, and NVFlare puts the processes of jobs into sessions of
 their own. So a POC's processes are known by a mark in their environment, which they all inherit. Those that somebody

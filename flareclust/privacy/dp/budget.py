@@ -88,7 +88,7 @@ class DPSession:
             values: sums over rows, any shape, int64.
             sensitivity: most that one row more or less changes all of them together, in L2 norm.
             rho: what they may cost.
-            what: for whoever reads the ledger.
+            what: a description for readers of the ledger.
 
         Raises:
             Refusal: the job, or all jobs together, would spend more than the site grants.

@@ -102,7 +102,7 @@ class Ledger:
 
         Args:
             job: who spends.
-            what: on what, for whoever reads the ledger; no data.
+            what: a description for readers of the ledger; no data.
             rho: of zero-concentrated differential privacy, above 0.
             job_limit: the most that the job may have spent afterwards.
             total_limit: the most that all jobs together may have spent afterwards.

@@ -81,7 +81,7 @@ def test_a_killed_process_costs_its_site_and_only_a_job_that_needs_all(federatio
     record(
         "killed process, at the start",
         "the same before the process has reported for the first time; quorum 2",
-        "NVFlare misses only what it has heard of, so the site's launcher keeps the process in its list until then; the "
+        "NVFlare detects the loss only of processes that have reported, so the site's launcher keeps this one in its list; the "
         "round waits as long, then the others go on",
         notice.text,
         notice.at - at,

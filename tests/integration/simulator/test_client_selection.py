@@ -19,7 +19,7 @@ def printed() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 def test_the_job_of_the_page_trains_the_clients_with_the_largest_losses(tmp_path, monkeypatch):
     job, script, *_ = printed()
     (tmp_path / "job.py").write_text(job)

@@ -61,7 +61,7 @@ groups = arrays(
 @settings(deadline=None)
 @given(groups)
 def test_what_is_left_would_not_be_moved_again(X):
-    """And whoever knows the median and the sum is off by a tenth of the largest deviation, or as large ones are of several."""
+    """An attacker who knows the median and the sum is off by a tenth of the largest deviation, or as large ones are of several."""
     moved, labels = without_dominant(X, np.zeros(len(X), dtype=int))
     if (labels < 0).any():
         return

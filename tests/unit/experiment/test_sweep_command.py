@@ -132,10 +132,10 @@ def test_folders_with_other_things_are_left_alone(command, tmp_path):
     (tmp_path / "o" / "thesis.tex").write_text("mine")
     assert command("s.toml", "--no-track", "--out", "o")[::2] == (
         2,
-        "error: o holds other files than a sweep's, such as thesis.tex; choose a new folder\n",
+        "error: o holds other files, such as thesis.tex; choose a new folder\n",
     )
     code, _, err = command("s.toml", "--no-track", "--out", "s.toml")
     assert code == 2
-    assert "is not a folder that can be written to" in err
+    assert "is a file; --out must name a folder" in err
     assert command("s.toml", "--no-track", "--workers", "0")[0] == 2
     assert not (tmp_path / "flareclust-sweeps").exists()

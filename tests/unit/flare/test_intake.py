@@ -47,7 +47,7 @@ def decomposers() -> None:
 
 
 class Arrived:
-    """What NVFlare gives to whoever takes in a message: its headers, and its bytes as soon as they are there."""
+    """What NVFlare gives to the receiver of a message: its headers, and its bytes as soon as they are there."""
 
     def __init__(self, payload: bytes | Exception, token: str = "secret") -> None:
         self.headers = {CellMessageHeaderKeys.TOKEN: token, StreamHeaderKey.PAYLOAD_ENCODING: "fobs"}
