@@ -106,12 +106,18 @@ def run(
         raise UserError("--criterion selects k from a range, such as --k 5..25; leave it out, or give a range")
     local = resume is not None and experiment.engine in LOCAL
     folder = out or (None if local else report.default_out(experiment))
+    where = folder or Path(resume or "")
+    before = _written(where)
     try:
         with redirect_stdout(sys.stderr), report.progress(experiment) as on_round:
             result = run_experiment(experiment, track=track, out=folder, on_round=on_round, resume=resume)
     except (KeyboardInterrupt, JobFailed) as error:
-        if not ((where := folder or Path(resume or "")) / CHECKPOINT).exists():
-            raise
+        if not (where / CHECKPOINT).exists():
+            if isinstance(error, JobFailed) or _written(where) == before:
+                raise
+            raise Interrupted(
+                f"interrupted; the result is in {where}; log it later with: flareclust log {where}"
+            ) from None
         advice = f"the same command with --resume {where}{' in the place of --out' if out else ''} goes on"
         if isinstance(error, JobFailed):
             raise JobFailed(f"{error}\n{advice} from the last exchange", transient=error.transient) from error
@@ -120,3 +126,13 @@ def run(
         typer.echo(json.dumps(result.to_json(), allow_nan=False))
     else:
         report.print_result(result)
+
+
+def _written(folder: Path) -> int | None:
+    """Return when the result in a folder was written, in nanoseconds; None for a folder without a result."""
+    from flareclust.protocol.outcome import SUMMARY
+
+    try:
+        return (folder / SUMMARY).stat().st_mtime_ns
+    except OSError:
+        return None

@@ -170,9 +170,12 @@ def read_files(
         store.close()
 
 
-def column_names(file: File, id_name: str | None = None) -> Names | None:
-    """Return the names of a file's columns without that of the ids, None where it has none; UserError as `read_files`."""
-    with _opened(file, None, id_name) as source:
+def column_names(file: File, id_name: str | None = None, columns: Sequence[str] | None = None) -> Names | None:
+    """Return the names of a file's columns without that of the ids, None where it has none; no rows are read.
+
+    With `columns`, the first row of a csv file is its header, also where it consists of numbers. UserError as `read_files`.
+    """
+    with _opened(file, asked_for(columns, file.place), id_name) as source:
         return source.names
 
 

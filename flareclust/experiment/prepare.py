@@ -15,7 +15,7 @@ from flareclust.data.datasets import Dataset, load
 from flareclust.data.feature_partition import split_features
 from flareclust.data.partition import partition
 from flareclust.data.partition_specs import parse
-from flareclust.data.tables import Rows, Table, read_table
+from flareclust.data.tables import File, Rows, Table, column_names
 from flareclust.engines.poc.kits import file_of
 from flareclust.engines.poc.state import Poc
 from flareclust.experiment.config import Experiment
@@ -177,14 +177,10 @@ def _check_somewhere(sites: Mapping[str, Rows], wanted: tuple[str, ...]) -> None
     found: set[str] = set()
     for rows in sites.values() if wanted else ():
         with suppress(UserError):
-            table = (
-                rows
-                if isinstance(rows, Table)
-                else read_table(rows, wanted, may_lack=True)
-                if isinstance(rows, Path)
-                else None
-            )
-            found |= set((table and table.columns) or ())
+            if isinstance(rows, Path):
+                found |= set(column_names(File(rows, str(rows)), columns=wanted) or ())
+            elif isinstance(rows, Table):
+                found |= set(rows.columns or ())
     if found and (missing := [name for name in wanted if name not in found]):
         raise UserError(f"no site has a column {missing[0]!r}{did_you_mean(missing[0], found)}")
 

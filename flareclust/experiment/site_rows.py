@@ -11,7 +11,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust.data.frames import is_frame, table_of
-from flareclust.data.tables import SUFFIXES, Rows, read_table
+from flareclust.data.tables import SUFFIXES, File, Rows, column_names
 from flareclust.experiment.image_folders import folders_of_images
 
 #: What NVFlare takes in its command lines and folders.
@@ -56,7 +56,7 @@ def common_columns(sites: Mapping[str, Rows]) -> tuple[str, ...] | None:
     for path in sites.values():
         assert isinstance(path, Path)
         with suppress(UserError):  # the site will say so itself
-            found[None if path.is_dir() else read_table(path).columns] += 1  # images have no names of columns
+            found[column_names(File(path, str(path)))] += 1
     return found.most_common(1)[0][0] if found else None
 
 

@@ -132,6 +132,31 @@ def test_an_interrupt_is_said_and_leaves_nothing(command, tmp_path, monkeypatch)
     assert tree(tmp_path) == {}
 
 
+def test_an_interrupt_after_the_work_names_the_folder_of_the_result(command, monkeypatch):
+    def interrupted(*args):
+        keep(*args)
+        raise KeyboardInterrupt
+
+    keep = flareclust.api.keep
+    monkeypatch.setattr("flareclust.api.keep", interrupted)
+    done = command(*IRIS, *FAST, "--out", "new")
+    assert done.code == 130
+    assert done.err.splitlines()[-1] == (
+        "error: interrupted; the result is in new; log it later with: flareclust log new"
+    )
+
+
+def test_an_interrupt_before_the_result_says_nothing_of_an_older_one(command, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    assert command(*IRIS, *FAST, "--out", "res").code == 0
+    monkeypatch.setattr("flareclust.experiment.submit.run_inprocess", interrupted)
+    done = command(*IRIS, *FAST, "--out", "res")
+    assert done.code == 130
+    assert "the result is in" not in done.err
+
+
 def test_sigterm_ends_a_run_as_an_interrupt_does(command, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "flareclust.experiment.submit.run_inprocess", lambda *args: os.kill(os.getpid(), signal.SIGTERM)
