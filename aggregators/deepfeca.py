@@ -53,14 +53,14 @@ class DeepFeCAAggregator(ClusteringAggregator):
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Do what follows on the shape, on a step of the centroids, or on training."""
         if round_.step == SHAPE:
-            return self._begun(next(iter(replies.values()))["image"], replies)
+            return self._initialised(next(iter(replies.values()))["image"], replies)
         if round_.step == TRAIN:
             return self._averaged(round_, replies)
         if round_.step in (linear.MOMENTS, linear.GRADIENT):
             return self._evaluated(round_, list(replies.values()))
         return self._clustered(round_, replies, rng)
 
-    def _begun(self, image: Any, replies: Mapping[str, Message]) -> Round:
+    def _initialised(self, image: Any, replies: Mapping[str, Message]) -> Round:
         """Draw the first weights (line 2)."""
         from flareclust.deep.networks import build
         from flareclust.deep.weights import weights_of
@@ -69,7 +69,7 @@ class DeepFeCAAggregator(ClusteringAggregator):
         on_gpu = sum(int(reply["cuda"]) for reply in replies.values())
         task = {"weights": weights_of(network), "image": image}
         classes = max(int(reply["classes"]) for reply in replies.values())
-        return self._asked(
+        return self._with_network(
             self._inner().begin(),
             task,
             {"trained": np.array(0), "classes": np.array(classes)},
@@ -78,37 +78,37 @@ class DeepFeCAAggregator(ClusteringAggregator):
 
     def _clustered(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Merge the centroids (line 4), and send them with the network (line 5)."""
-        own = {name: round_.task[name] for name in ("weights", "image")}
-        rest = {name: value for name, value in round_.task.items() if name not in own}
+        network = {name: round_.task[name] for name in ("weights", "image")}
+        rest = {name: value for name, value in round_.task.items() if name not in network}
         before = replace(round_, task=rest, step=round_.step.partition("_")[2])
-        merged, kept = self._inner().merge(before, replies, rng), _kept(round_)
+        merged, kept = self._inner().merge(before, replies, rng), _progress(round_)
         if not merged.done:
-            return self._asked(merged, own, kept, merged.diagnostics)
+            return self._with_network(merged, network, kept, merged.diagnostics)
         centroids = of_length_one(merged.task["centroids"])
         if kept["trained"] < self.params.rounds:
-            return Round({**own, "prototypes": centroids}, diagnostics=merged.diagnostics, record=kept, step=TRAIN)
+            return Round({**network, "prototypes": centroids}, diagnostics=merged.diagnostics, record=kept, step=TRAIN)
         if not kept["classes"]:
-            return Round({**own, "centroids": centroids}, True, merged.diagnostics, kept)
+            return Round({**network, "centroids": centroids}, True, merged.diagnostics, kept)
         record = {**kept, "last_centroids": centroids}
-        task = {**own, "coefficients": np.zeros((int(kept["classes"]), self._features(own["image"]) + 1))}
+        task = {**network, "coefficients": np.zeros((int(kept["classes"]), self._features(network["image"]) + 1))}
         return Round(task, diagnostics=merged.diagnostics, record=record, step=linear.MOMENTS)
 
     def _evaluated(self, round_: Round, replies: Sequence[Message]) -> Round:
         """Take a step of the logistic regression on the features; the accuracy is that of the last."""
-        own = {name: round_.task[name] for name in ("weights", "image")}
-        kept, record = _kept(round_), dict(round_.record)
+        network = {name: round_.task[name] for name in ("weights", "image")}
+        kept, record = _progress(round_), dict(round_.record)
         if round_.step == linear.MOMENTS:
             state, diagnostics = regression.begun(int(kept["classes"]), replies), {}
         else:
             found = regression.accuracy(replies)
             diagnostics = {} if found is None else {"linear_accuracy": found}
             if regression.State.of(record).step == self.params.linear_steps:
-                task = {**own, "centroids": record["last_centroids"]}
+                task = {**network, "centroids": record["last_centroids"]}
                 result = {"linear_coefficients": round_.task["coefficients"], "linear_accuracy": np.array(found or 0.0)}
                 return Round(task, True, diagnostics, {**kept, **(result if found is not None else {})})
             state = regression.advanced(regression.State.of(record), replies)
         last = state.step == self.params.linear_steps
-        task = {**own, "coefficients": state.before if last else state.coefficients}
+        task = {**network, "coefficients": state.before if last else state.coefficients}
         record = {**kept, "last_centroids": record["last_centroids"], **state.arrays}
         return Round(task, diagnostics=diagnostics, record=record, step=linear.GRADIENT)
 
@@ -117,17 +117,17 @@ class DeepFeCAAggregator(ClusteringAggregator):
         total = {
             name: np.sum([reply[name] for reply in replies.values()], axis=0) for name in ("weights", "counts", "loss")
         }
-        kept = _kept(round_) | {"trained": round_.record["trained"] + 1}
+        kept = _progress(round_) | {"trained": round_.record["trained"] + 1}
         if not total["counts"] > 0:
             raise JobFailed(f"round {round_.index}: no site trained the network on any rows")
         task = {"weights": total["weights"] / total["counts"], "image": round_.task["image"]}
-        return self._asked(self._inner().begin(), task, kept, {"loss": float(total["loss"] / total["counts"])})
+        return self._with_network(self._inner().begin(), task, kept, {"loss": float(total["loss"] / total["counts"])})
 
-    def _asked(self, inner: Round, own: Message, kept: Message, diagnostics: Mapping[str, float]) -> Round:
+    def _with_network(self, inner: Round, network: Message, kept: Message, diagnostics: Mapping[str, float]) -> Round:
         """Return a round of the algorithm that finds the centroids, with the network of DeepFeCA."""
         record = {**inner.record, **kept}
         return Round(
-            {**own, **inner.task},
+            {**network, **inner.task},
             diagnostics=diagnostics,
             record=record,
             step=step_name(self.params.centroids, inner.step),
@@ -167,7 +167,7 @@ class DeepFeCAAggregator(ClusteringAggregator):
         return {**super().result(round_), **named(network)}
 
 
-def _kept(round_: Round) -> Message:
+def _progress(round_: Round) -> Message:
     """Return what the server remembers from one exchange to the next: rounds of training, and the number of classes."""
     return {name: round_.record[name] for name in ("trained", "classes")}
 
