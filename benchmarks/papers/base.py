@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: What stands where the paper has no value, or we have none.
 NOTHING = "-"
 
+#: Trials that run side by side.
+WORKERS = 2
+
 #: Seeds of a full study and of a quick one.
 SEEDS, QUICK_SEEDS = 10, 2
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import flareclust
-from benchmarks.papers.base import Entry, Report, Study, run_entry
+from benchmarks.papers.base import WORKERS, Entry, Report, Study, run_entry
 from benchmarks.papers.report import commit_of_checkout, save
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import fallbacks
@@ -17,8 +17,6 @@ from flareclust.experiment.sweep_report import sweep_progress
 from flareclust.experiment.trials import OnDone, Runner, Trial, TrialRun
 from flareclust.experiment.trials_file import FileRunner, TrialFile, study_key, trial_keys
 
-#: Trials that run side by side.
-WORKERS = 2
 #: Name of the MLflow experiment.
 EXPERIMENT = "flareclust-papers"
 #: What is said when an entry begins and ends.
