@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.papers.base import Report
+from benchmarks.papers.base import WORKERS, Report
 from benchmarks.papers.report import FIGURE, SUMMARY, TABLE
-from benchmarks.papers.base import WORKERS
 from benchmarks.papers.running import EXPERIMENT, FolderRunner, OnSaved
 from flareclust.experiment.trials import OnDone, Runner, Trial, TrialRun
 from flareclust.flows.sweep import TrackedRunner, tracked_runner
