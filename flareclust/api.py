@@ -57,6 +57,9 @@ def run(
     track: bool = False,
     out: str | Path | None = None,
     columns: Sequence[str] | None = None,
+    schema: str | Path | None = None,
+    id_column: str | None = None,
+    truth: str | None = None,
     min_sites: int | None = None,
     task_timeout: int = 600,
     secure_sums: bool = False,
@@ -84,6 +87,9 @@ def run(
         out: folder for the result's files; None for none (tracked runs then use `flareclust-runs/...`).
         columns: names of the columns to use, of data in files; None for all. Files of sites are read by name, whatever
             the order of their columns.
+        schema: file with the schema by which tables in files are read (`flareclust.schema`); None for tables of numbers.
+        id_column: name of the column with ids, where no schema says it; no feature.
+        truth: name of the column with known classes, to compare the clusters with; no feature.
         min_sites: quorum of a round; None for more than half of the sites.
         task_timeout: seconds a site has for one task.
         secure_sums: whether sites send sums masked, so that the server learns their total only.
@@ -126,6 +132,9 @@ def run(
         criterion=criterion,
         engine=engine,
         columns=None if columns is None else tuple(columns),
+        table_schema=None if schema is None else str(Path(schema).absolute()),
+        id_column=id_column,
+        truth=truth,
         params=params,
         min_sites=min_sites,
         task_timeout=task_timeout,
@@ -227,6 +236,10 @@ def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, o
 def _in_memory(experiment: Experiment, data: Any) -> Prepared | None:
     if isinstance(data, str | Path):
         return None
+    if experiment.typed:
+        raise UserError(
+            "schema, id_column and truth are for tables in files; give the path of a file or a folder as data"
+        )
     if experiment.engine in ("poc", "production"):
         raise UserError(f"the sites of the engine {experiment.engine} have rows of their own; leave out data")
     if isinstance(data, Mapping):

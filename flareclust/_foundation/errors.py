@@ -3,6 +3,8 @@
 Every message says what was expected, what came, from which site where one is concerned, and what to do.
 """
 
+from collections.abc import Mapping, Sequence
+
 
 class FlareclustError(Exception):
     """Base of all errors raised on purpose."""
@@ -10,6 +12,28 @@ class FlareclustError(Exception):
 
 class UserError(FlareclustError, ValueError):
     """The request cannot be carried out as stated; the command line exits with 2."""
+
+
+class TableFaults(UserError):
+    """Tables do not fit the schema of the federation; the text is one sentence.
+
+    Attributes:
+        faults: by table what is wrong with it, a clause each.
+    """
+
+    def __init__(self, faults: Mapping[str, Sequence[str]]) -> None:
+        super().__init__(
+            "; ".join(f"{place} does not fit the schema: {'; '.join(own)}" for place, own in faults.items())
+        )
+        self.faults = faults
+
+    @property
+    def lines(self) -> str:
+        """Return the same for a terminal, a line for each fault."""
+        return "\n".join(
+            f"{place} does not fit the schema:\n" + "\n".join(f"  {fault}" for fault in own)
+            for place, own in self.faults.items()
+        )
 
 
 class JobFailed(FlareclustError, RuntimeError):

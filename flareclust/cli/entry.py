@@ -9,7 +9,7 @@ from collections.abc import Callable
 import typer
 
 from flareclust._foundation.display import printable, shortened
-from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.errors import FlareclustError, TableFaults, UserError
 from flareclust._foundation.interrupts import ENDING
 from flareclust.cli.sweep import Interrupted
 
@@ -27,6 +27,8 @@ def run_app(app: typer.Typer, args: list[str] | None = None) -> None:
         signal.signal(number, interrupt)  # so that `finally` runs and no simulator is left behind
     try:
         app(args)
+    except TableFaults as error:
+        sys.exit(_complain(printable(error.lines, lines=True), 2))
     except UserError as error:
         sys.exit(_complain(shortened(printable(error)), 2))
     except Interrupted as error:

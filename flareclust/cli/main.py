@@ -23,6 +23,7 @@ from flareclust.cli.names import split_names
 from flareclust.cli.personalise import personalise
 from flareclust.cli.poc import poc_app
 from flareclust.cli.run import run
+from flareclust.cli.schema import schema_app
 from flareclust.cli.settings import AsJson, SecureSums, Seed, Settings, parse_settings
 from flareclust.cli.site import site_app
 from flareclust.cli.sweep import sweep
@@ -45,6 +46,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(jobs_app, name="jobs")
 app.add_typer(site_app, name="site")
 app.add_typer(poc_app, name="poc")
+app.add_typer(schema_app, name="schema")
 
 
 app.command()(run)

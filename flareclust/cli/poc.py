@@ -22,6 +22,7 @@ def poc_up(
     data: Annotated[str, typer.Option(help="As for `flareclust run`: a name, a file, a folder.")] = "digits",
     partition: Annotated[str, typer.Option(help="As for `flareclust run`: how the rows are assigned.")] = "iid",
     seed: Annotated[int, typer.Option(help="Of the partition.")] = 0,
+    schema: Annotated[Path | None, typer.Option(help="As for `flareclust run`: the schema of the tables.")] = None,
     port: Annotated[int | None, typer.Option(help="The server's port; a free one by default.")] = None,
     folder: Folder = DEFAULT,
     wait: Annotated[float, typer.Option(help="Seconds that the sites may take to connect.")] = 90,
@@ -30,7 +31,8 @@ def poc_up(
     from flareclust.experiment import poc
 
     with redirect_stdout(sys.stderr):
-        found = poc.up(folder, data, partition, sites, seed, port, wait)
+        named = None if schema is None else str(schema.absolute())
+        found = poc.up(folder, data, partition, sites, seed, port, wait, named)
     where = "" if folder == DEFAULT else f" --dir {folder}"
     say(f"{len(found.sites)} sites are connected to the server on port {found.port}: {', '.join(found.sites)}")
     say(f"kits and logs: {found.server_kit.parent}")

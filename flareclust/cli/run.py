@@ -46,6 +46,22 @@ def run(
     columns: Annotated[
         str | None, typer.Option(help="Columns of the files to use, with commas; all by default.")
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            help="Schema by which your own tables are read (flareclust schema draft); FILE.mapping.yaml beside a table says how it differs."
+        ),
+    ] = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option("--id", help="The column with ids, where no schema says it: no feature, but in labels.csv."),
+    ] = None,
+    truth: Annotated[
+        str | None, typer.Option(help="The column with known classes, to compare the clusters with; no feature.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read all tables, say what they hold or what is wrong, and train nothing.")
+    ] = False,
     seed: Seed = 0,
     engine: Annotated[
         str,
@@ -95,6 +111,9 @@ def run(
         engine=chosen,
         kit=kit,
         columns=split_names(columns),
+        table_schema=None if schema is None else str(schema.absolute()),
+        id_column=id_column,
+        truth=truth,
         params=parse_settings(settings),
         min_sites=min_sites,
         task_timeout=task_timeout,
@@ -104,6 +123,11 @@ def run(
     )
     if criterion is not None and experiment.k_range is None:
         raise UserError("--criterion selects k from a range, such as --k 5..25; leave it out, or give a range")
+    if dry_run:
+        from flareclust.experiment.table_report import print_tables
+
+        print_tables(experiment)
+        return
     local = resume is not None and experiment.engine in LOCAL
     folder = out or (None if local else report.default_out(experiment))
     where = folder or Path(resume or "")

@@ -37,6 +37,9 @@ def site_init(
     form: Annotated[
         str | None, typer.Option("--format", help="Of the files, where their names do not show it: csv, parquet, ...")
     ] = None,
+    schema: Annotated[
+        Path | None, typer.Option(help="The federation's schema, in the place of --columns and --id.")
+    ] = None,
 ) -> None:
     """Write local/flareclust.yaml, which says where the site's rows are."""
     from flareclust.cli.names import split_names
@@ -46,8 +49,9 @@ def site_init(
 
     within = None if root is None else str(root.absolute())
     path = str(Path(rows).absolute())
+    agreed = None if schema is None else str(schema.absolute())
     local = local_of(kit)
-    say(write_site(local, path, split_names(columns), id_name=id_name, root=within, format=form))
+    say(write_site(local, path, split_names(columns), id_name=id_name, root=within, format=form, schema=agreed))
     if (budget := existing(local)) is not None:
         say(budget)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.extras import installed
 from flareclust._foundation.own_files import check_target, close_files, create, fallbacks, make_folder
@@ -186,12 +187,15 @@ def _draw(result: Result, folder: Path) -> None:
 
 
 def _write_labels(result: Result, folder: Path) -> None:
-    """Write the labels of all sites, as only an engine that sees the rows can: site, number of the row there and in the data."""
+    """Write the labels of all sites, as only an engine that sees the rows can: site, number of the row there and in the data.
+
+    Rows with ids have them in a last column.
+    """
     with create(folder / LABELS_FILE) as file:
-        file.write("site,row,label,data_row\n")
+        write_rows(file, [["site", "row", "label", "data_row", *(["id"] if result.ids else [])]])
         for site, labels in sorted(result.site_labels.items()):
-            rows = zip(labels.tolist(), result.site_rows[site].tolist(), strict=True)
-            file.writelines(f"{site},{row},{label},{of_data}\n" for row, (label, of_data) in enumerate(rows))
+            columns = [labels.tolist(), result.site_rows[site].tolist(), *([result.ids[site]] if result.ids else [])]
+            write_rows(file, ([site, row, *cells] for row, cells in enumerate(zip(*columns, strict=True))))
 
 
 def _put(new: Path, folder: Path) -> None:

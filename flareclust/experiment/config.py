@@ -26,7 +26,20 @@ OWN_ROWS = "sites"
 
 #: The settings of a run that have a name of their own in Python and on the command line.
 OPTIONS = (
-    *("k", "seed", "data", "partition", "n_sites", "columns", "criterion", "engine", "kit", "policy"),
+    *(
+        "k",
+        "seed",
+        "data",
+        "partition",
+        "n_sites",
+        "columns",
+        "schema",
+        "truth",
+        "criterion",
+        "engine",
+        "kit",
+        "policy",
+    ),
     *("min_sites", "task_timeout", "secure_sums", "out", "track"),
 )
 
@@ -34,7 +47,7 @@ OPTIONS = (
 class Experiment(RunSettings):
     """One federated clustering of one data set."""
 
-    renamed: ClassVar[Mapping[str, str]] = {"clients": "n_sites", "choose_by": "criterion"}
+    renamed: ClassVar[Mapping[str, str]] = {"clients": "n_sites", "choose_by": "criterion", "schema": "table_schema"}
 
     algorithm: str = Field(description="A name of the registry.")
     data: str = Field(
@@ -61,6 +74,13 @@ class Experiment(RunSettings):
         min_length=1,
         strict=False,
         description="Names of the columns to use, in this order, of data in files; None for all.",
+    )
+    table_schema: str | None = Field(
+        default=None, description="File with the schema by which tables of one's own are read (`flareclust.schema`)."
+    )
+    id_column: str | None = Field(default=None, description="The column with ids, where no schema says it; no feature.")
+    truth: str | None = Field(
+        default=None, description="The column with known classes, to compare the clusters with; no feature."
     )
     params: dict[str, Any] = Field(default_factory=dict, description="The algorithm's own parameters.")
     policy: dict[str, Any] | None = Field(
@@ -89,7 +109,8 @@ class Experiment(RunSettings):
             )
         if not isinstance(values, dict) or values.get("engine") != "production":
             return values
-        for name, only in (("data", OWN_ROWS), ("partition", "none"), ("columns", None)):
+        own = ("columns", "table_schema", "id_column", "truth")
+        for name, only in (("data", OWN_ROWS), ("partition", "none"), *((name, None) for name in own)):
             if values.get(name, only) != only:
                 raise ValueError(
                     f"the sites of a provisioned federation say themselves which rows they bring; leave out {name}"
@@ -183,6 +204,27 @@ class Experiment(RunSettings):
                 f"criterion={self.criterion}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _one_reading(self) -> "Experiment":
+        if not self.typed:
+            return self
+        if self.table_schema is not None and (self.id_column or self.columns):
+            raise ValueError(
+                "the schema says which columns are features and which are ids; leave out columns and id_column"
+            )
+        if self.columns is not None:
+            raise ValueError("columns cannot be chosen beside id_column and truth; a schema says what each column is")
+        if self.engine == "poc":
+            raise ValueError(
+                "the sites of a POC read their rows themselves; give the schema to flareclust poc up, and leave out table_schema, id_column and truth"
+            )
+        return self
+
+    @property
+    def typed(self) -> bool:
+        """Return whether the data are tables that are read column by column, by a schema or the names of ids and classes."""
+        return any(value is not None for value in (self.table_schema, self.id_column, self.truth))
 
     @property
     def name(self) -> str:

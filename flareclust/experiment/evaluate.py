@@ -72,6 +72,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
             *partial.warnings(outcome.arrays, sum(int((found < 0).sum()) for found in outcome.labels.values())),
         ],
         centroids=outcome.centroids,
+        ids=prepared.ids,
         labels=labels,
         site_labels=outcome.labels,
         site_rows=rows_of(prepared, outcome),

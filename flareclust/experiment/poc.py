@@ -41,6 +41,7 @@ def up(
     seed: int = 0,
     port: int | None = None,
     seconds: float = CONNECT_SECONDS,
+    schema: str | None = None,
 ) -> Poc:
     """Provision a server and sites, give each site its rows, start them, and wait until all are connected.
 
@@ -52,6 +53,7 @@ def up(
         seed: of the partition; a run in another engine with the same settings gives each site the same rows.
         port: the server's; None for a free one.
         seconds: how long the sites may take to connect.
+        schema: file with the schema by which the tables are read; None for tables of numbers.
 
     Raises:
         UserError: the request cannot be carried out; nothing was started.
@@ -62,7 +64,7 @@ def up(
         raise UserError(f"expected at least {MIN_SITES} sites, as a job needs them, got {n_sites}")
     if parse(partition).name == "none" or Path(data).suffix in SUFFIXES:
         data = str(Path(data).absolute())
-    prepared = split_rows(data, partition, n_sites, seed)
+    prepared = split_rows(data, partition, n_sites, seed, schema)
     if len(prepared.sites) < MIN_SITES:
         raise UserError(f"{data} gives the rows of one site only; a job needs at least {MIN_SITES} sites")
     port = free_port(port)
@@ -71,6 +73,7 @@ def up(
         "partition": partition,
         "n_sites": n_sites,
         "seed": seed,
+        "schema": schema,
         "port": port,
         "sites": dict.fromkeys(prepared.sites),
         "processes": {"up": record_of(psutil.Process())},
@@ -100,14 +103,21 @@ def up(
     return poc_state.as_poc(folder, state)
 
 
-def split_rows(data: str, partition: str, n_sites: int, seed: int) -> Prepared:
+def split_rows(data: str, partition: str, n_sites: int, seed: int, schema: str | None = None) -> Prepared:
     """Return the rows of each site, with its columns, as a run with these settings would assign them.
 
     Raises:
         UserError: the data cannot be loaded or split as asked, or a site's name is one of ours.
     """
     experiment = make_experiment(
-        algorithm=_ANY_COLUMNS, data=data, k=1, partition=partition, n_sites=n_sites, seed=seed, engine="inprocess"
+        algorithm=_ANY_COLUMNS,
+        data=data,
+        k=1,
+        partition=partition,
+        n_sites=n_sites,
+        seed=seed,
+        table_schema=schema,
+        engine="inprocess",
     )
     prepared = prepare(experiment)
     if SERVER in prepared.sites:

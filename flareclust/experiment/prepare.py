@@ -20,8 +20,9 @@ from flareclust.engines.poc.kits import file_of
 from flareclust.engines.poc.state import Poc
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.image_folders import image_settings
-from flareclust.experiment.prepared import Prepared, names_of
+from flareclust.experiment.prepared import Prepared, known_k, names_of
 from flareclust.experiment.site_rows import as_rows, common_columns, site_files, site_name
+from flareclust.experiment.typed_rows import one_table, own_sites
 from flareclust.protocol import registry
 
 
@@ -36,30 +37,44 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
         UserError: the data cannot be loaded or split as asked, or k is not known.
     """
     if experiment.engine == "production":
-        return Prepared(_known_k(experiment, None), {})
+        return Prepared(known_k(experiment, None), {})
     if experiment.engine == "poc":
         from flareclust.engines.poc import federation as poc
 
         return prepare_poc(poc.find(Path(experiment.kit or poc.DEFAULT)), experiment)
+    ids: Sequence[str] | None = None
     if dataset is None:
-        if parse(experiment.partition).name == "none":
+        apart = parse(experiment.partition).name == "none"
+        if experiment.typed and apart:
+            return own_sites(experiment)
+        if apart:
             sites = site_files(Path(experiment.data))
             return _by_name(experiment, sites)
         if Path(experiment.data).is_dir():
             raise UserError(
                 f'{experiment.data} is a folder; for one file, or one folder of images, per site say partition "none"'
             )
-        dataset = load(experiment.data)
-    dataset = _chosen(dataset, experiment.columns)
+        if experiment.typed:
+            dataset, ids = one_table(experiment)
+        else:
+            dataset = load(experiment.data)
+    prepared = _split(experiment, _chosen(dataset, experiment.columns))
+    if ids is None or prepared.index is None:
+        return prepared
+    return replace(prepared, ids={site: [ids[row] for row in rows] for site, rows in prepared.index.items()})
+
+
+def _split(experiment: Experiment, dataset: Dataset) -> Prepared:
+    """Assign the rows of a data set to sites."""
     rng = stream(experiment.seed, 0, "partition")
     spec, algorithm = parse(experiment.partition), registry.get(experiment.algorithm)
     if spec.splits_columns:
         split = split_features(spec, dataset.X, dataset.y, experiment.n_sites, rng, dataset.owners)
-        k = split.k if experiment.k is None and split.k is not None else _known_k(experiment, dataset)
+        k = split.k if experiment.k is None and split.k is not None else known_k(experiment, dataset)
         return Prepared(
             k, _assigned(dataset, split.rows, split.columns, algorithm), split.rows, dataset, dataset.columns
         )
-    k = _known_k(experiment, dataset)
+    k = known_k(experiment, dataset)
     index = partition(spec, dataset.X, dataset.y, experiment.n_sites, rng, dataset.owners)
     every = dict.fromkeys(index, np.arange(dataset.X.shape[1]))
     sites = _assigned(dataset, index, every, algorithm)
@@ -86,6 +101,7 @@ def prepare_poc(there: Poc, experiment: Experiment) -> Prepared:
         "partition": there.partition,
         "n_sites": there.n_sites,
         "seed": there.seed,
+        "table_schema": there.schema,
     }
     prepared = prepare(experiment.model_copy(update=like))
     files = {site: file_of(kit) for site, kit in there.kits.items()}
@@ -148,7 +164,7 @@ def _only(site: str, rows: Table, wanted: tuple[str, ...], *, exact: bool) -> Fl
 
 
 def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
-    k = _known_k(experiment, None)
+    k = known_k(experiment, None)
     params = image_settings(experiment.algorithm, sites)
     if registry.get(experiment.algorithm).partial:
         chosen = {site: _those_of(site, rows, experiment.columns) for site, rows in sites.items()}
@@ -207,14 +223,3 @@ def _chosen(dataset: Dataset, columns: Sequence[str] | None) -> Dataset:
     centroids = None if dataset.centroids is None else dataset.centroids[:, where]
     X = np.ascontiguousarray(dataset.X[:, where])
     return replace(dataset, X=X, columns=tuple(columns), centroids=centroids)
-
-
-def _known_k(experiment: Experiment, dataset: Dataset | None) -> int:
-    if experiment.k_range is not None:
-        return experiment.k_range[1]
-    if experiment.k is not None:
-        return experiment.k
-    known = None if dataset is None else dataset.n_clusters
-    if known is None:
-        raise UserError("k is not known for these data; say how many clusters to look for (--k, or k=)")
-    return known

@@ -12,6 +12,7 @@ from flareclust._foundation.typing import Agreement, FloatArray, IntArray, Readi
 from flareclust.data.datasets import Dataset
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
+from flareclust.experiment.config import Experiment
 from flareclust.sites.rows import SiteData
 
 
@@ -27,6 +28,7 @@ class Prepared:
         columns: names of the columns (d), where they have any; files of sites are read by them.
         agreement: how a site's file must agree with `columns`.
         params: settings of the algorithm that follow from the data; those of the experiment come first.
+        ids: of each site's rows, where they have any and were read here.
     """
 
     k: int
@@ -36,6 +38,7 @@ class Prepared:
     columns: tuple[str, ...] | None = None
     agreement: Agreement = "has"
     params: Mapping[str, str] = field(default_factory=dict)
+    ids: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Raise UserError where k is more than all rows that are known; how many a site's file has, the site sees."""
@@ -55,6 +58,18 @@ class Prepared:
     def settled(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of an experiment with these settings that the data decide: `k` and `params`."""
         return {"k": self.k, "params": {**self.params, **params}}
+
+
+def known_k(experiment: Experiment, dataset: Dataset | None) -> int:
+    """Return k, of a range the largest; by default the known number of clusters. UserError where it is not known."""
+    if experiment.k_range is not None:
+        return experiment.k_range[1]
+    if experiment.k is not None:
+        return experiment.k
+    known = None if dataset is None else dataset.n_clusters
+    if known is None:
+        raise UserError("k is not known for these data; say how many clusters to look for (--k, or k=)")
+    return known
 
 
 def names_of(dataset: Dataset) -> tuple[str, ...]:

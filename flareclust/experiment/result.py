@@ -1,6 +1,6 @@
 """What a user gets: the recovered centroids, what they are worth and what they cost."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,7 @@ class Result:
         sites: rows of each site, kept for pictures; empty where they are not in this process.
         true_centroids: (k*, d) where they are known.
         columns: names of the columns (d), where they have any.
+        ids: of each site's rows, where they have any and were read in this process; they are in labels.csv.
         run_id: the MLflow run, None if not tracked.
         job: the id of the job at its NVFlare server, by which sites find their labels; None where there was none.
         experiment: what was asked, as plain values.
@@ -82,6 +83,7 @@ class Result:
     sites: Mapping[str, FloatArray] = field(repr=False, default_factory=dict)
     true_centroids: FloatArray | None = field(repr=False, default=None)
     columns: tuple[str, ...] | None = None
+    ids: Mapping[str, Sequence[str]] = field(repr=False, default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     run_id: str | None = None
     job: str | None = None

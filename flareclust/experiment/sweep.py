@@ -24,6 +24,7 @@ from flareclust.experiment.config import Engine, Experiment, make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.sweep_grid import MOST_TRIALS, Choice, check_different, expand, listed
 from flareclust.experiment.trials import Trial, experiment_trial
+from flareclust.experiment.typed_rows import one_table, schema_of
 from flareclust.protocol import registry
 
 if sys.version_info >= (3, 11):
@@ -46,13 +47,16 @@ class Sweep(Settings):
         n_sites: number of sites.
         partitions: see `flareclust.data.partition`.
         k: numbers of clusters; None for those that are known of the data sets.
+        table_schema: file with the schema by which tables are read; its key in the file is `schema`.
+        id_column: the column with ids, where no schema says it.
+        truth: the column with known classes.
         engine: "inprocess" or "simulator"; baselines that are not federated always run in-process.
         min_sites: quorum of a round; None for more than half of the sites.
         mlflow_experiment: name of the MLflow experiment.
         workers: trials that run side by side.
     """
 
-    renamed: ClassVar[Mapping[str, str]] = {"clients": "n_sites"}
+    renamed: ClassVar[Mapping[str, str]] = {"clients": "n_sites", "schema": "table_schema"}
 
     name: str
     data: str | list[str]
@@ -61,6 +65,9 @@ class Sweep(Settings):
     n_sites: int = 10
     partitions: str | list[str] = "iid"
     k: int | list[int] | None = None
+    table_schema: str | None = None
+    id_column: str | None = None
+    truth: str | None = None
     engine: Engine = "inprocess"
     min_sites: int | None = None
     mlflow_experiment: str = "flareclust"
@@ -171,6 +178,8 @@ def read_sweep(path: str | Path, workers: int | None = None) -> Sweep:
     if isinstance(data := settings.get("data"), str | list):
         beside = [_beside(path.parent, one) if isinstance(one, str) else one for one in listed(data)]
         settings["data"] = beside if isinstance(data, list) else beside[0]
+    if isinstance(schema := settings.get("schema"), str):
+        settings["schema"] = _beside(path.parent, schema)
     if workers is not None:
         settings["workers"] = workers
     try:
@@ -203,11 +212,11 @@ def trials(sweep: Sweep) -> list[Trial]:
     for data, k, partition, choice in points:
         cell = _cell(sweep, data, k, partition, choice)
         kept = data, parse(partition).name == "none"
-        if kept not in loaded:
-            loaded[kept] = _load(*kept)
-        dataset, digest = loaded[kept]
         try:
             experiment = _experiment(sweep, data, k, partition, choice)
+            if kept not in loaded:
+                loaded[kept] = _load(*kept, experiment)
+            dataset, digest = loaded[kept]
             if (data, k, partition) not in sizes:
                 prepared = prepare(experiment, dataset)
                 sizes[data, k, partition] = prepared.k, len(prepared.sites)
@@ -235,6 +244,9 @@ def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: 
         n_sites=sweep.n_sites,
         seed=sweep.seed_list[0],
         engine=sweep.engine if registry.get(choice.name).federated else "inprocess",
+        table_schema=sweep.table_schema,
+        id_column=sweep.id_column,
+        truth=sweep.truth,
         params=dict(choice.params),
         min_sites=sweep.min_sites,
         mlflow_experiment=sweep.mlflow_experiment,
@@ -250,9 +262,11 @@ def _cell(sweep: Sweep, data: str, k: int | None, partition: str, choice: Choice
     return cell
 
 
-def _load(data: str, own_sites: bool) -> tuple[datasets.Dataset | None, str]:
+def _load(data: str, own_sites: bool, experiment: Experiment) -> tuple[datasets.Dataset | None, str]:
     """Return the data set, None for sites with files of their own, and a fingerprint of what it holds."""
     digest = hashlib.sha256()
+    if experiment.typed:
+        digest.update(f"{schema_of(experiment).fingerprint} {experiment.truth}".encode())
     if own_sites:
         folder = Path(data)
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():  # without a folder, `prepare` says so
@@ -261,7 +275,7 @@ def _load(data: str, own_sites: bool) -> tuple[datasets.Dataset | None, str]:
         return None, digest.hexdigest()[:16]
     if Path(data).is_dir() and not _is_known(data):
         raise UserError(f'{data} is a folder; for one file per site say partitions = "none"')
-    dataset = datasets.load(data)
+    dataset = one_table(experiment)[0] if experiment.typed else datasets.load(data)
     for array in (dataset.X, dataset.y, dataset.centroids, dataset.owners):
         if array is not None:
             digest.update(repr(array.shape).encode())

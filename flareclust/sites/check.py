@@ -97,7 +97,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
     rows, server = None, site_policy.is_server(local)
     if not server:
         try:
-            data = SiteData.of(local, name)
+            data = SiteData.of(local, name, reader_owns_them=True)
             hints += check_places(data, kit)
             table = data.table(reader_owns_them=True, scratch=kit)
             rows = _described(data, table)
@@ -169,8 +169,12 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
     images, files = _folder_of_images(data), {"files": str(len(data.files()))}
     if images is not None:
         files = {"images": f"{len(table):,} of height x width x channels {named(first_shape(images))}"}
+    schema = {}
+    if data.schema is not None:
+        schema = {"schema": f"{data.schema.fingerprint}, {len(data.schema.features)} features; the same at all sites"}
     return {
         **files,
+        **schema,
         "rows asked for": limits,
         "kept": f"{place}, {table.X.nbytes / 1e6:,.1f} MB ({(data.memory or 0) / 1e6:,.0f} MB of memory allowed)",
         "ids": "relative paths" if images is not None else "none" if data.id is None else f"in {data.id!r}",

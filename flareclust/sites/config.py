@@ -4,7 +4,7 @@ The texts of refusals travel to the server: they name keys, never values.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard, get_args
 
@@ -41,7 +41,7 @@ def is_text(value: object) -> TypeGuard[str]:
 
 def _text(value: object, info: ValidationInfo) -> str | None:
     if value is not None and not is_text(value):
-        raise ValueError(f"{info.field_name} is no text")
+        raise ValueError(f"{(info.field_name or '').rstrip('_')} is no text")
     return value
 
 
@@ -144,6 +144,10 @@ class SiteConfig(BaseModel):
     hide: Annotated[frozenset[str] | Literal[True], BeforeValidator(_hide)] = Field(
         frozenset(), description="Names of columns that do not leave the site; true for all."
     )
+    schema_: Annotated[str | None, BeforeValidator(_text)] = Field(
+        None, alias="schema", description="File with the federation's schema, by which the rows are read."
+    )
+    mapping: dict[Any, Any] | None = Field(None, description="How the files map to the schema.")
 
     @model_validator(mode="after")
     def _together(self) -> "SiteConfig":
@@ -151,6 +155,15 @@ class SiteConfig(BaseModel):
             raise ValueError("id is among its columns")
         if self.max_rows is not None and self.max_rows < (self.min_rows or 1):
             raise ValueError("max_rows is less than its min_rows")
+        if self.mapping is not None and self.schema_ is None:
+            raise ValueError("mapping has no schema to map to; name its file as schema")
+        said = {
+            "columns": self.columns,
+            "id": self.id,
+            "agreement": None if self.agreement == "has" else self.agreement,
+        }
+        if self.schema_ is not None and (twice := [key for key, value in said.items() if value is not None]):
+            raise ValueError(f"{' and '.join(twice)} are beside a schema, which says them; leave them out")
         if self.hide and not self.salt:
             raise Refusal(
                 f"has a local/{CONFIG_FILE} that hides columns without a salt; without one, anybody can try names"
@@ -184,7 +197,7 @@ def read_config(local: Path) -> SiteConfig:
     file = local / CONFIG_FILE
     if not file.is_file():
         raise Refusal(f"has no local/{CONFIG_FILE}, which says where its rows are; flareclust site init writes it")
-    keys = SiteConfig.model_fields
+    keys = [field.alias or name for name, field in SiteConfig.model_fields.items()]
     try:
         config = parse_yaml(read_text(file))
     except OSError as error:
@@ -202,7 +215,14 @@ def read_config(local: Path) -> SiteConfig:
     try:
         return SiteConfig(**config)
     except ValidationError as error:
-        raise odd("; ".join(str(problem["ctx"]["error"]) for problem in error.errors())) from None
+        raise odd("; ".join(_problem(problem) for problem in error.errors())) from None
+
+
+def _problem(problem: Mapping[str, Any]) -> str:
+    """Return what is wrong with a key in words that follow "whose", without its value."""
+    if "error" in problem.get("ctx", {}):
+        return str(problem["ctx"]["error"])
+    return f"{problem['loc'][0]} is of the wrong kind"
 
 
 def _shown(key: object) -> str:
@@ -244,6 +264,7 @@ def write_site(
     id_name: str | None = None,
     root: str | None = None,
     format: str | None = None,
+    schema: str | None = None,
 ) -> Path:
     """Write a site's own configuration, which only its account can read, and return the new file.
 
@@ -255,13 +276,23 @@ def write_site(
         id_name: the column with the rows' ids.
         root: folder under which the files must lie; None for the one that `rows` names.
         format: of the files; None for that of their names.
+        schema: file with the federation's schema, absolute or relative to the folder `local`; None for none.
 
     Raises:
-        UserError: there is one already, or the format is unknown.
+        UserError: there is one already, the format is unknown, or columns or ids are named beside a schema.
     """
+    if schema is not None and (columns is not None or id_name is not None):
+        raise UserError("the schema says which columns are features and which are ids; leave out columns and id")
     if format is not None and format not in FORMATS:
         raise UserError(f"unknown format {format!r}{did_you_mean(format, FORMATS)}; it is one of {', '.join(FORMATS)}")
-    keys = {"path": rows, "format": format, "root": root, "columns": columns and list(columns), "id": id_name}
+    keys = {
+        "path": rows,
+        "format": format,
+        "root": root,
+        "columns": columns and list(columns),
+        "id": id_name,
+        "schema": schema,
+    }
     config = {key: value for key, value in keys.items() if value is not None}
     file = local / CONFIG_FILE
     try:

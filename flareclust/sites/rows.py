@@ -15,20 +15,26 @@ The simulator and real deployments use the same file; the simulator's copy has a
     agreement: may-lack                 # optional: "exact" refuses a file with other columns, "may-lack" takes those it has
     salt: a secret of several sites     # optional: names of columns are compared by hashes with this salt
     hide: [lactate]                     # optional: names that do not leave the site, or true for all; needs the salt
+    schema: /consortium/schema.yaml     # optional: the federation's schema; in the place of columns, id and agreement
+    mapping:                            # optional: how the files map to it (flareclust.schema.mapping)
+      columns: {age: Alter}
 """
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import Agreement, FloatArray
 from flareclust.data.file_names import unmarked
 from flareclust.data.tables import FORMATS, File, Table, column_names, read_files
-from flareclust.sites.config import odd, read_config
+from flareclust.schema.columns import TableSchema, read_schema
+from flareclust.schema.mapping import TableMapping
+from flareclust.schema.reading import read_typed
+from flareclust.sites.config import SiteConfig, odd, read_config
 from flareclust.sites.files import find, folder_of, takes_labels
 
 log = logging.getLogger(__name__)
@@ -62,6 +68,8 @@ class SiteData:
         scratch: folder for a file with rows that do not fit; None for the job's.
         labels: folder for the labels of all jobs; None for each job's own.
         account: name or folder of the rows' account of privacy; None for that of their place.
+        schema: the federation's, by which the files are read; None for tables of numbers.
+        mapping: how the files map to it.
     """
 
     path: Path
@@ -78,12 +86,14 @@ class SiteData:
     scratch: Path | None = None
     labels: Path | None = None
     account: str | None = None
+    schema: TableSchema | None = None
+    mapping: TableMapping | None = None
 
     @classmethod
-    def of(cls, local: str | Path, site: str) -> "SiteData":
+    def of(cls, local: str | Path, site: str, *, reader_owns_them: bool = False) -> "SiteData":
         """Read `flareclust.yaml` in the site's folder `local`, to which relative folders are relative.
 
-        A relative `path` is relative to `root` where that is given.
+        A relative `path` is relative to `root` where that is given. `reader_owns_them` as for `table`.
 
         Raises:
             Refusal: the file is missing, does not say where the rows are, or says something that cannot be.
@@ -100,6 +110,7 @@ class SiteData:
                 "path is a pattern that matches the files in its labels folder, so the next job would read labels as rows; "
                 "name another folder for the labels"
             )
+        schema, mapping = _schema_of(config, local, reader_owns_them)
         return cls(
             whole,
             config.columns,
@@ -108,13 +119,15 @@ class SiteData:
             config.hide,
             format=config.format,
             root=root or folder_of(whole),
-            id=config.id,
+            id=config.id if schema is None else schema.id,
             min_rows=config.min_rows or 1,
             max_rows=config.max_rows,
             memory=config.memory,
             scratch=scratch,
             labels=labels,
             account=config.account_of(site),
+            schema=schema,
+            mapping=mapping,
         )
 
     def rows(self, *, reader_owns_them: bool = False) -> FloatArray:
@@ -155,14 +168,18 @@ class SiteData:
     def _read(self, scratch: Path | None) -> Table:
         files = self.files()
         self._refuse_others(files, scratch)
-        found = read_files(
-            files,
-            self.columns,
-            may_lack=self.agreement == "may-lack",
-            id_name=self.id,
-            memory=self.memory,
-            scratch=scratch,
-        )
+        if self.schema is not None:
+            typed = read_typed(files, self.schema, self.mapping, memory=self.memory, scratch=scratch)
+            found = replace(typed.table, scratch=scratch)
+        else:
+            found = read_files(
+                files,
+                self.columns,
+                may_lack=self.agreement == "may-lack",
+                id_name=self.id,
+                memory=self.memory,
+                scratch=scratch,
+            )
         self._check_number(len(found))
         names = frozenset(found.columns or ())
         if self.hide is not True and (missing := sorted(self.hide - names)):
@@ -190,6 +207,33 @@ class SiteData:
                 raise Refusal(
                     f"has {number}; on one side only: {odd}. masked and proxy take sites with different columns"
                 )
+
+
+def _schema_of(
+    config: SiteConfig, local: Path, reader_owns_them: bool
+) -> tuple[TableSchema | None, TableMapping | None]:
+    """Return the schema that a configuration names, and the mapping in it.
+
+    Raises:
+        Refusal: the schema cannot be read, or the mapping does not go with it; why is in the site's log, as it may hold values.
+    """
+    if config.schema_ is None:
+        return None, None
+    try:
+        schema, mapping = read_schema(local / config.schema_), TableMapping(**_named(config.mapping or {}))
+        mapping.check(schema)
+    except UserError as error:
+        if reader_owns_them:
+            raise odd(f"schema or mapping cannot be used: {error}") from None
+        log.warning("the schema or the mapping cannot be used: %s", error)
+        raise odd("schema or mapping cannot be used; flareclust site check says why") from None
+    return schema, mapping
+
+
+def _named(mapping: Mapping[Any, Any]) -> dict[str, Any]:
+    if not all(isinstance(key, str) for key in mapping):
+        raise UserError("mapping: expected keys such as encoding, decimal and columns")
+    return dict(mapping)
 
 
 def _without_numbers(text: str) -> str:

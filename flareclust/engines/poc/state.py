@@ -41,6 +41,7 @@ class Poc:
         seed: of the partition.
         port: the server's.
         rows: number of rows by site; None where a site brought its own file.
+        schema: file with the schema by which the tables were read; None for tables of numbers.
     """
 
     folder: Path
@@ -50,6 +51,7 @@ class Poc:
     seed: int
     port: int
     rows: Mapping[str, int | None]
+    schema: str | None = None
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -102,7 +104,7 @@ def as_poc(folder: Path, state: Mapping[str, Any]) -> Poc:
     """Return the POC that a state describes."""
     sites = {str(name): None if rows is None else int(rows) for name, rows in state["sites"].items()}
     n_sites, seed, port = (int(state[name]) for name in ("n_sites", "seed", "port"))
-    return Poc(folder, str(state["data"]), str(state["partition"]), n_sites, seed, port, sites)
+    return Poc(folder, str(state["data"]), str(state["partition"]), n_sites, seed, port, sites, state.get("schema"))
 
 
 def known(folder: Path) -> Poc:

@@ -1,0 +1,72 @@
+"""`flareclust schema`: the schema of a federation's tables, drafted at one site and checked at the others."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flareclust._foundation.errors import UserError
+from flareclust.cli.entry import say
+
+schema_app = typer.Typer(no_args_is_help=True, help="The schema of the sites' tables: types, units, values.")
+
+TableFile = Annotated[Path, typer.Argument(metavar="FILE", help="A csv, parquet, arrow or feather file.")]
+Mapped = Annotated[
+    Path | None, typer.Option(help="How the file differs from the schema; by default FILE.mapping.yaml beside it.")
+]
+
+
+@schema_app.command("draft")
+def schema_draft(
+    file: TableFile,
+    out: Annotated[Path | None, typer.Option(help="The schema to write; by default it is printed.")] = None,
+    mapping: Mapped = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="Of a csv file: utf-8 (the default), latin-1, cp1252, ...")
+    ] = None,
+    decimal: Annotated[str | None, typer.Option(help='What stands before fractions in a csv file: "." or ",".')] = None,
+) -> None:
+    """Write a first schema from one site's table, to be corrected by hand and agreed by all sites."""
+    from flareclust._foundation.own_files import create
+    from flareclust.experiment.typed_rows import mapping_of
+    from flareclust.schema.draft import draft
+    from flareclust.schema.mapping import TableMapping, read_mapping
+
+    given: dict[str, Any] = {
+        name: value for name, value in (("encoding", encoding), ("decimal", decimal)) if value is not None
+    }
+    if given and mapping is not None:
+        raise UserError("the mapping says encoding and decimal; leave out --encoding and --decimal")
+    own = TableMapping(**given) if given else read_mapping(mapping) if mapping is not None else mapping_of(file)
+    drafted = draft(file, own)
+    if out is None:
+        typer.echo(drafted.text, nl=False)
+        return
+    if out.exists():
+        raise UserError(f"{out} is there already; name another file with --out, or remove it first")
+    try:
+        with create(out) as stream:
+            stream.write(drafted.text)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror}") from None
+    say(f"{out}: from {drafted.rows:,} rows; correct types, units and ranges, then give it to all sites")
+
+
+@schema_app.command("check")
+def schema_check(
+    file: TableFile,
+    schema: Annotated[Path, typer.Option(help="The schema that all sites have agreed on.")],
+    mapping: Mapped = None,
+) -> None:
+    """Read a table by a schema; say what it holds, or all that is wrong with it. No value of a cell is shown."""
+    from flareclust.data.tables import File
+    from flareclust.experiment.table_report import print_typed
+    from flareclust.experiment.typed_rows import mapping_of
+    from flareclust.schema.columns import read_schema
+    from flareclust.schema.mapping import read_mapping
+    from flareclust.schema.reading import read_typed
+
+    known = read_schema(schema)
+    own = mapping_of(file) if mapping is None else read_mapping(mapping)
+    print_typed({file.name: read_typed([File(file, str(file))], known, own, bounded=True)})
+    say(f"schema {known.fingerprint}; sites with the same one agree")

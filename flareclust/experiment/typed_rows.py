@@ -1,0 +1,122 @@
+"""An experiment on a user's own tables, read by a schema: all of them are read, and found faulty or not, before anything runs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from flareclust._foundation.errors import TableFaults, UserError
+from flareclust._foundation.typing import Agreement, IntArray
+from flareclust._foundation.validation import did_you_mean
+from flareclust.data.datasets import Dataset
+from flareclust.data.file_names import unmarked
+from flareclust.data.memory import site_limit
+from flareclust.data.tables import File
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepared import Prepared, known_k
+from flareclust.experiment.site_rows import site_files
+from flareclust.protocol import registry
+from flareclust.schema.columns import ColumnSchema, TableSchema, read_schema
+from flareclust.schema.mapping import TableMapping, read_mapping
+from flareclust.schema.reading import TypedTable, read_typed
+from flareclust.schema.text_files import FORMATS, names_of
+
+#: The ending of a mapping's file, which lies beside the table: north.csv, north.mapping.yaml.
+MAPPING = ".mapping.yaml"
+
+#: Columns of a table without a schema.
+_NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")
+
+
+def own_sites(experiment: Experiment) -> Prepared:
+    """Return the federation of the tables in the folder that an experiment names, a site for each."""
+    tables = typed_sites(Path(experiment.data), schema_of(experiment), experiment.truth)
+    sites = {site: typed.table for site, typed in tables.items()}
+    columns = next(iter(sites.values())).columns
+    agreement: Agreement = "may-lack" if registry.get(experiment.algorithm).partial else "has"
+    ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
+    if experiment.truth is None:
+        return Prepared(known_k(experiment, None), sites, columns=columns, agreement=agreement, ids=ids)
+    dataset, index = _joined(experiment.data, tables)
+    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, ids=ids)
+
+
+def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:
+    """Return the rows of the file that an experiment names, to be assigned to sites, and their ids if they have any."""
+    path = Path(experiment.data)
+    typed = typed_file(path, schema_of(experiment), experiment.truth)
+    ids = None if typed.table.ids is None else tuple(typed.table.ids)
+    return _joined(path.name, {"": typed})[0], ids
+
+
+def typed_sites(folder: Path, schema: TableSchema, truth: str | None) -> dict[str, TypedTable]:
+    """Return the tables in a folder by site, each read with the mapping beside it.
+
+    Raises:
+        UserError: there are no tables.
+        TableFaults: tables do not fit the schema, or cannot be read at all; all faults of all tables are in it.
+    """
+    files = site_files(folder)
+    tables: dict[str, TypedTable] = {}
+    faults: dict[str, Sequence[str]] = {}
+    for site, path in files.items():
+        assert isinstance(path, Path)
+        try:
+            tables[site] = typed_file(path, schema, truth, site_limit(len(files)))
+        except TableFaults as error:
+            faults |= error.faults
+        except UserError as error:
+            faults[str(path)] = [str(error)]
+    if faults:
+        raise TableFaults(faults)
+    return tables
+
+
+def typed_file(path: Path, schema: TableSchema, truth: str | None, memory: int | None = None) -> TypedTable:
+    """Return the table of a file, read with the mapping beside it, where there is one."""
+    try:
+        return read_typed([File(path, str(path))], schema, mapping_of(path), truth=truth, memory=memory, bounded=True)
+    except TableFaults:
+        raise
+    except UserError as error:
+        raise UserError(unmarked(str(error))) from None
+
+
+def mapping_of(path: Path) -> TableMapping | None:
+    """Return the mapping in the file beside a table; None where there is none."""
+    beside = path.with_name(path.stem + MAPPING)
+    return read_mapping(beside) if beside.is_file() else None
+
+
+def schema_of(experiment: Experiment) -> TableSchema:
+    """Return the schema that an experiment names; without one, all columns are numbers but those of ids and of classes."""
+    if experiment.table_schema is not None:
+        return read_schema(experiment.table_schema)
+    path = Path(experiment.data)
+    if path.is_dir():
+        path = next(file for file in site_files(path).values() if isinstance(file, Path))
+    form = path.suffix.lower().removeprefix(".")
+    if form not in FORMATS or not path.is_file():
+        raise UserError(f"{path}: --id and --truth (id_column=, truth=) are for {', '.join(FORMATS)} files")
+    given = mapping_of(path) or TableMapping()
+    names = names_of(path, form, given.encoding, str(path))
+    columns = {name: _ID if name == experiment.id_column else _NUMBER for name in names if name != experiment.truth}
+    for name in (experiment.id_column, experiment.truth):
+        if name is not None and name not in names:
+            raise UserError(f"{path} has no column {name!r}{did_you_mean(name, names)}")
+    return TableSchema(columns=columns)
+
+
+def _joined(name: str, tables: Mapping[str, TypedTable]) -> tuple[Dataset, dict[str, IntArray]]:
+    """Return the rows of all tables as one data set, with their known classes, and the places of each table's rows in it."""
+    index, at = {}, 0
+    for site, typed in tables.items():
+        index[site] = np.arange(at, at + len(typed.table))
+        at += len(typed.table)
+    X = np.concatenate([typed.table.X for typed in tables.values()])
+    classes = [typed.truth for typed in tables.values()]
+    y = None
+    if None not in classes:
+        texts = np.array([text for own in classes for text in own or ()], dtype=str)
+        y = np.unique(texts, return_inverse=True)[1].astype(np.int64)
+    return Dataset(name, X, y, columns=next(iter(tables.values())).table.columns), index

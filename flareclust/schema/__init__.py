@@ -1,0 +1,1 @@
+"""The schema of a federation's tables: what every column holds, how a site's own file maps to it, and reading by it."""

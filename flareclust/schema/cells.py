@@ -1,0 +1,259 @@
+"""From the cells of one column to its features, by the schema and the site's mapping; faults are counted, not raised.
+
+The cells are private: what is said of a fault holds the column's name, a number of cells and the first row, never a value.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.typing import BoolArray, FloatArray
+from flareclust.schema.columns import ColumnSchema, Missing, features_of
+from flareclust.schema.mapping import ISO_DATE, ColumnMapping
+
+#: What is a missing cell at every site, beside an empty one.
+MISSING = frozenset(("", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"))
+
+#: A number with a point, and one with a comma.
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_COMMA = _NUMBER.replace(r"\.", ",")
+
+#: Factors between units that sites mix up: powers of ten, inches, pounds, degrees Fahrenheit, days and years.
+UNIT_FACTORS = (*(10.0**power for power in (-6, -3, -2, -1, 1, 2, 3, 6)), 25.4, 2.54, 1 / 25.4, 1 / 2.54, 0.45359237, 1 / 0.45359237, 5 / 9, 1.8, 365.25, 1 / 365.25)  # fmt: skip
+
+#: Another unit is named where at least so many cells are implausible, and it leaves at most this share of them.
+_ENOUGH, _FEWER = 3, 0.25
+
+
+class TextReader:
+    """Reads a column of texts, such as ids; a missing cell is a fault."""
+
+    def __init__(self, name: str, spellings: frozenset[str]) -> None:
+        self.name, self._spellings, self._missing, self._first = name, spellings, 0, 0
+
+    def read(self, cells: Any, before: int) -> list[str]:
+        """Return the texts of an Arrow array of cells, of which `before` have come already; empty where one is missing."""
+        texts = texts_of(cells, self._spellings)
+        missing = ~_valid(texts)
+        if missing.any():
+            self._first = self._first or before + int(missing.argmax()) + 1
+            self._missing += int(missing.sum())
+        return ["" if text is None else text for text in texts.to_pylist()]
+
+    def faults(self) -> list[str]:
+        """Return what was wrong, a clause each."""
+        return [f"{self.name}: {_cells(self._missing)} missing, first in row {self._first}"] if self._missing else []
+
+
+class ColumnReader:
+    """Reads one column, batch by batch, and remembers what was wrong.
+
+    Args:
+        name: in the schema.
+        column: what the schema says of it.
+        own: what the site's mapping says of it.
+        missing: what a missing cell means.
+        decimal: the mark before a number's fraction.
+        spellings: of missing cells.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        column: ColumnSchema,
+        own: ColumnMapping,
+        missing: Missing,
+        decimal: str,
+        spellings: frozenset[str],
+    ) -> None:
+        self.name, self.column, self._own, self._missing = name, column, own, missing
+        self._decimal, self._spellings = decimal, spellings
+        self._counts: Counter[str] = Counter()
+        self._first: dict[str, int] = {}
+        self._commas, self._lower_case = 0, 0
+        self._outside: Counter[float] = Counter()
+        self.width = len(features_of(name, column))
+
+    def read(self, cells: Any, before: int) -> tuple[FloatArray, BoolArray]:
+        """Return the features (n, f) of an Arrow array of cells, of which `before` have come already, and which are missing (n,).
+
+        What is missing or faulty is 0.
+        """
+        missing, faulty, found = self._of_type(cells)
+        if self.column.type in ("number", "date"):
+            self._count("range", self._implausible(found[:, 0], ~missing & ~faulty), before)
+        self._count(self.column.type, faulty, before)
+        if self._missing == "refuse":
+            self._count("missing", missing, before)
+        return found, missing
+
+    @property
+    def faulty(self) -> bool:
+        """Return whether anything was wrong."""
+        return bool(self._counts)
+
+    def faults(self) -> list[str]:
+        """Return what was wrong, a clause each."""
+        return [
+            f"{self._said(kind, count)}, first in row {self._first[kind]}{self._hint(kind)}"
+            for kind, count in self._counts.items()
+        ]
+
+    def _of_type(self, cells: Any) -> tuple[BoolArray, BoolArray, FloatArray]:
+        """Return which cells are missing (n,), which are faulty (n,), and the features (n, f)."""
+        if self.column.type == "number":
+            missing, faulty, numbers = self._numbers(cells)
+            numbers = np.where(missing | faulty, 0.0, numbers * self._own.factor + self._own.offset)
+            return missing, faulty, numbers[:, None]
+        if self.column.type == "date":
+            missing, faulty, numbers = self._looked_up(cells, self._day)
+            return missing, faulty, numbers[:, None]
+        places = {value: float(j) for j, value in enumerate(self.column.values or ())}
+        missing, faulty, numbers = self._looked_up(cells, lambda text: places.get(self._own.values.get(text, text)))
+        if self.column.type == "ordered":
+            return missing, faulty, numbers[:, None]
+        found = np.zeros((len(numbers), self.width))
+        known = ~missing & ~faulty
+        found[np.flatnonzero(known), numbers[known].astype(np.int64)] = 1.0
+        if self._missing == "as-category":
+            found[missing, -1] = 1.0
+        return missing, faulty, found
+
+    def _numbers(self, cells: Any) -> tuple[BoolArray, BoolArray, FloatArray]:
+        import pyarrow as pa
+        from pyarrow import compute as pc
+
+        if not _is_text(cells.type):
+            if not (
+                pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type) or pa.types.is_decimal(cells.type)
+            ):
+                return ~_valid(cells), _valid(cells), np.zeros(len(cells))
+            numbers = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+            return np.isnan(numbers), np.isinf(numbers), numbers
+        texts = texts_of(cells, self._spellings)
+        form = _NUMBER if self._decimal == "." else _COMMA
+        good = pc.fill_null(pc.match_substring_regex(texts, form), False)
+        plain = pc.replace_substring_regex(pc.if_else(good, texts, None), r"^\+", "")
+        if self._decimal == ",":
+            plain = pc.replace_substring(plain, ",", ".")
+        else:
+            commas = pc.and_(pc.match_substring_regex(texts, _COMMA), pc.match_substring(texts, ","))
+            self._commas += int(pc.sum(pc.fill_null(commas, False)).as_py() or 0)
+        numbers = plain.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        missing = ~_valid(texts)
+        return missing, ~missing & ~np.isfinite(numbers), numbers
+
+    def _looked_up(self, cells: Any, value: Callable[[str], float | None]) -> tuple[BoolArray, BoolArray, FloatArray]:
+        """Return as `_of_type` does what a function makes of each different text; None is a fault."""
+        coded = texts_of(cells, self._spellings).dictionary_encode()
+        texts = coded.dictionary.to_pylist()
+        found = [value(text) for text in texts]
+        known = np.array([np.nan if one is None else one for one in found] or [np.nan])
+        codes = coded.indices.to_numpy(zero_copy_only=False)
+        missing = ~_valid(coded)
+        numbers = known[np.where(missing, 0, np.nan_to_num(codes)).astype(np.int64)]
+        faulty = ~missing & np.isnan(numbers)
+        if self.column.values is not None and faulty.any():
+            folded = {value.casefold() for value in (*self.column.values, *self._own.values)}
+            self._lower_case += sum(
+                one is None and text.casefold() in folded for text, one in zip(texts, found, strict=True)
+            )
+        return missing, faulty, np.where(missing | faulty, 0.0, numbers)
+
+    def _day(self, text: str) -> float | None:
+        form = self._own.date
+        if form == ISO_DATE and len(text) > 10 and text[10] in " T":
+            text = text[:10]
+        try:
+            return float((datetime.strptime(text, form).date() - date(1970, 1, 1)).days)
+        except ValueError:
+            return None
+
+    def _implausible(self, numbers: FloatArray, known: BoolArray) -> BoolArray:
+        low, high = self.column.bounds
+        outside: BoolArray = known & ((numbers < low) | (numbers > high))
+        if self.column.range is not None and self.column.type == "number":
+            for factor in UNIT_FACTORS:
+                scaled = numbers * factor
+                self._outside[factor] += int((known & ((scaled < low) | (scaled > high))).sum())
+        return outside
+
+    def _count(self, kind: str, where: BoolArray, before: int) -> None:
+        if number := int(where.sum()):
+            self._counts[kind] += number
+            self._first.setdefault(kind, before + int(where.argmax()) + 1)
+
+    def _said(self, kind: str, count: int) -> str:
+        cells = _cells(count)
+        if kind == "range":
+            unit = f" {self.column.unit}" if self.column.unit else ""
+            low, high = self.column.range or ("", "")
+            return f"{self.name}: {cells} outside {_short(low)} to {_short(high)}{unit}"
+        what = {
+            "missing": "missing",
+            "number": "no number",
+            "date": "no date",
+            "category": "none of the schema's values",
+            "ordered": "none of the schema's values",
+        }[kind]
+        return f"{self.name}: {cells} {what}"
+
+    def _hint(self, kind: str) -> str:
+        """Return advice in brackets, where the faulty cells show what it may be."""
+        if kind == "number" and self._commas:
+            return ' (with a decimal comma? decimal: "," in the mapping)'
+        if kind == "date":
+            return f" (read as {self._own.date}; date: in the mapping says another form)"
+        if kind in ("category", "ordered"):
+            return " (upper or lower case? values: in the mapping)" if self._lower_case else " (values: in the mapping)"
+        if kind == "range" and self._outside and self._counts["range"] >= _ENOUGH:
+            fewest = min(self._outside[factor] for factor in UNIT_FACTORS)
+            if fewest <= _FEWER * self._counts["range"]:
+                best = [factor for factor in UNIT_FACTORS if self._outside[factor] == fewest]
+                return f" (another unit? factor: {min(best, key=lambda f: abs(np.log(f))):.6g} in the mapping leaves {fewest})"
+        return ""
+
+
+def texts_of(cells: Any, spellings: frozenset[str]) -> Any:
+    """Return an Arrow array of cells as texts without spaces around them; null where one is missing."""
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    if pa.types.is_floating(cells.type):  # pandas keeps integers with gaps as floats
+        whole = pc.if_else(pc.is_finite(cells), cells, None)
+        try:
+            cells = whole.cast(pa.int64())
+        except pa.ArrowInvalid:
+            cells = whole
+    elif pa.types.is_timestamp(cells.type) or pa.types.is_date(cells.type):
+        cells = pc.strftime(cells.cast(pa.timestamp("s"), safe=False), ISO_DATE)
+    try:
+        texts = pc.utf8_trim_whitespace(cells.cast(pa.string()))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # lists, bytes that are no text
+        texts = pa.array(["\0"] * len(cells), pa.string())
+    gone = pc.is_in(texts, value_set=pa.array(sorted(spellings), pa.string()))
+    return pc.if_else(gone, None, texts)
+
+
+def _cells(count: int) -> str:
+    return "1 cell is" if count == 1 else f"{count} cells are"
+
+
+def _short(bound: float | str) -> str:
+    return bound if isinstance(bound, str) else f"{bound:g}"
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))
+
+
+def _valid(cells: Any) -> BoolArray:
+    found: BoolArray = cells.is_valid().to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,228 @@
+"""What every column of a federation's tables holds, agreed once and checked at every site.
+
+A schema is a YAML file:
+
+    missing: refuse                                  # of all columns that do not say otherwise
+    columns:
+      patient: {type: id}
+      age:     {type: number, unit: years, range: [0, 120]}
+      sex:     {type: category, values: [f, m]}
+      stage:   {type: ordered, values: [I, II, III, IV], missing: drop-rows}
+      seen_on: {type: date, range: [2020-01-01, 2026-12-31]}
+      remark:  {type: ignore}
+"""
+
+import datetime
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.settings import Settings
+from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, read_text
+
+Type = Literal["number", "category", "ordered", "date", "id", "ignore"]
+Missing = Literal["refuse", "drop-rows", "as-category"]
+
+#: The types whose columns have a list of values, and those with a range.
+_LISTED, _RANGED = ("category", "ordered"), ("number", "date")
+
+#: Most values of a category.
+MOST_VALUES = 1000
+
+
+class ColumnSchema(Settings):
+    """One column.
+
+    A number is a feature as it is, a date in days since 1970-01-01, an ordered value by its place 0, 1, ... in `values`. A
+    category becomes one feature of 0 and 1 for each of its values, called `sex=f`.
+    """
+
+    type: Type = Field(description="What the cells are: number, category, ordered, date, id or ignore.")
+    unit: str | None = Field(default=None, description="Unit of the numbers; sites with another one state a factor.")
+    range: tuple[float | str, float | str] | None = Field(
+        default=None, strict=False, description="The least and the largest plausible number, or date."
+    )
+    values: tuple[str, ...] | None = Field(
+        default=None, strict=False, description="The values of a category; of an ordered column in their order."
+    )
+    missing: Missing | None = Field(
+        default=None,
+        description="What a missing cell means: refuse, drop-rows, or as-category; None for what the schema says of all columns.",
+    )
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _as_text(cls, values: Any) -> Any:
+        if not isinstance(values, list | tuple):
+            return values
+        if any(isinstance(value, bool) for value in values):
+            raise ValueError("values: YAML reads yes, no, on and off as true and false; put them in quotes")
+        texts = tuple(str(value).strip() for value in values)
+        if len(set(texts)) < len(texts) or "" in texts:
+            raise ValueError("values must differ and not be empty")
+        if not 1 <= len(texts) <= MOST_VALUES:
+            raise ValueError(f"values must be a list of 1 to {MOST_VALUES} values")
+        return texts
+
+    @field_validator("range", mode="before")
+    @classmethod
+    def _as_dates(cls, bounds: Any) -> Any:
+        if not isinstance(bounds, list | tuple):
+            return bounds
+        return tuple(
+            bound.isoformat()[:10] if isinstance(bound, datetime.date)
+            else float(bound) if isinstance(bound, int) and not isinstance(bound, bool)
+            else bound
+            for bound in bounds
+        )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _fits_its_type(self) -> "ColumnSchema":
+        if (self.values is None) == (self.type in _LISTED):
+            raise ValueError(
+                f"a column of type {self.type} {'needs a list of values' if self.values is None else 'has no values'}"
+            )
+        if self.range is not None and self.type not in _RANGED:
+            raise ValueError(f"a column of type {self.type} has no range")
+        if self.unit is not None and self.type != "number":
+            raise ValueError(f"a column of type {self.type} has no unit")
+        if self.missing == "as-category" and self.type != "category":
+            raise ValueError("missing: as-category is for columns of type category")
+        if self.range is not None:
+            low, high = self.bounds
+            if not low < high:
+                raise ValueError("range: the first bound must be less than the second")
+        return self
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Return the range in numbers, of a date in days; without one, all numbers."""
+        if self.range is None:
+            return -float("inf"), float("inf")
+        low, high = (days(bound) if self.type == "date" and isinstance(bound, str) else bound for bound in self.range)
+        if not isinstance(low, str) and not isinstance(high, str):
+            return float(low), float(high)
+        raise ValueError("range must be two numbers")
+
+
+class TableSchema(Settings):
+    """All columns; the order of the features is that of the columns here, whatever a site's file has."""
+
+    missing: Missing = Field(default="refuse", description="What a missing cell means where its column does not say.")
+    columns: Mapping[str, ColumnSchema] = Field(description="The columns by name.")
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _each(cls, columns: Any) -> Any:
+        if not isinstance(columns, Mapping) or not columns:
+            raise ValueError("columns must name each column with its type: `age: {type: number}`")
+        found = {}
+        for name, column in columns.items():
+            if not isinstance(name, str) or not name.strip():
+                raise ValueError(f"columns: the name {name!r} must be text; put it in quotes")
+            try:
+                found[name] = column if isinstance(column, ColumnSchema) else ColumnSchema(**_mapping(column))
+            except UserError as error:
+                raise ValueError(f"column {name!r}: {error}") from None
+        return found
+
+    @model_validator(mode="after")
+    def _usable(self) -> "TableSchema":
+        if self.missing == "as-category":
+            raise ValueError("missing: as-category is for single columns of type category")
+        ids = [name for name, column in self.columns.items() if column.type == "id"]
+        if len(ids) > 1:
+            raise ValueError(f"columns: {', '.join(ids)} are all of type id; one at most can be")
+        names = self.features
+        if not names:
+            raise ValueError("columns: none of them is a feature (number, category, ordered or date)")
+        if len(set(names)) < len(names):
+            raise ValueError(
+                "columns: two features have the same name, such as a column 'sex=f' beside a category 'sex'"
+            )
+        return self
+
+    @property
+    def id(self) -> str | None:
+        """Return the name of the column with ids, None where there is none."""
+        return next((name for name, column in self.columns.items() if column.type == "id"), None)
+
+    @property
+    def used(self) -> dict[str, ColumnSchema]:
+        """Return the columns that are features."""
+        return {name: column for name, column in self.columns.items() if column.type not in ("id", "ignore")}
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Return the names of the features (d), a category's values among them."""
+        return tuple(feature for name, column in self.used.items() for feature in features_of(name, column))
+
+    def missing_of(self, name: str) -> Missing:
+        """Return what a missing cell of a column means."""
+        return self.columns[name].missing or self.missing
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a hash of all that decides what features mean: equal at sites with the same schema, in any layout."""
+        described = {
+            "missing": self.missing,
+            "columns": [[name, one.model_dump(mode="json")] for name, one in self.used.items()],
+        }
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def features_of(name: str, column: ColumnSchema) -> list[str]:
+    """Return the names of a column's features: its own, or one for each value of a category."""
+    if column.type != "category":
+        return [name]
+    more = ["missing"] if column.missing == "as-category" else []
+    return [f"{name}={value}" for value in (*(column.values or ()), *more)]
+
+
+def days(text: str) -> float:
+    """Return an ISO date in days since 1970-01-01; ValueError for another text."""
+    try:
+        return float((datetime.date.fromisoformat(text) - datetime.date(1970, 1, 1)).days)
+    except ValueError:
+        raise ValueError("range of a date must be two dates such as 2024-12-31") from None
+
+
+def read_schema(path: str | Path) -> TableSchema:
+    """Return the schema of a YAML file.
+
+    Raises:
+        UserError: the file cannot be read, or is no schema; the text says which column is wrong.
+    """
+    values = read_mapping_file(Path(path))
+    try:
+        return TableSchema(**values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def read_mapping_file(path: Path) -> dict[str, Any]:
+    """Return the keys of a YAML file; raise UserError where it holds something else."""
+    try:
+        values = parse_yaml(read_text(path))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except Twice as twice:
+        raise UserError(f"{path} has the key {twice.key!r} twice, again in line {twice.line}; leave one") from None
+    except NotPlain as reason:
+        raise UserError(f"{path} {reason}") from None
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise UserError(f"{path}: expected keys and values, such as `columns:` in a schema")
+    return values
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if isinstance(value, str) and value in get_args(Type):
+        return {"type": value}
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise UserError(f"expected settings such as {{type: number}}, or one of {', '.join(get_args(Type))}")
+    return value

@@ -1,0 +1,178 @@
+"""A first schema, from one site's file: a text to be read, corrected and agreed, not a result.
+
+It is written at a site and then leaves it, so it holds no value of a single row: ranges are widened to round numbers, and
+values of a category that few rows have are left out.
+"""
+
+import json
+import re
+from collections import Counter
+from datetime import datetime
+from math import ceil, floor, log10
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.settings_file import parse_yaml
+from flareclust._foundation.typing import FloatArray
+from flareclust.data.tables import File
+from flareclust.schema.cells import MISSING, texts_of
+from flareclust.schema.columns import TableSchema
+from flareclust.schema.mapping import ISO_DATE, TableMapping
+from flareclust.schema.text_files import FORMATS, batches, names_of
+
+#: A category's value is listed where so many rows have it.
+LEAST_ROWS = 5
+
+#: So many rows are looked at.
+MOST_ROWS = 200_000
+
+#: Text with more different values than this is no category.
+MOST_CATEGORIES = 30
+
+_DATES = (ISO_DATE, "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
+_UNIT = re.compile(r"[\[(]\s*([^\])]+?)\s*[\])]\s*$|_(mm|cm|m|kg|g|mg|ml|l|years|days|bpm|mmhg)$", re.IGNORECASE)
+
+
+class Draft(NamedTuple):
+    """A drafted schema.
+
+    Attributes:
+        text: YAML, with a comment behind what needs a look.
+        rows: how many were looked at.
+    """
+
+    text: str
+    rows: int
+
+
+def draft(path: str | Path, mapping: TableMapping | None = None) -> Draft:
+    """Return the draft of a schema for a file's columns.
+
+    Args:
+        path: a csv, parquet, arrow or feather file.
+        mapping: encoding, decimal mark and spellings of missing cells; None for utf-8, a point and the usual ones.
+
+    Raises:
+        UserError: the file cannot be read, or none of its columns can be a feature.
+    """
+    file, own = File(Path(path), str(path)), mapping or TableMapping()
+    form = file.path.suffix.lower().removeprefix(".")
+    if not file.path.is_file():
+        raise UserError(f"{file.place}: no such file")
+    if form not in FORMATS:
+        raise UserError(f"{file.place}: a table with a schema is one of {', '.join(FORMATS)}")
+    names = names_of(file.path, form, own.encoding, file.place)
+    if doubled := [name for name, times in Counter(names).items() if times > 1]:
+        raise UserError(f"{file.place}: the column {doubled[0]!r} is there more than once; every name must differ")
+    spellings = MISSING | set(own.missing)
+    columns: list[list[str | None]] = [[] for _ in names]
+    for cells in batches(file.path, form, own.encoding, names, file.place):
+        for column, part in zip(columns, cells, strict=True):
+            column += texts_of(part, spellings).to_pylist()
+        if len(columns[0]) >= MOST_ROWS:
+            break
+    lines, has_id = [], False
+    for name, column in zip(names, columns, strict=True):
+        if not name:
+            raise UserError(f"{file.place}: a column has no name; a table with a schema needs them all")
+        settings, comment = _column(name, column, own.decimal, may_be_id=not has_id)
+        has_id = has_id or settings["type"] == "id"
+        inner = ", ".join(f"{key}: {_yaml(value)}" for key, value in settings.items())
+        lines.append(f"  {_yaml(name)}: {{{inner}}}{f'  # {comment}' if comment else ''}")
+    text = "\n".join(("missing: refuse  # or drop-rows; a column can say otherwise", "columns:", *lines, ""))
+    if all("type: id" in line or "type: ignore" in line for line in lines):
+        raise UserError(f"{file.place}: no column looks like a number or a category")
+    return Draft(text, len(columns[0]))
+
+
+def check_draft(text: str) -> TableSchema:
+    """Return the schema of a text, as `read_schema` that of a file."""
+    return TableSchema(**parse_yaml(text))
+
+
+def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool) -> tuple[dict[str, object], str]:
+    """Return the settings of a column, and a comment on them."""
+    known = [cell for cell in cells if cell is not None]
+    if not known:
+        return {"type": "ignore"}, "all cells are missing"
+    gaps = len(cells) - len(known)
+    comment = f"{_percent(gaps / len(cells))} of the cells are missing" if gaps else ""
+    different = Counter(known)
+    unique = len(different) == len(known) >= LEAST_ROWS
+    numbers = _numbers(different, decimal)
+    if unique and (numbers is None or _counts_rows(name, numbers)) and _date_form(different) is None:
+        return ({"type": "id"}, "all different") if may_be_id else ({"type": "ignore"}, "all different")
+    if numbers is not None:
+        settings: dict[str, object] = {"type": "number"}
+        if unit := _UNIT.search(name):
+            settings["unit"] = unit[1] or unit[2]
+        return {**settings, "range": list(_widened(numbers))}, comment
+    if (form := _date_form(different)) is not None:
+        return {"type": "ignore"}, f"dates, {form}; type date makes them a feature, in days"
+    if len(different) > MOST_CATEGORIES:
+        return {"type": "ignore"}, f"text with more than {MOST_CATEGORIES} values"
+    listed = sorted(value for value, times in different.items() if times >= LEAST_ROWS)
+    if not listed:
+        return {"type": "ignore"}, f"no value has {LEAST_ROWS} rows"
+    if rare := len(different) - len(listed):
+        more = f"{rare} rarer value{'s are' if rare > 1 else ' is'} not listed"
+        comment = f"{comment}; {more}" if comment else more
+    return {"type": "category", "values": listed}, comment
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 else "less than 1 %"
+
+
+def _numbers(different: Counter[str], decimal: str) -> FloatArray | None:
+    try:
+        found = np.array([float(text.replace(",", ".") if decimal == "," else text) for text in different])
+    except ValueError:
+        return None
+    return found if np.isfinite(found).all() else None
+
+
+def _counts_rows(name: str, numbers: FloatArray) -> bool:
+    """Return whether numbers that all differ look like ids: integers, of a column called so or without gaps."""
+    if (numbers != np.floor(numbers)).any():
+        return False
+    called = re.search(r"(^|[^a-z])(id|nr|no|number|index|mrn|patient|case)([^a-z]|$)", name.lower())
+    return bool(called or (len(numbers) >= 20 and np.ptp(numbers) < 1.05 * len(numbers)))
+
+
+def _date_form(different: Counter[str]) -> str | None:
+    for form in _DATES:
+        try:
+            for text in different:
+                datetime.strptime(text[:10] if form == ISO_DATE else text, form)
+        except ValueError:
+            continue
+        return form
+    return None
+
+
+def _widened(numbers: FloatArray) -> tuple[float, float]:
+    """Return a range around numbers that shows neither the least nor the largest: half as wide again on both sides, and round."""
+    low, high = float(numbers.min()), float(numbers.max())
+    more = 0.5 * ((high - low) or abs(high) or 1.0)
+    step = 10.0 ** floor(log10(high - low + 2 * more))
+    least = floor((low - more) / step) * step
+    return (0.0 if low >= 0 and least < 0 else least), ceil((high + more) / step) * step
+
+
+def _yaml(value: object) -> str:
+    """Return a value as it can stand in a line of YAML."""
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_yaml, value))}]"
+    text = str(value)
+    plain = re.fullmatch(r"[^\W\d][\w-]*", text) and text.lower() not in _WORDS
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+#: What YAML reads as something else than text.
+_WORDS = frozenset(("yes", "no", "on", "off", "true", "false", "null", "y", "n"))

@@ -1,0 +1,63 @@
+"""`flareclust schema` and `flareclust run --schema --dry-run`: from a table to a schema that other tables are held to."""
+
+import pytest
+
+from tests.command_line import call
+
+
+@pytest.fixture
+def north(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    lines = [f"n{i},{30 + i % 40},{'fm'[i % 2]}" for i in range(50)]
+    (folder / "north.csv").write_text("\n".join(["patient,age,sex", *lines]))
+    return folder / "north.csv"
+
+
+def test_draft_check_and_dry_run(north, capsys):
+    assert call("schema", "draft", north, "--out", "schema.yaml") == 0
+    assert "correct types, units and ranges" in capsys.readouterr().out
+    assert call("schema", "check", north, "--schema", "schema.yaml") == 0
+    assert "sites with the same one agree" in capsys.readouterr().out
+    south = north.with_name("south.csv")
+    south.write_text(north.read_text().replace("age", "Alter").replace("f\n", "w\n"))
+    run = ("run", "pooled", "--data", "data", "--partition", "none", "--k", 2, "--schema", "schema.yaml", "--dry-run")
+    assert call(*run) == 2
+    assert capsys.readouterr().err.splitlines()[1].strip().startswith("age: no such column")
+    south.with_name("south.mapping.yaml").write_text("columns: {age: Alter, sex: {values: {w: f}}}")
+    assert call(*run) == 0
+    shown = capsys.readouterr().out
+    assert "north" in shown
+    assert "south" in shown
+    assert not (north.parent.parent / "flareclust-runs").exists()
+
+
+def test_a_draft_is_printed_and_replaces_nothing(north, capsys):
+    assert call("schema", "draft", north) == 0
+    assert "sex: {type: category, values: [f, m]}" in capsys.readouterr().out
+    north.with_name("schema.yaml").write_text("mine")
+    assert call("schema", "draft", north, "--out", north.with_name("schema.yaml")) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert call("schema", "draft", north, "--mapping", "gone.yaml") == 2
+    assert call("schema", "draft", north, "--mapping", "gone.yaml", "--decimal", ",") == 2
+    assert "leave out --encoding and --decimal" in capsys.readouterr().err
+
+
+def test_faults_have_a_line_each(north, capsys):
+    (north.parent / "schema.yaml").write_text(
+        "columns: {age: {type: number, range: [0, 50]}, sex: {type: category, values: [f]}, weight: number}"
+    )
+    assert call("schema", "check", north, "--schema", north.parent / "schema.yaml") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    (north.parent / "schema.yaml").write_text(
+        "columns: {age: {type: number, range: [0, 50]}, sex: {type: category, values: [f]}}"
+    )
+    assert call("schema", "check", north, "--schema", north.parent / "schema.yaml") == 2
+    assert [line[:6] for line in capsys.readouterr().err.splitlines()[1:]] == ["  age:", "  sex:"]
+
+
+def test_dry_run_of_tables_of_numbers(north, capsys):
+    north.write_text("age,crp\n" + "\n".join(f"{i},{i}" for i in range(9)))
+    assert call("run", "pooled", "--data", "data", "--partition", "none", "--k", 2, "--dry-run") == 0
+    assert "9" in capsys.readouterr().out

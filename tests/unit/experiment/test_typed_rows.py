@@ -1,0 +1,129 @@
+"""Runs on hospitals' tables: read by a schema before anything starts, with ids, known classes and mappings beside them."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import flareclust
+from flareclust import UserError
+from flareclust._foundation.errors import TableFaults
+
+SCHEMA = """
+columns:
+  patient: id
+  age: {type: number, unit: years, range: [0, 120]}
+  size: {type: number, unit: mm, range: [0, 300], missing: drop-rows}
+  sex: {type: category, values: [f, m]}
+"""
+MAPPING = "decimal: ','\ncolumns:\n  age: Alter\n  size: {factor: 10}\n  sex: {values: {w: f}}\n"
+
+
+@pytest.fixture
+def hospitals(tmp_path):
+    """A folder with two hospitals' tables of the same two groups, one with words and units of its own."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    group = np.arange(30) % 2
+    age, size = np.where(group, 70, 30) + rng.integers(-3, 4, 30), np.where(group, 200, 50) + rng.integers(-9, 9, 30)
+    lines = [f"n{i},{age[i]},{'' if i == 4 else size[i]},{'fm'[i % 2]},{'ab'[group[i]]}" for i in range(30)]
+    (folder / "north.csv").write_text("\n".join(["patient,age,size,sex,diagnosis", *lines]))
+    lines = [f"{'ab'[group[i]]};{str(size[i] / 10).replace('.', ',')};{age[i]};{'wm'[i % 2]};s{i}" for i in range(30)]
+    (folder / "south.csv").write_text("\n".join(["diagnosis;size;Alter;sex;patient", *lines]))
+    (folder / "south.mapping.yaml").write_text(MAPPING)
+    return tmp_path
+
+
+def run(hospitals, **settings):
+    plain = {"k": 2, "partition": "none", "schema": hospitals / "schema.yaml"}
+    return flareclust.run("pooled", data=hospitals / "data", **{**plain, **settings})
+
+
+def test_tables_of_two_hospitals(hospitals):
+    result = run(hospitals, truth="diagnosis", k=None, out=hospitals / "out")
+    assert result.columns == ("age", "size", "sex=f", "sex=m")
+    assert (result.k, result.metrics["ari"]) == (2, 1.0)
+    assert {site: len(labels) for site, labels in result.site_labels.items()} == {"north": 29, "south": 30}
+    np.testing.assert_allclose(sorted(result.centroids[:, 1]), [50, 200], atol=5)
+    with (hospitals / "out" / "labels.csv").open() as file:
+        ids = [line["id"] for line in csv.DictReader(file)]
+    assert ids[3:5] == ["n3", "n5"]
+    assert ids[29:31] == ["s0", "s1"]
+    again = flareclust.load_result(hospitals / "out")
+    np.testing.assert_array_equal(again.labels, result.labels)
+
+
+def test_masked_and_an_algorithm_of_numbers_see_the_same_columns(hospitals):
+    result = flareclust.run(
+        "masked", data=hospitals / "data", k=2, partition="none", schema=hospitals / "schema.yaml", standardize=True
+    )
+    assert set(result.columns) == {"age", "size", "sex=f", "sex=m"}
+
+
+def test_one_table_is_split_like_any_data(hospitals):
+    result = flareclust.run(
+        "pooled", data=hospitals / "data" / "north.csv", schema=hospitals / "schema.yaml", truth="diagnosis", n_sites=3,
+        out=hospitals / "out",
+    )  # fmt: skip
+    assert result.metrics["ari"] == 1.0
+    assert sorted(text for ids in result.ids.values() for text in ids) == sorted(f"n{i}" for i in range(30) if i != 4)
+
+
+def test_ids_and_classes_without_a_schema(hospitals):
+    file = hospitals / "plain.csv"
+    file.write_text("patient,x,class\n" + "\n".join(f"p{i},{10 * (i % 2) + 0.01 * i},{'uv'[i % 2]}" for i in range(20)))
+    result = flareclust.run("pooled", data=file, id_column="patient", truth="class", n_sites=2)
+    assert (result.k, result.columns, result.metrics["ari"]) == (2, ("x",), 1.0)
+    with pytest.raises(UserError, match=r"has no column 'clas' \(did you mean 'class'"):
+        flareclust.run("pooled", data=file, truth="clas", n_sites=2)
+
+
+def test_faults_of_all_tables_before_anything_runs(hospitals, monkeypatch):
+    monkeypatch.setattr("flareclust.api.submit", None)
+    (hospitals / "data" / "south.mapping.yaml").unlink()
+    (hospitals / "data" / "west.csv").write_bytes("patient,age\nö,1\n".encode("latin-1"))
+    north = hospitals / "data" / "north.csv"
+    north.write_text(north.read_text().replace("n7,", "n7,x"))
+    with pytest.raises(TableFaults) as error:
+        run(hospitals)
+    places = [path.rpartition("/")[2] for path in error.value.faults]
+    assert places == ["north.csv", "south.csv", "west.csv"]
+    found = " ".join(fault for own in error.value.faults.values() for fault in own)
+    assert "age: 1 cell is no number, first in row 8" in found
+    assert "age: no such column" in found
+    assert "no utf-8 text" in found
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"columns": ["age"]}, "leave out columns and id_column"),
+        ({"id_column": "patient"}, "leave out columns and id_column"),
+        ({"engine": "poc"}, "poc"),
+        ({"engine": "production", "kit": "kits"}, "leave out"),
+        ({"schema": "gone.yaml"}, "gone.yaml cannot be read"),
+    ],
+)
+def test_settings_that_do_not_go_with_a_schema(hospitals, settings, words):
+    with pytest.raises(UserError) as error:
+        run(hospitals, **settings)
+    assert words in str(error.value)
+
+
+def test_a_schema_is_for_files(hospitals):
+    with pytest.raises(UserError, match="are for tables in files"):
+        flareclust.run("pooled", data=np.eye(4), k=2, schema=hospitals / "schema.yaml")
+
+
+def test_a_sweep_over_hospitals(hospitals):
+    from flareclust.experiment.sweep import read_sweep, trials
+    from flareclust.experiment.trials import run_plain
+
+    (hospitals / "sweep.toml").write_text(
+        'name = "h"\ndata = "data"\npartitions = "none"\nschema = "schema.yaml"\ntruth = "diagnosis"\nseeds = 1\n'
+        'algorithms = ["pooled", "feca"]\n'
+    )
+    done = run_plain(trials(read_sweep(hospitals / "sweep.toml")))
+    assert [one.measured.final["ari"] for one in done] == [1.0, 1.0]

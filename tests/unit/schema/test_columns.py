@@ -1,0 +1,103 @@
+"""The schema of a federation's tables: what it may say, and what its fingerprint depends on."""
+
+import pytest
+
+from flareclust import UserError
+from flareclust.schema.columns import TableSchema, read_schema
+
+COLUMNS = {
+    "patient": "id",
+    "age": {"type": "number", "unit": "years", "range": [0, 120]},
+    "sex": {"type": "category", "values": ["f", "m"]},
+    "stage": {"type": "ordered", "values": ["I", "II", "III"]},
+    "seen": {"type": "date", "range": ["2020-01-01", "2020-01-31"]},
+    "remark": "ignore",
+}
+
+
+def test_features_in_the_order_of_the_columns():
+    schema = TableSchema(columns=COLUMNS)
+    assert schema.features == ("age", "sex=f", "sex=m", "stage", "seen")
+    assert schema.id == "patient"
+    assert schema.columns["seen"].bounds == (18262.0, 18292.0)
+
+
+def test_missing_cells_may_be_a_value_of_a_category():
+    schema = TableSchema(columns={"sex": {"type": "category", "values": ["f"], "missing": "as-category"}})
+    assert schema.features == ("sex=f", "sex=missing")
+
+
+def test_fingerprint_is_of_what_features_mean():
+    schema = TableSchema(columns=COLUMNS)
+    same = {**COLUMNS, "remark": "ignore", "more": "ignore", "patient": "ignore"}
+    assert TableSchema(columns=same).fingerprint == schema.fingerprint
+    for name, other in (
+        ("age", {"type": "number", "unit": "months", "range": [0, 120]}),
+        ("stage", {"type": "ordered", "values": ["III", "II", "I"]}),
+        ("sex", {"type": "category", "values": ["m", "f"]}),
+    ):
+        assert TableSchema(columns={**COLUMNS, name: other}).fingerprint != schema.fingerprint
+    reversed_order = dict(reversed(COLUMNS.items()))
+    assert TableSchema(columns=reversed_order).fingerprint != schema.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({}, "columns must name each column"),
+        ({"a": "ignore"}, "none of them is a feature"),
+        ({"a": "id", "b": "id", "c": "number"}, "a, b are all of type id"),
+        ({"a": "real"}, "column 'a': expected settings such as {type: number}, or one of number, category"),
+        ({"a": {"type": "real"}}, "column 'a': type must be one of number"),
+        ({"a": {"type": "category"}}, "column 'a': a column of type category needs a list of values"),
+        ({"a": {"type": "category", "values": [True, False]}}, "put them in quotes"),
+        ({"a": {"type": "category", "values": ["x", "x"]}}, "values must differ"),
+        ({"a": {"type": "number", "values": ["x"]}}, "has no values"),
+        ({"a": {"type": "number", "range": [3, 2]}}, "the first bound must be less"),
+        ({"a": {"type": "number", "range": ["low", "high"]}}, "range must be two numbers"),
+        ({"a": {"type": "date", "range": ["1.1.2020", "2.1.2020"]}}, "two dates such as 2024-12-31"),
+        ({"a": {"type": "ordered", "values": ["x"], "range": [0, 1]}}, "has no range"),
+        ({"a": {"type": "date", "unit": "days"}}, "has no unit"),
+        ({"a": {"type": "number", "missing": "as-category"}}, "for columns of type category"),
+        ({"a": {"type": "number", "units": "mm"}}, "unknown setting 'units' (did you mean 'unit'?)"),
+        ({3: "number"}, "must be text"),
+        ({"a": {"type": "category", "values": ["f"]}, "a=f": "number"}, "two features have the same name"),
+    ],
+)
+def test_what_a_schema_may_not_say(columns, text):
+    with pytest.raises(UserError) as error:
+        TableSchema(columns=columns)
+    assert text in str(error.value)
+
+
+def test_a_schema_from_a_file(tmp_path):
+    file = tmp_path / "schema.yaml"
+    file.write_text(
+        "columns:\n  seen: {type: date, range: [2020-01-01, 2020-02-01]}\n  sex: {type: category, values: [1, 2]}\n"
+    )
+    schema = read_schema(file)
+    assert schema.columns["sex"].values == ("1", "2")
+    assert schema.columns["seen"].bounds == (18262.0, 18293.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("columns:\n  a: number\n  a: date\n", "twice, again in line 3"),
+        ("- a\n- b\n", "expected keys and values"),
+        ("colums: {a: number}\n", "unknown setting 'colums' (did you mean 'columns'?)"),
+        ("columns: {sex: {type: category, values: [yes, no]}}\n", "column 'sex': values: YAML reads yes, no"),
+    ],
+)
+def test_a_file_that_is_no_schema(tmp_path, text, words):
+    file = tmp_path / "schema.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError) as error:
+        read_schema(file)
+    assert words in str(error.value)
+    assert "schema.yaml" in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(UserError, match=r"schema\.yaml cannot be read"):
+        read_schema(tmp_path / "schema.yaml")

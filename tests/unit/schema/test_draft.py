@@ -1,0 +1,97 @@
+"""The draft of a schema: a text that can be read by the same tables, and that holds no value of a single row."""
+
+import numpy as np
+import pytest
+
+from flareclust import UserError
+from flareclust.data.tables import File
+from flareclust.schema.draft import LEAST_ROWS, check_draft, draft
+from flareclust.schema.mapping import TableMapping
+from flareclust.schema.reading import read_typed
+
+N = 60
+
+
+def table(tmp_path, columns, *, encoding="utf-8", delimiter=","):
+    path = tmp_path / "north.csv"
+    lines = [delimiter.join(columns), *(delimiter.join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    path.write_text("\n".join(lines), encoding=encoding)
+    return path
+
+
+def drafted(path, mapping=None):
+    return check_draft(draft(path, mapping).text)
+
+
+def test_types_of_columns(tmp_path):
+    rng = np.random.default_rng(0)
+    path = table(
+        tmp_path,
+        {
+            "patient": [f"P{i}" for i in range(N)],
+            "case no": range(1000, 1000 + N),
+            "size (mm)": rng.uniform(1, 90, N).round(2),
+            "weight_kg": rng.integers(40, 120, N),
+            "sex": ["f", "m"] * (N // 2),
+            "answer": ["yes", "no"] * (N // 2),
+            "seen": [f"{1 + i % 28:02d}.03.2024" for i in range(N)],
+            "note": [f"text {i // 2}" for i in range(N)],
+            "empty": [""] * N,
+        },
+    )
+    columns = drafted(path).columns
+    assert {name: column.type for name, column in columns.items()} == {
+        "patient": "id", "case no": "ignore", "size (mm)": "number", "weight_kg": "number", "sex": "category",
+        "answer": "category", "seen": "ignore", "note": "ignore", "empty": "ignore",
+    }  # fmt: skip
+    assert (columns["size (mm)"].unit, columns["weight_kg"].unit) == ("mm", "kg")
+    assert columns["answer"].values == ("no", "yes")
+    read_typed([File(path, "north.csv")], drafted(path))
+
+
+def test_the_draft_shows_no_extreme_and_no_rare_value(tmp_path):
+    values = ["common"] * (N - LEAST_ROWS + 1) + ["rare disease"] * (LEAST_ROWS - 1)
+    path = table(tmp_path, {"age": [17, 93, *([50] * (N - 2))], "diagnosis": values})
+    text = draft(path).text
+    assert "rare disease" not in text
+    assert "1 rarer value is not listed" in text
+    low, high = check_draft(text).columns["age"].bounds
+    assert low < 17
+    assert high > 93
+    assert "93" not in text
+    assert "17" not in text
+
+
+def test_encoding_and_decimal_comma(tmp_path):
+    path = table(tmp_path, {"Größe": ["1,5", "2,25"] * 30, "Art": ["ä", "ö"] * 30}, encoding="latin-1", delimiter=";")
+    schema = drafted(path, TableMapping(encoding="latin-1", decimal=","))
+    assert schema.columns["Größe"].type == "number"
+    assert schema.columns["Art"].values == ("ä", "ö")
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"id": range(N)}, "no column looks like a number or a category"),
+        ({"": range(N), "b": range(N)}, "a column has no name"),
+    ],
+)
+def test_tables_without_a_draft(tmp_path, columns, words):
+    with pytest.raises(UserError) as error:
+        draft(table(tmp_path, columns))
+    assert words in str(error.value)
+
+
+def test_a_column_twice(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,a\n1,2\n")
+    with pytest.raises(UserError, match="'a' is there more than once"):
+        draft(path)
+
+
+def test_a_file_of_another_kind(tmp_path):
+    np.save(tmp_path / "a.npy", np.eye(3))
+    with pytest.raises(UserError, match="is one of csv, parquet"):
+        draft(tmp_path / "a.npy")
+    with pytest.raises(UserError, match="no such file"):
+        draft(tmp_path / "gone.csv")

@@ -1,0 +1,256 @@
+"""Tables by a schema and a mapping: what comes out, and one message with all that is wrong and no value in it."""
+
+import datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import feather, parquet
+
+from flareclust import UserError
+from flareclust._foundation.errors import TableFaults
+from flareclust.data.tables import File
+from flareclust.schema.columns import TableSchema
+from flareclust.schema.mapping import TableMapping
+from flareclust.schema.reading import read_typed
+
+COLUMNS = {
+    "patient": "id",
+    "age": {"type": "number", "unit": "years", "range": [0, 120]},
+    "size": {"type": "number", "unit": "mm", "range": [1, 300]},
+    "sex": {"type": "category", "values": ["f", "m"]},
+    "stage": {"type": "ordered", "values": ["I", "II", "III"]},
+    "seen": {"type": "date"},
+}
+SCHEMA = TableSchema(columns=COLUMNS)
+PLAIN = "patient,age,size,sex,stage,seen\np1,40,15.5,f,II,1970-01-11\np2,51,22,m,I,1970-01-02\n"
+EXPECTED = [[40, 15.5, 1, 0, 1, 10], [51, 22, 0, 1, 0, 1]]
+
+
+def read(tmp_path, text, schema=SCHEMA, mapping=None, encoding="utf-8", name="north.csv", **more):
+    path = tmp_path / name
+    path.write_text(text, encoding=encoding)
+    return read_typed([File(path, name)], schema, mapping, **more)
+
+
+def faults(tmp_path, text, **more):
+    with pytest.raises(TableFaults) as error:
+        read(tmp_path, text, **more)
+    return list(error.value.faults["north.csv"]), str(error.value)
+
+
+def test_a_table_as_the_schema_says(tmp_path):
+    typed = read(tmp_path, PLAIN)
+    np.testing.assert_array_equal(typed.table.X, EXPECTED)
+    assert typed.table.columns == SCHEMA.features
+    assert list(typed.table.ids) == ["p1", "p2"]
+    assert (typed.rows_read, typed.missing, typed.unread, typed.truth) == (2, {}, (), None)
+
+
+def test_a_table_with_its_own_names_units_and_words(tmp_path):
+    text = (
+        "Aufnahme;Größe;Geschlecht;Fall;Alter;Stadium;Notiz\n11.01.1970;1,55;W;p1;40;2;x\n02.01.1970; 2,2 ;m;p2;51;1;\n"
+    )
+    mapping = TableMapping(
+        encoding="latin-1",
+        decimal=",",
+        columns={
+            "patient": "Fall",
+            "age": "Alter",
+            "size": {"from": "Größe", "factor": 10},
+            "sex": {"from": "Geschlecht", "values": {"W": "f"}},
+            "stage": {"from": "Stadium", "values": {1: "I", 2: "II", 3: "III"}},
+            "seen": {"from": "Aufnahme", "date": "%d.%m.%Y"},
+        },
+    )
+    typed = read(tmp_path, text, mapping=mapping, encoding="latin-1")
+    np.testing.assert_array_equal(typed.table.X, EXPECTED)
+    assert typed.unread == ("Notiz",)
+
+
+def test_an_offset_after_the_factor(tmp_path):
+    schema = TableSchema(columns={"temperature": {"type": "number", "unit": "Celsius", "range": [30, 45]}})
+    mapping = TableMapping(columns={"temperature": {"factor": 5 / 9, "offset": -160 / 9}})
+    typed = read(tmp_path, "temperature\n98.6\n104\n", schema, mapping)
+    np.testing.assert_allclose(typed.table.X[:, 0], [37, 40])
+
+
+def test_equal_from_parquet_and_feather_with_types_of_their_own(tmp_path):
+    table = pa.table(
+        {
+            "seen": pa.array([datetime.datetime(1970, 1, 11, 9), datetime.datetime(1970, 1, 2)], pa.timestamp("us")),
+            "patient": pa.array(["p1", "p2"]).dictionary_encode(),
+            "age": pa.array([40, 51], pa.int8()),
+            "size": [15.5, 22.0],
+            "sex": pa.array(["f", "m"]).dictionary_encode(),
+            "stage": pa.array([2.0, 1.0]),
+        }
+    )
+    parquet.write_table(table, tmp_path / "a.parquet")
+    feather.write_feather(table, str(tmp_path / "a.feather"))
+    mapping = TableMapping(columns={"stage": {"values": {"1": "I", "2": "II"}}})
+    for name in ("a.parquet", "a.feather"):
+        typed = read_typed([File(tmp_path / name, name)], SCHEMA, mapping)
+        np.testing.assert_array_equal(typed.table.X, EXPECTED)
+        assert list(typed.table.ids) == ["p1", "p2"]
+
+
+def test_missing_cells_as_each_column_says(tmp_path):
+    columns = {
+        "age": {"type": "number", "missing": "drop-rows"},
+        "sex": {"type": "category", "values": ["f", "m"], "missing": "as-category"},
+        "patient": "id",
+    }
+    text = "age,sex,patient\n,f,a\n1,NA,b\nk.A.,-9,c\n2,m,d\n"
+    typed = read(tmp_path, text, TableSchema(columns=columns), TableMapping(missing=["k.A.", -9]))
+    np.testing.assert_array_equal(typed.table.X, [[1, 0, 0, 1], [2, 0, 1, 0]])
+    assert list(typed.table.ids) == ["b", "d"]
+    assert (typed.rows_read, typed.missing) == (4, {"age": 2, "sex": 2})
+
+
+def test_known_classes_are_no_feature(tmp_path):
+    typed = read(tmp_path, PLAIN, truth="stage")
+    assert typed.truth == ("II", "I")
+    assert "stage" not in typed.table.columns
+    np.testing.assert_array_equal(typed.table.X, np.delete(EXPECTED, 4, axis=1))
+
+
+def test_all_faults_of_a_table_in_one_message_and_no_value(tmp_path):
+    text = (
+        "patient,age,size,sex,stage,seen\n"
+        "p1,4O,15.5,F,II,1970-01-11\n"
+        ",51,0.22,m,IV,02.01.1970\n"
+        "p3,,0.31,m,I,1970-01-02\n"
+        "p4,150,0.5,m,I,1970-02-30\n"
+    )
+    found, whole = faults(tmp_path, text)
+    assert found == [
+        "age: 1 cell is outside 0 to 120 years, first in row 4",
+        "age: 1 cell is no number, first in row 1",
+        "age: 1 cell is missing, first in row 3",
+        "size: 3 cells are outside 1 to 300 mm, first in row 2 (another unit? factor: 10 in the mapping leaves 0)",
+        "sex: 1 cell is none of the schema's values, first in row 1 (upper or lower case? values: in the mapping)",
+        "stage: 1 cell is none of the schema's values, first in row 2 (values: in the mapping)",
+        "seen: 2 cells are no date, first in row 2 (read as %Y-%m-%d; date: in the mapping says another form)",
+        "patient: 1 cell is missing, first in row 2",
+    ]
+    for value in ("4O", "0.22", "IV", "02.01.1970", "1970-02-30", "150,", "p3"):
+        assert value not in whole
+
+
+def test_decimal_commas_are_recognised(tmp_path):
+    found, _ = faults(tmp_path, PLAIN.replace(",", ";").replace("15.5", "15,5"))
+    assert found == ['size: 1 cell is no number, first in row 1 (with a decimal comma? decimal: "," in the mapping)']
+
+
+def test_missing_and_misnamed_columns_together(tmp_path):
+    found, _ = faults(tmp_path, PLAIN.replace("stage", "stages").replace("sex", "size"))
+    assert found[0] == "size: 2 columns of this name (north.csv)"
+    assert found[1] == "sex: no such column (north.csv)"
+    assert found[2].startswith(
+        "stage: no such column (did you mean 'stages'?); columns without a place in the schema: 'stages'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        ("patient,age,size,sex,stage,seen\n", "has no rows"),
+        (PLAIN + "p3,1,2\n", "row 3 has 3 cells where the header has 6"),
+    ],
+)
+def test_a_file_that_is_no_table(tmp_path, text, words):
+    with pytest.raises(UserError) as error:
+        read(tmp_path, text)
+    assert words in str(error.value)
+
+
+def test_a_file_in_another_encoding(tmp_path):
+    with pytest.raises(UserError, match=r"is no utf-8 text; say `encoding:`"):
+        read(tmp_path, PLAIN + "p3,1,2,f,I,größer\n", encoding="latin-1")
+
+
+def test_all_rows_dropped(tmp_path):
+    with pytest.raises(UserError, match=r"has no rows: all 2 have a missing cell"):
+        read(tmp_path, 'a\nNA\n""\n', TableSchema(missing="drop-rows", columns={"a": "number"}))
+
+
+def test_formats_without_text(tmp_path):
+    np.savez(tmp_path / "a.npz", X=np.eye(2))
+    with pytest.raises(UserError, match="is one of csv, parquet"):
+        read_typed([File(tmp_path / "a.npz", "a.npz")], SCHEMA)
+
+
+def test_several_files_and_more_rows_than_memory(tmp_path):
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(PLAIN)
+    files = [File(tmp_path / name, name) for name in ("a.csv", "b.csv")]
+    typed = read_typed(files, SCHEMA, memory=50, scratch=tmp_path)
+    assert isinstance(typed.table.X, np.memmap)
+    np.testing.assert_array_equal(typed.table.X, EXPECTED * 2)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "words"),
+    [
+        ({"columns": {"aeg": "Alter"}}, "the schema has no column 'aeg' (did you mean 'age'?)"),
+        ({"columns": {"sex": {"factor": 2}}}, "is of type category, which has no factor"),
+        ({"columns": {"age": {"date": "%Y"}}}, "has no form of dates"),
+        ({"columns": {"age": {"values": {"a": "b"}}}}, "has no values"),
+        ({"columns": {"sex": {"values": {"w": "female"}}}}, "maps to 'female', which is none of the schema's values"),
+    ],
+)
+def test_a_mapping_that_does_not_go_with_the_schema(mapping, words):
+    with pytest.raises(UserError) as error:
+        TableMapping(**mapping).check(SCHEMA)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "words"),
+    [
+        ({"encoding": "latin-99"}, "encoding 'latin-99' is unknown"),
+        ({"decimal": ";"}, "decimal must be one of"),
+        ({"columns": {"age": {"factor": 0}}}, "factor must not be 0"),
+        ({"columns": {"age": {"form": "Alter"}}}, "unknown setting 'form'"),
+        ({"columns": {"sex": {"values": {"no": True}}}}, "put them in quotes"),
+        ({"columns": ["age"]}, "columns must name columns"),
+    ],
+)
+def test_what_a_mapping_may_not_say(mapping, words):
+    with pytest.raises(UserError) as error:
+        TableMapping(**mapping)
+    assert words in str(error.value)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(-1e12, 1e12, allow_nan=False).map(lambda x: 0.0 if x == 0 else x),
+            st.sampled_from(["f", "m"]),
+            st.dates(datetime.date(1900, 1, 1), datetime.date(2100, 1, 1)),
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+    st.sampled_from([",", "."]),
+    st.randoms(),
+)
+def test_any_layout_of_the_same_rows_gives_the_same_features(tmp_path_factory, rows, decimal, random):
+    schema = TableSchema(columns={"x": "number", "sex": {"type": "category", "values": ["f", "m"]}, "seen": "date"})
+    names = ["x", "sex", "seen"]
+    random.shuffle(names)
+    lines = [";".join(names)]
+    for x, sex, seen in rows:
+        cells = {"x": repr(x).replace(".", decimal), "sex": f" {sex}", "seen": seen.strftime("%d/%m/%Y")}
+        lines.append(";".join(cells[name] for name in names))
+    mapping = TableMapping(decimal=decimal, columns={"seen": {"date": "%d/%m/%Y"}})
+    folder = tmp_path_factory.mktemp("layout")
+    typed = read(folder, "\n".join(lines), schema, mapping)
+    epoch = datetime.date(1970, 1, 1)
+    expected = [[x, float(sex == "f"), float(sex == "m"), (seen - epoch).days] for x, sex, seen in rows]
+    np.testing.assert_array_equal(typed.table.X, expected)

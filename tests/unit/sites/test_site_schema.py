@@ -1,0 +1,72 @@
+"""A site whose configuration names the federation's schema: its rows, and what a refusal may say."""
+
+import numpy as np
+import pytest
+
+from flareclust._foundation.errors import Refusal
+from flareclust.sites.rows import SiteData
+from tests.unit.sites.site_cases import site
+
+SCHEMA = "columns: {patient: id, age: {type: number, range: [0, 120]}, sex: {type: category, values: [f, m]}}"
+
+
+@pytest.fixture
+def local(tmp_path):
+    folder = tmp_path / "north" / "local"
+    folder.mkdir(parents=True)
+    (folder / "schema.yaml").write_text(SCHEMA)
+    (folder / "rows.csv").write_text("patient,Alter,sex\np1,40,w\np2,51,m\n")
+    return folder
+
+
+MAPPING = {"columns": {"age": "Alter", "sex": {"values": {"w": "f"}}}}
+
+
+def test_rows_by_the_schema(local):
+    data = site(local, path="rows.csv", schema="schema.yaml", mapping=MAPPING)
+    table = data.table()
+    np.testing.assert_array_equal(table.X, [[40, 1, 0], [51, 0, 1]])
+    assert table.columns == ("age", "sex=f", "sex=m")
+    assert (data.id, list(table.ids)) == ("patient", ["p1", "p2"])
+
+
+def test_a_refusal_holds_no_value_and_no_number(local):
+    data = site(local, path="rows.csv", schema="schema.yaml", mapping={"columns": {"age": "Alter"}})
+    with pytest.raises(Refusal) as refused:
+        data.table()
+    text = str(refused.value)
+    assert "sex: # cell is none of the schema's values, first in row #" in text
+    with pytest.raises(Refusal, match="first in row 1"):
+        data.table(reader_owns_them=True)
+
+
+def test_hidden_columns_are_features(local):
+    data = site(local, path="rows.csv", schema="schema.yaml", mapping=MAPPING, hide=["sex=f"], salt="x" * 16)
+    assert data.table().hidden == {"sex=f"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"schema": "schema.yaml", "columns": ["age"]}, "columns are beside a schema"),
+        ({"schema": "schema.yaml", "id": "patient", "agreement": "exact"}, "id and agreement are beside a schema"),
+        ({"mapping": {}}, "mapping has no schema to map to"),
+        ({"schema": "schema.yaml", "mapping": "rows"}, "mapping is of the wrong kind"),
+        ({"schema": 3}, "whose schema is no text"),
+        ({"schema": "gone.yaml"}, "schema or mapping cannot be used; flareclust site check says why"),
+        ({"schema": "schema.yaml", "mapping": {3: 4}}, "schema or mapping cannot be used"),
+        ({"schema": "schema.yaml", "mapping": {"columns": {"secret": "Alter"}}}, "schema or mapping cannot be used"),
+    ],
+)
+def test_configurations_that_cannot_be(local, keys, words):
+    with pytest.raises(Refusal) as refused:
+        site(local, path="rows.csv", **keys)
+    assert words in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_the_owner_is_told_why(local):
+    with pytest.raises(Refusal):
+        site(local, path="rows.csv", schema="schema.yaml", mapping={"columns": {"aeg": "Alter"}})
+    with pytest.raises(Refusal, match=r"the schema has no column 'aeg' \(did you mean 'age'"):
+        SiteData.of(local, "site-1", reader_owns_them=True)
