@@ -23,7 +23,7 @@ from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, STEP
+from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, SCALES, STEP
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,12 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         self._latest: Round | None = None
         self._replies: dict[str, SiteReply] = {}
 
+    def first(self) -> Round:
+        """Return the first exchange of a job: that of the algorithm, unless something comes before it."""
+        return self.begin()
+
     def begin(self) -> Round:
-        """Return what the first exchange sends: nothing, unless overridden."""
+        """Return what the algorithm's first exchange sends: nothing, unless overridden."""
         return Round()
 
     def read(self, folder: Path) -> None:
@@ -115,7 +119,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
     @property
     def _round(self) -> Round:
         if self._latest is None:
-            self._latest = self.begin()
+            self._latest = self.first()
         return self._latest
 
     def _accept(self, answers: Mapping[str, SiteReply]) -> tuple[dict[str, Message], dict[str, str]]:
@@ -176,6 +180,10 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         """Return the best solution so far as a finished round, for when the next exchange fails; None unless overridden."""
         return None
 
+    def so_far(self, round_: Round) -> Round | None:
+        """Return the same for a round as it was sent."""
+        return self.result_so_far(round_)
+
     def result(self, round_: Round) -> Message:
         """Return the arrays of the result: what the sites were sent last, and what the server kept."""
         return {**round_.record, **round_.task}
@@ -191,6 +199,8 @@ def expected_sizes(round_: Round) -> dict[str, int]:
     K, the number of centroids sent; c and t of the scores; p, the number of weights of a network that is trained; c and f of a
     linear classifier's coefficients.
     """
+    if round_.step == SCALES:
+        return {"K": 1}
     sizes = {"K": len(round_.task["centroids"])} if "centroids" in round_.task else {}
     if "prototypes" in round_.task:
         sizes["p"] = len(round_.task["weights"])

@@ -16,14 +16,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.clusterers import group, group_means
 from flareclust.core.separability import separability
 from flareclust.executors.dkmpp import DKMPPExecutor, DKMPPParams
 from flareclust.protocol.replies import gathered
 
 
-class DKMPPAggregator(ClusteringAggregator):
+class DKMPPAggregator(ScaledAggregator):
     """The server of distributed k-means++.
 
     Kept on the server: `counts` (k,), the rows behind each centroid; `received_centroids` (c, d), `received_counts`

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.executors.feca import FeCAExecutor, FeCAParams
 from flareclust.protocol.replies import gathered
 
 
-class FeCAAggregator(ClusteringAggregator):
+class FeCAAggregator(ScaledAggregator):
     """The server of FeCA. Result beside `centroids`: `radii` and `votes`, the radius and size of each group (k,)."""
 
     params: FeCAParams

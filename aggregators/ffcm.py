@@ -22,7 +22,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.rounds import movement, remember
 from flareclust.core.seeds import kmeans_plusplus
@@ -30,7 +31,7 @@ from flareclust.executors.ffcm import FUZZY, FFCMExecutor, FFCMParams
 from flareclust.protocol.replies import gathered
 
 
-class FFCMAggregator(ClusteringAggregator):
+class FFCMAggregator(ScaledAggregator):
     """The server of FFCM.
 
     Kept on the server: `history`, the centroids of every round (rounds, k, d), first the start if it was drawn; `support`

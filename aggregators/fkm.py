@@ -24,7 +24,8 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.clusterers import cluster_means, weighted_kmeans
 from flareclust.core.lloyd import assign
 from flareclust.core.robust import filter_outliers
@@ -33,7 +34,7 @@ from flareclust.executors.fkm import WEIGHTED, FKMExecutor, FKMParams
 from flareclust.protocol.replies import gathered
 
 
-class FKMAggregator(ClusteringAggregator):
+class FKMAggregator(ScaledAggregator):
     """The server of FKM.
 
     Kept on the server: `history` (rounds + 1, k, d), the centroids of the start and after every round; `counts` (k,),

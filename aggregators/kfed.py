@@ -18,14 +18,15 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust._foundation.validation import did_you_mean
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.lloyd import assign
 from flareclust.core.seeds import farthest_first
 from flareclust.executors.kfed import KFedExecutor, KFedParams, site_number
 from flareclust.protocol.replies import gathered
 
 
-class KFedAggregator(ClusteringAggregator):
+class KFedAggregator(ScaledAggregator):
     """The server of k-FED.
 
     Sent with the result: `tau` (c,), the cluster of each received center, and `tau_site` (c,), whose it is. Kept on

@@ -24,9 +24,10 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import Round
 from flareclust.aggregators.lloyd_merge import lloyd_merge, rows_behind
 from flareclust.aggregators.refinement import State, advanced, begun, interrupted, without_state
+from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.clusterers import cluster_means
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.robust import Rule, filter_outliers
@@ -38,7 +39,7 @@ from flareclust.executors.refinement import SPREAD
 from flareclust.protocol.replies import gathered
 
 
-class LloydAggregator(ClusteringAggregator):
+class LloydAggregator(ScaledAggregator):
     """The server of distributed Lloyd.
 
     Kept on the server: `history` (rounds, k, d), the centroids after every exchange, the start among them where it came

@@ -19,14 +19,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.robust import Rule, filter_outliers, medoid, site_centers
 from flareclust.core.rounds import match
 from flareclust.executors.mavg import MAvgExecutor, MAvgParams
 from flareclust.protocol.replies import gathered
 
 
-class MAvgAggregator(ClusteringAggregator):
+class MAvgAggregator(ScaledAggregator):
     """The server of match averaging; nothing is drawn.
 
     Kept on the server: `received_centroids` (c, d), `received_site` (c,), the number of the site that sent each in the

@@ -16,14 +16,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.lloyd import kmeans
 from flareclust.core.rounds import movement, remember
 from flareclust.executors.minibatch import SAMPLE, MiniBatchExecutor, MiniBatchParams
 from flareclust.protocol.replies import gathered
 
 
-class MiniBatchAggregator(ClusteringAggregator):
+class MiniBatchAggregator(ScaledAggregator):
     """The server of NVFlare's mini-batch scheme.
 
     Kept on the server: `history` (rounds + 1, k, d), the centroids of the start and after every round; `seen` (k,), how

@@ -69,7 +69,9 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         super().__init_subclass__(**arguments)
         cls._own_steps = vars(cls).get("steps", {})
         tables = [vars(base)["_own_steps"] for base in reversed(cls.__mro__) if "_own_steps" in vars(base)]
-        steps = with_counts({**_OF_ALL, **{name: step for table in tables for name, step in table.items()}})
+        known = {**_OF_ALL, **{name: step for table in tables for name, step in table.items()}}
+        parameters = cls.params_class().model_fields
+        steps = with_counts({name: step for name, step in known.items() if step.parameter in (None, *parameters)})
         for name, step in steps.items():
             if name != KEYS and not callable(getattr(cls, step.method, None)):
                 raise TypeError(f"{cls.__name__} has no method {step.method!r} for its step {name!r}")
@@ -165,7 +167,7 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
 
     def _stages(self, site: SiteSession | None) -> list[Stage]:
         """Return what an exchange goes through at a site, in this order before the computation and backwards after it."""
-        rows, schema = RowStage(self.private), SchemaStage()
+        rows, schema = RowStage(self.private, getattr(self.params, "table_schema", None)), SchemaStage()
         if site is None:
             return [MaskingStage(self._sums, None), rows, schema]
         sends_rows = getattr(self.params, "seeds", None) == "rows"

@@ -22,8 +22,8 @@ from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.clusterers import CLUSTERERS
 from flareclust.core.local import seed_cells
-from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import SeedsParams
+from flareclust.executors.parameters import ScaledParams, SeedsParams
+from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import server, site
 from flareclust.protocol.schema import Schema, counts
@@ -31,14 +31,14 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
 
 
-class DKMPPParams(SeedsParams):
+class DKMPPParams(SeedsParams, ScaledParams):
     """Parameters of distributed k-means++."""
 
     greedy: bool = site(True, "Whether each seed is the best of 2 + log k draws; false is the paper's k-means++.")
     clusterer: Annotated[str, OneOf(CLUSTERERS)] = server("kmeans", "What clusters the seeds.")
 
 
-class DKMPPExecutor(ClusteringExecutor):
+class DKMPPExecutor(ScaledExecutor):
     """A user of distributed k-means++: sends k seeds, or the means of their cells, and how many rows each has."""
 
     params: DKMPPParams

@@ -33,8 +33,8 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Mess
 from flareclust.core.disclosure import disclosable_clusters, varies_in_one_feature
 from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, recompute_centroids
 from flareclust.core.local import dissolve_small
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import SmallClustersParams
+from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.schema import Schema, real
@@ -63,7 +63,7 @@ class FeCAParams(SmallClustersParams):
     )
 
 
-class FeCAExecutor(ClusteringExecutor):
+class FeCAExecutor(ScaledExecutor):
     """A site of FeCA: sends the centroids it trusts, each with a radius."""
 
     params: FeCAParams

@@ -31,8 +31,8 @@ from flareclust.core.disclosure import check_enough, describable, nothing_to_sen
 from flareclust.core.fuzzy import FuzzyClustering, fuzzy_cmeans
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.rounds import check_start
-from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import ClusteringParams
+from flareclust.executors.parameters import ScaledParams
+from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, both, server, site
 from flareclust.protocol.schema import Schema, counts, index, weights
@@ -48,7 +48,7 @@ STARTS = ("random", "k-means++")
 _ALMOST = 1 - 1e-9
 
 
-class FFCMParams(ClusteringParams):
+class FFCMParams(ScaledParams):
     """Parameters of FFCM."""
 
     fuzzifier: float = site(2.0, "m; near 1 this is k-means, and large values make all memberships equal.", gt=1)
@@ -70,7 +70,7 @@ class FFCMParams(ClusteringParams):
         return check_start(value, known.data["k"], STARTS) if "k" in known.data else value
 
 
-class FFCMExecutor(ClusteringExecutor):
+class FFCMExecutor(ScaledExecutor):
     """A site of FFCM: sends means of cells to start with, then fuzzy centroids and how much weight each has."""
 
     params: FFCMParams

@@ -29,8 +29,8 @@ from flareclust.core.disclosure import check_enough
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
 from flareclust.core.robust import PLAIN, Rule
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import CappedParams, SeedsParams
+from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS, server, site
 from flareclust.protocol.schema import Schema, counts
@@ -64,7 +64,7 @@ class FKMParams(CappedParams, FKMRounds):
     """Parameters of FKM."""
 
 
-class FKMExecutor(ClusteringExecutor):
+class FKMExecutor(ScaledExecutor):
     """A site of FKM: sends the means of its clusters and how many rows each has, in every round."""
 
     params: FKMParams

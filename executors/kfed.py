@@ -34,8 +34,8 @@ from flareclust.core.disclosure import check_enough, describable, disclosable_cl
 from flareclust.core.lloyd import Clustering, assign
 from flareclust.core.local import dissolve_small
 from flareclust.core.spectral import local_kmeans, project, trusted_rows
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import SmallClustersParams
+from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_ROUNDS, server, site
 from flareclust.protocol.schema import Schema, counts
@@ -77,7 +77,7 @@ class KFedParams(SmallClustersParams):
         return check_k_local(value, known.data["k"]) if "k" in known.data else value
 
 
-class KFedExecutor(ClusteringExecutor):
+class KFedExecutor(ScaledExecutor):
     """A device of k-FED: sends the centers of its k(z) local clusters and how many rows each has."""
 
     params: KFedParams

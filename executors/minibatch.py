@@ -22,8 +22,8 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Mess
 from flareclust.core.disclosure import check_enough, describable
 from flareclust.core.lloyd import assign, sums_by_label
 from flareclust.core.local import seed_cells
-from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import SeedsParams
+from flareclust.executors.parameters import ScaledParams, SeedsParams
+from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_ROUNDS, server
 from flareclust.protocol.schema import Schema, counts, index
@@ -34,13 +34,13 @@ from flareclust.protocol.task import CLUSTER, Task
 SAMPLE = "sample"
 
 
-class MiniBatchParams(SeedsParams):
+class MiniBatchParams(SeedsParams, ScaledParams):
     """Parameters of NVFlare's mini-batch scheme."""
 
     rounds: int = server(4, "Exchanges after the seeds.", ge=1, le=MOST_ROUNDS)
 
 
-class MiniBatchExecutor(ClusteringExecutor):
+class MiniBatchExecutor(ScaledExecutor):
     """A site of NVFlare's mini-batch scheme."""
 
     params: MiniBatchParams

@@ -4,8 +4,8 @@ import numpy as np
 
 from flareclust._foundation.typing import AbortCheck, FloatArray
 from flareclust.core.local import Sendable, local_clusters
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import SmallClustersParams
+from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_STARTS, site
 
@@ -16,7 +16,7 @@ class OwnClustersParams(SmallClustersParams):
     n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
 
 
-class OwnClustersExecutor(ClusteringExecutor):
+class OwnClustersExecutor(ScaledExecutor):
     """A site that sends the clusters of its own k-means."""
 
     params: OwnClustersParams

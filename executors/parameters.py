@@ -9,13 +9,34 @@ from flareclust.privacy.dp.accounting import LARGEST_DELTA, LEAST_DELTA, LEAST_E
 from flareclust.protocol.params import Params, both, server, site
 
 
-class ClusteringParams(Params):
+class TableParams(Params):
+    """Parameters of every algorithm with sites."""
+
+    table_schema: str | None = site(
+        None, "Fingerprint of the schema by which sites must have read their rows; None for any table."
+    )
+
+
+class ClusteringParams(TableParams):
     """Parameters of every algorithm that is not differentially private."""
 
     min_count: int = site(2, "Clusters with fewer rows are not sent; those of identical rows never are.", ge=1)
 
 
-class SmallClustersParams(ClusteringParams):
+#: The ways to scale.
+SCALE = ("none", "standard")
+
+
+class ScaledParams(ClusteringParams):
+    """Parameters of algorithms that can scale columns."""
+
+    scale: Annotated[str, OneOf(SCALE)] = both(
+        "none",
+        "Whether columns are brought to mean 0 and variance 1 over all sites first (standard), or left as they are.",
+    )
+
+
+class SmallClustersParams(ScaledParams):
     """Parameters of algorithms whose sites may let small local clusters join others."""
 
     small_clusters: SmallClusters = site(
@@ -32,7 +53,7 @@ class SeedsParams(ClusteringParams):
     )
 
 
-class RobustParams(ClusteringParams):
+class RobustParams(ScaledParams):
     """Parameters of servers that can leave out sites that are unlike most others."""
 
     last: ClassVar[tuple[str, ...]] = ("robust", "trim")
@@ -77,7 +98,7 @@ class StandardizeParams(ClusteringParams):
     )
 
 
-class PrivateParams(Params):
+class PrivateParams(TableParams):
     """Parameters of algorithms under differential privacy."""
 
     epsilon: float = both(

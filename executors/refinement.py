@@ -21,8 +21,8 @@ from flareclust.core.lloyd import sums_by_label
 from flareclust.core.local import lloyd_update
 from flareclust.core.trimming import nearest_rows, trimmed_rows
 from flareclust.evaluation.scores import unstack
-from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import CappedParams
+from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.params import both
@@ -47,7 +47,7 @@ class RefinedParams(CappedParams):
     )
 
 
-class RefinedExecutor(ClusteringExecutor):
+class RefinedExecutor(ScaledExecutor):
     """A site that reports what is needed to refine solutions."""
 
     params: RefinedParams

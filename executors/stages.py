@@ -16,12 +16,20 @@ class RowStage(Stage):
 
     Attributes:
         private: whether the number and size of the rows are private, and so never cause a refusal.
+        table_schema: fingerprint of the schema by which the rows must have been read; None for any.
     """
 
     private: bool
+    table_schema: str | None = None
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
-        """Refuse rows that are not numbers, or too large or too small to be squared."""
+        """Refuse rows that are not numbers, or too large or too small to be squared, or were read by another schema."""
+        if self.table_schema is not None and exchange.table.schema != self.table_schema:
+            own = f"by the schema {exchange.table.schema}" if exchange.table.schema else "without a schema"
+            raise Refusal(
+                f"reads its rows {own} where the job was made for the schema {self.table_schema}; take the same file at all "
+                "sites (schema in local/flareclust.yaml)"
+            )
         exchange.table.check_unchanged()
         check_rows(exchange.table.X, private=self.private)
         return exchange

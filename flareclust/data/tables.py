@@ -57,6 +57,7 @@ class Table:
         ids: of the rows, where they have any; for the site's own labels file.
         stamp: of the file that is mapped, where it is the site's own.
         scratch: folder for further files of rows, None for the system's temporary folder.
+        schema: fingerprint of the schema by which they were read, "" for none.
     """
 
     X: FloatArray
@@ -66,6 +67,7 @@ class Table:
     ids: Ids | None = field(default=None, repr=False)
     stamp: FileFingerprint | None = field(default=None, repr=False)
     scratch: Path | None = field(default=None, repr=False)
+    schema: str = ""
 
     def __len__(self) -> int:
         """Return the number of rows."""

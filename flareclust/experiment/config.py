@@ -109,7 +109,7 @@ class Experiment(RunSettings):
             )
         if not isinstance(values, dict) or values.get("engine") != "production":
             return values
-        own = ("columns", "table_schema", "id_column", "truth")
+        own = ("columns", "id_column", "truth")
         for name, only in (("data", OWN_ROWS), ("partition", "none"), *((name, None) for name in own)):
             if values.get(name, only) != only:
                 raise ValueError(

@@ -7,14 +7,18 @@ from typing import Any, cast
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.aggregators.scaled import SCALED_SITES, SITE_DEVIATIONS, SITE_MEANS
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation import selection as choice
+from flareclust.evaluation.agreement import unit_warnings
 from flareclust.evaluation.metrics import sigma, truth_metrics
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.image_results import is_embedded, shown_images
 from flareclust.experiment.prepared import Prepared, arrays_of, names_of
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
+from flareclust.features.columns import OUTWEIGHS, outweighing
+from flareclust.features.scaling import scaling_of
 from flareclust.federation import ASSESSED, IN_ASSESSMENT
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
@@ -69,6 +73,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         warnings=[
             *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome),
             *_coverage(experiment, assessed),
+            *_columns(experiment, prepared, outcome),
             *partial.warnings(outcome.arrays, sum(int((found < 0).sum()) for found in outcome.labels.values())),
         ],
         centroids=outcome.centroids,
@@ -151,6 +156,25 @@ def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
     if is_embedded(outcome.arrays):
         return shown_images(rows, outcome.labels, outcome.arrays)
     return {site: X for site, X in rows.items() if len(X) and X.shape[1] == d and np.isfinite(X).all()}
+
+
+def _columns(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> list[str]:
+    """Return warnings about columns that sites may not mean alike, and about one that decides the distances."""
+    arrays, d = outcome.arrays, outcome.centroids.shape[1]
+    if SITE_MEANS in arrays:
+        names = prepared.columns or tuple(f"column {j + 1}" for j in range(d))
+        return unit_warnings(arrays[SCALED_SITES].tolist(), arrays[SITE_MEANS], arrays[SITE_DEVIATIONS], names)
+    algorithm = registry.get(experiment.algorithm)
+    if prepared.columns is None or "scale" not in algorithm.parameters() or scaling_of(arrays) is not None:
+        return []
+    widest = outweighing(prepared.columns, np.ptp(outcome.centroids, axis=0))
+    if widest is None:
+        return []
+    sentence = (
+        f"column {widest!r} varies more than {OUTWEIGHS} times as much as most others and decides the distances; "
+        "set scale=standard unless that is meant"
+    )
+    return [sentence]
 
 
 def _warnings(k: int, outcome: Outcome) -> list[str]:

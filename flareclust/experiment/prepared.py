@@ -37,7 +37,7 @@ class Prepared:
     dataset: Dataset | None = None
     columns: tuple[str, ...] | None = None
     agreement: Agreement = "has"
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
     ids: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

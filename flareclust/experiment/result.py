@@ -16,6 +16,7 @@ from flareclust.data.frames import is_frame, table_of
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.image_results import image_of
 from flareclust.features import result as partial
+from flareclust.features.scaling import scaling_of
 from flareclust.protocol.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Result:
     def predict(self, X: object) -> IntArray:
         """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
 
-        A data frame is read by the names of the columns, where the data of the run had names. Of algorithms for sites
+        X is in the units of the data, also where the run scaled its columns. A data frame is read by the names of the columns, where the data of the run had names. Of algorithms for sites
         with different columns, X may lack columns (of a data frame) or have NaN for what is missing; a row that
         can be compared with no centroid has the label -1.
 
@@ -118,7 +119,10 @@ class Result:
             return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
         if is_frame(X) and self.columns is not None:
             X = table_of("X", X, self.columns, may_be_empty=True).X
-        return assign(check_rows(np.asarray(X), where="X"), self.centroids)[0]
+        rows, scaling = check_rows(np.asarray(X), where="X"), scaling_of(self.arrays)
+        if scaling is None or rows.shape[1] != self.centroids.shape[1]:
+            return assign(rows, self.centroids)[0]
+        return assign(scaling(rows), scaling(self.centroids))[0]
 
     def plot(self) -> "Figure":
         """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA).
@@ -148,10 +152,11 @@ class Result:
             return contact_sheet(self.sites, self.site_labels, shape, self.centroids_found, title=title)
         from flareclust.plotting.federation import federation_picture
 
-        radii = self.arrays.get("radii")
-        return federation_picture(
-            self.sites, self.centroids, true_centroids=self.true_centroids, radii=radii, title=title
-        )
+        radii, sites, centroids, true = self.arrays.get("radii"), self.sites, self.centroids, self.true_centroids
+        if (scaling := scaling_of(self.arrays)) is not None:
+            sites, centroids = {site: scaling(X) for site, X in sites.items()}, scaling(centroids)
+            true, title = None if true is None else scaling(true), f"{title}, columns scaled"
+        return federation_picture(sites, centroids, true_centroids=true, radii=radii, title=title)
 
     def save(self, folder: str | Path) -> "Result":
         """Write the result to a folder, as `run(out=...)` does; return it with `centroids_file` set.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from flareclust.experiment.site_rows import site_files
 from flareclust.protocol import registry
 from flareclust.schema.columns import ColumnSchema, TableSchema, read_schema
 from flareclust.schema.mapping import TableMapping, read_mapping
-from flareclust.schema.reading import TypedTable, read_typed
+from flareclust.schema.reading import TypedTable, read_typed, without
 from flareclust.schema.text_files import FORMATS, names_of
 
 #: The ending of a mapping's file, which lies beside the table: north.csv, north.mapping.yaml.
@@ -36,9 +37,35 @@ def own_sites(experiment: Experiment) -> Prepared:
     agreement: Agreement = "may-lack" if registry.get(experiment.algorithm).partial else "has"
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
     if experiment.truth is None:
-        return Prepared(known_k(experiment, None), sites, columns=columns, agreement=agreement, ids=ids)
+        return Prepared(
+            known_k(experiment, None), sites, columns=columns, agreement=agreement, params=scale_of(experiment), ids=ids
+        )
     dataset, index = _joined(experiment.data, tables)
-    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, ids=ids)
+    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, scale_of(experiment), ids)
+
+
+def agreed_columns(experiment: Experiment) -> Prepared:
+    """Return the federation of provisioned sites, which read their rows themselves: by the experiment's schema, if it has one."""
+    k = known_k(experiment, None)
+    if experiment.table_schema is None:
+        return Prepared(k, {})
+    schema = read_schema(experiment.table_schema)
+    params = {**scale_of(experiment), "table_schema": schema.fingerprint}
+    return Prepared(k, {}, columns=schema.features, params=params)
+
+
+def scale_of(experiment: Experiment) -> dict[str, Any]:
+    """Return the setting with which an algorithm scales columns, where the experiment's schema says that their units differ."""
+    if (
+        experiment.table_schema is None
+        or not without(read_schema(experiment.table_schema), experiment.truth).units_differ
+    ):
+        return {}
+    known = registry.get(experiment.algorithm).parameters()
+    for name, value in (("scale", "standard"), ("standardize", True)):
+        if name in known:
+            return {name: value}
+    return {}
 
 
 def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:

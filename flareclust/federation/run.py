@@ -7,7 +7,7 @@ Rules:
   clustering rounds and named in the result.
 - A round needs the quorum `min_sites`; unless set, more than half of all sites. Below it the job fails with every
   reason in one message, unless it interrupts a refinement: then the result is the best solution so far
-  (`ClusteringAggregator.result_so_far`), with a warning.
+  (`ClusteringAggregator.so_far`), with a warning.
 - Where sites disagree about the number of columns, the number that most of them have counts.
 - A site that was lost, with its process, its machine or its network, is not waited for; what it misses it does not get later.
 - The assessment asks every site that could still answer, and never makes a job fail.
@@ -23,6 +23,7 @@ from time import perf_counter
 
 from flareclust._foundation.errors import JobFailed
 from flareclust.aggregators.base import ClusteringAggregator
+from flareclust.evaluation.agreement import batch_effects
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, Exchanges, OnRound
 from flareclust.federation.secure_exchanges import SecureExchanges
@@ -75,13 +76,13 @@ def run_federation(
     if resume is not None:
         exchanges.resume(resume.progress)
     exchanges.agree(aggregator)
-    round_ = aggregator.begin() if resume is None else resume.round_
+    round_ = aggregator.first() if resume is None else resume.round_
     while not round_.done:
         own_sizes, limits = aggregator.own_sizes(round_), aggregator.limits(round_)
         try:
             replies = exchanges.cluster(aggregator.schema(round_.step), round_, own_sizes, limits)
         except JobFailed as failure:
-            if (so_far := aggregator.result_so_far(round_)) is None:
+            if (so_far := aggregator.so_far(round_)) is None:
                 raise
             round_, exchanges.failure = so_far, str(failure)
             break
@@ -103,5 +104,10 @@ def run_federation(
         bytes_down=exchanges.bytes_down,
         seconds_local=exchanges.seconds_local,
         seconds_merge=exchanges.seconds_merge,
-        warnings=[*exchanges.early_end(), *exchanges.warnings(), *aggregator.warnings(round_, exchanges.assessed)],
+        warnings=[
+            *exchanges.early_end(),
+            *exchanges.warnings(),
+            *aggregator.warnings(round_, exchanges.assessed),
+            *batch_effects({site: reply["counts"] for site, reply in exchanges.assessed.items()}),
+        ],
     )

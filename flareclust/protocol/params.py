@@ -24,6 +24,9 @@ MOST_STARTS, MOST_ROUNDS, MOST_ITERATIONS = 10_000, 10_000, 100_000
 #: The parameters of every algorithm, which are arguments of their own wherever an algorithm runs.
 GENERAL = ("k", "seed")
 
+#: The parameters that a run sets by itself, from what sites have agreed on; they come last in tables.
+AGREED = ("table_schema",)
+
 
 class Params(Settings):
     """What every algorithm has: the number of clusters and the seed of the job."""
@@ -37,9 +40,11 @@ class Params(Settings):
     @classmethod
     def own(cls, side: Side | None = None) -> dict[str, FieldInfo]:
         """Return the algorithm's own parameters, sites' first; with `side`, "site" or "server", those that this side reads."""
-        names = [name for name in cls.model_fields if name not in (*GENERAL, *cls.last)] + list(cls.last)
+        tail = [*cls.last, *(name for name in AGREED if name in cls.model_fields)]
+        names = [name for name in cls.model_fields if name not in (*GENERAL, *tail)] + tail
         fields = {name: cls.model_fields[name] for name in names}
         in_order = sorted(fields.items(), key=lambda item: SIDES.index(side_of(item[1])))
+        in_order.sort(key=lambda item: item[0] in AGREED)
         return {name: field for name, field in in_order if side is None or side_of(field) in (side, "both")}
 
     @classmethod

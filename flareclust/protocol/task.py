@@ -23,8 +23,11 @@ KEYS = "keys"
 #: What is asked between the description of the columns and the rounds, with secure sums: what means and variances need.
 MOMENTS = "moments"
 
+#: What jobs with `scale` ask before the rounds: location and spread of the columns.
+SCALES = "scales"
+
 #: The steps that are no rounds.
-BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS)
+BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, SCALES)
 
 #: Keys of the meta of a refusal, of a task and of a reply, which says what it answers. A reply's numbers never travel
 #: there, where sites' filters do not look.

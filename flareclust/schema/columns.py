@@ -162,6 +162,13 @@ class TableSchema(Settings):
         """Return the names of the features (d), a category's values among them."""
         return tuple(feature for name, column in self.used.items() for feature in features_of(name, column))
 
+    @property
+    def units_differ(self) -> bool:
+        """Return whether distances would add up unlike things: numbers of different units, or numbers beside other types."""
+        kinds = {column.type for column in self.used.values()}
+        units = {column.unit for column in self.used.values()} - {None}
+        return len(units) > 1 or ("number" in kinds and len(kinds) > 1)
+
     def missing_of(self, name: str) -> Missing:
         """Return what a missing cell of a column means."""
         return self.columns[name].missing or self.missing

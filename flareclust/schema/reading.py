@@ -141,7 +141,8 @@ class _TableReader:
                 "" if not self._rows else f": all {self._rows} have a missing cell in a column with missing: drop-rows"
             )
             raise UserError(f"{place} has no rows{why}; a table needs at least one")
-        table = Table(self._store.rows(), self._schema.features, ids=None if self._id is None else self._ids)
+        ids = None if self._id is None else self._ids
+        table = Table(self._store.rows(), self._schema.features, ids=ids, schema=self._schema.fingerprint)
         missing = {name: number for name, number in self._missing.items() if number}
         classes = None if self._truth is None else tuple(self._classes)
         return TypedTable(table, self._rows, missing, tuple(self._unread), classes)

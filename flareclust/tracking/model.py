@@ -35,10 +35,14 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
 
         Args:
             context: its `artifacts` are `centroids`, a .npy file (k, d), and if these have unknown entries (NaN),
-                `settings`, a JSON file with how the federation scaled, filled and measured.
+                `settings`, a JSON file with how the federation scaled, filled and measured; if columns were scaled,
+                `scaling`, a .npy file (2, d) with their means and deviations.
         """
         self.centroids = np.load(context.artifacts["centroids"], allow_pickle=False)
         self.gaps = "settings" in context.artifacts
+        self.scaling = None
+        if "scaling" in context.artifacts:
+            self.scaling = np.load(context.artifacts["scaling"], allow_pickle=False)
         if self.gaps:
             settings = json.loads(Path(context.artifacts["settings"]).read_text(encoding="utf-8"))
             self.names: list[str] = settings["names"]
@@ -71,8 +75,11 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             )
         if not np.isfinite(X).all():
             raise ValueError("the input has missing or infinite values; fill or drop those rows first")
+        centroids = self.centroids
+        if self.scaling is not None:
+            X, centroids = (X - self.scaling[0]) / self.scaling[1], (centroids - self.scaling[0]) / self.scaling[1]
         # Explicit differences: the expanded form x.x - 2 x.c + c.c loses small distances far from the origin.
-        squared = [np.square(X - centroid).sum(axis=1) for centroid in self.centroids]
+        squared = [np.square(X - centroid).sum(axis=1) for centroid in centroids]
         labels: Labels = np.argmin(np.stack(squared, axis=1), axis=1).astype(np.int64)
         return labels
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
+from flareclust.features.scaling import Scaling
 
 MODEL_NAME = "model"
 
@@ -36,6 +37,7 @@ def save_model(
     gaps: Mapping[str, Any] | None,
     run_id: str,
     model_id: str,
+    scaling: Scaling | None = None,
 ) -> None:
     """Write the model of a run to `folder`.
 
@@ -47,6 +49,7 @@ def save_model(
             `flareclust.features.result.model_settings`; else None.
         run_id: of the run.
         model_id: of the logged model.
+        scaling: of the columns, where the federation scaled them.
 
     Raises:
         UserError: the centroids are not finite where they must be, or the names do not fit.
@@ -68,6 +71,9 @@ def save_model(
         if gaps is not None:
             Path(scratch, "settings.json").write_text(json.dumps(dict(gaps), allow_nan=False), encoding="utf-8")
             artifacts["settings"] = str(Path(scratch, "settings.json"))
+        if scaling is not None:
+            np.save(Path(scratch, "scaling.npy"), np.stack(scaling), allow_pickle=False)
+            artifacts["scaling"] = str(Path(scratch, "scaling.npy"))
         if names is None:
             # Not unnamed columns: for those MLflow drops surplus columns of the input without a word.
             inputs = Schema([TensorSpec(np.dtype(np.float64), (-1, centroids.shape[1]))])

@@ -20,6 +20,7 @@ from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.own_files import make_folder
 from flareclust._foundation.typing import FloatArray
+from flareclust.features.scaling import Scaling
 from flareclust.tracking import model_registry as tracking_registry
 from flareclust.tracking.model_files import MODEL_NAME, column_names, save_model
 from flareclust.tracking.promotion import METRIC, Decision, check_alias, decide
@@ -186,6 +187,7 @@ class Tracker:
         centroids: FloatArray,
         columns: Sequence[str] | None = None,
         gaps: Mapping[str, Any] | None = None,
+        scaling: Scaling | None = None,
     ) -> str:
         """Log a model whose `predict` gives the nearest centroid, and return its address `runs:/<run_id>/model`.
 
@@ -196,6 +198,7 @@ class Tracker:
             centroids: (k, d), finite unless there are `gaps`.
             columns: d names.
             gaps: As in `tracking_model.save_model`; the model then takes rows that lack columns.
+            scaling: Of the columns, where the federation scaled them; the model takes rows in the data's units.
 
         Raises:
             UserError: The centroids are not finite, or the names do not match them.
@@ -209,7 +212,7 @@ class Tracker:
         )
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch, MODEL_NAME)
-            save_model(folder, centroids, columns, gaps, run_id, model.model_id)
+            save_model(folder, centroids, columns, gaps, run_id, model.model_id, scaling)
             self._client.log_model_artifacts(model.model_id, str(folder))
         self._client.finalize_logged_model(model.model_id, "READY")
         outputs = run.outputs.model_outputs if run.outputs else []

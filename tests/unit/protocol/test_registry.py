@@ -68,7 +68,9 @@ def test_parameters_have_defaults_and_leave_out_what_every_job_has(algorithm):
 
 def test_parameters_of_both_sides_are_listed():
     assert get("kfed").parameters() == {
+        "table_schema": None,
         "min_count": 2,
+        "scale": "none",
         "small_clusters": "withhold",
         "k_local": "auto",
         "labels_by": "induced",
@@ -219,7 +221,7 @@ def plugin(monkeypatch):
 def test_an_entry_point_adds_an_algorithm_that_runs(plugin):
     plugin(mean="flareclust_plugin:MEAN")
     assert list(algorithms()) == [*(algorithm.name for algorithm in BUILT_IN), "mean"]
-    assert get("mean").parameters() == {"min_count": 2, "shift": 0.0}
+    assert get("mean").parameters() == {"min_count": 2, "shift": 0.0, "table_schema": None}
     sites = {"a": np.array([[0.0], [2.0]]), "b": np.array([[4.0], [6.0]])}
     result = flareclust.run("mean", sites, k=1, shift=0.5)
     np.testing.assert_allclose(result.centroids, [[3.5]])

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from flareclust._foundation.errors import UserError
+from flareclust.features.scaling import Scaling
 from tests.mlflow_server import process_group
 from tests.unit.tracking.tracking_cases import CENTROIDS, CLEAN_ENV, log_federation, model_folder
 
@@ -50,6 +51,20 @@ def test_named_columns_are_found_by_name(tracker):
     assert model.predict(pd.DataFrame({"b": [0.0, 0.0], "id": [7, 8], "a": [9.0, 1.0]})).tolist() == [1, 0]
     with pytest.raises(mlflow.MlflowException, match=r"missing inputs \['b'\]"):
         model.predict(pd.DataFrame({"a": [9.0]}))
+
+
+def test_a_model_of_scaled_columns_takes_rows_in_their_units(tracker):
+    import mlflow
+
+    run_id = tracker.start("key", "name", {})
+    scaling = Scaling(np.array([0.0, 5000.0]), np.array([1.0, 1000.0]))
+    centroids = np.array([[0.0, 5000.0], [4.0, 5000.0]])
+    tracker.log_model(run_id, centroids, ["a", "b"], scaling=scaling)
+    model = mlflow.pyfunc.load_model(str(model_folder(tracker, run_id)))
+    rows = pd.DataFrame({"a": [1.0, 3.0], "b": [9000.0, 5500.0]})
+    assert model.predict(rows).tolist() == [0, 1]
+    scaled = [scaling(rows.to_numpy()), scaling(centroids)]
+    assert np.linalg.norm(scaled[0][:, None] - scaled[1], axis=2).argmin(axis=1).tolist() == [0, 1]
 
 
 def test_model_is_logged_once_and_belongs_to_its_run(tracker, client):

@@ -1,0 +1,49 @@
+"""Location and spread of columns: of one site's rows, rounded so that they disclose none of them, and of all sites together.
+
+Rounding: a mean is a multiple of g, and so is a deviation, where g is the power of two at or above the deviation times
+max(1/64, 4/n). From exact sums of all but a few of n rows, the rest then follows within 4 deviations at best.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from flareclust._foundation.typing import FloatArray
+
+#: The grid is at least this part of a deviation, and at least so many deviations over the number of rows.
+_FINEST, _HIDDEN = 1 / 64, 4.0
+
+#: A mean of equal values is rounded to this part of itself.
+_OF_EQUAL = 2.0**-20
+
+
+class Spread(NamedTuple):
+    """Number of rows, means (d,) and standard deviations (d,) of columns."""
+
+    rows: int
+    mean: FloatArray
+    deviation: FloatArray
+
+
+def rounded_spread(X: FloatArray) -> Spread:
+    """Return mean and deviation of the columns of rows (n, d), rounded as the module says."""
+    mean, deviation = X.mean(axis=0), np.where(np.ptp(X, axis=0) > 0, X.std(axis=0), 0.0)
+    coarse = np.where(deviation > 0, deviation * max(_FINEST, _HIDDEN / len(X)), np.abs(mean) * _OF_EQUAL)
+    grid = np.exp2(np.ceil(np.log2(coarse, out=np.zeros_like(coarse), where=coarse > 0)))
+    grid[coarse == 0] = 1.0
+    steps = np.where(deviation > 0, np.maximum(np.round(deviation / grid), 1.0), 0.0)
+    return Spread(len(X), np.round(mean / grid) * grid, steps * grid)
+
+
+def pooled_spread(rows: FloatArray, mean: FloatArray, m2: FloatArray) -> Spread:
+    """Return mean and deviation of the columns over all rows of m sites (Chan, Golub, LeVeque 1983).
+
+    Args:
+        rows: of each site (m,).
+        mean: of its columns (m, d).
+        m2: squared deviations from these (m, d).
+    """
+    total = float(rows.sum())
+    center = rows @ mean / total
+    within = m2.sum(axis=0) + rows @ (mean - center) ** 2
+    return Spread(int(total), center, np.sqrt(within / total))
