@@ -151,16 +151,18 @@ def as_setting(value: object) -> str:
 
 def describe_replies(algorithm: Algorithm) -> str:
     """Return what leaves a site in every step, in words."""
-    words = ""
+    words = optional = ""
     for name, step in algorithm.executor_class().own_steps().items():
         sent = describe_schema(step.schema)
-        if name in BEFORE_ROUNDS and step.jobs == "all":
+        if step.parameter is not None:
+            optional += f"; with {step.parameter}, in step {name}: {sent}"
+        elif name in BEFORE_ROUNDS and step.jobs == "all":
             words += f"in step {name}: {sent}; then "
         elif name == CLUSTER:
             words += sent
         elif step.jobs == "all":
             words += f"; in step {name}: {sent}"
-    return words
+    return words + optional
 
 
 def describe_schema(schema: Schema) -> str:

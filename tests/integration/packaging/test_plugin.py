@@ -37,7 +37,12 @@ def flareclust(env, folder, *words):
 @pytest.mark.smoke
 def test_it_is_listed_with_its_parameters(env, tmp_path):
     line = json.loads(flareclust(env, tmp_path, "list", "linkage", "--json"))
-    assert [parameter["name"] for parameter in line["parameters"]] == ["min_count", "n_init", "weighted"]
+    assert [parameter["name"] for parameter in line["parameters"]] == [
+        "min_count",
+        "n_init",
+        "weighted",
+        "table_schema",
+    ]
     assert "spread float64 (k)" in line["sends"]
 
 

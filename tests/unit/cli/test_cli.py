@@ -220,7 +220,10 @@ def test_list_names_every_algorithm_with_its_settings(command):
     for name, algorithm in table.items():
         assert listed[name]["parameters"] == algorithm.parameters()
         assert listed[name]["federated"] == algorithm.federated
-    assert listed["feca"]["sends"] == "centroids float64 (k, d), radii float64 (k)"
+    assert listed["feca"]["sends"] == (
+        "centroids float64 (k, d), radii float64 (k); with scale, in step scales: cluster int64 (k), counts int64 (k), "
+        "centroids float64 (k, d), m2 float64 (k, d)"
+    )
     words = command("list").out.split()
     assert set(table) <= set(words)
 

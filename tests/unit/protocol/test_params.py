@@ -30,14 +30,15 @@ class ExampleExecutor(FeCAExecutor):
 
 
 def test_sites_parameters_come_first_and_each_side_has_its_own():
-    assert list(ExampleParams.own()) == ["min_count", "before", "common", "after"]
-    assert list(ExampleParams.own("site")) == ["min_count", "before", "common"]
+    assert list(ExampleParams.own()) == ["min_count", "before", "common", "after", "table_schema"]
+    assert list(ExampleParams.own("site")) == ["min_count", "before", "common", "table_schema"]
     assert list(ExampleParams.own("server")) == ["common", "after"]
     assert {name: side_of(field) for name, field in ExampleParams.own().items()} == {
         "min_count": "site",
         "before": "site",
         "common": "both",
         "after": "server",
+        "table_schema": "site",
     }
 
 
@@ -50,6 +51,7 @@ def test_a_constructor_takes_the_parameters_of_its_side_with_their_defaults():
         "min_count": 2,
         "before": 2,
         "common": False,
+        "table_schema": None,
     }
     assert ExampleExecutor(3, before=4).params == ExampleParams(k=3, before=4)
     assert ExampleExecutor(3, 7).seed == 7

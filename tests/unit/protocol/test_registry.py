@@ -225,7 +225,7 @@ def test_an_entry_point_adds_an_algorithm_that_runs(plugin):
     sites = {"a": np.array([[0.0], [2.0]]), "b": np.array([[4.0], [6.0]])}
     result = flareclust.run("mean", sites, k=1, shift=0.5)
     np.testing.assert_allclose(result.centroids, [[3.5]])
-    assert result.params == {"min_count": 2, "shift": 0.5}
+    assert result.params == {"min_count": 2, "shift": 0.5, "table_schema": None}
 
 
 @pytest.mark.parametrize(
