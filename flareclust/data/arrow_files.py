@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,20 +19,39 @@ _DAMAGED = (ValueError, LookupError, TypeError, ArithmeticError, NotImplementedE
 _Batches = Callable[[list[str], int], Iterator[Any]]
 
 
+class Stored(NamedTuple):
+    """An open file: its Arrow schema, its batches of some columns, and its number of rows where a header states it."""
+
+    schema: Any
+    batches: _Batches
+    n: int | None = None
+
+
 @contextmanager
 def open_parquet(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
     """Open a parquet file."""
+    with stored_parquet(file, place) as stored:
+        yield _source(stored, wanted, id_name, place)
+
+
+@contextmanager
+def open_arrow(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
+    """Open an Arrow file (feather version 2 is one) or Arrow stream."""
+    with stored_arrow(file, place) as stored:
+        yield _source(stored, wanted, id_name, place)
+
+
+@contextmanager
+def stored_parquet(file: Path, place: str) -> Iterator[Stored]:
+    """Open a parquet file; UserError where it is none, also from reading its batches."""
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(file, buffer_size=1 << 20) as stored:
-            yield _source(
+            yield Stored(
                 stored.schema_arrow,
                 lambda names, rows: stored.iter_batches(batch_size=rows, columns=names, use_threads=False),
-                wanted,
-                id_name,
-                place,
                 stored.metadata.num_rows,
             )
     except (FlareclustError, pa.ArrowMemoryError):
@@ -42,8 +61,8 @@ def open_parquet(file: Path, wanted: Names | None, id_name: str | None, place: s
 
 
 @contextmanager
-def open_arrow(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
-    """Open an Arrow file (feather version 2 is one) or Arrow stream."""
+def stored_arrow(file: Path, place: str) -> Iterator[Stored]:
+    """Open an Arrow file or stream; UserError where it is none, also from reading its batches."""
     import pyarrow as pa
 
     with pa.memory_map(str(file)) as mapped:
@@ -55,7 +74,7 @@ def open_arrow(file: Path, wanted: Names | None, id_name: str | None, place: str
                 mapped.seek(0)
                 stored = pa.ipc.open_stream(mapped)
                 batches = iter(stored)
-            yield _source(stored.schema, lambda names, rows: _sliced(batches, names, rows), wanted, id_name, place)
+            yield Stored(stored.schema, lambda names, rows: _sliced(batches, names, rows))
         except (FlareclustError, pa.ArrowMemoryError):
             raise
         except (pa.ArrowException, *_DAMAGED):
@@ -70,9 +89,8 @@ def _sliced(batches: Iterator[Any], names: list[str], rows: int) -> Iterator[Any
             yield batch.slice(start, rows)
 
 
-def _source(
-    schema: Any, batches: _Batches, wanted: Names | None, id_name: str | None, place: str, n: int | None = None
-) -> Source:
+def _source(stored: Stored, wanted: Names | None, id_name: str | None, place: str) -> Source:
+    schema, batches, n = stored
     every = tuple(schema.names)
     own = id_place(every, id_name, place)
     index: list[str] = []

@@ -4,7 +4,7 @@ import csv
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -26,7 +26,7 @@ _TOO_LONG = "is too long: more than a mebibyte, and more than four times as long
 
 
 @dataclass(frozen=True)
-class _Layout:
+class CsvLayout:
     """A csv file: its delimiter, how many cells a line has, how many lines come before the rows, names if it has any.
 
     `block` is how many bytes are read at once; no row may be longer.
@@ -38,19 +38,31 @@ class _Layout:
     skip: int
     names: Names | None
     block: int
+    encoding: str = "utf-8"
+
+    def open(self, errors: str = "strict") -> TextIO:
+        """Return the open text, without a byte order mark."""
+        return _opened(self.file, self.encoding, errors)
+
+
+def _opened(file: Path, encoding: str, errors: str = "strict") -> TextIO:
+    return file.open(encoding="utf-8-sig" if encoding == "utf-8" else encoding, errors=errors, newline="")
 
 
 @contextmanager
 def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) -> Iterator[Source]:
     """Open a csv file; it has a header where columns are asked for by name, or its first row is no row of numbers."""
-    delimiter, first, second, skip, longest = _csv_head(file, place)
+    try:
+        layout, first, second = csv_head(file, place)
+    except UnicodeError:
+        raise UserError(f"{place} is not UTF-8 text; save it as UTF-8") from None
     names: Names | None = None
     if wanted is None and id_name is None and all(map(_is_number, first)):
-        skip = 0
+        layout = replace(layout, skip=0)
     else:
         names = tuple(cell.strip() for cell in first)
         _refuse_data_as_header(names, second, wanted, id_name, place)
-    layout = _Layout(file, delimiter, len(first), skip, names, max(_BLOCK, _LONGER * longest))
+        layout = replace(layout, names=names)
     own = None if names is None else id_place(names, id_name, place)
     others = [j for j in range(len(first)) if j != own]
 
@@ -69,10 +81,15 @@ def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) 
     yield Source(None if names is None else tuple(names[j] for j in others), read)
 
 
-def _csv_head(file: Path, place: str) -> tuple[str, list[str], list[str], int, int]:
-    """Return the delimiter, the cells of the first two rows, how many lines end with the first, and the longer's bytes."""
+def csv_head(file: Path, place: str, encoding: str = "utf-8") -> tuple[CsvLayout, list[str], list[str]]:
+    """Return the layout of a csv file whose first line is a header, without names, and the cells of the first two rows.
+
+    Raises:
+        UserError: it does not begin as a table.
+        UnicodeError: it is no text in this encoding.
+    """
     try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
+        with _opened(file, encoding) as stream:
             line = next((line for line in _lines(stream, place) if line.strip()), "")
             stream.seek(0)
             delimiter = max(",;\t", key=line.count)
@@ -83,15 +100,14 @@ def _csv_head(file: Path, place: str) -> tuple[str, list[str], list[str], int, i
             first = next((row for row in lines if any(map(str.strip, row))), [])
             skip, longest = lines.line_num, text.taken()
             second = next((row for row in lines if any(map(str.strip, row))), [])
-    except UnicodeDecodeError:
-        raise UserError(f"{place} is not UTF-8 text; save it as UTF-8") from None
     except csv.Error:
         raise UserError(
             f"{place} does not begin as a table of text (an open quotation mark, an overlong cell?)"
         ) from None
     if not first:
         raise UserError(f"{place} has no rows; a table needs at least one")
-    return delimiter, first, second, skip, max(longest, text.taken())
+    block = max(_BLOCK, _LONGER * max(longest, text.taken()))
+    return CsvLayout(file, delimiter, len(first), skip, None, block, encoding), first, second
 
 
 def _lines(stream: TextIO, place: str) -> Iterator[str]:
@@ -146,14 +162,14 @@ def _refuse_data_as_header(
 
 
 #: Spellings of a missing number that Arrow reads as such and Python's float does not.
-_MISSING = frozenset(
+MISSING = frozenset(
     ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL", "null")
 )
 
 
 def _is_number(cell: str) -> bool:
     """Say whether a cell can stand in a numeric column, where it may also be missing."""
-    if (text := cell.strip()) in _MISSING:
+    if (text := cell.strip()) in MISSING:
         return True
     try:
         float(text)
@@ -162,7 +178,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _csv_pieces(layout: _Layout, chosen: list[int], own: int | None, place: str) -> Iterator[Piece]:
+def _csv_pieces(layout: CsvLayout, chosen: list[int], own: int | None, place: str) -> Iterator[Piece]:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -182,7 +198,7 @@ def _csv_pieces(layout: _Layout, chosen: list[int], own: int | None, place: str)
                 ids = None if own is None else id_values(batch.column(len(kept)))
                 yield Piece(stack(batch.columns[: len(kept)]), ids)
     except pa.ArrowInvalid:
-        fault = _csv_fault(layout, chosen)
+        fault = csv_fault(layout, chosen, errors="replace")
     else:
         return
     names = None if layout.names is None else tuple(layout.names[j] for j in chosen)
@@ -191,7 +207,7 @@ def _csv_pieces(layout: _Layout, chosen: list[int], own: int | None, place: str)
     )
 
 
-def _wide_pieces(layout: _Layout, chosen: list[int], own: int | None, piece: int, place: str) -> Iterator[Piece]:
+def _wide_pieces(layout: CsvLayout, chosen: list[int], own: int | None, piece: int, place: str) -> Iterator[Piece]:
     """Give the rows of a table with many columns; only the cells of one row are Python objects at a time."""
     whole = chosen == list(range(layout.width))
     step = max(1, piece // (8 * len(chosen)))
@@ -216,11 +232,11 @@ def _wide_pieces(layout: _Layout, chosen: list[int], own: int | None, piece: int
         yield Piece(rows[:done].copy(), None if own is None else np.array(ids, dtype=object))
 
 
-def _rows_of(layout: _Layout, place: str) -> Iterator[list[str]]:
+def _rows_of(layout: CsvLayout, place: str) -> Iterator[list[str]]:
     """Give the cells of each row below the header; UserError where they are not as many as in the first."""
     n = 0
     try:
-        with layout.file.open(encoding="utf-8-sig", newline="") as stream:
+        with layout.open() as stream:
             lines = csv.reader(_lines(stream, place), delimiter=layout.delimiter, strict=True)
             for cells in lines:
                 if lines.line_num <= layout.skip or not cells:
@@ -242,7 +258,7 @@ def _numbers(row: list[str]) -> list[float]:
     try:
         return list(map(float, row))
     except ValueError:
-        return [math.nan if cell.strip() in _MISSING else float(cell) for cell in row]
+        return [math.nan if cell.strip() in MISSING else float(cell) for cell in row]
 
 
 def _is_plain(cell: str) -> bool:
@@ -254,10 +270,10 @@ def _csv_error(fault: str, place: str) -> UserError:
     return UserError(f"{place}: {fault}; correct it, encode text as numbers, or choose other columns by name")
 
 
-def _csv_fault(layout: _Layout, chosen: list[int]) -> str | tuple[int, int]:
+def csv_fault(layout: CsvLayout, chosen: Sequence[int] = (), errors: str = "strict") -> str | tuple[int, int]:
     """Return what is wrong, or the row number and the position in `chosen` of the first cell that is no number."""
     row = 0
-    with layout.file.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+    with layout.open(errors) as stream:
         text = _Counted(stream)
         lines = csv.reader(text, delimiter=layout.delimiter)
         try:
@@ -278,4 +294,4 @@ def _csv_fault(layout: _Layout, chosen: list[int]) -> str | tuple[int, int]:
                 _TOO_LONG if text.taken() > layout.block else "is no text (an open quotation mark, an overlong cell?)"
             )
             return f"row {row + 1} {what}"
-    return "it is not a plain table of numbers"
+    return f"it is not a plain table{' of numbers' if chosen else ''}"

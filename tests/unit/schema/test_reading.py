@@ -157,9 +157,9 @@ def test_missing_and_misnamed_columns_together(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "is empty"),
+        ("", "has no rows"),
         ("patient,age,size,sex,stage,seen\n", "has no rows"),
-        (PLAIN + "p3,1,2\n", "row 3 has 3 cells where the header has 6"),
+        (PLAIN + "p3,1,2\n", "row 3 has 3 cells, the first has 6"),
     ],
 )
 def test_a_file_that_is_no_table(tmp_path, text, words):
