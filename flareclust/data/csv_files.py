@@ -1,4 +1,4 @@
-"""csv: numbers separated by comma, semicolon or tab, with or without a header."""
+"""csv: numbers separated by comma, semicolon, tab or |, with or without a header."""
 
 import csv
 import math
@@ -92,7 +92,7 @@ def csv_head(file: Path, place: str, encoding: str = "utf-8") -> tuple[CsvLayout
         with _opened(file, encoding) as stream:
             line = next((line for line in _lines(stream, place) if line.strip()), "")
             stream.seek(0)
-            delimiter = max(",;\t", key=line.count)
+            delimiter = max(",;\t|", key=line.count)
             if line.count(delimiter) >= _MOST_COLUMNS:
                 raise UserError(f"{place} has more than {_MOST_COLUMNS:,} columns; choose fewer")
             text = _Counted(_lines(stream, place))

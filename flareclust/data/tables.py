@@ -91,7 +91,7 @@ def read_table(
     - `.npy`: a 2-D array.
     - `.npz`: the array `X`, or else the only 2-D one; an array of strings `columns`, where there is one, names its
       columns.
-    - `.csv`: UTF-8, separated by comma, semicolon or tab. A first row of numbers is data, a first row of words is the
+    - `.csv`: UTF-8, separated by comma, semicolon, tab or |. A first row of numbers is data, a first row of words is the
       header; so is any first row when columns are asked for by name.
     - `.parquet`, `.arrow`, `.feather` (version 2): all columns except a stored pandas index.
     - a folder: of images, one per row (`flareclust.data.image_files`).

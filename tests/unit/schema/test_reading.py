@@ -41,8 +41,9 @@ def faults(tmp_path, text, **more):
     return list(error.value.faults["north.csv"]), str(error.value)
 
 
-def test_a_table_as_the_schema_says(tmp_path):
-    typed = read(tmp_path, PLAIN)
+@pytest.mark.parametrize("delimiter", ",;\t|")
+def test_a_table_as_the_schema_says(tmp_path, delimiter):
+    typed = read(tmp_path, PLAIN.replace(",", delimiter))
     np.testing.assert_array_equal(typed.table.X, EXPECTED)
     assert typed.table.columns == SCHEMA.features
     assert list(typed.table.ids) == ["p1", "p2"]
