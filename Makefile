@@ -12,7 +12,7 @@ endef
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 TESTS := $(BIN)/python -m tests.run --no-loadscope-reorder
 
-.PHONY: demo test test-all install lint nightly coverage papers jobs clean
+.PHONY: demo test test-all install lint nightly coverage papers docs jobs clean
 
 install: $(VENV)/.installed
 
@@ -54,9 +54,13 @@ coverage: install
 papers: install
 	$(BIN)/python -m benchmarks.papers all --quick
 
+# The documentation as a site, in site/; a broken link is an error.
+docs: install
+	$(BIN)/mkdocs build --quiet
+
 # Writes nvflare_jobs/ anew; tests/unit/engines/test_jobs.py fails while it differs from the registry.
 jobs: install
 	$(BIN)/python -m flareclust.nvflare_jobs
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

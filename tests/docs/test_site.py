@@ -1,0 +1,35 @@
+"""The documentation as a site."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.paths import ROOT
+
+
+def pages_of(nav: object) -> set[str]:
+    if isinstance(nav, str):
+        return {nav}
+    parts = nav.values() if isinstance(nav, dict) else nav
+    return {page for part in parts for page in pages_of(part)}  # type: ignore[union-attr]
+
+
+def test_every_page_is_in_the_navigation():
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    left_out = {page for page in pages - pages_of(nav) if not page.startswith("adr/")}
+    assert left_out == set()
+    missing = {page for page in pages_of(nav) if not page.startswith("repository/")} - pages
+    assert missing == set()
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_broken_link(tmp_path):
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    index = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert 'href="tables.html"' in index
+    assert (tmp_path / "site" / "repository" / "index.html").is_file()
