@@ -34,6 +34,9 @@ def personalise(
     hidden: Annotated[int, typer.Option(help="Hidden units of mlp.")] = 200,
     test_share: Annotated[float, typer.Option(help="Share of each device's rows held out for tests.")] = 0.2,
     seed: Seed = 0,
+    engine: Annotated[
+        str, typer.Option(help="inprocess; or simulator: NVFlare jobs for the clustering and for each cluster.")
+    ] = "inprocess",
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
     track: Annotated[bool, typer.Option(help="Log the run to MLflow.")] = True,
     as_json: AsJson = False,
@@ -60,6 +63,7 @@ def personalise(
             hidden=hidden,
             test_share=test_share,
             seed=seed,
+            engine=engine,
             out=out or default_folder(f"personal-{method}"),
             track=track,
         )
