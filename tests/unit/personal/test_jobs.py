@@ -1,21 +1,27 @@
 """Personalised models as jobs: the same models as in one process, sums that policies and secure sums can hold, refusals."""
 
+import json
+
 import numpy as np
 import pytest
 from sklearn.linear_model import SGDClassifier
 
+import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.seeding import stream
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.personal.aggregator import FedAvgAggregator
-from flareclust.personal.executor import SIZES, TEST, TRAIN
+from flareclust.personal.executor import SIZES, TEST, TRAIN, FedAvgExecutor
+from flareclust.personal.export import export_jobs
 from flareclust.personal.jobs import FEDAVG, train_in_jobs
 from flareclust.personal.prepare import prepare_devices
 from flareclust.personal.run import run_personal
 from flareclust.personal.settings import PersonalSettings
 from flareclust.privacy.policy import Policy
+from flareclust.sites.class_list import of_server, of_sites
+from tests.command_line import call
 
 ONE = JobOptions(k=1, seed=5, assess=False)
 
@@ -170,3 +176,50 @@ def test_steps_are_those_that_sites_answer():
     executor, aggregator = FEDAVG.build(1)
     assert list(executor.own_steps()) == [SIZES, TRAIN, TEST]
     assert aggregator.steps is executor.steps
+
+
+def own_sites(k_local: int = 1) -> dict[str, np.ndarray]:
+    """Four sites, of which two and two have rows of the same place, or each of both."""
+    rng = np.random.default_rng(0)
+    places = [[0, 9], [0, 9], [9, 0], [9, 0]] if k_local == 2 else [[0], [9], [0], [9]]
+    return {
+        f"ward-{i}": np.concatenate([rng.normal(place, 0.5, (30, 2)) for place in own]) for i, own in enumerate(places)
+    }
+
+
+def test_jobs_for_provisioned_sites_go_to_the_sites_of_their_cluster(tmp_path, capsys):
+    flareclust.run("kfed", own_sites(), 2, k_local=1, out=tmp_path / "found")
+    options = ["--export", str(tmp_path / "jobs"), "--clusters", str(tmp_path / "found"), "--model", "linear"]
+    assert call("personalise", *options, "--label", "ill", "--rounds", 7, "--classes", 3) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / "jobs" / f"cluster-{j}") for j in range(2)]
+    deployed = []
+    for j in range(2):
+        job = tmp_path / "jobs" / f"cluster-{j}"
+        meta = json.loads((job / "meta.json").read_text())
+        at = [site for sites in meta["deploy_map"].values() for site in sites if site != "server"]
+        deployed.append(sorted(at))
+        assert meta["min_clients"] == len(at) == 2
+        assert not list(job.rglob("custom"))
+        server = json.loads((job / "app_server" / "config" / "config_fed_server.json").read_text())
+        (aggregator,) = [part for part in server["components"] if part["path"] in of_server()]
+        assert aggregator["args"] == {"k": 1, "rounds": 7, "classes": 3}
+        client = json.loads(next(job.glob("app_ward*/config/config_fed_client.json")).read_text())
+        (line,) = client["executors"]
+        assert line["tasks"] == [SIZES, TRAIN, TEST, "assess"]
+        assert line["executor"]["path"] in of_sites()
+        assert FedAvgExecutor(**line["executor"]["args"]).params.class_column == "ill"
+    assert deployed == [["ward-0", "ward-2"], ["ward-1", "ward-3"]] or deployed == [
+        ["ward-1", "ward-3"],
+        ["ward-0", "ward-2"],
+    ]
+
+
+def test_jobs_cannot_be_exported_without_clusters_of_whole_sites(tmp_path):
+    settings = PersonalSettings(method="global", model="linear")
+    flareclust.run("kfed", own_sites(2), 2, k_local=2, out=tmp_path / "mixed")
+    with pytest.raises(UserError, match=r"ward-0 has rows of 2 clusters.*k_local=1"):
+        export_jobs(settings, tmp_path / "mixed", tmp_path / "jobs")
+    flareclust.run("mavg", own_sites(), 2, out=tmp_path / "mavg")
+    with pytest.raises(UserError, match=r"a result of mavg; .* need one of kfed"):
+        export_jobs(settings, tmp_path / "mavg", tmp_path / "jobs")
+    assert call("personalise", "--export", tmp_path / "jobs") == 2
