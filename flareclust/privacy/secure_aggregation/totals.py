@@ -169,6 +169,8 @@ def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
     """
     if "prototypes" in arrays or "model" in arrays:  # the weights of a network or model that is trained
         return {"p": len(arrays["weights"])}
+    if "features" in arrays:  # whose second moments are asked for
+        return {"f": int(arrays["features"])}
     if "coefficients" in arrays:  # of a linear classifier
         return {"c": arrays["coefficients"].shape[0], "f": arrays["coefficients"].shape[1]}
     if "candidate" in arrays:
