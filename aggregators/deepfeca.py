@@ -35,11 +35,16 @@ _CENTROIDS: Mapping[str, type[ClusteringAggregator]] = {
 }
 
 
+#: The centroids of the last round in the record, while features are evaluated.
+_LAST = "last_centroids"
+
+
 class DeepFeCAAggregator(ClusteringAggregator):
     """The server of DeepFeCA.
 
-    Result beside `centroids` (k, e): `weights` (p,) of the network, `image` (3,), the shape of its images, and the same
-    weights by name, `weights.<name>`.
+    Result beside `centroids` (k, e): `weights` (p,) of the network, `image` (3,), the shape of its images, the same weights
+    by name, `weights.<name>`, and what the centroid step kept in the last round, such as FeCA's `radii`: distances before the
+    centroids are brought to length 1.
     """
 
     params: DeepFeCAParams
@@ -87,30 +92,31 @@ class DeepFeCAAggregator(ClusteringAggregator):
         centroids = of_length_one(merged.task["centroids"])
         if kept["trained"] < self.params.rounds:
             return Round({**network, "prototypes": centroids}, diagnostics=merged.diagnostics, record=kept, step=TRAIN)
+        record = {**merged.record, **kept}
         if not kept["classes"]:
-            return Round({**network, "centroids": centroids}, True, merged.diagnostics, kept)
-        record = {**kept, "last_centroids": centroids}
-        task = {**network, "coefficients": np.zeros((int(kept["classes"]), self._features(network["image"]) + 1))}
+            return Round({**network, "centroids": centroids}, True, merged.diagnostics, record)
+        record = {**record, _LAST: centroids}
+        task = {**network, "features": np.array(self._features(network["image"]) + 1)}
         return Round(task, diagnostics=merged.diagnostics, record=record, step=linear.MOMENTS)
 
     def _evaluated(self, round_: Round, replies: Sequence[Message]) -> Round:
         """Take a step of the logistic regression on the features; the accuracy is that of the last."""
         network = {name: round_.task[name] for name in ("weights", "image")}
-        kept, record = _progress(round_), dict(round_.record)
+        record = dict(round_.record)
+        kept = regression.without_state(record)
         if round_.step == linear.MOMENTS:
-            state, diagnostics = regression.begun(int(kept["classes"]), replies), {}
+            state, diagnostics = regression.begun(int(record["classes"]), replies), {}
         else:
             found = regression.accuracy(replies)
             diagnostics = {} if found is None else {"linear_accuracy": found}
             if regression.State.of(record).step == self.params.linear_steps:
-                task = {**network, "centroids": record["last_centroids"]}
+                task = {**network, "centroids": kept.pop(_LAST)}
                 result = {"linear_coefficients": round_.task["coefficients"], "linear_accuracy": np.array(found or 0.0)}
                 return Round(task, True, diagnostics, {**kept, **(result if found is not None else {})})
             state = regression.advanced(regression.State.of(record), replies)
         last = state.step == self.params.linear_steps
         task = {**network, "coefficients": state.before if last else state.coefficients}
-        record = {**kept, "last_centroids": record["last_centroids"], **state.arrays}
-        return Round(task, diagnostics=diagnostics, record=record, step=linear.GRADIENT)
+        return Round(task, diagnostics=diagnostics, record={**kept, **state.arrays}, step=linear.GRADIENT)
 
     def _averaged(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Average the networks by their sites' numbers of rows (line 10)."""

@@ -39,6 +39,12 @@ class State(NamedTuple):
         return state_in(_PREFIX, cls, record)
 
 
+def without_state(record: Message) -> Message:
+    """Return a record without the state of the regression."""
+    own = {_PREFIX + name for name in State._fields}
+    return {name: value for name, value in record.items() if name not in own}
+
+
 def begun(classes: int, replies: Sequence[Message]) -> State:
     """Return the state after the second moments; raise JobFailed where they are those of no rows."""
     moments = np.sum([reply["moments"] for reply in replies], axis=0)

@@ -1,11 +1,15 @@
 """Checks of single settings, with the messages users see."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
+
+#: What NVFlare takes in its command lines and folders.
+SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 #: What a number in a message may be; sums of squares of smaller ones stay finite.
 LARGEST = 1e140
@@ -79,3 +83,12 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     same = [name for names in SYNONYMS if word in names for name in names if name in known]
     near = same or (_near(str(word), known) if len(known) <= _MOST_COMPARED else [])
     return f" (did you mean {shown(near[0])}?)" if near else ""
+
+
+def site_name(name: object) -> str:
+    """Return a name that NVFlare takes as a site's; raise UserError for others."""
+    if not isinstance(name, str) or not SITE_NAME.fullmatch(name) or name == "server":
+        raise UserError(
+            f"{name!r} cannot be a site's name: use letters, digits, - and _, a letter or digit first (and not 'server')"
+        )
+    return name

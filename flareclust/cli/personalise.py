@@ -4,10 +4,12 @@ import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from flareclust._foundation.errors import UserError
+from flareclust.cli.entry import say
 from flareclust.cli.settings import AsJson, Seed
 
 
@@ -34,11 +36,44 @@ def personalise(
     hidden: Annotated[int, typer.Option(help="Hidden units of mlp.")] = 200,
     test_share: Annotated[float, typer.Option(help="Share of each device's rows held out for tests.")] = 0.2,
     seed: Seed = 0,
+    engine: Annotated[
+        str, typer.Option(help="inprocess; or simulator: NVFlare jobs for the clustering and for each cluster.")
+    ] = "inprocess",
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="Train nothing; write a job for provisioned sites per cluster of --clusters here."),
+    ] = None,
+    clusters: Annotated[
+        Path | None,
+        typer.Option(help="With --export: the folder with the result of `flareclust run kfed` at the sites."),
+    ] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="With --export: number of classes; by default the largest of a cluster's sites.")
+    ] = None,
     track: Annotated[bool, typer.Option(help="Log the run to MLflow.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Train one model per cluster of devices, and compare with one for all, one each, or IFCA."""
+    if export is not None or clusters is not None:
+        if export is None or clusters is None:
+            raise UserError("--export and --clusters go together: where to write, and the result of k-FED at the sites")
+        _export(
+            export,
+            clusters,
+            classes,
+            k=k or 1,
+            label=label,
+            model=model,
+            rounds=rounds,
+            lr=lr,
+            updates=updates,
+            batch=batch,
+            hidden=hidden,
+            test_share=test_share,
+            seed=seed,
+        )
+        return
     from flareclust.personal.result import default_folder
     from flareclust.studies.personalised import personalise as train
 
@@ -60,6 +95,7 @@ def personalise(
             hidden=hidden,
             test_share=test_share,
             seed=seed,
+            engine=engine,
             out=out or default_folder(f"personal-{method}"),
             track=track,
         )
@@ -74,3 +110,13 @@ def personalise(
     )
     for warning in result.warnings:
         typer.echo(f"warning: {warning}", err=True)
+
+
+def _export(folder: Path, clusters: Path, classes: int | None, **settings: Any) -> None:
+    from flareclust.personal.export import export_jobs
+    from flareclust.personal.settings import PersonalSettings
+
+    with redirect_stdout(sys.stderr):
+        written = export_jobs(PersonalSettings(**settings), clusters, folder, classes)
+    for path in written:
+        say(path)

@@ -33,13 +33,17 @@ def shared(network: nn.Module, m: int) -> dict[str, Tensor]:
     return {name: value.detach().expand(m, *value.shape) for name, value in network.named_parameters()}
 
 
-def draw_rows(counts: Tensor, updates: int, batch: int, generator: torch.Generator) -> Tensor:
+def draw_rows(
+    counts: Tensor, updates: int, batch: int, generator: torch.Generator, among: tuple[int, int] | None = None
+) -> Tensor:
     """Return which rows each update of each device uses, (updates, m, batch) int64, drawn with replacement.
 
-    What is drawn for a device depends on its place and its count alone, not on the rows of others.
+    What is drawn for a device depends on its place and its count alone, not on the rows of others. With `among`, a first
+    place and a number of devices, these m are drawn for as those from that place on among so many.
     """
-    drawn = torch.rand((updates, len(counts), batch), generator=generator, dtype=torch.float64)
-    return (drawn * counts[:, None]).long()
+    first, total = among or (0, len(counts))
+    drawn = torch.rand((updates, total, batch), generator=generator, dtype=torch.float64)
+    return (drawn[:, first : first + len(counts)] * counts[:, None]).long()
 
 
 def train(
@@ -51,6 +55,7 @@ def train(
     lr: float,
     batch: int | None,
     generator: torch.Generator,
+    among: tuple[int, int] | None = None,
 ) -> dict[str, Tensor]:
     """Return each device's weights after `updates` steps of gradient descent on its own rows.
 
@@ -63,6 +68,7 @@ def train(
         lr: step size.
         batch: rows of a step; None for all rows of the device.
         generator: draws the rows; not used where `batch` is None.
+        among: as in `draw_rows`.
 
     Raises:
         UserError: the settings or the weights do not fit.
@@ -73,7 +79,7 @@ def train(
         raise UserError(f"lr must be a positive number, got {lr}")
     rows = None
     if batch is not None:
-        rows = draw_rows(devices.counts, updates, check_int("batch", batch, minimum=1), generator)
+        rows = draw_rows(devices.counts, updates, check_int("batch", batch, minimum=1), generator, among)
     trained = {name: value.detach().clone() for name, value in weights.items()}
     size = sum(value[0].numel() for value in trained.values())
     together = max(WEIGHTS_AT_ONCE // max(size, 1), 1)

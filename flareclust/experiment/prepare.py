@@ -10,7 +10,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Agreement, FloatArray, IntArray
-from flareclust._foundation.validation import did_you_mean
+from flareclust._foundation.validation import did_you_mean, site_name
 from flareclust.data.datasets import Dataset, load
 from flareclust.data.feature_partition import split_features
 from flareclust.data.partition import partition
@@ -21,7 +21,7 @@ from flareclust.engines.poc.state import Poc
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.image_folders import image_settings
 from flareclust.experiment.prepared import Prepared, known_k, names_of
-from flareclust.experiment.site_rows import as_rows, common_columns, site_files, site_name
+from flareclust.experiment.site_rows import as_rows, common_columns, site_files
 from flareclust.experiment.typed_rows import agreed_columns, one_table, own_sites, scale_of
 from flareclust.protocol import registry
 

@@ -1,6 +1,5 @@
 """The rows that sites bring along: files in a folder, arrays, data frames; and the columns that these have in common."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.validation import site_name
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.tables import SUFFIXES, File, Rows, column_names
 from flareclust.experiment.image_folders import folders_of_images
-
-#: What NVFlare takes in its command lines and folders.
-SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def site_files(folder: Path) -> dict[str, Rows]:
@@ -58,15 +55,6 @@ def common_columns(sites: Mapping[str, Rows]) -> tuple[str, ...] | None:
         with suppress(UserError):  # the site will say so itself
             found[column_names(File(path, str(path)))] += 1
     return found.most_common(1)[0][0] if found else None
-
-
-def site_name(name: object) -> str:
-    """Return a name that NVFlare takes as a site's; raise UserError for others."""
-    if not isinstance(name, str) or not SITE_NAME.fullmatch(name) or name == "server":
-        raise UserError(
-            f"{name!r} cannot be a site's name: use letters, digits, - and _, a letter or digit first (and not 'server')"
-        )
-    return name
 
 
 def as_rows(name: str, value: Any) -> Rows:

@@ -8,17 +8,21 @@ The clustering is flareclust's own algorithm "kfed", run in this process; nothin
    cluster, and each row is predicted by the model of its cluster. Classes are not used for the clustering.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import IntArray, never_abort
+from flareclust.data.tables import Rows
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.personal.rows import Labelled, Split
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol import registry
+from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.schema import nbytes
 from flareclust.protocol.task import ASSESS, Task
 
@@ -47,6 +51,9 @@ class Parts:
         return np.array([len(one) for one in self.train])
 
 
+#: An engine: runs an algorithm with its parameters on the sites' rows.
+Run = Callable[[Algorithm, Mapping[str, object], Mapping[str, Rows], JobOptions], Outcome]
+
 #: The rows of devices by cluster, and the bytes that the clustering took: up from all devices, down to all devices.
 Clustering = tuple[Parts, tuple[int, int]]
 
@@ -57,7 +64,7 @@ def whole(split: Split) -> Parts:
     return Parts(np.arange(m), list(split.train.values()), list(split.test.values()), np.zeros(m, dtype=np.int64))
 
 
-def clustered(split: Split, k: int, k_local: int, seed: int) -> Clustering:
+def clustered(split: Split, k: int, k_local: int, seed: int, run: Run | None = None) -> Clustering:
     """Cluster the rows of the devices once by k-FED; return them by device and cluster, and the bytes up and down.
 
     Args:
@@ -65,6 +72,7 @@ def clustered(split: Split, k: int, k_local: int, seed: int) -> Clustering:
         k: number of clusters over all devices.
         k_local: k', the number of a device's local clusters.
         seed: of the clustering.
+        run: the engine to run k-FED in; None for this process.
 
     Raises:
         UserError: k or k_local are none for k-FED.
@@ -72,7 +80,7 @@ def clustered(split: Split, k: int, k_local: int, seed: int) -> Clustering:
     """
     algorithm, params = registry.get(KFED), {"k_local": k_local}
     rows = {name: one.X for name, one in split.train.items()}
-    outcome = run_inprocess(algorithm, params, rows, JobOptions(k=k, seed=seed, assess=False))
+    outcome = (run or run_inprocess)(algorithm, params, rows, JobOptions(k=k, seed=seed, assess=False))
     executor, _ = algorithm.build(k, seed, params)
     arrays, context = executor.placing(outcome.arrays), SiteContext(executor.min_count)
     device, train, test, group = [], [], [], []

@@ -1,12 +1,12 @@
 """What a kind of model must be able to do to be trained at devices and averaged on a server."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from flareclust._foundation.typing import Array, FloatArray, IntArray
-from flareclust.core.blas import one_thread
 from flareclust.personal.rows import Labelled
 
 #: The weights of several models: by name, each stacked along its first dimension.
@@ -14,6 +14,9 @@ Weights = dict[str, Array]
 
 #: Weights beyond this are those of a loss that diverges; float32 ends at 3e38.
 LARGEST = 1e30
+
+#: The random streams of the first weights and of a round of training, wherever devices are.
+WEIGHTS, TRAINING = "weights", "training"
 
 #: Rows of several devices, as a learner keeps them.
 D = TypeVar("D")
@@ -28,8 +31,14 @@ class Learner(Protocol, Generic[D]):
     def hold(self, rows: Sequence[Labelled]) -> D:
         """Return the rows of several parts as the other methods take them; a part may be empty."""
 
-    def train(self, weights: Weights, data: D, rng: np.random.Generator) -> Weights:
-        """Return the weights of each part (p, ...) after its local updates."""
+    def train(
+        self, weights: Weights, data: D, rng: np.random.Generator, among: tuple[int, int] | None = None
+    ) -> Weights:
+        """Return the weights of each part (p, ...) after its local updates.
+
+        Random numbers are drawn for all parts of a round together. With `among`, a first place and a number of parts, those
+        of the p parts are the ones from that place on among so many.
+        """
 
     def round(self, models: Weights, group: IntArray, data: D, rows: IntArray, rng: np.random.Generator) -> Weights:
         """Return the models (k, ...) after a round of federated averaging: `train` of the parts, then `averaged`."""
@@ -53,6 +62,21 @@ def picked(models: Weights, group: IntArray) -> Weights:
     return {name: value[group] for name, value in models.items()}
 
 
+def flat(models: Weights, j: int) -> FloatArray:
+    """Return the weights of model j as one array (s,) of float64, in the order of their names as the learner has them."""
+    return np.concatenate([value[j].ravel() for value in models.values()]).astype(np.float64)
+
+
+def shaped(weights: FloatArray, like: Weights) -> Weights:
+    """Return the model whose weights `flat` gave, stacked (1, ...), with the names and types of `like`."""
+    ends = np.cumsum([value[0].size for value in like.values()])
+    parts = np.split(weights, ends[:-1])
+    return {
+        name: part.reshape(1, *value.shape[1:]).astype(value.dtype)
+        for (name, value), part in zip(like.items(), parts, strict=True)
+    }
+
+
 def model_bytes(models: Weights) -> int:
     """Return the size of one of the models in bytes."""
     return sum(value[0].nbytes for value in models.values())
@@ -68,12 +92,20 @@ def averaged(models: Weights, trained: Weights, group: IntArray, rows: IntArray)
     after = {name: value.copy() for name, value in models.items()}
     for j in np.unique(group[rows > 0]):
         members = np.flatnonzero((group == j) & (rows > 0))
-        share = rows[members] / rows[members].sum()
-        with one_thread():  # the same sums whatever runs beside it
-            for name, value in trained.items():
-                flat = value[members].reshape(len(members), -1)
-                after[name][j] = (share.astype(value.dtype) @ flat).reshape(value.shape[1:])
+        for name, value in trained.items():
+            total = in_order(by_rows(value[p], int(rows[p])) for p in members)
+            after[name][j] = total / float(rows[members].sum())
     return after
+
+
+def by_rows(weights: Array, rows: int) -> FloatArray:
+    """Return what a part adds to a sum of weights: its own, times its number of rows, in float64."""
+    return float(rows) * weights.astype(np.float64)
+
+
+def in_order(parts: Iterable[FloatArray]) -> FloatArray:
+    """Return the sum of arrays, added one after the other, so that a server that adds them up gets the same bits."""
+    return functools.reduce(np.add, parts)
 
 
 def trained_means(

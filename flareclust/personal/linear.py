@@ -45,9 +45,16 @@ class Linear:
         """Return the rows as they are."""
         return rows
 
-    def train(self, weights: Weights, data: Sequence[Labelled], rng: np.random.Generator) -> Weights:
+    def train(
+        self,
+        weights: Weights,
+        data: Sequence[Labelled],
+        rng: np.random.Generator,
+        among: tuple[int, int] | None = None,
+    ) -> Weights:
         """Return the weights of each part after its passes over its rows."""
-        seeds = rng.integers(2**31, size=len(data))
+        first, total = among or (0, len(data))
+        seeds = rng.integers(2**31, size=total)[first:]
         trained = {name: value.copy() for name, value in weights.items()}
         for p, rows in enumerate(data):
             if len(rows):

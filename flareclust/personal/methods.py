@@ -25,7 +25,17 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.personal.clusters import Clustering, Parts, clustered, whole
-from flareclust.personal.learners import LARGEST, Learner, Weights, all_bounded, model_bytes, moved, picked
+from flareclust.personal.learners import (
+    LARGEST,
+    TRAINING,
+    WEIGHTS,
+    Learner,
+    Weights,
+    all_bounded,
+    model_bytes,
+    moved,
+    picked,
+)
 from flareclust.personal.rows import Split
 
 METHODS = ("kfed", "ifca", "global", "local")
@@ -94,7 +104,7 @@ def train_models(
     check_choice("method", method, METHODS)
     check_choice("averaging", averaging, AVERAGING)
     check_int("rounds", rounds, minimum=1)
-    _check_clusters(method, split, k, k_local)
+    check_clusters(method, split, k, k_local)
     parts, spent = whole(split), (0, 0)
     if method == "kfed":
         parts, spent = clustering or clustered(split, k, k_local, seed)
@@ -102,7 +112,8 @@ def train_models(
     return loop.run(k, rounds, spent, on_round, [len(test) for test in split.test.values()], split.names)
 
 
-def _check_clusters(method: str, split: Split, k: int, k_local: int) -> None:
+def check_clusters(method: str, split: Split, k: int, k_local: int) -> None:
+    """Raise UserError where there are more clusters than the devices can have."""
     if method in ("kfed", "ifca"):
         check_int("k", k, minimum=1)
         most = len(split.train) * (check_int("k_local", k_local, minimum=1) if method == "kfed" else 1)
@@ -131,7 +142,7 @@ class _Loop:
         accuracy, size = [], model_bytes(models)
         up, down = self._bytes(size, k)
         for index in range(rounds):
-            models = self._after(models, group, train, rows, stream(self.seed, index, "training"))
+            models = self._after(models, group, train, rows, stream(self.seed, index, TRAINING))
             _check_bounded(models, index, group, [names[i] for i in self.parts.device])
             group = self._chosen(models, train)
             right = np.bincount(self.parts.device, weights=self.learner.correct(models, group, test))
@@ -141,7 +152,7 @@ class _Loop:
         return Course(models, self.parts, group, np.stack(accuracy), *costs, *spent)
 
     def _start(self, k: int) -> Weights:
-        rng = stream(self.seed, 0, "weights")
+        rng = stream(self.seed, 0, WEIGHTS)
         if self.method == "ifca":
             return self.learner.start(k, rng)
         count = {"global": 1, "local": len(self.parts.device)}.get(self.method, int(self.parts.group.max()) + 1)

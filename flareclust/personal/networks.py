@@ -58,12 +58,21 @@ class Perceptron:
         """Return the rows of the parts as one padded tensor."""
         return make_devices([one.X for one in rows], [one.y for one in rows], empty=True)
 
-    def train(self, weights: Weights, data: Devices, rng: np.random.Generator) -> Weights:
+    def train(
+        self, weights: Weights, data: Devices, rng: np.random.Generator, among: tuple[int, int] | None = None
+    ) -> Weights:
         """Return the weights of each part after its local updates."""
         updates, lr, batch = self.updates, self.lr, self.batch
         with one_torch_thread():
             trained = train(
-                self._network(), _tensors(weights), data, updates=updates, lr=lr, batch=batch, generator=_generator(rng)
+                self._network(),
+                _tensors(weights),
+                data,
+                updates=updates,
+                lr=lr,
+                batch=batch,
+                generator=_generator(rng),
+                among=among,
             )
         return {name: value.numpy() for name, value in trained.items()}
 

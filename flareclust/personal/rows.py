@@ -7,7 +7,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.typing import Array, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Labelled:
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, at: IntArray) -> "Labelled":
+    def take(self, at: Array) -> "Labelled":
         """Return the rows at these positions, or where a mask is true."""
         return Labelled(self.X[at], self.y[at])
 
@@ -86,10 +86,16 @@ def hold_out(devices: Mapping[str, Labelled], share: float, seed: int) -> Split:
     for name, rows in devices.items():
         if len(rows) < 2:
             raise UserError(f"{name} has {len(rows)} rows; a device needs two, one to train and one to test with")
-        order = stream(seed, 0, name).permutation(len(rows))
-        n = min(max(round(share * len(rows)), 1), len(rows) - 1)
-        test[name], train[name] = rows.take(np.sort(order[:n])), rows.take(np.sort(order[n:]))
+        held = drawn(len(rows), share, seed, name)
+        test[name], train[name] = rows.take(held), rows.take(~held)
     return make_split(train, test)
+
+
+def drawn(n: int, share: float, seed: int, name: str) -> Array:
+    """Return which of a device's n rows, two or more, are held out, (n,) bool: at least one, and not all."""
+    held = np.zeros(n, dtype=bool)
+    held[stream(seed, 0, name).permutation(n)[: min(max(round(share * n), 1), n - 1)]] = True
+    return held
 
 
 def numbered(classes: Sequence[object]) -> tuple[IntArray, list[object]]:

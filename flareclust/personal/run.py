@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from flareclust._foundation.extras import require
 from flareclust.personal.methods import Course, OnRound, train_models
+from flareclust.personal.models import NEEDED_BY
 from flareclust.personal.prepare import Pair, prepare_devices
 from flareclust.personal.result import PersonalResult
 from flareclust.personal.rows import Split
@@ -30,20 +33,10 @@ def run_personal(
         JobFailed: the loss diverged, or the clustering failed.
     """
     if settings.model == "mlp":
-        require("deep", "the model mlp (model=linear needs no extra)")
+        require("deep", NEEDED_BY)
     started = time.perf_counter()
     split, classes = prepare_devices(settings, given)
-    course = train_models(
-        settings.method,
-        settings.learner(split),
-        split,
-        k=settings.k or 1,
-        rounds=settings.rounds,
-        seed=settings.seed,
-        k_local=settings.k_local,
-        averaging=settings.averaging,
-        on_round=on_round,
-    )
+    course = _trained(settings, split, on_round)
     sent = {
         "up": int(course.bytes_up.sum()) + course.clustering_up,
         "down": int(course.bytes_down.sum()) + course.clustering_down,
@@ -60,6 +53,27 @@ def run_personal(
         bytes=sent,
         seconds=time.perf_counter() - started,
         warnings=_warnings(settings, course),
+    )
+
+
+def _trained(settings: PersonalSettings, split: Split, on_round: OnRound) -> Course:
+    if settings.engine == "simulator":
+        from flareclust.engines.scratch import scratch_folder
+        from flareclust.engines.simulator import run_simulator
+        from flareclust.personal.jobs import train_in_jobs
+
+        with scratch_folder() as scratch:
+            return train_in_jobs(settings, split, partial(run_simulator, folder=Path(scratch)), on_round)
+    return train_models(
+        settings.method,
+        settings.learner(split),
+        split,
+        k=settings.k or 1,
+        rounds=settings.rounds,
+        seed=settings.seed,
+        k_local=settings.k_local,
+        averaging=settings.averaging,
+        on_round=on_round,
     )
 
 

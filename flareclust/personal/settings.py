@@ -7,11 +7,15 @@ from pydantic import Field, model_validator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf, Settings
 from flareclust.personal.learners import Learner
-from flareclust.personal.linear import Linear
 from flareclust.personal.methods import AVERAGING, METHODS
+from flareclust.personal.models import MODELS, make_learner
 from flareclust.personal.rows import Split
 
-MODELS = ("mlp", "linear")
+#: Where the devices are: in this process, or in NVFlare's simulator, a job for the clustering and one for each cluster.
+ENGINES = ("inprocess", "simulator")
+
+#: The settings of a kind of model.
+TRAINED_BY = ("hidden", "lr", "updates", "batch")
 
 
 class PersonalSettings(Settings):
@@ -33,11 +37,16 @@ class PersonalSettings(Settings):
     batch: int = Field(default=10, ge=1, description="Rows of an update of mlp.")
     test_share: float = Field(default=0.2, gt=0, lt=1, description="Share of each device's rows held out for tests.")
     seed: int = Field(default=0, ge=0, lt=2**32, description="Of everything random.")
+    engine: Annotated[str, OneOf(ENGINES)] = Field(
+        default="inprocess", description="inprocess, or simulator for NVFlare jobs, of kfed and global."
+    )
 
     @model_validator(mode="after")
     def _with_clusters(self) -> "PersonalSettings":
         if self.k is None and self.method in ("kfed", "ifca"):
             raise UserError(f"{self.method} needs k, the number of clusters")
+        if self.engine == "simulator" and self.method not in ("kfed", "global"):
+            raise UserError(f"{self.method} runs in this process only; leave out the engine, or use kfed or global")
         return self
 
     @property
@@ -47,8 +56,5 @@ class PersonalSettings(Settings):
 
     def learner(self, split: Split) -> Learner[Any]:
         """Return the kind of model, for the devices' rows."""
-        if self.model == "linear":
-            return Linear(split.columns, split.classes, self.lr, self.updates)
-        from flareclust.personal.networks import Perceptron
-
-        return Perceptron(split.columns, split.classes, self.hidden, self.lr, self.updates, self.batch)
+        how: dict[str, Any] = {name: getattr(self, name) for name in TRAINED_BY}
+        return make_learner(self.model, split.columns, split.classes, **how)

@@ -20,16 +20,21 @@ CLASSES, MODE = "class_allow_list", "class_list_enforcement_mode"
 _EVERYTHING, _WARN, _ENFORCE = "*", "warn", "enforce"
 
 #: What a server runs beside the aggregators of algorithms: the workflow, what counts the rows of late sites, and NVFlare's
-#: FedAvg with a choice of clients.
+#: FedAvg with a choice of clients, and what trains personalised models.
 _SERVER = (
     "flareclust.aggregators.controller.ClusteringController",
     "flareclust.aggregators.placed.PlacedAggregator",
     "flareclust.flare.client_selection.SelectiveFedAvg",
+    "flareclust.personal.aggregator.FedAvgAggregator",
 )
 
 #: What a site runs beside the executors: what a job says of secure sums, and what the site puts into each job by itself where
-#: its operator lets error logs go to the server.
-_SITE = ("flareclust.privacy.job_sums.SecureSums", "flareclust.engines.log_streaming.LogStreamer")
+#: its operator lets error logs go to the server; and what trains personalised models.
+_SITE = (
+    "flareclust.privacy.job_sums.SecureSums",
+    "flareclust.engines.log_streaming.LogStreamer",
+    "flareclust.personal.executor.FedAvgExecutor",
+)
 
 #: What the classes of an algorithm are made from; by their names, for this module is part of what they are made of.
 _BASES = ("flareclust.executors.base.ClusteringExecutor", "flareclust.aggregators.base.ClusteringAggregator")

@@ -31,7 +31,7 @@ def personalise(
         track: whether to log an MLflow run.
         on_round: called after each round with its number, the accuracy of each device and the bytes up and down so far.
         **settings: `method` (kfed, ifca, global, local), `model` (mlp, or linear, which needs no extra), `devices`,
-            `partition`, `rounds`, `lr`, `updates`, ...; see `flareclust.personal.settings.PersonalSettings`.
+            `partition`, `rounds`, `lr`, `updates`, `engine` (inprocess, or simulator for NVFlare jobs), ...; see `flareclust.personal.settings.PersonalSettings`.
 
     Raises:
         UserError: the request cannot be carried out as stated.

@@ -167,8 +167,10 @@ def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
         arrays: of the task. With `columns` but without centroids it is about the columns, each a group of its own.
         columns: number of the sites' columns, where all have the same.
     """
-    if "prototypes" in arrays:  # the weights of a network that is trained to tell these apart
+    if "prototypes" in arrays or "model" in arrays:  # the weights of a network or model that is trained
         return {"p": len(arrays["weights"])}
+    if "features" in arrays:  # whose second moments are asked for
+        return {"f": int(arrays["features"])}
     if "coefficients" in arrays:  # of a linear classifier
         return {"c": arrays["coefficients"].shape[0], "f": arrays["coefficients"].shape[1]}
     if "candidate" in arrays:

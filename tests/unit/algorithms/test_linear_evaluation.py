@@ -36,6 +36,8 @@ def test_clear_classes_are_told_apart_and_the_column_is_no_pixel(sites):
     result = flareclust.run("deepfeca", data={name: frame(X) for name, X in rows.items()}, k=3, **SETTINGS)
     assert result.metrics["linear_accuracy"] > 0.9
     assert result.arrays["linear_coefficients"].shape[0] == 3
+    assert len(result.arrays["radii"]) == len(result.arrays["centroids"])
+    assert not {"linear_step", "linear_moments", "last_centroids"} & {*result.arrays}
 
 
 def frame(X):

@@ -1,0 +1,214 @@
+"""Federated averaging, the device's side: train the server's model on own rows, and test it on rows held out.
+
+Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data" (2017), Algorithm 1.
+
+A site's table has a column of classes, and may have one that says which rows are held out; otherwise these are drawn.
+
+Readings and deviations:
+1. A site sends its weights times its number of rows, and that number: sums over rows, which secure sums mask.
+2. A model is tested when it arrives, so a round needs one exchange; the last model is tested in a further one.
+3. A site with fewer than `min_count` rows to train with does not train, and one with fewer held out does not test.
+4. Sites with a policy refuse: means of rows have no class.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import model_validator
+
+from flareclust._foundation.errors import BadMessage, Refusal, UserError
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.settings import OneOf
+from flareclust._foundation.typing import AbortCheck, Array, FloatArray, Message
+from flareclust.data.tables import Table
+from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.linear_evaluation import MOST_CLASSES, classes_of
+from flareclust.executors.parameters import ClusteringParams
+from flareclust.personal.learners import LARGEST, TRAINING, Learner, Weights, all_bounded, by_rows, flat, shaped
+from flareclust.personal.models import MODELS, make_learner
+from flareclust.personal.rows import Labelled, drawn
+from flareclust.privacy.context import SiteContext
+from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
+from flareclust.protocol.schema import MOST_COLUMNS, Schema, counts, whole
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import Task
+
+#: What sites are asked for: columns and classes of their rows, training, and a last test.
+SIZES, TRAIN, TEST = "sizes", "train", "test"
+
+
+class _Sizes(Schema):
+    """Columns and classes of sites, whose columns must be as many."""
+
+    def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        """Raise BadMessage where no table has so many."""
+        if not (1 <= message["columns"] <= MOST_COLUMNS and 1 <= message["classes"] <= MOST_CLASSES):
+            raise BadMessage("columns, classes: expected numbers that a table can have")
+
+    def at_odds(self, replies: Mapping[str, Message]) -> dict[str, str]:
+        """Return the sites that have another number of columns than most."""
+        own = {site: int(reply["columns"]) for site, reply in replies.items()}
+        if len(set(own.values())) < 2:
+            return {}
+        usual, sharing = Counter(own.values()).most_common(1)[0]
+        return {
+            site: f"has {d} columns where {sharing} other sites have {usual}" for site, d in own.items() if d != usual
+        }
+
+
+class _Tested(Schema):
+    """What was tested, and more."""
+
+    def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        """Raise BadMessage where more rows got their class than were tested."""
+        if message["correct"] > message["tested"]:
+            raise BadMessage("correct: holds more rows than tested")
+
+
+class FedAvgParams(ClusteringParams):
+    """Parameters of federated averaging; `k` is the number of models, 1."""
+
+    model: Annotated[str, OneOf(MODELS)] = both("linear", "mlp, or linear, which needs no extra.")
+    hidden: int = both(200, "Hidden units of mlp.", ge=1, le=100_000)
+    class_column: str = site("class", "Name of the column with classes 0, 1, ....", min_length=1)
+    test_column: str | None = site(
+        None, "Name of a column that is 1 for rows held out, else 0; None to draw them.", min_length=1
+    )
+    test_share: float = site(0.2, "Share of a site's rows that is held out, where they are drawn.", gt=0, lt=1)
+    lr: float = site(0.01, "Step size.", gt=0)
+    updates: int = site(10, "Local updates of a round; of linear, passes over the rows.", ge=1, le=MOST_ITERATIONS)
+    batch: int = site(10, "Rows of an update of mlp.", ge=1)
+    classes: int | None = server(
+        None, "Number of classes; None for the largest that a site has.", ge=2, le=MOST_CLASSES
+    )
+    rounds: int = server(50, "How often the sites train.", ge=1, le=MOST_ROUNDS)
+    places: dict[str, int] | None = both(
+        None, "Place of each site among all parts of a run, by name, whose random numbers it gets; None for its own."
+    )
+    parts: int | None = both(None, "Number of all parts of that run.", ge=1)
+
+    @model_validator(mode="after")
+    def _places_among_parts(self) -> "FedAvgParams":
+        if (self.places is None) != (self.parts is None):
+            raise UserError("places and parts go together; give both or neither")
+        return self
+
+
+class FedAvgExecutor(ClusteringExecutor):
+    """A site of federated averaging."""
+
+    params: FedAvgParams
+
+    steps = MappingProxyType(
+        {
+            SIZES: Step(_Sizes(columns=whole(""), classes=whole("")), "sizes"),
+            TRAIN: Step(
+                _Tested(weights="p", counts=counts(""), correct=counts(""), tested=counts("")), "local", summed=True
+            ),
+            TEST: Step(_Tested(correct=counts(""), tested=counts("")), "test", summed=True),
+        }
+    )
+
+    def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
+        """Return the rows with their class, and whether they are held out, in the last two columns."""
+        p, names = self.params, table.columns or ()
+        y = classes_of(table, p.class_column)
+        if p.test_column is None:
+            if len(y) < 2:
+                raise Refusal("has one row, where it needs one to train and one to test with")
+            held = drawn(len(y), p.test_share, self.seed, task.site)
+        elif p.test_column in names:
+            held = table.X[:, names.index(p.test_column)] != 0
+        else:
+            raise Refusal(f"has no column {p.test_column!r}, which test_column names")
+        inputs = [j for j, name in enumerate(names) if name not in (p.class_column, p.test_column)]
+        if not inputs:
+            raise Refusal(f"has no column beside {p.class_column!r}")
+        return task, Table(np.column_stack([table.X[:, inputs], y, held]))
+
+    def sizes(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the numbers of columns and of classes."""
+        _check_ungrouped(context)
+        self._check_enough(data, context)
+        return {"columns": np.array(data.shape[1] - 2), "classes": np.array(int(data[:, -2].max()) + 1)}
+
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Test the server's model and train it."""
+        learner, models = self._received(task, data, context)
+        train, _ = _halves(data)
+        n = len(train) if len(train) >= context.min_count else 0
+        trained = models
+        if n:
+            place = self._place(task)
+            if place is not None:
+                rng = stream(self.seed, task.round - 1, TRAINING)
+            trained = learner.train(models, learner.hold([train]), rng, place)
+        if not all_bounded(trained):
+            raise Refusal(
+                f"trained weights beyond {LARGEST:g}, so the loss diverged; use a smaller lr, or scale the columns"
+            )
+        return {
+            "weights": by_rows(flat(trained, 0), n),
+            "counts": np.array(n),
+            **self._tested(learner, models, data, context),
+        }
+
+    def test(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Test the server's model."""
+        learner, models = self._received(task, data, context)
+        return self._tested(learner, models, data, context)
+
+    def _tested(self, learner: Learner[Any], models: Weights, data: FloatArray, context: SiteContext) -> Message:
+        _, test = _halves(data)
+        if len(test) < max(context.min_count, 1):
+            return {"correct": np.array(0), "tested": np.array(0)}
+        right = learner.correct(models, np.zeros(1, dtype=np.int64), learner.hold([test]))
+        return {"correct": np.array(int(right[0])), "tested": np.array(len(test))}
+
+    def _place(self, task: Task) -> tuple[int, int] | None:
+        if self.params.places is None or self.params.parts is None:
+            return None
+        if task.site not in self.params.places:
+            raise Refusal("is not among the places of the job's settings")
+        return self.params.places[task.site], self.params.parts
+
+    def _received(self, task: Task, data: FloatArray, context: SiteContext) -> tuple[Learner[Any], Weights]:
+        """Return the kind of model that the server says, and its weights."""
+        _check_ungrouped(context)
+        self._check_enough(data, context)
+        sizes = task.arrays.get("model")
+        d, least = data.shape[1] - 2, int(data[:, -2].max()) + 1
+        if sizes is None or sizes.shape != (2,) or sizes[0] != d or not least <= sizes[1] <= MOST_CLASSES:
+            raise BadMessage(f"model: expected {d} columns and {least} classes or more, as the site has")
+        p = self.params
+        try:
+            learner = make_learner(
+                p.model, d, max(int(sizes[1]), 2), hidden=p.hidden, lr=p.lr, updates=p.updates, batch=p.batch
+            )
+        except UserError as error:
+            raise Refusal(f"cannot take part: {error}") from None
+        like = learner.start(1, np.random.default_rng(0))
+        size = len(flat(like, 0))
+        Schema(weights="p").check({"weights": task.arrays.get("weights")}, {"p": size})  # type: ignore[dict-item]
+        return learner, shaped(task.arrays["weights"], like)
+
+
+def _halves(data: FloatArray) -> tuple[Labelled, Labelled]:
+    """Return the rows to train with and those held out."""
+    rows = Labelled(np.ascontiguousarray(data[:, :-2]), data[:, -2].astype(np.int64))
+    held = data[:, -1] != 0
+    return rows.take(~held), rows.take(held)
+
+
+def _check_ungrouped(context: SiteContext) -> None:
+    if context.grouped:
+        raise Refusal("cannot train a model of classes: its policy shows means of rows, which have no class")

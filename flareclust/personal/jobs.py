@@ -1,0 +1,119 @@
+"""Personalised models as NVFlare jobs: one for the clustering, then one of federated averaging for each cluster.
+
+The jobs are those of `flareclust.personal.executor` and `aggregator`, through the controller of all other jobs. Random
+numbers and the order of sums are those of `flareclust.personal.methods`, so that the linear models are the same bit for bit.
+Networks are the same up to rounding: in one process, the devices of a cluster are one product of matrices.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.validation import site_name
+from flareclust.data.tables import Rows, Table
+from flareclust.engines.options import JobOptions
+from flareclust.executors.kfed import site_number
+from flareclust.personal.clusters import Parts, Run, clustered, whole
+from flareclust.personal.executor import TRAIN
+from flareclust.personal.learners import WEIGHTS, shaped
+from flareclust.personal.methods import Course, OnRound, check_clusters
+from flareclust.personal.rows import Split
+from flareclust.personal.settings import TRAINED_BY, PersonalSettings
+from flareclust.protocol.algorithm import Algorithm
+from flareclust.protocol.outcome import Outcome
+
+#: No algorithm of the registry, since it makes no clusters.
+FEDAVG = Algorithm(
+    "fedavg",
+    "Federated averaging of one model",
+    "flareclust.personal.executor.FedAvgExecutor",
+    "flareclust.personal.aggregator.FedAvgAggregator",
+    source="McMahan et al. (2017), Algorithm 1",
+)
+
+#: The columns with classes and with rows held out; the others are numbered.
+_CLASS, _TEST = "class", "held_out"
+
+
+def train_in_jobs(settings: PersonalSettings, split: Split, run: Run, on_round: OnRound) -> Course:
+    """Cluster the devices and train a model in each cluster, in jobs one after the other.
+
+    Args:
+        settings: of the methods kfed and global.
+        split: the devices' rows; each device is a site of the jobs that it is in.
+        run: the engine.
+        on_round: called for every round when all jobs are done.
+
+    Raises:
+        UserError: a setting does not fit, or a device has a name that no site can have.
+        JobFailed: a job failed; all sites of a cluster must take part in every round.
+    """
+    for name in split.names:
+        site_name(name)
+    check_clusters(settings.method, split, settings.k or 1, settings.k_local)
+    parts, spent = whole(split), (0, 0)
+    if settings.method == "kfed":
+        parts, spent = clustered(split, settings.k or 1, settings.k_local, settings.seed, run)
+    start = settings.learner(split).start(1, stream(settings.seed, 0, WEIGHTS))
+    models = {name: np.repeat(value, int(parts.group.max()) + 1, axis=0) for name, value in start.items()}
+    right = np.zeros((settings.rounds, len(split.names)))
+    bytes_up, bytes_down = np.zeros((2, settings.rounds), dtype=np.int64)
+    for j in np.unique(parts.group):
+        outcome = _job(settings, split, parts, int(j), run)
+        for name, value in shaped(outcome.arrays[WEIGHTS], start).items():
+            models[name][j] = value[0]
+        right += _right(outcome, split.names, settings.rounds)
+        for way, total in (("bytes_up", bytes_up), ("bytes_down", bytes_down)):
+            total += _by_round(outcome, way)
+    accuracy = right / [len(test) for test in split.test.values()]
+    up, down = spent[0] + np.cumsum(bytes_up), spent[1] + np.cumsum(bytes_down)
+    for index in range(settings.rounds):
+        on_round(index + 1, accuracy[index], int(up[index]), int(down[index]))
+    return Course(models, parts, parts.group, accuracy, bytes_up, bytes_down, *spent)
+
+
+def _job(settings: PersonalSettings, split: Split, parts: Parts, j: int, run: Run) -> Outcome:
+    """Train the model of cluster j by the rows of its devices in that cluster."""
+    members = [int(p) for p in np.flatnonzero(parts.group == j)]
+    names = [split.names[parts.device[p]] for p in members]
+    sites: Mapping[str, Rows] = {name: _table(parts, p) for name, p in zip(names, members, strict=True)}
+    params: dict[str, Any] = {
+        "model": settings.model,
+        **{name: getattr(settings, name) for name in TRAINED_BY},
+        "rounds": settings.rounds,
+        "classes": max(split.classes, 2),
+        "class_column": _CLASS,
+        "test_column": _TEST,
+        "min_count": 1,  # as in one process, where nothing is sent
+        "places": dict(zip(names, members, strict=True)),
+        "parts": len(parts.group),
+    }
+    return run(FEDAVG, params, sites, JobOptions(k=1, seed=settings.seed, assess=False, min_sites=len(sites)))
+
+
+def _table(parts: Parts, p: int) -> Table:
+    """Return the rows of a part with their class, those held out last."""
+    train, test = parts.train[p], parts.test[p]
+    X = np.concatenate([train.X, test.X])
+    y, held = np.concatenate([train.y, test.y]), np.repeat([0.0, 1.0], [len(train), len(test)])
+    columns = (*(f"x{i}" for i in range(X.shape[1])), _CLASS, _TEST)
+    return Table(np.column_stack([X, y, held]), columns)
+
+
+def _right(outcome: Outcome, names: list[str], rounds: int) -> FloatArray:
+    """Return how many rows of each device got their class after each round, (rounds, m)."""
+    place = {site_number(name): i for i, name in enumerate(names)}
+    right = np.zeros((rounds, len(names)))
+    tests = zip(*(outcome.arrays[f"tests_{name}"] for name in ("site", "round", "correct")), strict=True)
+    for site, round_, correct in tests:
+        if round_ > 0:
+            right[round_ - 1, place[int(site)]] += correct
+    return right
+
+
+def _by_round(outcome: Outcome, way: str) -> IntArray:
+    """Return the bytes of a job's rounds of training, (rounds,); as in one process, the last test is not counted."""
+    return np.array([int(str(record[way])) for record in outcome.rounds if record["step"] == TRAIN])
