@@ -17,6 +17,9 @@ BINS = 20
 #: Edges are multiples of the power of ten at or below this part of a column's deviation, so that they read well.
 _STEP = 0.1
 
+#: Shares of rows, and variances of 0 and 1, may be off by this much.
+_ROUNDING = 1e-9
+
 #: Halvings of the interval that an edge is sought in, and standard deviations around the means that it covers.
 _HALVINGS, _REACH = 50, 4.0
 
@@ -50,9 +53,14 @@ def is_binary(counts: IntArray, means: FloatArray, m2: FloatArray) -> BoolArray:
     """
     known = counts > 0
     n, p = counts[known, None], means[known]
-    inside = (p >= 0) & (p <= 1)
-    fits = inside & (np.abs(m2[known] - n * p * (1 - p)) <= 1e-9 * n)
+    inside = (p >= -_ROUNDING) & (p <= 1 + _ROUNDING)
+    fits = inside & (np.abs(m2[known] - n * p * (1 - p)) <= _ROUNDING * n)
     return np.asarray(fits.all(axis=0)) & known.any()
+
+
+def are_shares(means: FloatArray) -> BoolArray:
+    """Return which columns (d,) have means (k, d) from 0 to 1."""
+    return np.asarray(((means >= -_ROUNDING) & (means <= 1 + _ROUNDING)).all(axis=0))
 
 
 def edges_between(counts: IntArray, means: FloatArray, m2: FloatArray, bins: int = BINS) -> FloatArray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.core.profiles import is_binary, quantiles
+from flareclust.core.profiles import are_shares, is_binary, quantiles
 from flareclust.core.shallow_tree import SPLITS, Tree
 from flareclust.protocol.profile_arrays import (
     BIN_COUNTS,
@@ -88,7 +88,7 @@ class Profiles:
     @cached_property
     def categories(self) -> dict[str, list[int]]:
         """Return the places of the columns that are the categories of one, such as `sex=f` and `sex=m`, by its name."""
-        inside = ((self.arrays[MEANS] >= 0) & (self.arrays[MEANS] <= 1)).all(axis=0)
+        inside = are_shares(self.arrays[MEANS])
         found: dict[str, list[int]] = {}
         for j, name in enumerate(self.columns):
             if "=" in name and inside[j]:
