@@ -8,11 +8,20 @@ import numpy as np
 
 from flareclust.evaluation.profiles import Profiles
 
+#: The condition of a tree without a split.
+ALL_ROWS = "all rows"
+
 #: So many columns are named of each cluster.
 MOST_TELLING = 3
 
 #: A mean nearer to that of all rows than so many standard deviations tells nothing, and from how many on words say "much".
 _NOTHING, _MUCH = 0.2, 1.0
+
+#: Longer names of columns are cut.
+_LONGEST = 36
+
+#: A leaf with a smaller share of one cluster says nothing about it.
+_PURE = 0.5
 
 #: Numbers are shown with the digits of this part of a standard deviation.
 _SHOWN = 0.1
@@ -70,6 +79,12 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def name_of(profiles: Profiles, j: int) -> str:
+    """Return the name of a column, cut where it is long."""
+    name = profiles.columns[j]
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+
+
 def telling(profiles: Profiles, cluster: int, most: int = MOST_TELLING) -> list[Telling]:
     """Return the columns in which a cluster differs most from all rows, the first most; of categories one each."""
     if not profiles.rows[cluster]:
@@ -90,7 +105,7 @@ def telling(profiles: Profiles, cluster: int, most: int = MOST_TELLING) -> list[
 
 
 def _said(profiles: Profiles, cluster: int, j: int) -> str:
-    name, value, (center, deviation) = profiles.columns[j], profiles.mean[cluster, j], profiles.overall
+    name, value, (center, deviation) = name_of(profiles, j), profiles.mean[cluster, j], profiles.overall
     if profiles.shares[j]:
         return f"{name.replace('=', ' ', 1)}: {percent(value)} (all {percent(center[j])})"
     z = profiles.z[cluster, j]
@@ -118,6 +133,12 @@ def branches(profiles: Profiles) -> list[Branch]:
         own, total = float(rows[cluster]), int(rows.sum())
         found.append(Branch(cluster, _conditions(profiles, leaf), total, own / total, own / float(in_all[cluster])))
     return sorted(found, key=lambda one: (one.cluster, -one.found))
+
+
+def rule_of(profiles: Profiles, cluster: int) -> Branch | None:
+    """Return the leaf that finds most of a cluster; None where none is mostly of it, or the tree has no split."""
+    own = [one for one in branches(profiles) if one.cluster == cluster and one.purity >= _PURE and one.text != ALL_ROWS]
+    return own[0] if own else None
 
 
 def tree_table(profiles: Profiles) -> dict[str, list[Any]]:
@@ -152,15 +173,15 @@ def _conditions(profiles: Profiles, leaf: int) -> str:
             low[j] = max(edge, low.get(j, -np.inf))
         else:
             high[j] = min(edge, high.get(j, np.inf))
-    return " and ".join(_condition(profiles, j, low.get(j), high.get(j)) for j in order) or "all rows"
+    return " and ".join(_condition(profiles, j, low.get(j), high.get(j)) for j in order) or ALL_ROWS
 
 
 def _condition(profiles: Profiles, j: int, low: float | None, high: float | None) -> str:
-    name = profiles.columns[j]
+    name = name_of(profiles, j)
     if profiles.shares[j] and (low is None or high is None):
         if "=" in name:
             column, category = name.split("=", 1)
-            places = profiles.categories[column]
+            places = profiles.categories[profiles.columns[j].split("=", 1)[0]]
             if low is None and len(places) == 2:
                 other = profiles.columns[places[1 - places.index(j)]]
                 return f"{column} is {other.split('=', 1)[1]}"

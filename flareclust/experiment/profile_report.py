@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flareclust._foundation.display import printable
-from flareclust.evaluation.profile_words import branches, percent, sentence
+from flareclust.evaluation.profile_words import percent, rule_of, sentence
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.result import Result
 
@@ -33,12 +33,10 @@ def profile_lines(result: Result) -> Iterator[str | Table]:
 
 def _tree(profiles: Profiles) -> Iterator[str]:
     """Give how well the tree does, and of each cluster the leaf that finds most of it."""
-    leaves = branches(profiles)
-    if profiles.tree is None or len(leaves) < 2:
+    tree = profiles.tree
+    if tree is None or len(leaves := tree.leaves()) < 2:
         return
-    yield f"a tree of {len(leaves)} leaves puts {percent(profiles.tree.accuracy)} of the rows into their cluster; its largest ones:"
-    seen: set[int] = set()
-    for leaf in leaves:
-        if leaf.cluster not in seen and len(seen) < _MOST:
-            yield f"  cluster {leaf.cluster}: {leaf.text} ({percent(leaf.found)} of the cluster, {percent(leaf.purity)} right)"
-        seen.add(leaf.cluster)
+    yield f"a tree of {len(leaves)} leaves puts {percent(tree.accuracy)} of the rows into their cluster; its largest ones:"
+    for cluster in range(min(len(profiles.rows), _MOST)):
+        if (leaf := rule_of(profiles, cluster)) is not None:
+            yield f"  cluster {cluster}: {leaf.text} ({percent(leaf.found)} of the cluster, {percent(leaf.purity)} right)"

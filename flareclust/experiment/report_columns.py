@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from flareclust.evaluation.profile_words import number, percent
+from flareclust.evaluation.profile_words import name_of, number, percent
 from flareclust.evaluation.profiles import Profiles
 from flareclust.experiment.html_parts import Html, section, table, tag
-from flareclust.experiment.report_charts import meter, swatch, tinted
+from flareclust.experiment.report_charts import colour, meter, swatch, tinted
 
 #: So many columns are shown, those first that differ most; and up to so many clusters with numbers in their cells.
 _MOST_COLUMNS, _WITH_NUMBERS = 40, 12
@@ -16,9 +16,7 @@ def heat_map(profiles: Profiles) -> Html:
     eta = np.nan_to_num(profiles.eta_squared, nan=-1.0)
     order = np.argsort(-eta, kind="stable")[:_MOST_COLUMNS].tolist()
     k, dense = len(profiles.rows), len(profiles.rows) > _WITH_NUMBERS
-    clusters = [
-        tag("th", swatch(c, k), "" if dense else f"cluster {c}", c if dense else "", class_="n") for c in range(k)
-    ]
+    clusters = [_cluster(c, k, dense) for c in range(k)]
     head = [
         tag("th", "column", class_="name"),
         tag("th", "all rows", class_="n"),
@@ -26,7 +24,11 @@ def heat_map(profiles: Profiles) -> Html:
         "differs between clusters",
     ]
     rows = [
-        [tag("td", profiles.columns[j], class_="name"), *_cells(profiles, j, dense), _between(profiles, j)]
+        [
+            tag("td", name_of(profiles, j), class_="name", title=profiles.columns[j]),
+            *_cells(profiles, j, dense),
+            _between(profiles, j),
+        ]
         for j in order
     ]
     more = f" The {_MOST_COLUMNS} columns that differ most of {len(eta)}." if len(eta) > _MOST_COLUMNS else ""
@@ -41,6 +43,12 @@ def heat_map(profiles: Profiles) -> Html:
         table(head, rows, class_="heat dense" if dense else "heat"),
         *_categories(profiles),
     )
+
+
+def _cluster(c: int, k: int, dense: bool) -> Html:
+    if dense:
+        return tag("th", c, class_="n", style=f"background:{colour(c, k)};color:#fff")
+    return tag("th", swatch(c, k), f"cluster {c}", class_="n")
 
 
 def _cells(profiles: Profiles, j: int, dense: bool) -> list[Html]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import IntArray
-from flareclust.evaluation.profile_words import Branch, branches, percent, sentence, telling
+from flareclust.evaluation.profile_words import Branch, percent, rule_of, sentence, telling
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.html_parts import Html, page, section, table, tag
 from flareclust.experiment.report_charts import RowMap, colour, legend, stacked, swatch
@@ -94,11 +94,9 @@ def _cards(result: Result, profiles: Profiles | None, sizes: list[int] | None) -
             return note
         rows = [(tag("td", swatch(c, k), f"cluster {c}"), tag("td", f"{n:,}", class_="n")) for c, n in enumerate(sizes)]
         return tag("div", note, table(("cluster", tag("th", "rows", class_="n")), rows))
-    first: dict[int, Branch] = {}
-    for branch in branches(profiles):
-        first.setdefault(branch.cluster, branch)
     shown = [
-        _card(profiles, c, k, (sizes or profiles.rows.tolist())[c], sum(sizes or []), first.get(c)) for c in range(k)
+        _card(profiles, c, k, (sizes or profiles.rows.tolist())[c], sum(sizes or []), rule_of(profiles, c))
+        for c in range(k)
     ]
     return tag("div", *shown, class_="cards")
 
@@ -107,7 +105,7 @@ def _card(profiles: Profiles, c: int, k: int, rows: int, total: int, branch: Bra
     found = telling(profiles, c)
     what = tag("ul", *(tag("li", one.text) for one in found)) if found else tag("p", sentence(profiles, c))
     rule = Html("")
-    if branch is not None and branch.text != "all rows":
+    if branch is not None:
         rule = tag(
             "div",
             branch.text,

@@ -58,8 +58,8 @@ def describe_clusters(exchanges: Exchanges, round_: Round, aggregator: Clusterin
             found.arrays |= part
     except (JobFailed, BadMessage) as error:
         found.warnings.append(f"the profiles lack quantiles, or levels of their tree: {error}")
-    if exchanges.undescribed:
-        found.warnings += [f"{text} (in the profiles)" for text in refusal_texts(exchanges.undescribed)]
+    new = {site: why for site, why in exchanges.undescribed.items() if site not in exchanges.refused}
+    found.warnings += [f"{text} (in the profiles)" for text in refusal_texts(new)]
     return found
 
 
@@ -71,10 +71,11 @@ def _moments(exchanges: Exchanges, round_: Round, aggregator: ClusteringAggregat
     rows, means, m2 = added_up(replies.values(), k, d)
     arrays: Message = {ROWS: rows, MEANS: means, SQUARES: m2}
     if ALL not in replies:
-        table = np.zeros((len(replies), k), dtype=np.int64)
-        for i, reply in enumerate(replies.values()):
+        own = {site: reply for site, reply in replies.items() if len(reply["cluster"])}
+        table = np.zeros((len(own), k), dtype=np.int64)
+        for i, reply in enumerate(own.values()):
             table[i, reply["cluster"]] = reply["counts"]
-        arrays |= {SITES: np.array(list(replies)), SITE_ROWS: table}
+        arrays |= {SITES: np.array(list(own), dtype=np.str_), SITE_ROWS: table}
     _record(exchanges, PROFILE, replies, round_.index, started)
     return arrays
 
