@@ -118,4 +118,3 @@ def _check_question(arrays: Message, d: int, sent: Message) -> None:
         raise BadMessage("leaves: expected each leaf once")
     if leaves * len(sent["centroids"]) * d * bins > MOST_NUMBERS:
         raise BadMessage(f"leaves: expected a question about at most {MOST_NUMBERS} counts")
-
