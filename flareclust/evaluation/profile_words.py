@@ -17,6 +17,9 @@ MOST_TELLING = 3
 #: A mean nearer to that of all rows than so many standard deviations tells nothing, and from how many on words say "much".
 _NOTHING, _MUCH = 0.2, 1.0
 
+#: The edge between 0 and 1. Policies put averages of groups in the place of these, which have other edges, too.
+_HALF = 0.5
+
 #: Longer names of columns are cut.
 _LONGEST = 36
 
@@ -178,7 +181,7 @@ def _conditions(profiles: Profiles, leaf: int) -> str:
 
 def _condition(profiles: Profiles, j: int, low: float | None, high: float | None) -> str:
     name = name_of(profiles, j)
-    if profiles.shares[j] and (low is None or high is None):
+    if profiles.shares[j] and _HALF in (low, high) and (low is None or high is None):
         if "=" in name:
             column, category = name.split("=", 1)
             places = profiles.categories[profiles.columns[j].split("=", 1)[0]]
