@@ -20,6 +20,7 @@ from flareclust.core.rounding import factor
 from flareclust.data.tables import Table
 from flareclust.evaluation.scores import check_candidates, scaled, score_sums
 from flareclust.executors.nvflare_executor import HELD, ExecutorShell
+from flareclust.executors.profiles import PROFILES, Profiling
 from flareclust.executors.stages import RowStage, SchemaStage
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.masking import KEY
@@ -40,11 +41,12 @@ _OF_ALL = MappingProxyType(
         KEYS: Step(KEY, method=""),
         PLACE: Step(PLACED, "place"),
         ASSESS: Step(ASSESSMENT, "assess", summed=True),
+        **PROFILES,
     }
 )
 
 
-class ClusteringExecutor(Parametrized, ExecutorShell):
+class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
     """An NVFlare executor around pure functions of one site's rows, one for each step of the algorithm.
 
     A subclass declares its parameters, `params: ItsParams`, and with them gets its constructor (`flareclust.protocol.params`).
@@ -60,6 +62,9 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     #: The arrays of a finished result that `labels` needs.
     placed_by: ClassVar[tuple[str, ...]] = ("centroids",)
 
+    #: Whether the final clusters can be described in the sites' columns, which then are the same at all of them.
+    profiled: ClassVar[bool] = True
+
     #: What sites are asked for, in the order of a job.
     steps: ClassVar[Mapping[str, Step]] = _OF_ALL
     _own_steps: ClassVar[Mapping[str, Step]]
@@ -70,6 +75,8 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         cls._own_steps = vars(cls).get("steps", {})
         tables = [vars(base)["_own_steps"] for base in reversed(cls.__mro__) if "_own_steps" in vars(base)]
         known = {**_OF_ALL, **{name: step for table in tables for name, step in table.items()}}
+        if cls.private or not cls.profiled:
+            known = {name: step for name, step in known.items() if name not in PROFILES}
         parameters = cls.params_class().model_fields
         steps = with_counts({name: step for name, step in known.items() if step.parameter in (None, *parameters)})
         for name, step in steps.items():

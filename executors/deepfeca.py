@@ -146,6 +146,8 @@ class DeepFeCAExecutor(ClusteringExecutor):
 
     params: DeepFeCAParams
 
+    profiled: ClassVar[bool] = False  # pixels say nothing
+
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", "weights", "image")
 
     steps = {

@@ -46,6 +46,8 @@ class DescribedExecutor(ClusteringExecutor):
         MOMENTS: Step(GROUPS, "moments", jobs="secure", named=True),
     }
 
+    profiled: ClassVar[bool] = False
+
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", "columns", "mean", "deviation")
 
     #: The distance by which rows find their centroid, for algorithms that have several.

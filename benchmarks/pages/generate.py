@@ -12,6 +12,7 @@ from functools import partial
 
 from benchmarks.pages import ROOT
 from flareclust.data.partition_specs import SPECS
+from flareclust.executors.profiles import PROFILES
 from flareclust.experiment.report import as_setting, parameter_rows
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Schema, real
@@ -54,6 +55,8 @@ def leaves() -> str:
             if name != DESCRIBE
         ]
     rows.append(["all of them", "the assessment", _arrays(ASSESSMENT)])
+    for name, step in PROFILES.items():
+        rows.append(["those with the same columns and no noise", f"step `{name}`, of profiles", _arrays(step.schema)])
     rows.append(["all of them", "step `place`, of a late site", _arrays(PLACED)])
     rows.append(["all of them", "every reply", f"`{SECONDS}` {real('')}"])
     rows += [[f"`{a.name}`", "not federated", "the rows themselves"] for a in BUILT_IN if not a.federated]

@@ -78,6 +78,13 @@ def run(
         Path | None,
         typer.Option(help="What simulated sites let out, a YAML file; real sites: flareclust site policy."),
     ] = None,
+    profile: Annotated[
+        bool | None,
+        typer.Option(
+            "--profile/--no-profile",
+            help="Describe the clusters column by column; by default where up to 60 columns have names.",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
     resume: Annotated[
         str | None,
@@ -119,6 +126,7 @@ def run(
         task_timeout=task_timeout,
         secure_sums=secure_sums,
         policy=None if policy is None else read_policy(policy).to_json(),
+        profile=profile,
         register_as=register,
     )
     if criterion is not None and experiment.k_range is None:

@@ -1,10 +1,11 @@
 """Data frames of pandas, polars and pyarrow as tables of numbers, with the names of their columns."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from importlib.util import find_spec
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,7 +15,11 @@ from flareclust._foundation.validation import did_you_mean
 from flareclust.data.tables import Table
 
 #: Packages with data frames, and the class in each.
-_FRAMES = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "Table"}
+_FRAMES: Mapping[Literal["pandas", "polars", "pyarrow"], str] = {
+    "pandas": "DataFrame",
+    "polars": "DataFrame",
+    "pyarrow": "Table",
+}
 
 
 def is_frame(value: object) -> bool:
@@ -58,6 +63,20 @@ def table_of(name: str, frame: Any, columns: Sequence[str] | None = None, *, may
             raise UserError(f"{name}: column {label!r} has no value at all; leave it out by naming the columns to use")
     cells = [_numbers(name, label, column) for label, column in zip(names, series, strict=True)]
     return Table(np.column_stack(cells), names)
+
+
+def frame_of(columns: Mapping[str, Sequence[Any]]) -> Any:
+    """Return columns of plain values as a data frame of pandas, else of polars or pyarrow, whichever is installed.
+
+    Raises:
+        UserError: none of them is.
+    """
+    for package in _FRAMES:
+        if find_spec(package) is not None:
+            import narwhals.stable.v2 as nw
+
+            return nw.from_dict(dict(columns), backend=package).to_native()
+    raise UserError("a data frame needs pandas, polars or pyarrow; install one: python -m pip install pandas")
 
 
 def _labels(frame: Any) -> list[Any]:

@@ -80,6 +80,7 @@ def run_inprocess(
         list(sites),
         min_sites=options.min_sites,
         assess=options.assess,
+        profile=options.profile,
         secure_sums=options.secure_sums,
         secure_min_sites=None if sums is None else sums.min_sites,
         on_round=on_round,

@@ -16,7 +16,7 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.flare.controller import ClusteringController
 from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
-from flareclust.protocol.task import ASSESS, KEYS
+from flareclust.protocol.task import ASSESS, KEYS, PROFILING
 
 #: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
 TASK_REQUEST_INTERVAL = 0.1
@@ -68,6 +68,7 @@ def build_job(
         min_sites=options.min_sites,
         task_timeout=options.task_timeout,
         assess=options.assess,
+        profile=options.profile,
         needs=__version__,
         secure_sums=options.secure_sums,
         secure_min_sites=None if sums is None else sums.min_sites,
@@ -84,7 +85,9 @@ def build_job(
     add_server(job, controller, aggregator)
     if sums is not None:
         job.to_clients(sums, id=SECURE_SUMS)
-    job.to_clients(executor, tasks=steps_of(executor, secure=sums is not None))
+    tasks = steps_of(executor, secure=sums is not None)
+    tasks += [name for name in PROFILING if options.profile and name in executor.steps]
+    job.to_clients(executor, tasks=tasks)
     if not packaged:
         for file, folder in _sources():
             job.add_file_to_server(file, folder)

@@ -30,6 +30,9 @@ class JobOptions(RunSettings):
 
     k: int = Field(ge=1, description="Number of clusters.")
     assess: bool = Field(default=True, description="Whether to compute the label-free metrics and the labels.")
+    profile: bool = Field(
+        default=False, description="Whether the clusters are described after the assessment, where the algorithm can."
+    )
     deadline: int = Field(default=3600, ge=1, description="Seconds after which an engine gives up on the whole job.")
     secure_min_sites: int | None = Field(
         default=None, ge=1, description="Masked sums are of at least so many sites; None for min_sites."

@@ -59,6 +59,7 @@ def recipe(
     min_sites: int | None = None,
     task_timeout: int = 600,
     assess: bool = True,
+    profile: bool = False,
     rows: str | None = None,
     packaged: bool = True,
     secure_sums: bool = False,
@@ -74,6 +75,7 @@ def recipe(
         min_sites: quorum of a round; None for more than half of the sites.
         task_timeout: seconds a site has for one task.
         assess: whether to compute the label-free metrics and the labels at the end.
+        profile: whether the clusters are described after that (docs/profiles.md).
         rows: see `ClusteringRecipe`.
         packaged: False copies the classes into the job instead of expecting flareclust at the sites.
         secure_sums: whether sites send sums masked, so that the server learns their total only. It needs `min_sites`: the sums
@@ -90,6 +92,7 @@ def recipe(
         min_sites=min_sites,
         task_timeout=task_timeout,
         assess=assess,
+        profile=profile,
         secure_sums=secure_sums,
         secure_sites=None if secure_sites is None else tuple(secure_sites),
     )

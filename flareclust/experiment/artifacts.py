@@ -19,17 +19,20 @@ from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.evaluate import left_out
+from flareclust.experiment.report_html import report_page
 from flareclust.experiment.result import JSON_FIELDS, Result
 from flareclust.features import result as partial
 from flareclust.federation.checkpoint import CHECKPOINT, PART
 from flareclust.protocol import outcome as outcome_files
 
 PICTURE, CHOICE_PICTURE, TREE_PICTURE = "picture.png", "choice.png", "tree.png"
+REPORT = "report.html"
 #: What a saved result is made of; the summary says that the others are there. A checkpoint is gone when they are.
 FILES = (
     PICTURE,
     CHOICE_PICTURE,
     TREE_PICTURE,
+    REPORT,
     LABELS_FILE,
     outcome_files.ARRAYS,
     outcome_files.ROUNDS,
@@ -57,7 +60,7 @@ def check_out(folder: Path, *, resume: bool = False) -> None:
 def save(result: Result, folder: Path, *, resume: bool = False) -> Result:
     """Write the result's files to `folder` in one step; return the result with `centroids_file` set.
 
-    The folder holds result.npz, result.json, rounds.jsonl, labels.csv and picture.png; choice.png where k was chosen, and
+    The folder holds result.npz, result.json, rounds.jsonl, labels.csv, report.html and picture.png; choice.png where k was chosen, and
     tree.png where clusters were merged in a tree.
     It appears complete or not at all, for its owner only. Without matplotlib (the extra `plots`) there are no pictures.
     With `resume` the folder may hold the checkpoint of the run, which is removed.
@@ -110,6 +113,7 @@ def _saved(result: Result, folder: Path) -> Result:
             _write_labels(result, new)
         if installed("plots"):
             _draw(result, new)
+        (new / REPORT).write_text(report_page(result), encoding="utf-8")
         close_files(new)  # they show rows and labels; until now nobody else could enter the folder around them
         _put(new, folder)
     return result

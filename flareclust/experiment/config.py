@@ -40,7 +40,7 @@ OPTIONS = (
         "kit",
         "policy",
     ),
-    *("min_sites", "task_timeout", "secure_sums", "out", "track"),
+    *("min_sites", "task_timeout", "secure_sums", "profile", "out", "track"),
 )
 
 
@@ -81,6 +81,10 @@ class Experiment(RunSettings):
     id_column: str | None = Field(default=None, description="The column with ids, where no schema says it; no feature.")
     truth: str | None = Field(
         default=None, description="The column with known classes, to compare the clusters with; no feature."
+    )
+    profile: bool | None = Field(
+        default=None,
+        description="Whether the clusters are described, column by column; None for where the columns have names and are few.",
     )
     params: dict[str, Any] = Field(default_factory=dict, description="The algorithm's own parameters.")
     policy: dict[str, Any] | None = Field(
@@ -180,6 +184,8 @@ class Experiment(RunSettings):
                 f"{self.algorithm} needs what sites state: bounds of the columns and a budget under {DP} in a policy "
                 "(--policy FILE, or policy=); docs/differential-privacy.md has an example"
             )
+        if self.profile and (problem := no_profile(algorithm)):
+            raise ValueError(f"{problem}; leave out profile (--profile)")
         if self.k_range is not None and not algorithm.federated:
             raise ValueError(f"{self.algorithm} is not federated and takes one k, not a range")
         if self.k_range is not None and algorithm.partial:
@@ -235,6 +241,17 @@ class Experiment(RunSettings):
         """Return a fingerprint of the experiment and `more`: equal for a retry, different for another run."""
         text = json.dumps([self.model_dump(mode="json"), *more], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def no_profile(algorithm: registry.Algorithm) -> str:
+    """Return why an algorithm's clusters are not described, in words; empty where they are."""
+    if not algorithm.federated:
+        return f"{algorithm.name} is not federated and describes no clusters"
+    if "differentially-private" in algorithm.promises:
+        return f"{algorithm.name} is differentially private: profiles of its clusters would spend more than its budget"
+    if algorithm.partial:
+        return f"{algorithm.name} is for sites with different columns, and profiles need the same ones"
+    return ""
 
 
 def folder_name(experiment: Experiment, stamp: str) -> Path:

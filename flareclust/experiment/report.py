@@ -19,6 +19,7 @@ from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.config import Experiment, folder_name
+from flareclust.experiment.profile_report import profile_lines
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 from flareclust.federation import OnRound
@@ -84,6 +85,8 @@ def print_result(result: Result) -> None:
     for name, size in result.bytes.items():
         table.add_row(f"bytes {name}", f"{size:,}")
     console.print(table)
+    for line in profile_lines(result):
+        console.print(escape(line) if isinstance(line, str) else line, highlight=False, soft_wrap=isinstance(line, str))
     if (chosen := choice.summary(result.arrays)) is not None:
         rules = ", ".join(f"{rule} {k}" for rule, k in chosen["rules"].items())
         console.print(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -12,11 +12,15 @@ from flareclust._foundation.extras import require
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.lloyd import assign
 from flareclust.data.cells import check_rows
-from flareclust.data.frames import is_frame, table_of
+from flareclust.data.frames import frame_of, is_frame, table_of
 from flareclust.evaluation import selection as choice
+from flareclust.evaluation.profile_words import tree_table
+from flareclust.evaluation.profiles import profiles_of
+from flareclust.experiment.config import no_profile
 from flareclust.experiment.image_results import image_of
 from flareclust.features import result as partial
 from flareclust.features.scaling import scaling_of
+from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -158,6 +162,30 @@ class Result:
             true, title = None if true is None else scaling(true), f"{title}, columns scaled"
         return federation_picture(sites, centroids, true_centroids=true, radii=radii, title=title)
 
+    def profiles(self, of: Literal["columns", "sites", "tree"] = "columns") -> Any:
+        """Return what describes the clusters, as a data frame (pandas, where it is installed), in the units of the columns.
+
+        Args:
+            of: "columns", a line per cluster and column: rows, share, mean, sd, z (distance of the mean from that of all rows,
+                in standard deviations of these), q25, median and q75 (NaN for shares), eta_squared, cramers_v;
+                "sites", a line per cluster and site: rows, share_of_cluster, share_of_site; none with secure sums;
+                "tree", a line per leaf of a shallow tree: cluster, conditions, rows, purity (share of them that are of the
+                cluster), share_of_cluster.
+
+        Raises:
+            UserError: the result has no profiles; the text says why.
+        """
+        found = profiles_of(self.arrays, self.columns)
+        if found is None:
+            raise UserError(why_no_profiles(self))
+        if of == "columns":
+            return frame_of(found.table())
+        if of == "sites":
+            return frame_of(found.site_table())
+        if of == "tree":
+            return frame_of(tree_table(found))
+        raise UserError(f"expected profiles of columns, sites or tree; got {of!r}")
+
     def save(self, folder: str | Path) -> "Result":
         """Write the result to a folder, as `run(out=...)` does; return it with `centroids_file` set.
 
@@ -187,6 +215,16 @@ class Result:
             "features": partial.summary(self.arrays),
         }
         return values | {name: value for name, value in more.items() if value is not None}
+
+
+def why_no_profiles(result: Result) -> str:
+    """Return why a result has no profiles, in one sentence."""
+    failed = [warning for warning in result.warnings if warning.startswith("the clusters have no profile")]
+    if failed:
+        return failed[0]
+    if problem := no_profile(registry.get(result.algorithm)):
+        return f"the clusters have no profile: {problem}"
+    return "the clusters have no profile: the run did not ask for it; run it with --profile (profile=True)"
 
 
 #: The fields of the JSON object, in its order.

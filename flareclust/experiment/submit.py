@@ -18,6 +18,7 @@ from flareclust.engines.pooled import run_pooled
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, tables_of
+from flareclust.experiment.profiled import is_profiled
 from flareclust.experiment.round_metrics import with_round_metrics
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
@@ -90,7 +91,9 @@ def _chosen_and_run(
 
     def run(name: str, params: Mapping[str, Any], k: int, *, assess: bool = True, kept: Kept = kept) -> Outcome:
         own = None if token is None else f"{token}-{name}-{k}"
-        return _run(experiment, prepared, name, params, _options(experiment, k, assess=assess), on_round, own, kept)
+        profile = assess and is_profiled(experiment, prepared)
+        options = _options(experiment, k, assess=assess, profile=profile)
+        return _run(experiment, prepared, name, params, options, on_round, own, kept)
 
     if experiment.k_range is None:
         return with_round_metrics(run(experiment.algorithm, params, k), prepared)
@@ -104,10 +107,10 @@ def _chosen_and_run(
     return choice.joined(chosen, with_round_metrics(run(experiment.algorithm, params, k), prepared))
 
 
-def _options(experiment: Experiment, k: int, *, assess: bool) -> JobOptions:
+def _options(experiment: Experiment, k: int, *, assess: bool, profile: bool) -> JobOptions:
     shared = {name: getattr(experiment, name) for name in RunSettings.model_fields}
     usual = JobOptions.model_fields["deadline"].default
-    return JobOptions(k=k, assess=assess, deadline=max(usual, 3 * experiment.task_timeout), **shared)
+    return JobOptions(k=k, assess=assess, profile=profile, deadline=max(usual, 3 * experiment.task_timeout), **shared)
 
 
 def _run(

@@ -20,7 +20,7 @@ from flareclust._foundation.settings import Settings
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.data import datasets
 from flareclust.data.partition_specs import parse
-from flareclust.experiment.config import Engine, Experiment, make_experiment
+from flareclust.experiment.config import Engine, Experiment, make_experiment, no_profile
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.sweep_grid import MOST_TRIALS, Choice, check_different, expand, listed
 from flareclust.experiment.trials import Trial, experiment_trial
@@ -32,8 +32,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-MOST_WORKERS = 64
-SEEDS = 2**32
+MOST_WORKERS, SEEDS = 64, 2**32
 
 
 class Sweep(Settings):
@@ -48,10 +47,10 @@ class Sweep(Settings):
         partitions: see `flareclust.data.partition`.
         k: numbers of clusters; None for those that are known of the data sets.
         table_schema: file with the schema by which tables are read; its key in the file is `schema`.
-        id_column: the column with ids, where no schema says it.
-        truth: the column with known classes.
+        id_column, truth: the columns with ids, where no schema says it, and with known classes.
         engine: "inprocess" or "simulator"; baselines that are not federated always run in-process.
         min_sites: quorum of a round; None for more than half of the sites.
+        profile: whether the clusters of each trial are described, where its algorithm can.
         mlflow_experiment: name of the MLflow experiment.
         workers: trials that run side by side.
     """
@@ -70,6 +69,7 @@ class Sweep(Settings):
     truth: str | None = None
     engine: Engine = "inprocess"
     min_sites: int | None = None
+    profile: bool = False
     mlflow_experiment: str = "flareclust"
     workers: int = 2
 
@@ -249,6 +249,7 @@ def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: 
         truth=sweep.truth,
         params=dict(choice.params),
         min_sites=sweep.min_sites,
+        profile=sweep.profile and not no_profile(registry.get(choice.name)),
         mlflow_experiment=sweep.mlflow_experiment,
     )
 

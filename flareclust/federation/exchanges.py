@@ -44,6 +44,7 @@ class Exchanges:
         self.seconds_local = 0.0
         self.seconds_merge = 0.0
         self.assessed: Mapping[str, Message] = {}
+        self.undescribed: dict[str, str] = {}
         self.failure = ""
         self._round_bytes = (0, 0)
 
@@ -105,6 +106,24 @@ class Exchanges:
         metrics, self.assessed = aggregator.quality(round_, sums), replies
         self.record(ASSESS, replies, round_.index, 0.0, assessment_diagnostics(metrics, sums))
         return metrics
+
+    def describe(self, step: str, schema: Schema, round_: Round, sizes: Mapping[str, int]) -> dict[str, Message]:
+        """Return what the sites say in an exchange after the assessment.
+
+        Raises:
+            JobFailed: fewer sites than a round needs do.
+        """
+        able = [site for site in self.sites if site not in self.silent and site not in self.undescribed]
+        left_out, self.refused = self.refused, {}
+        replies = self._exchange(schema, step, round_, able, sizes)
+        self.undescribed |= self.refused
+        self.refused = left_out
+        if len(replies) < self.needed:
+            reasons = "; ".join(refusal_texts({**self.undescribed, **self.refused}))
+            raise JobFailed(
+                f"{len(replies)} of {len(self.sites)} sites answered where at least {self.needed} are needed. {reasons}"
+            )
+        return replies
 
     def _exchange(
         self,

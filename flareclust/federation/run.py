@@ -10,7 +10,7 @@ Rules:
   (`ClusteringAggregator.so_far`), with a warning.
 - Where sites disagree about the number of columns, the number that most of them have counts.
 - A site that was lost, with its process, its machine or its network, is not waited for; what it misses it does not get later.
-- The assessment asks every site that could still answer, and never makes a job fail.
+- The assessment asks every site that could still answer, and never makes a job fail. Nor do profiles of the clusters.
 
 With secure sums (docs/secure-sums.md) all sites are asked for a key first. Where a step's replies are sums, sites mask them,
 and their total takes the place of their replies. From the first of these sums on the sites are the same until the end. If one
@@ -26,6 +26,7 @@ from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.evaluation.agreement import batch_effects
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, Exchanges, OnRound
+from flareclust.federation.profiles import Described, describe_clusters
 from flareclust.federation.secure_exchanges import SecureExchanges
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol.outcome import Outcome
@@ -43,6 +44,7 @@ def run_federation(
     *,
     min_sites: int | None = None,
     assess: bool = True,
+    profile: bool = False,
     secure_sums: bool = False,
     secure_min_sites: int | None = None,
     on_round: OnRound = lambda record: None,
@@ -57,6 +59,7 @@ def run_federation(
         sites: names of all sites of the job.
         min_sites: quorum of a round; None for more than half of the sites.
         assess: whether to ask for the label-free metrics and let the sites write their labels.
+        profile: whether to ask for what describes the clusters after that, where the algorithm has it.
         secure_sums: whether sites send sums masked, so that only their total is known here.
         secure_min_sites: these sums are of at least so many sites, which hold the server to it; None for three.
         on_round: gets a record per exchange; of a resumed run first those before the interruption.
@@ -94,8 +97,9 @@ def run_federation(
         exchanges.record(step, replies, index, seconds, round_.diagnostics)
         on_checkpoint(Checkpoint(round_, exchanges.progress()))
     metrics = exchanges.assess(round_, aggregator) if assess else {}
+    profiles = describe_clusters(exchanges, round_, aggregator) if assess and profile else Described()
     return Outcome(
-        arrays=aggregator.result(round_),
+        arrays={**aggregator.result(round_), **profiles.arrays},
         metrics=metrics,
         rounds=exchanges.records,
         sites=exchanges.sites,
@@ -109,5 +113,6 @@ def run_federation(
             *exchanges.warnings(),
             *aggregator.warnings(round_, exchanges.assessed),
             *batch_effects({site: reply["counts"] for site, reply in exchanges.assessed.items()}),
+            *profiles.warnings,
         ],
     )

@@ -106,6 +106,17 @@ class SecureExchanges(Exchanges):
         self.record(ASSESS, {ALL: total}, round_.index, 0.0, assessment_diagnostics(metrics, total))
         return metrics
 
+    def describe(self, step: str, schema: Schema, round_: Round, sizes: Mapping[str, int]) -> dict[str, Message]:
+        """Return the one reply that the totals make; `sizes` follow from what was sent."""
+        left_out, self.refused = self.refused, {}
+        try:
+            total, missing = self._total(schema, step, round_)
+        finally:
+            self.refused = left_out
+        if total is None:
+            raise JobFailed(missing)
+        return {ALL: total}
+
     def _total(self, schema: Schema, step: str, round_: Round) -> tuple[Message | None, str]:
         """Return the total of all sites' masked replies; None and who is missing where it cannot be known."""
         if not self.sums.begun and len(self.active) < self.minimum:

@@ -63,6 +63,7 @@ class ClusteringController(Controller):
         min_sites: quorum of a round; None for more than half of the sites.
         task_timeout: seconds a site has for one task.
         assess: whether the final centroids go out for metrics and labels.
+        profile: whether the clusters are described after that, where the algorithm can.
         task_check_period: seconds between two looks at the state of a task.
         secure_sums: whether sites send sums masked, so that the server learns their total only.
         secure_min_sites: these sums are of at least so many sites; None for three. The sites check it for themselves.
@@ -86,6 +87,7 @@ class ClusteringController(Controller):
         secure_min_sites: int | None = None,
         about: dict[str, Any] | None = None,
         resume: str | None = None,
+        profile: bool = False,
     ) -> None:
         super().__init__(task_check_period=task_check_period)
         self.algorithm = algorithm
@@ -100,6 +102,7 @@ class ClusteringController(Controller):
         self.secure_min_sites = secure_min_sites
         self.about = about
         self.resume = resume
+        self.profile = profile
         self._records: list[Mapping[str, object]] = []
         self._waiting: list[str] = []
         self._lost: set[str] = set()
@@ -167,6 +170,7 @@ class ClusteringController(Controller):
                 sites,
                 min_sites=self.min_sites,
                 assess=self.assess,
+                profile=self.profile,
                 secure_sums=self.secure_sums,
                 secure_min_sites=self.secure_min_sites,
                 on_round=on_round,

@@ -19,7 +19,7 @@ from flareclust.privacy.request_log import RequestLog
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
 from flareclust.protocol.schema import SECONDS, Field
-from flareclust.protocol.task import ASSESS, DESCRIBE, PLACE
+from flareclust.protocol.task import ASSESS, DESCRIBE, PLACE, PROFILE_BINS, PROFILING
 
 #: The longest text of a refusal that leaves.
 LONGEST_REASON = 400
@@ -27,8 +27,9 @@ LONGEST_REASON = 400
 #: Kinds of arrays that a task may bring: numbers, and names of columns with a finished result.
 _KINDS = "fibU"
 
-#: The steps after which a job has nothing more to ask.
-_LAST = (ASSESS, PLACE)
+#: The steps after which a job has nothing more to ask, but for profiles after the assessment, and so many of these.
+_LAST = (ASSESS, PLACE, *PROFILING)
+_MOST_PROFILING = 5
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,12 @@ class PolicyEnforcer:
             raise _against(f"answers at most {self.policy.max_rounds} exchanges of one job", "max_rounds")
         if (step, round_) in before:
             raise _against(f"was asked for the step {step} of round {round_} before")
-        if before and (round_ < before[-1][1] or before[-1][0] in _LAST):
+        if step in PROFILING:
+            asked = sum(name in PROFILING for name, _ in before)
+            late = asked >= _MOST_PROFILING or not before or before[-1][0] not in (ASSESS, *PROFILING)
+        else:
+            late = bool(before) and before[-1][0] in _LAST
+        if late or (before and round_ < before[-1][1]):
             raise _against(f"was asked for the step {step} of round {round_} too late")
 
     def check_reply(self, question: Request, arrays: Mapping[str, Any], made_under: object) -> Message:
@@ -191,7 +197,8 @@ def _check_task(arrays: Mapping[str, Any], maximum: int) -> None:
 def _sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
     sizes = {}
     if "centroids" in arrays and arrays["centroids"].ndim:
-        sizes = {"K": len(arrays["centroids"])} | ({"k": len(arrays["centroids"])} if step == ASSESS else {})
+        sizes = {"K": len(arrays["centroids"])}
+        sizes |= {"k": len(arrays["centroids"])} if step in (ASSESS, PROFILE_BINS) else {}
     number = arrays.get("candidate")
     if number is not None and number.ndim == 1 and number.size:
         sizes |= {"c": int(number[-1]) + 1, "t": len(number), "K": len(number)}

@@ -14,6 +14,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.protocol.steps import counts_of
+from flareclust.protocol.task import PROFILING
 
 #: How the names of steps end that ask for numbers of rows only.
 _COUNTS = counts_of("")
@@ -80,9 +81,9 @@ class Outcome:
 
 
 def is_round(record: Mapping[str, object]) -> bool:
-    """Return whether a record of rounds.jsonl is of a clustering round: not of the description or the assessment."""
+    """Return whether a record of rounds.jsonl is of a clustering round: not of the description, the assessment or the profiles."""
     step = str(record["step"])
-    return step not in ("keys", "describe", "moments", "assess") and not step.endswith(_COUNTS)
+    return step not in ("keys", "describe", "moments", "assess", *PROFILING) and not step.endswith(_COUNTS)
 
 
 def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:

@@ -29,6 +29,10 @@ SCALES = "scales"
 #: The steps that are no rounds.
 BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, SCALES)
 
+#: What follows the assessment where the clusters are described: moments of the columns, then counts in bins, several times.
+PROFILE, PROFILE_BINS = "profile", "profile_bins"
+PROFILING = (PROFILE, PROFILE_BINS)
+
 #: Keys of the meta of a refusal, of a task and of a reply, which says what it answers. A reply's numbers never travel
 #: there, where sites' filters do not look.
 REFUSED, ROUND, STEP, NEEDS = "refused", "round", "step", "needs"
@@ -37,6 +41,9 @@ REFUSED, ROUND, STEP, NEEDS = "refused", "round", "step", "needs"
 #: sum of their distances; over all rows, the sums of squared distances and of simplified silhouettes. The last two are
 #: not sent per centroid, where those of a single row would disclose its distance to a second centroid.
 ASSESSMENT = Schema(counts=counts("k"), scatter=real("k", minimum=0), sse=real("", minimum=0), silhouette=real(""))
+
+#: What a site answers to `profile_bins`: of leaves l of a tree, rows by cluster, column and bin. (To `profile` it answers groups.)
+BINNED = Schema(bins=counts("l k d h"))
 
 #: What a late site answers to `place`: how many rows it has placed. Who asks chooses the centroids here, and sums by
 #: cluster over clusters of one's own choice would disclose the rows.

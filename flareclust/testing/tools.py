@@ -103,7 +103,7 @@ def exchanges(
         k: number of clusters.
         seed: of the job.
         policy: of every site; None for none, or for `GRANTED` where the algorithm needs one.
-        assess: whether the assessment is part of it.
+        assess: whether the assessment and the profiles of the clusters are part of it.
         refused: gets what each site answered instead, if anything.
         **params: settings of the algorithm.
     """
@@ -128,7 +128,7 @@ def exchanges(
         return replies
 
     with suppress(JobFailed):
-        run_federation(aggregator, ask, list(sites), assess=assess)
+        run_federation(aggregator, ask, list(sites), assess=assess, profile=assess)
     return seen
 
 

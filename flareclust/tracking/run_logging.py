@@ -9,6 +9,7 @@ from pathlib import Path
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
+from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
@@ -20,6 +21,9 @@ from flareclust.tracking.runs import Tracker
 from flareclust.tracking.store import resolve_uri, store_errors
 
 log = logging.getLogger(__name__)
+
+#: The table of the clusters' profiles among the artifacts.
+PROFILES_FILE = "profiles.json"
 
 #: The tag with the job's id at its NVFlare server.
 JOB_TAG = "nvflare.job_id"
@@ -48,6 +52,7 @@ def log_run(result: Result, experiment: Experiment, run_id: str, started: float)
     todo: dict[str, Callable[[Tracker], object]] = {
         "the rounds": lambda tracker: parts.log_rounds(tracker, int(started * 1000)),
         "metrics and files": lambda tracker: parts.log_result(tracker, chosen=experiment.k_range is not None),
+        "the profiles": parts.log_profiles,
         "the model": parts.log_model,
     }
     if name := experiment.register_as:
@@ -123,6 +128,10 @@ class _Parts:
             columns=result.columns,
             files=sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE),
         )
+
+    def log_profiles(self, tracker: Tracker) -> None:
+        if (profiles := profiles_of(self.result.arrays, self.result.columns)) is not None:
+            tracker.log_table(self.run_id, PROFILES_FILE, profiles.table())
 
     def log_model(self, tracker: Tracker) -> None:
         result = self.result

@@ -95,11 +95,7 @@ class Tracker:
         return run_id
 
     def find(self, run_key: str) -> Any:
-        """Return MLflow's run with this key, the oldest of several; None if there is none.
-
-        Raises:
-            UserError: The key holds a quote.
-        """
+        """Return MLflow's run with this key, the oldest of several; None if there is none. UserError for a key with a quote."""
         check_quotable("run key", run_key)
         found = self._client.search_runs(
             [self._experiment_id],
@@ -112,8 +108,8 @@ class Tracker:
     def log_rounds(self, run_id: str, rounds: Sequence[Mapping[str, float | None]], started_ms: int) -> None:
         """Log what each round reported, as metrics `round/<key>`.
 
-        A step that a metric already has is left alone, so that rounds may be logged again after a retry, or after a
-        part of them was streamed. None and non-finite values are skipped: MLflow keeps infinity as the largest float.
+        A step that a metric already has is left alone, so that rounds may be logged again. None and non-finite values are
+        skipped: MLflow keeps infinity as the largest float.
 
         Args:
             run_id: The run.
@@ -155,8 +151,7 @@ class Tracker:
 
         Args:
             run_id: The run.
-            final: Quality of the clustering; None and non-finite values are skipped.
-            cost: Seconds, bytes and the like; likewise.
+            final, cost: Quality of the clustering; seconds, bytes and the like. None and non-finite values are skipped.
             centroids: (k, d), in the data's unit.
             columns: d names for the header of centroids.csv; None means x0, x1, ...
             files: Files to keep with the run under their own names.
@@ -181,6 +176,12 @@ class Tracker:
         for file in files:
             self._client.log_artifact(run_id, str(file))
 
+    def log_table(self, run_id: str, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Log columns of values as a table that MLflow shows, once; `name` ends in .json."""
+        self._make_folder()
+        if name not in {file.path for file in self._client.list_artifacts(run_id)}:
+            self._client.log_table(run_id, dict(columns), name)
+
     def log_model(
         self,
         run_id: str,
@@ -191,12 +192,10 @@ class Tracker:
     ) -> str:
         """Log a model whose `predict` gives the nearest centroid, and return its address `runs:/<run_id>/model`.
 
-        With `columns` the model picks its columns by name; without, it takes arrays and tables of exactly d columns.
-
         Args:
             run_id: The run.
             centroids: (k, d), finite unless there are `gaps`.
-            columns: d names.
+            columns: d names, by which the model picks its columns; without, it takes tables of exactly d columns.
             gaps: As in `tracking_model.save_model`; the model then takes rows that lack columns.
             scaling: Of the columns, where the federation scaled them; the model takes rows in the data's units.
 

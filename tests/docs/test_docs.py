@@ -198,6 +198,7 @@ def test_the_python_of_the_readme_and_of_its_page_runs(tmp_path: Path, monkeypat
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "labels.csv",
         "picture.png",
+        "report.html",
         "result.json",
         "result.npz",
         "rounds.jsonl",

@@ -161,7 +161,7 @@ class Layout:
 
 
 def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
-    """Return the sizes of what sites answer to a task: K or k groups of d columns, c solutions that are compared, p weights.
+    """Return the sizes of what sites answer to a task: K or k groups of d columns, c solutions that are compared, p weights, l leaves and h bins of a profile.
 
     Args:
         arrays: of the task. With `columns` but without centroids it is about the columns, each a group of its own.
@@ -175,6 +175,9 @@ def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
         return {"c": arrays["coefficients"].shape[0], "f": arrays["coefficients"].shape[1]}
     if "candidate" in arrays:
         return {"c": int(arrays["candidate"][-1]) + 1, "K": len(arrays["candidate"]), "d": columns}
+    if "leaves" in arrays:  # counts in the bins of a profile
+        d, edges = arrays["edges"].shape
+        return {"l": len(arrays["leaves"]), "k": len(arrays["centroids"]), "d": d, "h": edges + 1}
     if "centroids" not in arrays:
         return {"K": len(arrays["columns"]), "d": 1} if "columns" in arrays else {"K": 1, "d": columns}
     k, d = arrays["centroids"].shape

@@ -8,7 +8,7 @@ FAST = ("--engine", "inprocess", "--no-track", "--json")
 
 IRIS = ("run", "feca", "--data", "iris", "--n-sites", "3")
 
-FILES = ["labels.csv", "picture.png", "result.json", "result.npz", "rounds.jsonl"]
+FILES = ["labels.csv", "picture.png", "report.html", "result.json", "result.npz", "rounds.jsonl"]
 
 
 class TrialRun(NamedTuple):

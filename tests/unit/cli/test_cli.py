@@ -76,7 +76,7 @@ def test_the_files_of_a_run_can_be_read_without_this_package(command, tmp_path):
         key: printed[key] for key in ("metrics", "seconds", "bytes", "params", "k")
     }
     steps = [json.loads(line)["step"] for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    assert steps == ["cluster", "assess"]
+    assert steps == ["cluster", "assess", "profile", *["profile_bins"] * 4]
     assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 

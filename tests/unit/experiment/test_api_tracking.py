@@ -1,5 +1,8 @@
 """Runs of `flareclust.run` that are tracked in this process."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -53,7 +56,19 @@ def test_a_tracked_run_holds_the_result(runs, store, tmp_path):
     assert (run.data.params["partition"], run.data.params["param.n_init"]) == ("dirichlet:1", "2")
     client = MlflowClient(store)
     kept = {file.path for file in client.list_artifacts(run.info.run_id)}
-    assert {"centroids.npz", "centroids.csv", "picture.png", "result.json", "rounds.jsonl"} <= kept
+    assert {
+        "centroids.npz",
+        "centroids.csv",
+        "picture.png",
+        "profiles.json",
+        "report.html",
+        "result.json",
+        "rounds.jsonl",
+    } <= kept
+    table = pd.DataFrame(
+        **json.loads(Path(client.download_artifacts(run.info.run_id, "profiles.json", str(tmp_path))).read_text())
+    )
+    np.testing.assert_allclose(table["mean"], result.profiles()["mean"])
     path = client.download_artifacts(run.info.run_id, "centroids.npz", str(tmp_path))
     np.testing.assert_array_equal(np.load(path)["centroids"], result.centroids)
     assert [folder.name.startswith("feca-") for folder in (tmp_path / "flareclust-runs").iterdir()] == [True]

@@ -65,7 +65,7 @@ def test_a_setting_that_is_a_list_takes_a_list_of_lists():
 def test_a_trial_measures_what_a_run_measures():
     (one,) = trials(sweep(seeds=[4], algorithms=[{"name": "kfed", "k_local": 2}]))
     measured = one.measure()
-    result = flareclust.run("kfed", data="iris", n_sites=3, seed=4, k_local=2)
+    result = flareclust.run("kfed", data="iris", n_sites=3, seed=4, k_local=2, profile=False)
     assert {name: measured.final[name] for name in result.metrics} == result.metrics
     assert measured.final["centroids_found"] == result.centroids_found
     assert measured.cost["bytes_up"] == result.bytes["up"]

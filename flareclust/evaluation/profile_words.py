@@ -1,0 +1,201 @@
+"""Profiles in words: the columns that tell most about a cluster, and the branches of the tree."""
+
+from dataclasses import dataclass
+from math import floor, log10
+from typing import Any
+
+import numpy as np
+
+from flareclust.evaluation.profiles import Profiles
+
+#: The condition of a tree without a split.
+ALL_ROWS = "all rows"
+
+#: So many columns are named of each cluster.
+MOST_TELLING = 3
+
+#: A mean nearer to that of all rows than so many standard deviations tells nothing, and from how many on words say "much".
+_NOTHING, _MUCH = 0.2, 1.0
+
+#: The edge between 0 and 1. Policies put averages of groups in the place of these, which have other edges, too.
+_HALF = 0.5
+
+#: Longer names of columns are cut.
+_LONGEST = 36
+
+#: A leaf with a smaller share of one cluster says nothing about it.
+_PURE = 0.5
+
+#: Numbers are shown with the digits of this part of a standard deviation.
+_SHOWN = 0.1
+
+
+@dataclass(frozen=True)
+class Telling:
+    """One column that tells about a cluster.
+
+    Attributes:
+        text: such as "crp much higher: 58 (all 21)", or "sex f: 82 % (all 51 %)".
+        z: how many standard deviations the mean is from that of all rows.
+    """
+
+    text: str
+    z: float
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One leaf of the tree.
+
+    Attributes:
+        cluster: that it names.
+        text: its conditions, such as "age > 61 and crp > 40"; "all rows" where there are none.
+        rows: that it has.
+        purity: share of these that are of the cluster.
+        found: share of the cluster's rows that it has.
+    """
+
+    cluster: int
+    text: str
+    rows: int
+    purity: float
+    found: float
+
+
+def number(value: float, deviation: float) -> str:
+    """Return a number with the digits that a column of this standard deviation needs."""
+    if not np.isfinite(value):
+        return "unknown"
+    size = deviation * _SHOWN if deviation > 0 else abs(value) * 1e-3
+    digits = -floor(log10(size)) if size > 0 else 0
+    if digits > 6 or abs(value) >= 1e9:
+        return f"{value:.3g}"
+    return f"{value:,.{max(digits, 0)}f}"
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent; those that are not quite all or nothing say so."""
+    if 0 < share < 0.01:
+        return "<1 %"
+    if 0.99 < share < 1:
+        return ">99 %"
+    return f"{100 * share:.0f} %"
+
+
+def name_of(profiles: Profiles, j: int) -> str:
+    """Return the name of a column, cut where it is long."""
+    name = profiles.columns[j]
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+
+
+def telling(profiles: Profiles, cluster: int, most: int = MOST_TELLING) -> list[Telling]:
+    """Return the columns in which a cluster differs most from all rows, the first most; of categories one each."""
+    if not profiles.rows[cluster]:
+        return []
+    z = profiles.z[cluster]
+    owner = {j: name for name, places in profiles.categories.items() for j in places}
+    found: list[Telling] = []
+    seen: set[str] = set()
+    # Of two categories as far from all, the one that the cluster has more of says it in fewer words.
+    for j in sorted(range(len(z)), key=lambda j: (-round(abs(z[j]), 9), -z[j], j)):
+        if abs(z[j]) < _NOTHING or len(found) == most:
+            break
+        if owner.get(j, "") in seen:
+            continue
+        seen |= {owner[j]} if j in owner else set()
+        found.append(Telling(_said(profiles, cluster, j), float(z[j])))
+    return found
+
+
+def _said(profiles: Profiles, cluster: int, j: int) -> str:
+    name, value, (center, deviation) = name_of(profiles, j), profiles.mean[cluster, j], profiles.overall
+    if profiles.shares[j]:
+        return f"{name.replace('=', ' ', 1)}: {percent(value)} (all {percent(center[j])})"
+    z = profiles.z[cluster, j]
+    how = f"{'much ' if abs(z) >= _MUCH else ''}{'higher' if z > 0 else 'lower'}"
+    return f"{name} {how}: {number(value, deviation[j])} (all {number(center[j], deviation[j])})"
+
+
+def sentence(profiles: Profiles, cluster: int) -> str:
+    """Return what tells most about a cluster in one line."""
+    if not profiles.rows[cluster]:
+        return "too few rows at every site to be described"
+    found = telling(profiles, cluster)
+    return "; ".join(one.text for one in found) if found else "near the average of all rows in every column"
+
+
+def branches(profiles: Profiles) -> list[Branch]:
+    """Return the leaves of the tree by cluster, the largest part of each first; nothing without a tree."""
+    tree = profiles.tree
+    if tree is None:
+        return []
+    in_all = tree.rows[tree.leaves()].sum(axis=0)
+    found = []
+    for leaf in tree.leaves():
+        cluster, rows = tree.names(leaf), tree.rows[leaf]
+        own, total = float(rows[cluster]), int(rows.sum())
+        found.append(Branch(cluster, _conditions(profiles, leaf), total, own / total, own / float(in_all[cluster])))
+    return sorted(found, key=lambda one: (one.cluster, -one.found))
+
+
+def rule_of(profiles: Profiles, cluster: int) -> Branch | None:
+    """Return the leaf that finds most of a cluster; None where none is mostly of it, or the tree has no split."""
+    own = [one for one in branches(profiles) if one.cluster == cluster and one.purity >= _PURE and one.text != ALL_ROWS]
+    return own[0] if own else None
+
+
+def tree_table(profiles: Profiles) -> dict[str, list[Any]]:
+    """Return a line per leaf of the tree."""
+    leaves = branches(profiles)
+    names = {
+        "cluster": "cluster",
+        "conditions": "text",
+        "rows": "rows",
+        "purity": "purity",
+        "share_of_cluster": "found",
+    }
+    return {name: [getattr(one, field) for one in leaves] for name, field in names.items()}
+
+
+def _conditions(profiles: Profiles, leaf: int) -> str:
+    """Return what leads to a leaf: for each column on the way the narrowest bounds."""
+    tree = profiles.tree
+    assert tree is not None
+    low: dict[int, float] = {}
+    high: dict[int, float] = {}
+    order: list[int] = []
+    way = []
+    while leaf:
+        way.append(leaf)
+        leaf = (leaf - 1) // 2
+    for node in reversed(way):
+        above = (node - 1) // 2
+        j, edge = int(tree.column[above]), float(profiles.edges[above])
+        order += [j] if j not in order else []
+        if node == 2 * above + 2:
+            low[j] = max(edge, low.get(j, -np.inf))
+        else:
+            high[j] = min(edge, high.get(j, np.inf))
+    return " and ".join(_condition(profiles, j, low.get(j), high.get(j)) for j in order) or ALL_ROWS
+
+
+def _condition(profiles: Profiles, j: int, low: float | None, high: float | None) -> str:
+    name = name_of(profiles, j)
+    if profiles.shares[j] and _HALF in (low, high) and (low is None or high is None):
+        if "=" in name:
+            column, category = name.split("=", 1)
+            places = profiles.categories[profiles.columns[j].split("=", 1)[0]]
+            if low is None and len(places) == 2:
+                other = profiles.columns[places[1 - places.index(j)]]
+                return f"{column} is {other.split('=', 1)[1]}"
+            return f"{column} is {category}" if low is not None else f"{column} is not {category}"
+        return f"{name} is {1 if low is not None else 0}"
+    first, second = (None if edge is None else _edge(edge) for edge in (low, high))
+    if first is not None and second is not None:
+        return f"{first} < {name} ≤ {second}"
+    return f"{name} > {first}" if first is not None else f"{name} ≤ {second}"
+
+
+def _edge(value: float) -> str:
+    """Return an edge with the digits that it was rounded to."""
+    return f"{value:.10g}"

@@ -1,0 +1,197 @@
+"""What a result says about its clusters: tables of moments, quantiles and association, from the arrays of its profile."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.core.profiles import are_shares, is_binary, quantiles
+from flareclust.core.shallow_tree import SPLITS, Tree
+from flareclust.protocol.profile_arrays import (
+    BIN_COUNTS,
+    BIN_EDGES,
+    MEANS,
+    ROWS,
+    SITE_ROWS,
+    SITES,
+    SQUARES,
+    TREE_COLUMN,
+    TREE_EDGE,
+    TREE_ROWS,
+)
+
+#: The quantiles that tables have.
+QUANTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
+
+#: So many deviations of a cluster around its mean are where the outer bins end, which are open.
+_ENDS = 2.0
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Profiles of k clusters in d columns.
+
+    Attributes:
+        columns: names (d,).
+        arrays: of the result, as `flareclust.protocol.profile_arrays` names them.
+    """
+
+    columns: tuple[str, ...]
+    arrays: Mapping[str, Any]
+
+    @property
+    def rows(self) -> IntArray:
+        """Return how many rows of each cluster are described (k,); 0 for clusters with too few."""
+        rows: IntArray = self.arrays[ROWS]
+        return rows
+
+    @property
+    def mean(self) -> FloatArray:
+        """Return the means (k, d); NaN for clusters that are not described."""
+        return np.where(self.rows[:, None] > 0, self.arrays[MEANS], np.nan)
+
+    @cached_property
+    def sd(self) -> FloatArray:
+        """Return the sample standard deviations (k, d)."""
+        found: FloatArray = np.sqrt(self.arrays[SQUARES] / np.maximum(self.rows - 1, 1)[:, None])
+        return np.where(self.rows[:, None] > 1, found, np.nan)
+
+    @cached_property
+    def overall(self) -> tuple[FloatArray, FloatArray]:
+        """Return mean and sample standard deviation of each column over all described rows, each (d,)."""
+        n, total = self.rows.astype(np.float64), float(self.rows.sum())
+        center = n @ self.arrays[MEANS] / total
+        squares = self.arrays[SQUARES].sum(axis=0) + n @ (self.arrays[MEANS] - center) ** 2
+        return center, np.sqrt(squares / max(total - 1, 1))
+
+    @cached_property
+    def z(self) -> FloatArray:
+        """Return how many standard deviations of all rows each cluster's mean is from that of all rows (k, d)."""
+        center, deviation = self.overall
+        found = np.zeros(self.mean.shape)
+        np.divide(self.mean - center, deviation, out=found, where=deviation > 0)
+        return found
+
+    @cached_property
+    def eta_squared(self) -> FloatArray:
+        """Return the share of each column's variation that is between the clusters (d,); NaN for constant columns."""
+        within = self.arrays[SQUARES].sum(axis=0)
+        between = self.rows @ (self.arrays[MEANS] - self.overall[0]) ** 2
+        total = within + between
+        found = np.full(len(total), np.nan)
+        np.divide(between, total, out=found, where=total > 0)
+        return found
+
+    @cached_property
+    def categories(self) -> dict[str, list[int]]:
+        """Return the places of the columns that are the categories of one, such as `sex=f` and `sex=m`, by its name."""
+        inside = are_shares(self.arrays[MEANS])
+        found: dict[str, list[int]] = {}
+        for j, name in enumerate(self.columns):
+            if "=" in name and inside[j]:
+                found.setdefault(name.split("=", 1)[0], []).append(j)
+        return found
+
+    @cached_property
+    def shares(self) -> BoolArray:
+        """Return which columns' means are shares of rows (d,): those of 0 and 1, and categories."""
+        found = is_binary(self.rows, self.arrays[MEANS], self.arrays[SQUARES])
+        for places in self.categories.values():
+            found[places] = True
+        return found
+
+    @cached_property
+    def cramers_v(self) -> dict[str, float]:
+        """Return Cramer's V of the clusters and each column of categories, from 0 to 1; NaN where either has one value only."""
+        return {name: self._cramers_v(places) for name, places in self.categories.items()}
+
+    @cached_property
+    def quantiles(self) -> Mapping[str, FloatArray]:
+        """Return the quantiles (k, d) by their names, read off counts in bins; NaN for shares, and without counts."""
+        if BIN_COUNTS not in self.arrays:
+            return {name: np.full(self.mean.shape, np.nan) for name in QUANTILES}
+        deviation = np.sqrt(self.arrays[SQUARES] / np.maximum(self.rows, 1)[:, None])
+        ends = self.arrays[MEANS] - _ENDS * deviation, self.arrays[MEANS] + _ENDS * deviation
+        found = quantiles(self.arrays[BIN_COUNTS], self.arrays[BIN_EDGES], ends, np.array(list(QUANTILES.values())))
+        found[:, :, self.shares] = np.nan
+        return dict(zip(QUANTILES, found, strict=True))
+
+    @property
+    def site_rows(self) -> dict[str, IntArray] | None:
+        """Return the described rows of each site in the clusters (k,), by site; None with secure sums."""
+        if SITE_ROWS not in self.arrays:
+            return None
+        return dict(zip(self.arrays[SITES].tolist(), self.arrays[SITE_ROWS], strict=True))
+
+    @cached_property
+    def tree(self) -> Tree | None:
+        """Return the tree that tells the clusters apart; None where there is none. Its edges are values, in `edges`."""
+        if TREE_COLUMN not in self.arrays:
+            return None
+        return Tree(self.arrays[TREE_COLUMN], np.zeros(SPLITS, dtype=np.int64), self.arrays[TREE_ROWS])
+
+    @property
+    def edges(self) -> FloatArray:
+        """Return the values at which the nodes of the tree are split (15,)."""
+        edges: FloatArray = self.arrays[TREE_EDGE]
+        return edges
+
+    def table(self) -> dict[str, list[Any]]:
+        """Return a line per cluster and column: size, moments, quantiles, and how far the clusters differ in the column."""
+        k, d = self.mean.shape
+        share = self.rows / max(int(self.rows.sum()), 1)
+        v = np.full(d, np.nan)
+        for name, places in self.categories.items():
+            v[places] = self.cramers_v[name]
+        return {
+            "cluster": np.repeat(np.arange(k), d).tolist(),
+            "rows": np.repeat(self.rows, d).tolist(),
+            "share": np.repeat(share, d).tolist(),
+            "column": list(self.columns) * k,
+            **{name: values.ravel().tolist() for name, values in (("mean", self.mean), ("sd", self.sd), ("z", self.z))},
+            **{name: values.ravel().tolist() for name, values in self.quantiles.items()},
+            "eta_squared": np.tile(self.eta_squared, k).tolist(),
+            "cramers_v": np.tile(v, k).tolist(),
+        }
+
+    def site_table(self) -> dict[str, list[Any]]:
+        """Return a line per cluster and site: rows, and their shares of the cluster and of the site; none with secure sums."""
+        sites = self.site_rows or {}
+        counts = np.array(list(sites.values()), dtype=np.float64).reshape(len(sites), len(self.rows))
+        of_cluster = counts / np.maximum(counts.sum(axis=0), 1)
+        of_site = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        return {
+            "cluster": np.repeat(np.arange(len(self.rows)), len(sites)).tolist(),
+            "site": list(sites) * len(self.rows),
+            "rows": counts.T.ravel().astype(int).tolist(),
+            "share_of_cluster": of_cluster.T.ravel().tolist(),
+            "share_of_site": of_site.T.ravel().tolist(),
+        }
+
+    def _cramers_v(self, places: Sequence[int]) -> float:
+        used = self.rows > 0
+        counts = self.rows[used, None] * self.arrays[MEANS][used][:, places]
+        rest = np.maximum(self.rows[used] - counts.sum(axis=1), 0)  # of a category without a column
+        table = np.column_stack([counts, rest]) if (rest > 1e-6 * self.rows[used]).any() else counts
+        table = table[:, table.sum(axis=0) > 0]
+        least = min(table.shape) - 1
+        if least < 1:
+            return float("nan")
+        expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
+        return float(np.sqrt((((table - expected) ** 2) / expected).sum() / (table.sum() * least)))
+
+
+def profiles_of(arrays: Mapping[str, Any], columns: Sequence[str] | None) -> Profiles | None:
+    """Return the profiles of a result; None where it has none.
+
+    Args:
+        arrays: of the result.
+        columns: their names (d,); None for numbers.
+    """
+    if ROWS not in arrays:
+        return None
+    d = arrays[MEANS].shape[1]
+    return Profiles(tuple(columns or (f"column {j + 1}" for j in range(d))), arrays)

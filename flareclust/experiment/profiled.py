@@ -1,0 +1,18 @@
+"""Which runs describe their clusters, and why others do not."""
+
+from flareclust.experiment.config import Experiment, no_profile
+from flareclust.experiment.prepared import Prepared
+from flareclust.protocol import registry
+
+#: Up to so many columns with names are described unless a run says otherwise; images have more, and pixels say nothing.
+MOST_COLUMNS = 60
+
+
+def is_profiled(experiment: Experiment, prepared: Prepared) -> bool:
+    """Return whether a run asks its sites for profiles: as it says, or where columns have names and are not too many."""
+    if no_profile(registry.get(experiment.algorithm)):
+        return False
+    if experiment.profile is not None:
+        return experiment.profile
+    columns = prepared.columns if prepared.dataset is None else prepared.dataset.columns
+    return columns is not None and len(columns) <= MOST_COLUMNS

@@ -1,0 +1,55 @@
+"""The command that repeats a run."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+#: Options of `flareclust run` by the fields of an experiment, and what they are where they need not be given.
+_OPTIONS = {
+    "data": ("--data", ("digits", "sites")),
+    "partition": ("--partition", ("iid",)),
+    "n_sites": ("--n-sites", (10,)),
+    "seed": ("--seed", (0,)),
+    "engine": ("--engine", ("simulator",)),
+    "kit": ("--kit", ()),
+    "criterion": ("--criterion", ("calinski-harabasz",)),
+    "id_column": ("--id", ()),
+    "truth": ("--truth", ()),
+    "table_schema": ("--schema", ()),
+    "min_sites": ("--min-sites", ()),
+    "task_timeout": ("--task-timeout", (600,)),
+}
+
+
+def command_of(experiment: Mapping[str, Any]) -> str:
+    """Return the command line that runs an experiment again; empty for rows that were in memory."""
+    if not experiment or experiment.get("data") == "own data":
+        return ""
+    words = ["flareclust", "run", str(experiment["algorithm"])]
+    k_range = experiment.get("k_range")
+    if k_range or experiment.get("k"):
+        words += ["--k", f"{k_range[0]}..{k_range[1]}" if k_range else str(experiment["k"])]
+    for name, (option, usual) in _OPTIONS.items():
+        value = experiment.get(name)
+        apart = experiment.get("partition") == "none" and name == "n_sites"
+        own = experiment.get("engine") == "production" and name == "partition"
+        if value is not None and value not in usual and not apart and not own:
+            words += [option, _from_here(str(value)) if name == "table_schema" else str(value)]
+    if experiment.get("columns"):
+        words += ["--columns", ",".join(experiment["columns"])]
+    if experiment.get("secure_sums"):
+        words.append("--secure-sums")
+    if experiment.get("policy"):
+        words += ["--policy", "policy.yaml"]
+    if experiment.get("profile") is not None:
+        words.append("--profile" if experiment["profile"] else "--no-profile")
+    for name, value in (experiment.get("params") or {}).items():
+        words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
+    return shlex.join(words)
+
+
+def _from_here(path: str) -> str:
+    """Return a path relative to the working directory, where it is in it."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

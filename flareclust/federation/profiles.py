@@ -1,0 +1,134 @@
+"""What describes the final clusters, asked of the sites after the assessment: moments, counts in bins, and a shallow tree.
+
+A profile never makes a job fail: what could not be had is a warning. Sums are over the sites that answer, a quorum at least.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+
+import numpy as np
+
+from flareclust._foundation.errors import BadMessage, JobFailed
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.core.profiles import BINS, edges_between
+from flareclust.core.shallow_tree import DEPTH, SPLITS, Tree
+from flareclust.executors.profiles import MOST_NUMBERS
+from flareclust.federation.exchanges import Exchanges, refusal_texts
+from flareclust.privacy.secure_aggregation.server import ALL
+from flareclust.protocol.profile_arrays import (
+    BIN_COUNTS,
+    BIN_EDGES,
+    MEANS,
+    ROWS,
+    SITE_ROWS,
+    SITES,
+    SQUARES,
+    TREE_COLUMN,
+    TREE_EDGE,
+    TREE_ROWS,
+)
+from flareclust.protocol.task import BINNED, PROFILE, PROFILE_BINS, PROFILING
+
+
+@dataclass
+class Described:
+    """What came of it: arrays of the result, and warnings, a sentence each."""
+
+    arrays: Message = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+def describe_clusters(exchanges: Exchanges, round_: Round, aggregator: ClusteringAggregator) -> Described:
+    """Ask the sites for what describes the clusters of a finished round; nothing where the algorithm has no profiles."""
+    found = Described()
+    if not all(step in aggregator.steps for step in PROFILING):
+        return found
+    try:
+        found.arrays |= _moments(exchanges, round_, aggregator)
+    except (JobFailed, BadMessage) as error:
+        found.warnings.append(f"the clusters have no profile: {error}")
+        return found
+    if not found.arrays[ROWS].any():
+        found.warnings.append("the clusters have no profile: no site has a cluster that it may describe")
+        return found
+    try:
+        for part in _grown(exchanges, round_, found.arrays):
+            found.arrays |= part
+    except (JobFailed, BadMessage) as error:
+        found.warnings.append(f"the profiles lack quantiles, or levels of their tree: {error}")
+    new = {site: why for site, why in exchanges.undescribed.items() if site not in exchanges.refused}
+    found.warnings += [f"{text} (in the profiles)" for text in refusal_texts(new)]
+    return found
+
+
+def _moments(exchanges: Exchanges, round_: Round, aggregator: ClusteringAggregator) -> Message:
+    k, d = round_.task["centroids"].shape
+    asked = replace(round_, step=PROFILE)
+    replies = exchanges.describe(PROFILE, aggregator.schema(PROFILE), asked, {"K": k, "d": d})
+    started = perf_counter()
+    rows, means, m2 = added_up(replies.values(), k, d)
+    arrays: Message = {ROWS: rows, MEANS: means, SQUARES: m2}
+    if ALL not in replies:
+        own = {site: reply for site, reply in replies.items() if len(reply["cluster"])}
+        table = np.zeros((len(own), k), dtype=np.int64)
+        for i, reply in enumerate(own.values()):
+            table[i, reply["cluster"]] = reply["counts"]
+        arrays |= {SITES: np.array(list(own), dtype=np.str_), SITE_ROWS: table}
+    _record(exchanges, PROFILE, replies, round_.index, started)
+    return arrays
+
+
+def added_up(replies: Iterable[Message], k: int, d: int) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return rows (k,), means (k, d) and squared deviations (k, d) of clusters over all sites (Chan, Golub, LeVeque 1983)."""
+    rows, means, m2 = np.zeros(k, dtype=np.int64), np.zeros((k, d)), np.zeros((k, d))
+    for reply in replies:
+        own, n = reply["cluster"], reply["counts"]
+        total = rows[own] + n
+        step = reply["centroids"] - means[own]
+        m2[own] += reply["m2"] + step**2 * (rows[own] * (n / total))[:, None]
+        means[own] += step * (n / total)[:, None]
+        rows[own] = total
+    return rows, means, m2
+
+
+def _grown(exchanges: Exchanges, round_: Round, arrays: Message) -> Iterable[Message]:
+    """Give the counts in bins, and then the tree, which grows by a level with each exchange."""
+    k, d = arrays[MEANS].shape
+    edges = edges_between(arrays[ROWS], arrays[MEANS], arrays[SQUARES])
+    tree, nodes = Tree.root(k), np.array([0], dtype=np.int64)
+    for level in range(DEPTH):
+        if not len(nodes) or len(nodes) * k * d * BINS > MOST_NUMBERS:
+            break
+        question: Message = {
+            "edges": edges,
+            "split_column": tree.column + 1,
+            "split_edge": tree.edge,
+            "leaves": nodes,
+        }
+        index = round_.index + level
+        asked = replace(round_, step=PROFILE_BINS, index=index, task={**round_.task, **question})
+        sizes = {"l": len(nodes), "k": k, "d": d, "h": BINS}
+        replies = exchanges.describe(PROFILE_BINS, BINNED, asked, sizes)
+        started = perf_counter()
+        counts = np.sum([reply["bins"] for reply in replies.values()], axis=0)
+        nodes = tree.grow(nodes, counts)
+        _record(exchanges, PROFILE_BINS, replies, index, started)
+        if level == 0:
+            yield {BIN_EDGES: edges, BIN_COUNTS: counts[0]}
+        yield _arrays(tree, edges)
+
+
+def _arrays(tree: Tree, edges: FloatArray) -> Message:
+    """Return a tree as arrays of the result, without the splits that tell nothing apart."""
+    kept = Tree(tree.column.copy(), tree.edge, tree.rows.copy())
+    kept.prune()
+    at = [edges[kept.column[node], kept.edge[node]] if kept.column[node] >= 0 else 0.0 for node in range(SPLITS)]
+    return {TREE_COLUMN: kept.column, TREE_EDGE: np.array(at), TREE_ROWS: kept.rows}
+
+
+def _record(exchanges: Exchanges, step: str, replies: dict[str, Message], index: int, started: float) -> None:
+    seconds = perf_counter() - started
+    exchanges.seconds_merge += seconds
+    exchanges.record(step, replies, index, seconds, {})

@@ -1,0 +1,286 @@
+"""Profiles of clusters in a result: against pandas, under secure sums and policies, in words and on the page."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import flareclust
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust.data.tables import Table
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.evaluation.profile_words import branches, sentence, telling
+from flareclust.evaluation.profiles import Profiles, profiles_of
+from flareclust.experiment.profile_report import profile_lines
+from flareclust.experiment.report_command import command_of
+from flareclust.experiment.report_html import report_page
+from flareclust.federation import run_federation
+from flareclust.protocol import registry
+from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.task import PROFILE, PROFILE_BINS, Task
+
+COLUMNS = ["age", "crp", "sex=f", "sex=m"]
+ABLE = [
+    name
+    for name, one in registry.algorithms().items()
+    if one.federated and not one.partial and "differentially-private" not in one.promises and name != "deepfeca"
+]
+
+
+def patients(n: int = 120, seed: int = 0) -> dict[str, pd.DataFrame]:
+    rng = np.random.default_rng(seed)
+    frames = {}
+    for site in ("north", "south", "west"):
+        kind = rng.integers(0, 3, n)
+        female = (rng.random(n) < np.array([0.8, 0.5, 0.2])[kind]).astype(float)
+        values = rng.normal(np.array([[40, 5], [65, 60], [70, 10]])[kind], [4, 3])
+        frames[site] = pd.DataFrame(np.column_stack([values, female, 1 - female]), columns=COLUMNS)
+    return frames
+
+
+@pytest.fixture(scope="module")
+def result() -> flareclust.Result:
+    return flareclust.run("lloyd", patients(), k=3)
+
+
+def pooled(result: flareclust.Result) -> pd.DataFrame:
+    frames = patients()
+    return pd.concat([frames[site] for site in sorted(frames)], ignore_index=True).assign(cluster=result.labels)
+
+
+def test_the_frame_is_what_pandas_finds_on_the_pooled_rows(result):
+    by_cluster, found = pooled(result).groupby("cluster"), result.profiles().set_index(["cluster", "column"])
+    for name, expected in (("mean", by_cluster.mean()), ("sd", by_cluster.std())):
+        np.testing.assert_allclose(found[name].unstack()[COLUMNS], expected, rtol=1e-9, atol=1e-9)
+    assert found["rows"].unstack()["age"].tolist() == by_cluster.size().tolist()
+    everything = pooled(result)[COLUMNS]
+    z = (by_cluster.mean() - everything.mean()) / everything.std()
+    np.testing.assert_allclose(found["z"].unstack()[COLUMNS], z, rtol=1e-9, atol=1e-9)
+    within = ((by_cluster[COLUMNS].transform("mean") - everything) ** 2).sum()
+    eta = 1 - within / ((everything - everything.mean()) ** 2).sum()
+    np.testing.assert_allclose(found["eta_squared"].unstack()[COLUMNS].iloc[0], eta, rtol=1e-9)
+    medians = by_cluster[["age", "crp"]].median()
+    np.testing.assert_allclose(found["median"].unstack()[["age", "crp"]], medians, atol=2.0)
+    assert found["median"].unstack()[["sex=f", "sex=m"]].isna().all(axis=None)
+
+
+def test_cramers_v_is_that_of_the_table_of_clusters_and_categories(result):
+    table = pd.crosstab(pooled(result)["cluster"], pooled(result)["sex=f"]).to_numpy()
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
+    v = np.sqrt(((table - expected) ** 2 / expected).sum() / table.sum())
+    found = result.profiles().query("column == 'sex=m'")["cramers_v"]
+    np.testing.assert_allclose(found, v, rtol=1e-9)
+
+
+def test_shares_of_sites_are_those_of_the_labels(result):
+    found = result.profiles("sites").query("site == 'south'").set_index("cluster")
+    counts = np.bincount(result.site_labels["south"], minlength=3)
+    np.testing.assert_allclose(found["share_of_site"], counts / 120)
+    np.testing.assert_allclose(found["share_of_cluster"], counts / np.bincount(result.labels))
+
+
+def test_the_words_of_the_tree_hold_on_the_rows_as_it_says(result):
+    rows, tree = pooled(result), result.profiles("tree")
+    for leaf in tree.itertuples():
+        parts = leaf.conditions.replace("sex is f", "`sex=f` > .5").replace("sex is m", "`sex=f` < .5")
+        chosen = rows.query(parts.replace("≤", "<="))
+        assert len(chosen) == pytest.approx(leaf.rows, abs=8)  # bins of a single row count with their neighbours
+        assert (chosen["cluster"] == leaf.cluster).mean() == pytest.approx(leaf.purity, abs=0.05)
+    profiles = profiles_of(result.arrays, result.columns)
+    assert profiles is not None
+    assert profiles.tree is not None
+    assert profiles.tree.accuracy > 0.98
+
+
+@pytest.mark.parametrize("name", ABLE)
+def test_every_algorithm_with_equal_columns_has_profiles(name):
+    found = flareclust.run(name, patients(), k=3)
+    frame = found.profiles()
+    assert set(frame["column"]) == set(COLUMNS)
+    assert frame.drop_duplicates("cluster")["rows"].sum() > 350
+
+
+def test_profiles_of_scaled_columns_are_in_the_units_of_the_columns():
+    found = flareclust.run("lloyd", patients(), k=3, scale="standard")
+    by_cluster = pooled(found).groupby("cluster").mean()
+    np.testing.assert_allclose(
+        found.profiles().pivot(index="cluster", columns="column", values="mean")[COLUMNS], by_cluster, atol=1e-12
+    )
+
+
+def test_secure_sums_find_the_same_but_not_whose_rows_they_are():
+    plain, secure = (flareclust.run("pooled", patients(), k=3, secure_sums=secure) for secure in (False, True))
+    for name, value in plain.arrays.items():
+        if name.startswith("profile_") and "site" not in name:
+            np.testing.assert_allclose(secure.arrays[name], value, rtol=1e-9, atol=1e-9)
+    assert not any("site" in name for name in secure.arrays if name.startswith("profile_"))
+    assert len(secure.profiles("sites")) == 0
+
+
+def test_a_policy_holds_in_profiles_and_every_count_is_of_its_rows():
+    policy = {"min_count": 10, "round_counts": 5}
+    found = flareclust.run("lloyd", patients(), k=3, policy=policy)
+    bins = found.arrays["profile_bins"]
+    assert (bins[bins > 0] >= 10).all()
+    assert (bins % 5 == 0).all()
+    assert (found.arrays["profile_site_rows"] % 5 == 0).all()
+    assert found.profiles()["rows"].min() >= 10
+
+
+def test_no_bin_of_a_site_has_fewer_rows_than_min_count():
+    executor = registry.get("lloyd").build(3, 0, {"min_count": 7})[0]
+    seen = []
+    answer = executor.answer
+    options = JobOptions(k=3, profile=True)
+    sites = {site: Table(frame.to_numpy(), tuple(COLUMNS)) for site, frame in patients().items()}
+    aggregator = registry.get("lloyd").build(3, 0, {"min_count": 7})[1]
+
+    def ask(step, round_, arrays, asked):
+        replies = {}
+        for site in asked:
+            task = Task(step, round_, {n: v.copy() for n, v in arrays.items()}, site)
+            replies[site] = SiteReply(answer(task, sites[site], lambda: False).arrays)
+            seen.append((step, replies[site].arrays))
+        return replies
+
+    run_federation(aggregator, ask, list(sites), profile=options.profile)
+    counts = [arrays["bins"] for step, arrays in seen if step == PROFILE_BINS]
+    assert len(counts) >= 6
+    assert all((one[one > 0] >= 7).all() for one in counts)
+    assert all((arrays["counts"] >= 7).all() for step, arrays in seen if step == PROFILE)
+
+
+def test_a_profile_that_fails_is_a_warning(monkeypatch):
+    lloyd = registry.get("lloyd").executor_class()
+    expected = flareclust.run("lloyd", patients(), k=3, profile=False)
+    refuse = Refusal("does not say")
+
+    def no(*_):
+        raise refuse
+
+    monkeypatch.setattr(lloyd, "profile", no)
+    found = flareclust.run("lloyd", patients(), k=3)
+    np.testing.assert_array_equal(found.centroids, expected.centroids)
+    assert [one for one in found.warnings if "no profile" in one and "does not say" in one]
+    assert not found.left_out
+    with pytest.raises(UserError, match="does not say"):
+        found.profiles()
+
+
+def test_sites_that_fail_later_leave_the_means(monkeypatch):
+    lloyd = registry.get("lloyd").executor_class()
+
+    def no(*_):
+        raise Refusal("stops here")
+
+    monkeypatch.setattr(lloyd, "profile_bins", no)
+    found = flareclust.run("lloyd", patients(), k=3)
+    frame = found.profiles()
+    assert frame["mean"].notna().all()
+    assert frame["median"].isna().all()
+    assert [one for one in found.warnings if "lack quantiles" in one]
+    assert "Cluster 0" in report_page(found)
+
+
+def test_rows_without_names_are_described_on_request_only():
+    arrays = {site: frame.to_numpy() for site, frame in patients().items()}
+    with pytest.raises(UserError, match="profile=True"):
+        flareclust.run("pooled", arrays, k=3).profiles()
+    assert set(flareclust.run("pooled", arrays, k=3, profile=True).profiles()["column"]) == {
+        f"column {j}" for j in (1, 2, 3, 4)
+    }
+
+
+@pytest.mark.parametrize("name", ["dp-lloyd", "dp-oneshot", "masked", "central"])
+def test_algorithms_without_profiles_say_why(name):
+    with pytest.raises(UserError, match=r"private|different columns|not federated"):
+        flareclust.run(name, patients(), k=3, profile=True, policy=DP if name.startswith("dp-") else None)
+
+
+DP = {"differential_privacy": {"bounds": [0, 100], "epsilon": 1.0, "delta": 1e-6, "budget": 10.0}}
+
+
+def test_differentially_private_executors_do_not_have_the_steps():
+    for name in ("dp-lloyd", "dp-oneshot", "masked", "proxy", "fkm-common", "fkm-imputed"):
+        assert not {PROFILE, PROFILE_BINS} & set(registry.get(name).executor_class().steps)
+
+
+def test_a_saved_result_has_its_profiles_again(result, tmp_path):
+    result.save(tmp_path / "out")
+    pd.testing.assert_frame_equal(flareclust.load_result(tmp_path / "out").profiles(), result.profiles())
+
+
+def test_the_words_name_what_differs(result):
+    profiles = profiles_of(result.arrays, result.columns)
+    assert profiles is not None
+    inflamed = int(np.nanargmax(profiles.mean[:, 1]))
+    assert telling(profiles, inflamed)[0].text.startswith("crp much higher: 6")
+    young = int(np.nanargmin(profiles.mean[:, 0]))
+    assert "age much lower: 4" in sentence(profiles, young)
+    assert "sex f: 76 %" in sentence(profiles, young)
+    assert "sex m" not in sentence(profiles, young)
+    assert {one.cluster for one in branches(profiles)} == {0, 1, 2}
+    lines = [line for line in profile_lines(result) if isinstance(line, str)]
+    assert "crp" in "".join(lines)
+
+
+def test_a_cluster_that_is_not_described_says_so(result):
+    arrays = {**result.arrays, "profile_rows": result.arrays["profile_rows"] * np.array([1, 1, 0])}
+    assert "too few rows" in sentence(Profiles(tuple(COLUMNS), arrays), 2)
+
+
+def test_names_from_files_are_escaped_on_the_page():
+    hostile = ["<script>alert(1)</script>", "a&b\"'", "x=<img src=y>", "\x1b[31m"]
+    frames = {site: frame.set_axis(hostile, axis=1) for site, frame in patients().items()}
+    found = flareclust.run("pooled", frames, k=3)
+    warned = replace(found, warnings=["<b>bold</b>"], experiment={**found.experiment, "data": "<i>data</i>"})
+    page = report_page(warned)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert not any(bad in page for bad in ("<script", "<img", "<b>bold", "<i>", "\x1b", "http://", "https://"))
+
+
+def test_the_page_has_what_a_reader_asks(result):
+    page = report_page(replace(result, warnings=["south has 2 columns"]))
+    order = [
+        "Read this first",
+        "The clusters",
+        "What is special",
+        "Whose rows",
+        "Map of the rows",
+        "trusted",
+        "What left",
+        "How to repeat",
+    ]
+    places = [page.index(words) for words in order]
+    assert places == sorted(places)
+    assert page.count("<figure") == 4
+
+
+def test_the_command_on_the_page_repeats_the_run(tmp_path):
+    for site, frame in patients().items():
+        frame.to_csv(tmp_path / f"{site}.csv", index=False)
+    found = flareclust.run("fkm", tmp_path, k=3, partition="none", seed=4, scale="standard")
+    command = command_of(found.experiment)
+    assert (
+        command
+        == f"flareclust run fkm --k 3 --data {tmp_path} --partition none --seed 4 --engine inprocess --set scale=standard"
+    )
+
+
+def test_a_range_of_k_is_explained():
+    found = flareclust.run("pooled", "iris", k="2..4", n_sites=3)
+    assert "Why this number of clusters" in report_page(found)
+    assert command_of(found.experiment) == "flareclust run pooled --k 2..4 --data iris --n-sites 3 --engine inprocess"
+
+
+def test_profiles_do_not_change_the_result():
+    sites = {site: frame.to_numpy() for site, frame in patients().items()}
+    with_, without = (
+        run_inprocess(registry.get("portfolio"), {}, sites, JobOptions(k=3, profile=profile))
+        for profile in (True, False)
+    )
+    assert with_.n_rounds == without.n_rounds
+    for name, value in without.arrays.items():
+        np.testing.assert_array_equal(with_.arrays[name], value)
