@@ -38,10 +38,17 @@ def own_sites(experiment: Experiment) -> Prepared:
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
     if experiment.truth is None:
         return Prepared(
-            known_k(experiment, None), sites, columns=columns, agreement=agreement, params=settings_of(experiment), ids=ids
+            known_k(experiment, None),
+            sites,
+            columns=columns,
+            agreement=agreement,
+            params=settings_of(experiment),
+            ids=ids,
         )
     dataset, index = _joined(experiment.data, tables)
-    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, settings_of(experiment), ids)
+    return Prepared(
+        known_k(experiment, dataset), sites, index, dataset, columns, agreement, settings_of(experiment), ids
+    )
 
 
 def agreed_columns(experiment: Experiment) -> Prepared:
