@@ -25,6 +25,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
+from flareclust.aggregators.cosine import MetricAggregator
 from flareclust.aggregators.lloyd_merge import lloyd_merge, rows_behind
 from flareclust.aggregators.refinement import State, advanced, begun, interrupted, without_state
 from flareclust.aggregators.scaled import ScaledAggregator
@@ -150,12 +151,20 @@ class UpdatesAggregator(ScaledAggregator):
         return Round({"centroids": state.centroids}, True, state.diagnostics, record, SPREAD)
 
 
-class LloydAggregator(UpdatesAggregator):
+class LloydAggregator(MetricAggregator, UpdatesAggregator):
     """The server of distributed Lloyd."""
 
     params: LloydParams
 
     steps = LloydExecutor.steps
+
+    def begun_at(self, means: FloatArray) -> FloatArray:
+        """Return the start (k, d), of length 1 with the metric cosine."""
+        return self.directed(means)
+
+    def moved_to(self, means: FloatArray, record: Message) -> FloatArray:
+        """Return the means (k, d), of length 1 with the metric cosine."""
+        return self.directed(means)
 
     @property
     def attempts(self) -> int:

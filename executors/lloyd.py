@@ -29,6 +29,7 @@ from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, seed_cells
 from flareclust.core.rounding import factor
 from flareclust.core.rounds import check_start
+from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.parameters import SeedsParams
 from flareclust.executors.refinement import RefinedExecutor, RefinedParams
 from flareclust.privacy.context import SiteContext
@@ -60,7 +61,7 @@ class UpdatesParams(RefinedParams, SeedsParams):
         return check_start(value, known.data["k"], CLUSTERERS) if "k" in known.data else value
 
 
-class LloydParams(UpdatesParams):
+class LloydParams(MetricParams, UpdatesParams):
     """Parameters of distributed Lloyd."""
 
     split_merge: int = server(
@@ -116,7 +117,7 @@ class UpdatesExecutor(RefinedExecutor):
         return update(self.trimmed(data, centroids, context), centroids, context)
 
 
-class LloydExecutor(UpdatesExecutor):
+class LloydExecutor(MetricExecutor, UpdatesExecutor):
     """A site of distributed Lloyd."""
 
     params: LloydParams

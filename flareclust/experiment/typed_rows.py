@@ -70,7 +70,7 @@ def settings_of(experiment: Experiment) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if "categories" in known and schema.categories:
         found["categories"] = schema.categories
-    if schema.units_differ:
+    if schema.units_differ and experiment.params.get("metric") != "cosine":
         scaling = (("scale", "standard"), ("standardize", True))
         found |= next(({name: value} for name, value in scaling if name in known), {})
     return found
