@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.typing import IntArray, Message
 from flareclust.aggregators import linear_evaluation as regression
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.feca import FeCAAggregator
@@ -23,6 +23,7 @@ from flareclust.aggregators.ffcm import FFCMAggregator
 from flareclust.aggregators.kfed import KFedAggregator
 from flareclust.aggregators.mavg import MAvgAggregator
 from flareclust.aggregators.pooled import PooledAggregator
+from flareclust.core.directions import of_length_one
 from flareclust.executors import linear_evaluation as linear
 from flareclust.executors.deepfeca import SHAPE, TRAIN, DeepFeCAExecutor, DeepFeCAParams, step_name
 
@@ -176,10 +177,3 @@ class DeepFeCAAggregator(ClusteringAggregator):
 def _progress(round_: Round) -> Message:
     """Return what the server remembers from one exchange to the next: rounds of training, and the number of classes."""
     return {name: round_.record[name] for name in ("trained", "classes")}
-
-
-def of_length_one(centroids: FloatArray) -> FloatArray:
-    """Return centroids (k, e) brought to length 1; one at the origin stays there."""
-    lengths = np.linalg.norm(centroids, axis=1, keepdims=True)
-    scaled: FloatArray = centroids / np.where(lengths > 0, lengths, 1.0)
-    return scaled

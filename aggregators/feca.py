@@ -14,12 +14,12 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.scaled import ScaledAggregator
+from flareclust.aggregators.cosine import MetricAggregator
 from flareclust.executors.feca import FeCAExecutor, FeCAParams
 from flareclust.protocol.replies import gathered
 
 
-class FeCAAggregator(ScaledAggregator):
+class FeCAAggregator(MetricAggregator):
     """The server of FeCA. Result beside `centroids`: `radii` and `votes`, the radius and size of each group (k,)."""
 
     params: FeCAParams

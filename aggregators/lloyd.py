@@ -23,8 +23,9 @@ from copy import copy
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust._foundation.typing import Message
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
+from flareclust.aggregators.cosine import MetricAggregator
 from flareclust.aggregators.lloyd_merge import lloyd_merge, rows_behind
 from flareclust.aggregators.refinement import State, advanced, begun, interrupted, without_state
 from flareclust.aggregators.scaled import ScaledAggregator
@@ -34,22 +35,22 @@ from flareclust.core.robust import Rule, filter_outliers
 from flareclust.core.rounds import HISTORY, movement, remember
 from flareclust.core.splitting import at_once, split
 from flareclust.evaluation.scores import stack
-from flareclust.executors.lloyd import UPDATE, LloydExecutor, LloydParams
+from flareclust.executors.lloyd import UPDATE, LloydExecutor, LloydParams, UpdatesExecutor, UpdatesParams
 from flareclust.executors.refinement import SPREAD
 from flareclust.protocol.replies import gathered
 
 
-class LloydAggregator(ScaledAggregator):
-    """The server of distributed Lloyd.
+class UpdatesAggregator(ScaledAggregator):
+    """A server that moves clusters in updates: the means of all rows nearest to each centroid.
 
     Kept on the server: `history` (rounds, k, d), the centroids after every exchange, the start among them where it came
     from the sites' seeds; `counts` (k,), the rows behind each centroid in the last update. With `robust` also, of the
     sites' seeds, `kept` (c,), which were believed, and `left_out`, the names of the sites that were not.
     """
 
-    params: LloydParams
+    params: UpdatesParams
 
-    steps = LloydExecutor.steps
+    steps = UpdatesExecutor.steps
 
     #: Whether the start comes from totals.
     _splits = False
@@ -59,9 +60,22 @@ class LloydAggregator(ScaledAggregator):
         if self._splits:
             return Round(step=SPREAD)
         start = self.params.start
-        return Round() if isinstance(start, str) else Round({"centroids": np.array(start)}, step=UPDATE)
+        return Round() if isinstance(start, str) else Round({"centroids": self.begun_at(np.array(start))}, step=UPDATE)
 
-    def secured(self) -> "LloydAggregator":
+    def begun_at(self, means: FloatArray) -> FloatArray:
+        """Return what the sites get as a start (k, d), of means of rows or what the caller has given: these, unless overridden."""
+        return means
+
+    def moved_to(self, means: FloatArray, record: Message) -> FloatArray:
+        """Return the centers (k, d) of clusters whose rows have these means: the means, unless overridden."""
+        return means
+
+    @property
+    def attempts(self) -> int:
+        """Return how often to try to leave a local optimum."""
+        return 0
+
+    def secured(self) -> "UpdatesAggregator":
         """Return this aggregator with a start that is made from totals, unless the caller has one."""
         check_judges_nobody(self.params.rule)
         if isinstance(self.params.start, str) and self.params.start != "kmeans":
@@ -94,7 +108,7 @@ class LloydAggregator(ScaledAggregator):
         sent, site = gathered(replies.values())
         seeds = sent["centroids"]
         filtered = filter_outliers(seeds, np.ones(len(seeds)), site, self.k, self.params.rule)
-        centroids = filtered.centers(*cluster_means(filtered.points, self.k, self.params.start, rng))
+        centroids = self.begun_at(filtered.centers(*cluster_means(filtered.points, self.k, self.params.start, rng)))
         numbers, outliers = filtered.summary(replies)
         record = remember(round_.record, centroids, self.k) | outliers
         return Round({"centroids": centroids}, False, {"received": float(len(seeds)), **numbers}, record, UPDATE)
@@ -111,18 +125,19 @@ class LloydAggregator(ScaledAggregator):
         record = {**round_.record, "split": np.array(len(found))}
         if grows and len(centroids) > len(found):
             return Round(stack([centroids]), False, numbers, record, SPREAD)
+        centroids = self.begun_at(centroids)
         return Round({"centroids": centroids}, False, numbers, remember(record, centroids, self.k), UPDATE)
 
     def _updated(self, round_: Round, replies: Sequence[Message]) -> Round:
         before = round_.task["centroids"]
-        centroids = lloyd_merge(before, replies, self.params.rule)
+        centroids = self.moved_to(lloyd_merge(before, replies, self.params.rule), round_.record)
         shift = movement(before, centroids)
         record = remember(round_.record, centroids, self.k) | {"counts": rows_behind(len(centroids), replies)}
         updates = len(record[HISTORY]) - isinstance(self.params.start, str)
         diagnostics = {"inertia": float(np.sum([reply["inertia"] for reply in replies])), "shift": shift}
         done = updates >= self.params.rounds or shift <= self.params.tol
-        if done and self.params.split_merge and not self.params.rule.judges:
-            state = begun(centroids, 0, self.params.split_merge)
+        if done and self.attempts and not self.params.rule.judges:
+            state = begun(centroids, 0, self.attempts)
             return Round(stack([centroids]), False, diagnostics, record | state.arrays, SPREAD)
         return Round({"centroids": centroids}, done, diagnostics, record, UPDATE)
 
@@ -134,6 +149,27 @@ class LloydAggregator(ScaledAggregator):
             "counts": state.counts if len(state.counts) else round_.record["counts"]
         }
         return Round({"centroids": state.centroids}, True, state.diagnostics, record, SPREAD)
+
+
+class LloydAggregator(MetricAggregator, UpdatesAggregator):
+    """The server of distributed Lloyd."""
+
+    params: LloydParams
+
+    steps = LloydExecutor.steps
+
+    def begun_at(self, means: FloatArray) -> FloatArray:
+        """Return the start (k, d), of length 1 with the metric cosine."""
+        return self.directed(means)
+
+    def moved_to(self, means: FloatArray, record: Message) -> FloatArray:
+        """Return the means (k, d), of length 1 with the metric cosine."""
+        return self.directed(means)
+
+    @property
+    def attempts(self) -> int:
+        """Return how often to try to leave a local optimum."""
+        return self.params.split_merge
 
 
 def check_judges_nobody(rule: Rule) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.scaled import ScaledAggregator
+from flareclust.aggregators.cosine import MetricAggregator
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.robust import filter_outliers, typical_totals
 from flareclust.evaluation.criteria import STEP_OF, KSelection, choose, score_candidates, scores_mean
@@ -25,7 +25,7 @@ from flareclust.protocol.replies import gathered
 from flareclust.protocol.task import SCORING
 
 
-class PooledAggregator(ScaledAggregator):
+class PooledAggregator(MetricAggregator):
     """The server of pooled centroids. Kept on the server: `counts` (k,), the rows behind each cluster.
 
     With `robust` also `kept` (c,), which of the centroids received were believed, and `left_out`, the names of the

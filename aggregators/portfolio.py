@@ -21,12 +21,12 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
+from flareclust.aggregators.cosine import MetricAggregator
 from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
 from flareclust.aggregators.lloyd import check_judges_nobody
 from flareclust.aggregators.lloyd_merge import lloyd_merge
 from flareclust.aggregators.refinement import State, advanced, begun, interrupted, totals, without_state
-from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.robust import FilteredCentroids, filter_outliers, typical_totals
@@ -52,7 +52,7 @@ _START = "polish_start"
 WIDE = 4.0
 
 
-class PortfolioAggregator(ScaledAggregator):
+class PortfolioAggregator(MetricAggregator):
     """The server of the portfolio.
 
     Kept on the server: the `candidates` (t, d) with the member each belongs to, `candidate` (t,), and the

@@ -33,8 +33,8 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Mess
 from flareclust.core.disclosure import disclosable_clusters, varies_in_one_feature
 from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, recompute_centroids
 from flareclust.core.local import dissolve_small
+from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.parameters import SmallClustersParams
-from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.schema import Schema, real
@@ -50,7 +50,7 @@ class LocalClusters(NamedTuple):
     sse: FloatArray
 
 
-class FeCAParams(SmallClustersParams):
+class FeCAParams(MetricParams, SmallClustersParams):
     """Parameters of FeCA."""
 
     n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
@@ -63,7 +63,7 @@ class FeCAParams(SmallClustersParams):
     )
 
 
-class FeCAExecutor(ScaledExecutor):
+class FeCAExecutor(MetricExecutor):
     """A site of FeCA: sends the centroids it trusts, each with a radius."""
 
     params: FeCAParams

@@ -29,6 +29,7 @@ from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, seed_cells
 from flareclust.core.rounding import factor
 from flareclust.core.rounds import check_start
+from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.parameters import SeedsParams
 from flareclust.executors.refinement import RefinedExecutor, RefinedParams
 from flareclust.privacy.context import SiteContext
@@ -42,18 +43,12 @@ from flareclust.protocol.task import CLUSTER, Task
 UPDATE = "update"
 
 
-class LloydParams(RefinedParams, SeedsParams):
-    """Parameters of distributed Lloyd."""
+class UpdatesParams(RefinedParams, SeedsParams):
+    """Parameters of algorithms whose clusters move in updates, from the sites' seeds or a given start."""
 
     rounds: int = server(100, "Updates at the most; the exchange of the seeds is not counted.", ge=1, le=MOST_ROUNDS)
     tol: float = server(
         1e-4, "Largest movement in a round after which to stop, without unit; 0 goes on until nothing moves.", ge=0
-    )
-    split_merge: int = server(
-        0,
-        "Attempts at most to leave a local optimum after the last update, by splitting one cluster and joining two.",
-        ge=0,
-        le=MOST_ROUNDS,
     )
     start: str | list[list[float]] = server(
         "kmeans",
@@ -66,10 +61,21 @@ class LloydParams(RefinedParams, SeedsParams):
         return check_start(value, known.data["k"], CLUSTERERS) if "k" in known.data else value
 
 
-class LloydExecutor(RefinedExecutor):
-    """A site of distributed Lloyd."""
+class LloydParams(MetricParams, UpdatesParams):
+    """Parameters of distributed Lloyd."""
 
-    params: LloydParams
+    split_merge: int = server(
+        0,
+        "Attempts at most to leave a local optimum after the last update, by splitting one cluster and joining two.",
+        ge=0,
+        le=MOST_ROUNDS,
+    )
+
+
+class UpdatesExecutor(RefinedExecutor):
+    """A site that sends seeds, and then its part of each update."""
+
+    params: UpdatesParams
 
     steps = {
         CLUSTER: Step(Schema(centroids="k d"), jobs="plain"),
@@ -92,7 +98,15 @@ class LloydExecutor(RefinedExecutor):
     ) -> Message:
         """Draw seeds."""
         data = self.trimmed_alone(data, 10, rng, aborted)
-        cells = seed_cells(data, self.k, rng, seeds=self.params.seeds, min_count=context.min_count, aborted=aborted)
+        cells = seed_cells(
+            data,
+            self.k,
+            rng,
+            seeds=self.params.seeds,
+            min_count=context.min_count,
+            ones=context.ones,
+            aborted=aborted,
+        )
         return {"centroids": cells.centroids}
 
     def update(
@@ -103,13 +117,19 @@ class LloydExecutor(RefinedExecutor):
         return update(self.trimmed(data, centroids, context), centroids, context)
 
 
+class LloydExecutor(MetricExecutor, UpdatesExecutor):
+    """A site of distributed Lloyd."""
+
+    params: LloydParams
+
+
 def update(data: FloatArray, centroids: FloatArray, context: SiteContext) -> Message:
     """Return a site's part of one update of centroids (k, d): `centroids`, `counts`, `cluster`, `inertia`.
 
     Raises Refusal where the site has fewer rows (n, d) than a report must cover. Where counts are rounded to multiples, the
     inertia is scaled to the rounded counts, because the exact one would give the counts away.
     """
-    clusters = lloyd_update(data, centroids, context.least_rows, context.reported)
+    clusters = lloyd_update(data, centroids, context.least_rows, context.reported, ones=context.ones)
     labels = np.append(clusters.source, -1)[clusters.labels]
     sse = member_statistics(data, labels, centroids).sse
     sse[clusters.source] *= factor(clusters.counts, context.round_counts, context.min_count)

@@ -19,6 +19,7 @@ from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.scores import SCORES_OF
+from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.own_clusters import OwnClustersExecutor, OwnClustersParams
 from flareclust.executors.parameters import CappedParams
 from flareclust.privacy.context import SiteContext
@@ -28,7 +29,7 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
 
 
-class PooledParams(OwnClustersParams, CappedParams):
+class PooledParams(MetricParams, OwnClustersParams, CappedParams):
     """Parameters of pooled centroids; with `k_min`, k is the largest number of clusters tried."""
 
     renamed: ClassVar[Mapping[str, str]] = {"choose_by": "criterion"}
@@ -50,7 +51,7 @@ class PooledParams(OwnClustersParams, CappedParams):
         return self
 
 
-class PooledExecutor(OwnClustersExecutor):
+class PooledExecutor(MetricExecutor, OwnClustersExecutor):
     """A site that sends the centroids of its own k-means."""
 
     params: PooledParams

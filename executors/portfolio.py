@@ -24,6 +24,7 @@ from flareclust._foundation.validation import check_choice
 from flareclust.core.disclosure import varies_in_one_feature
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import local_clusters
+from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.feca import coarse
 from flareclust.executors.refinement import RefinedExecutor, RefinedParams
 from flareclust.privacy.context import SiteContext
@@ -39,7 +40,7 @@ MEMBER_NAMES = ("feca", "kfed", "pooled", "unweighted", "sampled")
 DEFAULT_MEMBERS = ("kfed", "pooled", "unweighted", "sampled")
 
 
-class PortfolioParams(RefinedParams):
+class PortfolioParams(MetricParams, RefinedParams):
     """Parameters of the portfolio."""
 
     n_init: int = site(10, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
@@ -71,7 +72,7 @@ class PortfolioParams(RefinedParams):
         return None if value is None else check_members(value)
 
 
-class PortfolioExecutor(RefinedExecutor):
+class PortfolioExecutor(MetricExecutor, RefinedExecutor):
     """A site that describes the clusters of its own k-means, and then scores each proposed solution."""
 
     params: PortfolioParams

@@ -66,7 +66,7 @@ class RefinedExecutor(ScaledExecutor):
         parts = []
         for solution, first in zip(solutions, starts, strict=False):
             reported = None if context.reported is None else context.reported[first : first + len(solution)]
-            part = spread(data, solution, context.least_rows, reported)
+            part = spread(data, solution, context.least_rows, reported, ones=context.ones)
             parts.append({**part, "cluster": part["cluster"] + first})
         message = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return rounded_spread(message, context.round_counts, context.min_count)
@@ -88,15 +88,22 @@ class RefinedExecutor(ScaledExecutor):
         return trimmed_rows(data, self.k, self.params.trim_rows, rng, n_init=n_init, aborted=aborted)
 
 
-def spread(data: FloatArray, centroids: FloatArray, min_count: int, reported: BoolArray | None = None) -> Message:
+def spread(
+    data: FloatArray,
+    centroids: FloatArray,
+    min_count: int,
+    reported: BoolArray | None = None,
+    *,
+    ones: FloatArray | None = None,
+) -> Message:
     """Return the means of the rows (n, d) nearest to each of centroids (k, d), and the squared deviations from them.
 
-    With fewer than `min_count` rows the arrays are empty; `min_count` and `reported` (k,) are those of `lloyd_update`.
+    With fewer than `min_count` rows the arrays are empty; `min_count`, `reported` (k,) and `ones` are those of `lloyd_update`.
     """
     if len(data) < min_count:
         data = data[:0]
         return {"cluster": np.arange(0), "counts": np.arange(0), "centroids": data, "m2": data}
-    clusters = lloyd_update(data, centroids, min_count, reported)
+    clusters = lloyd_update(data, centroids, min_count, reported, ones=ones)
     mask = clusters.labels >= 0
     labels, c = clusters.labels[mask], len(clusters.counts)
     m2 = np.empty_like(clusters.centroids)

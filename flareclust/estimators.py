@@ -17,6 +17,7 @@ from flareclust._foundation.validation import did_you_mean
 from flareclust.api import run
 from flareclust.evaluation.criteria import USUAL
 from flareclust.experiment.result import Result
+from flareclust.features.space import as_clustered
 from flareclust.protocol import registry
 
 #: The estimator of the first choice among the algorithms.
@@ -114,9 +115,14 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return self.result_.predict(rows)
 
     def transform(self, X: Any) -> FloatArray:
-        """Return the Euclidean distance (n, k) of each row of a table (n, d) to each centroid."""
-        rows = np.asarray(self._rows(X), dtype=np.float64)
-        return np.stack([np.sqrt(((rows - center) ** 2).sum(axis=1)) for center in self.cluster_centers_], axis=1)
+        """Return the Euclidean distance (n, k) of each row of a table (n, d) to each centroid.
+
+        In scaled columns where the run scaled them, and between rows of length 1 with `metric="cosine"`.
+        """
+        arrays = self.result_.arrays
+        rows = as_clustered(arrays, np.asarray(self._rows(X), dtype=np.float64))
+        centers = as_clustered(arrays, self.cluster_centers_)
+        return np.stack([np.sqrt(((rows - center) ** 2).sum(axis=1)) for center in centers], axis=1)
 
     def score(self, X: Any, y: object = None) -> float:
         """Return the negative inertia of a table (n, d): the sum of squared distances to the nearest centroids."""

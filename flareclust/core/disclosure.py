@@ -10,7 +10,9 @@ from flareclust.core.chunks import pieces
 LEAST_ROWS = 3
 
 
-def describable(data: FloatArray, labels: IntArray, centroids: FloatArray, min_count: int) -> BoolArray:
+def describable(
+    data: FloatArray, labels: IntArray, centroids: FloatArray, min_count: int, *, ones: FloatArray | None = None
+) -> BoolArray:
     """Return which of the k clusters may be described to others.
 
     A cluster of one row is that row, and so is a cluster of one row repeated, however often: the centroid of either
@@ -22,6 +24,8 @@ def describable(data: FloatArray, labels: IntArray, centroids: FloatArray, min_c
         labels: cluster of each row (n,), in 0..k-1; -1 for rows whose cluster is not sent anyway.
         centroids: mean of each cluster's rows (k, d).
         min_count: smallest number of rows of a cluster that is sent.
+        ones: where all columns are of 0 and 1, what 1 is in each of them (d,). Then a cluster of one row repeated is
+            described as well if it has `LEAST_ROWS` rows: it is a cell of a table of counts. None for other columns.
     """
     k = len(centroids)
     used = labels >= 0
@@ -37,12 +41,18 @@ def describable(data: FloatArray, labels: IntArray, centroids: FloatArray, min_c
         varied[own[(rows != examples[own]).any(axis=1)]] = True
         is_row[own[(np.abs(rows - centroids[own]) <= rounding).all(axis=1)]] = True
     mask: BoolArray = (counts >= min_count) & varied & ~is_row
+    if ones is None:
+        return mask
+    of_categories = ((examples == 0) | (examples == ones)).all(axis=1)
+    mask |= (counts >= max(min_count, LEAST_ROWS)) & ~varied & of_categories
     return mask
 
 
-def disclosable_clusters(data: FloatArray, labels: IntArray, centroids: FloatArray, min_count: int) -> BoolArray:
+def disclosable_clusters(
+    data: FloatArray, labels: IntArray, centroids: FloatArray, min_count: int, *, ones: FloatArray | None = None
+) -> BoolArray:
     """Return what `describable` does, or raise Refusal where that is no cluster at all."""
-    keep = describable(data, labels, centroids, min_count)
+    keep = describable(data, labels, centroids, min_count, ones=ones)
     if not keep.any():
         raise nothing_to_send(min_count)
     return keep

@@ -97,6 +97,7 @@ def seed_cells(
     *,
     seeds: Seeds = "means",
     min_count: int,
+    ones: FloatArray | None = None,
     aborted: AbortCheck,
     n_candidates: int | None = None,
 ) -> Sendable:
@@ -112,6 +113,7 @@ def seed_cells(
         rng: draws the seeds.
         seeds: "means" or "rows".
         min_count: smallest number of rows of a cell that is returned.
+        ones: as for `describable`.
         aborted: asked while seeds are drawn.
         n_candidates: as for `kmeans_plusplus`; 1 is the k-means++ of the papers without the greedy choice.
     """
@@ -122,13 +124,18 @@ def seed_cells(
     cells = Clustering(drawn, labels, np.bincount(labels, minlength=len(drawn)), float(squared.sum()), 0)
     if seeds == "means":
         settled = recompute_centroids(data, cells)
-        return _sendable(settled, np.arange(len(drawn)), _may_leave(data, settled, min_count))
+        return _sendable(settled, np.arange(len(drawn)), _may_leave(data, settled, min_count, ones))
     kept = np.flatnonzero(cells.counts >= min_count)  # never none: the largest cell has n / k rows or more
     return Sendable(drawn[kept], cells.counts[kept], _relabel(labels, kept, len(drawn)), kept)
 
 
 def lloyd_update(
-    data: FloatArray, centroids: FloatArray, min_count: int, reported: BoolArray | None = None
+    data: FloatArray,
+    centroids: FloatArray,
+    min_count: int,
+    reported: BoolArray | None = None,
+    *,
+    ones: FloatArray | None = None,
 ) -> Sendable:
     """Return the means of the rows (n, d) nearest to each of the centroids (k, d), as far as they may be sent.
 
@@ -140,6 +147,7 @@ def lloyd_update(
         centroids: (k, d).
         min_count: smallest number of rows of a group that is returned; 0 where others than a total over sites never see it.
         reported: which of the centroids (k,) are reported, each row with the nearest of these; None for all.
+        ones: as for `describable`.
 
     Raises:
         Refusal: the site has fewer than `min_count` rows.
@@ -152,7 +160,7 @@ def lloyd_update(
     found, source = means_of_groups(data, labels, centroids)
     mask = np.ones(len(source), dtype=np.bool_)
     if min_count:
-        mask = describable(data, found.labels, found.centroids, min_count)
+        mask = describable(data, found.labels, found.centroids, min_count, ones=ones)
     return _sendable(found, source, mask)
 
 
@@ -171,8 +179,8 @@ def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -
     return found._replace(labels=places), source.astype(np.int64)
 
 
-def _may_leave(data: FloatArray, found: Clustering, min_count: int) -> BoolArray:
-    return disclosable_clusters(data, found.labels, found.centroids, min_count)
+def _may_leave(data: FloatArray, found: Clustering, min_count: int, ones: FloatArray | None = None) -> BoolArray:
+    return disclosable_clusters(data, found.labels, found.centroids, min_count, ones=ones)
 
 
 def without_remainder(data: FloatArray, found: Sendable, min_count: int) -> Sendable:

@@ -19,6 +19,7 @@ from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 from flareclust.features.columns import OUTWEIGHS, outweighing
 from flareclust.features.scaling import scaling_of
+from flareclust.features.space import as_clustered, of_directions
 from flareclust.federation import ASSESSED, IN_ASSESSMENT
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
@@ -53,7 +54,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
 
             identity = experiment.algorithm, experiment.params, experiment.seed
             metrics |= partial_truth(*identity, prepared, outcome, labels, policy)
-        if dataset.centroids is not None and "received_radii" in outcome.arrays:
+        if dataset.centroids is not None and "received_radii" in outcome.arrays and not of_directions(outcome.arrays):
             received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
             metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))
     algorithm, assessed = registry.get(experiment.algorithm), _assessed(experiment, prepared, outcome)
@@ -105,7 +106,11 @@ def _names(prepared: Prepared, outcome: Outcome) -> tuple[str, ...] | None:
 
 def _comparable(dataset: Dataset, outcome: Outcome) -> FloatArray | None:
     """Return the true centroids in the order of the result's columns; None where it has no such or not all entries."""
-    if dataset.centroids is None or not partial.is_partial(outcome.arrays):
+    if dataset.centroids is None:
+        return None
+    if of_directions(outcome.arrays):
+        return as_clustered(outcome.arrays, dataset.centroids)
+    if not partial.is_partial(outcome.arrays):
         return dataset.centroids
     known, names = names_of(dataset), partial.columns_of(outcome.arrays).names
     if not outcome.arrays[partial.MASK].all() or set(names) != set(known):
@@ -165,7 +170,12 @@ def _columns(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> li
         names = prepared.columns or tuple(f"column {j + 1}" for j in range(d))
         return unit_warnings(arrays[SCALED_SITES].tolist(), arrays[SITE_MEANS], arrays[SITE_DEVIATIONS], names)
     algorithm = registry.get(experiment.algorithm)
-    if prepared.columns is None or "scale" not in algorithm.parameters() or scaling_of(arrays) is not None:
+    if (
+        prepared.columns is None
+        or "scale" not in algorithm.parameters()
+        or scaling_of(arrays) is not None
+        or of_directions(arrays)
+    ):
         return []
     widest = outweighing(prepared.columns, np.ptp(outcome.centroids, axis=0))
     if widest is None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import Agreement, FloatArray, IntArray, Reading
+from flareclust.core.directions import without_direction
 from flareclust.data.datasets import Dataset
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
@@ -85,6 +86,19 @@ def in_places(table: Table, names: Sequence[str]) -> FloatArray:
         if name in own:
             rows[:, j] = table.X[:, own.index(name)]
     return rows
+
+
+def check_directions(prepared: Prepared) -> None:
+    """Raise UserError where rows that are here have no direction: those of zeros only, which no cosine compares."""
+    problems = []
+    for site, rows in prepared.sites.items():
+        none = np.zeros(0) if isinstance(rows, Path) else without_direction(rows.X if isinstance(rows, Table) else rows)
+        if none.any():
+            problems.append(f"{site}: {int(none.sum())} rows hold zeros only, first in row {int(none.argmax()) + 1}")
+    if problems:
+        raise UserError(
+            f"{'; '.join(problems)}; such rows have no direction, so leave them out, or take metric=euclidean"
+        )
 
 
 def arrays_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str, FloatArray]:

@@ -10,7 +10,6 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.core.lloyd import assign
 from flareclust.data.cells import check_rows
 from flareclust.data.frames import frame_of, is_frame, table_of
 from flareclust.evaluation import selection as choice
@@ -20,6 +19,7 @@ from flareclust.experiment.config import no_profile
 from flareclust.experiment.image_results import image_of
 from flareclust.features import result as partial
 from flareclust.features.scaling import scaling_of
+from flareclust.features.space import as_clustered, nearest, of_directions
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 
@@ -111,7 +111,8 @@ class Result:
     def predict(self, X: object) -> IntArray:
         """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
 
-        X is in the units of the data, also where the run scaled its columns. A data frame is read by the names of the columns, where the data of the run had names. Of algorithms for sites
+        X is in the units of the data, also where the run scaled its columns or, with `metric=cosine`, rows; a row of zeros
+        has no direction then, and the label -1. A data frame is read by the names of the columns, where the data of the run had names. Of algorithms for sites
         with different columns, X may lack columns (of a data frame) or have NaN for what is missing; a row that
         can be compared with no centroid has the label -1.
 
@@ -123,10 +124,7 @@ class Result:
             return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
         if is_frame(X) and self.columns is not None:
             X = table_of("X", X, self.columns, may_be_empty=True).X
-        rows, scaling = check_rows(np.asarray(X), where="X"), scaling_of(self.arrays)
-        if scaling is None or rows.shape[1] != self.centroids.shape[1]:
-            return assign(rows, self.centroids)[0]
-        return assign(scaling(rows), scaling(self.centroids))[0]
+        return nearest({**self.arrays, "centroids": self.centroids}, check_rows(np.asarray(X), where="X"))
 
     def plot(self) -> "Figure":
         """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA).
@@ -157,9 +155,11 @@ class Result:
         from flareclust.plotting.federation import federation_picture
 
         radii, sites, centroids, true = self.arrays.get("radii"), self.sites, self.centroids, self.true_centroids
-        if (scaling := scaling_of(self.arrays)) is not None:
-            sites, centroids = {site: scaling(X) for site, X in sites.items()}, scaling(centroids)
-            true, title = None if true is None else scaling(true), f"{title}, columns scaled"
+        how = "rows of length 1" if of_directions(self.arrays) else "columns scaled" if scaling_of(self.arrays) else ""
+        if how:
+            sites = {site: as_clustered(self.arrays, X) for site, X in sites.items()}
+            centroids = as_clustered(self.arrays, centroids)
+            true, title = None if true is None else as_clustered(self.arrays, true), f"{title}, {how}"
         return federation_picture(sites, centroids, true_centroids=true, radii=radii, title=title)
 
     def profiles(self, of: Literal["columns", "sites", "tree"] = "columns") -> Any:

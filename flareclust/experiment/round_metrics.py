@@ -12,6 +12,7 @@ from flareclust.core.lloyd import assign
 from flareclust.core.rounds import HISTORY
 from flareclust.evaluation.metrics import ari, l2_distance
 from flareclust.experiment.prepared import Prepared, arrays_of
+from flareclust.features.space import as_clustered
 from flareclust.protocol.outcome import Outcome, is_round
 
 
@@ -28,11 +29,12 @@ def with_round_metrics(outcome: Outcome, prepared: Prepared) -> Outcome:
     rounds = [r for r, record in enumerate(outcome.rounds) if is_round(record)][-len(history) :]
     if not len(X) or X.shape[1] != history.shape[2] or len(rounds) < len(history):
         return outcome
+    X = as_clustered(outcome.arrays, X)
     true = None if prepared.dataset is None else prepared.dataset.centroids
     records = list(outcome.rounds)
     for r, padded in zip(rounds, history, strict=True):
         centroids = padded[~np.isnan(padded).any(axis=1)]
-        labels, squared = assign(X, centroids)
+        labels, squared = assign(X, as_clustered(outcome.arrays, centroids))
         numbers = {"pooled_inertia": float(squared.sum())}
         if y is not None:
             numbers["ari"] = ari(labels, y)

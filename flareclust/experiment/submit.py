@@ -16,8 +16,9 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions, RunSettings
 from flareclust.engines.pooled import run_pooled
 from flareclust.evaluation import selection as choice
+from flareclust.executors.cosine import COSINE
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.prepared import Prepared, tables_of
+from flareclust.experiment.prepared import Prepared, check_directions, tables_of
 from flareclust.experiment.profiled import is_profiled
 from flareclust.experiment.round_metrics import with_round_metrics
 from flareclust.federation import OnRound
@@ -88,6 +89,8 @@ def _chosen_and_run(
 ) -> Outcome:
     """Run the algorithm with its k, or with the one that is chosen first."""
     params, k = prepared.settled(experiment.params)["params"], prepared.k
+    if params.get("metric") == COSINE and experiment.policy is None:
+        check_directions(prepared)
 
     def run(name: str, params: Mapping[str, Any], k: int, *, assess: bool = True, kept: Kept = kept) -> Outcome:
         own = None if token is None else f"{token}-{name}-{k}"

@@ -38,10 +38,17 @@ def own_sites(experiment: Experiment) -> Prepared:
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
     if experiment.truth is None:
         return Prepared(
-            known_k(experiment, None), sites, columns=columns, agreement=agreement, params=scale_of(experiment), ids=ids
+            known_k(experiment, None),
+            sites,
+            columns=columns,
+            agreement=agreement,
+            params=settings_of(experiment),
+            ids=ids,
         )
     dataset, index = _joined(experiment.data, tables)
-    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, scale_of(experiment), ids)
+    return Prepared(
+        known_k(experiment, dataset), sites, index, dataset, columns, agreement, settings_of(experiment), ids
+    )
 
 
 def agreed_columns(experiment: Experiment) -> Prepared:
@@ -50,22 +57,23 @@ def agreed_columns(experiment: Experiment) -> Prepared:
     if experiment.table_schema is None:
         return Prepared(k, {})
     schema = read_schema(experiment.table_schema)
-    params = {**scale_of(experiment), "table_schema": schema.fingerprint}
+    params = {**settings_of(experiment), "table_schema": schema.fingerprint}
     return Prepared(k, {}, columns=schema.features, params=params)
 
 
-def scale_of(experiment: Experiment) -> dict[str, Any]:
-    """Return the setting with which an algorithm scales columns, where the experiment's schema says that their units differ."""
-    if (
-        experiment.table_schema is None
-        or not without(read_schema(experiment.table_schema), experiment.truth).units_differ
-    ):
+def settings_of(experiment: Experiment) -> dict[str, Any]:
+    """Return the settings that follow from the experiment's schema: which columns are categories, and scaling where units differ."""
+    if experiment.table_schema is None:
         return {}
+    schema = without(read_schema(experiment.table_schema), experiment.truth)
     known = registry.get(experiment.algorithm).parameters()
-    for name, value in (("scale", "standard"), ("standardize", True)):
-        if name in known:
-            return {name: value}
-    return {}
+    found: dict[str, Any] = {}
+    if "categories" in known and schema.categories:
+        found["categories"] = schema.categories
+    if schema.units_differ and experiment.params.get("metric") != "cosine":
+        scaling = (("scale", "standard"), ("standardize", True))
+        found |= next(({name: value} for name, value in scaling if name in known), {})
+    return found
 
 
 def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flareclust._foundation.typing import BoolArray
+from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust.privacy.policy import Policy
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ class SiteContext:
         secure: whether the site's sums leave it masked in this job.
         reported: groups of a masked sum that have enough rows over all sites (K,); rows of the others go to the nearest
             of these. None where no total decides.
+        ones: what 1 is in each column (d,), where all are of 0 and 1 (`flareclust.core.disclosure.describable`).
         dp: what the site grants the job under differential privacy; None where it grants nothing.
     """
 
@@ -29,6 +30,7 @@ class SiteContext:
     grouped: bool = False
     secure: bool = False
     reported: BoolArray | None = None
+    ones: FloatArray | None = None
     dp: "DPSession | None" = None
 
     @property

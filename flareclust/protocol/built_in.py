@@ -49,6 +49,15 @@ BUILT_IN = (
         when="many rounds; the result of Lloyd's algorithm on the pooled rows",
     ),
     Algorithm(
+        "kprototypes",
+        "k-prototypes: numbers and categories, in rounds; k-modes where all columns are categories",
+        "flareclust.executors.kprototypes.KPrototypesExecutor",
+        "flareclust.aggregators.kprototypes.KPrototypesAggregator",
+        frozenset({"iterative", "equals-central", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
+        "Huang 1997; Huang 1998, sections 3 and 4",
+        when="tables with categories",
+    ),
+    Algorithm(
         "dkmpp",
         "Distributed k-means++: seeds of all sites, clustered at the server",
         "flareclust.executors.dkmpp.DKMPPExecutor",

@@ -163,6 +163,17 @@ class TableSchema(Settings):
         return tuple(feature for name, column in self.used.items() for feature in features_of(name, column))
 
     @property
+    def categories(self) -> list[list[int]]:
+        """Return the features of each category, as their places among all features."""
+        groups, at = [], 0
+        for name, column in self.used.items():
+            width = len(features_of(name, column))
+            if column.type == "category":
+                groups.append(list(range(at, at + width)))
+            at += width
+        return groups
+
+    @property
     def units_differ(self) -> bool:
         """Return whether distances would add up unlike things: numbers of different units, or numbers beside other types."""
         kinds = {column.type for column in self.used.values()}

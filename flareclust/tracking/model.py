@@ -36,13 +36,15 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         Args:
             context: its `artifacts` are `centroids`, a .npy file (k, d), and if these have unknown entries (NaN),
                 `settings`, a JSON file with how the federation scaled, filled and measured; if columns were scaled,
-                `scaling`, a .npy file (2, d) with their means and deviations.
+                `scaling`, a .npy file (2, d) with their means and deviations; if rows were brought to length 1, `metric`, a file
+                with the word cosine.
         """
         self.centroids = np.load(context.artifacts["centroids"], allow_pickle=False)
         self.gaps = "settings" in context.artifacts
         self.scaling = None
         if "scaling" in context.artifacts:
             self.scaling = np.load(context.artifacts["scaling"], allow_pickle=False)
+        self.directions = "metric" in context.artifacts
         if self.gaps:
             settings = json.loads(Path(context.artifacts["settings"]).read_text(encoding="utf-8"))
             self.names: list[str] = settings["names"]
@@ -78,10 +80,13 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         centroids = self.centroids
         if self.scaling is not None:
             X, centroids = (X - self.scaling[0]) / self.scaling[1], (centroids - self.scaling[0]) / self.scaling[1]
+        lengths = np.linalg.norm(X, axis=1, keepdims=True)
+        if self.directions:
+            X = X / np.where(lengths > 0, lengths, 1.0)
         # Explicit differences: the expanded form x.x - 2 x.c + c.c loses small distances far from the origin.
         squared = [np.square(X - centroid).sum(axis=1) for centroid in centroids]
         labels: Labels = np.argmin(np.stack(squared, axis=1), axis=1).astype(np.int64)
-        return labels
+        return np.where(lengths[:, 0] == 0, -1, labels) if self.directions else labels
 
     def _with_gaps(self, model_input: pd.DataFrame) -> Labels:
         present = [name for name in self.names if name in model_input.columns]

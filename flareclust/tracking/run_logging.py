@@ -14,6 +14,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 from flareclust.features.scaling import scaling_of
+from flareclust.features.space import of_directions
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome, is_round
 from flareclust.tracking.promotion import METRIC
@@ -136,7 +137,9 @@ class _Parts:
     def log_model(self, tracker: Tracker) -> None:
         result = self.result
         settings = partial.model_settings(result.algorithm, result.params, result.arrays)
-        tracker.log_model(self.run_id, result.centroids, result.columns, settings, scaling_of(result.arrays))
+        metric = "cosine" if of_directions(result.arrays) else "euclidean"
+        scaling = scaling_of(result.arrays)
+        tracker.log_model(self.run_id, result.centroids, result.columns, settings, scaling, metric)
 
     def finish(self, tracker: Tracker) -> None:
         if self.outcome.job:

@@ -8,8 +8,9 @@ import flareclust
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust.aggregators import deepfeca as server
 from flareclust.aggregators.base import Round, expected_sizes
-from flareclust.aggregators.deepfeca import DeepFeCAAggregator, of_length_one
+from flareclust.aggregators.deepfeca import DeepFeCAAggregator
 from flareclust.aggregators.feca import FeCAAggregator
+from flareclust.core.directions import of_length_one
 from flareclust.executors import deepfeca as client
 from flareclust.executors.deepfeca import TRAIN, DeepFeCAExecutor
 from flareclust.executors.feca import FeCAExecutor

@@ -33,7 +33,19 @@ SITES = {"a": X[:60], "b": X[60:140], "c": X[140:]}
 
 
 def test_all_algorithms_of_numbers_can_scale():
-    expected = {"dkmpp", "feca", "ffcm", "fkm", "kfed", "lloyd", "mavg", "minibatch", "pooled", "portfolio"}
+    expected = {
+        "dkmpp",
+        "feca",
+        "ffcm",
+        "fkm",
+        "kfed",
+        "kprototypes",
+        "lloyd",
+        "mavg",
+        "minibatch",
+        "pooled",
+        "portfolio",
+    }
     assert set(SCALABLE) == expected
 
 

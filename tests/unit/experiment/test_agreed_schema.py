@@ -31,6 +31,18 @@ def test_columns_have_names_and_are_scaled_where_units_differ(experiment):
     assert prepared.params["table_schema"] == read_schema(experiment.table_schema).fingerprint
 
 
+def test_categories_follow_from_the_schema_where_an_algorithm_has_them(tmp_path):
+    (tmp_path / "schema.yaml").write_text("columns: {age: number, sex: {type: category, values: [f, m]}}")
+    for algorithm, expected in (("kprototypes", [[1, 2]]), ("pooled", None)):
+        about = {"algorithm": algorithm, "k": 2, "engine": "production", "kit": "kits/lead"}
+        params = prepare(make_experiment(**about, schema=str(tmp_path / "schema.yaml"))).params
+        assert params.get("categories") == expected
+        assert params["scale"] == "standard"
+        assert registry.get(algorithm).check(2, params=params)
+    directions = make_experiment(**about, schema=str(tmp_path / "schema.yaml"), params={"metric": "cosine"})
+    assert "scale" not in prepare(directions).params
+
+
 @pytest.mark.parametrize("name", ["pooled", "masked", "feca"])
 def test_sites_with_another_schema_refuse(experiment, name):
     wanted = prepare(experiment).params["table_schema"]

@@ -27,6 +27,16 @@ def test_missing_cells_may_be_a_value_of_a_category():
     assert schema.features == ("sex=f", "sex=missing")
 
 
+def test_which_features_make_a_category():
+    columns = {
+        "sex": {"type": "category", "values": ["f", "m"]},
+        "patient": {"type": "id"},
+        "age": {"type": "number"},
+        "organ": {"type": "category", "values": ["lung", "skin"], "missing": "as-category"},
+    }
+    assert TableSchema(columns=columns).categories == [[0, 1], [3, 4, 5]]
+
+
 def test_fingerprint_is_of_what_features_mean():
     schema = TableSchema(columns=COLUMNS)
     same = {**COLUMNS, "remark": "ignore", "more": "ignore", "patient": "ignore"}

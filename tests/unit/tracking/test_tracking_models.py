@@ -103,3 +103,13 @@ def test_mlflow_models_predict_gives_the_labels(tracker, store, tmp_path):
         output, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert json.loads(output) == {"predictions": [1, 0, 1]}
+
+
+def test_a_model_of_directions_takes_rows_of_any_length(tracker):
+    import mlflow
+
+    run_id = tracker.start("key", "name", {})
+    tracker.log_model(run_id, np.eye(2), ["a", "b"], metric="cosine")
+    model = mlflow.pyfunc.load_model(str(model_folder(tracker, run_id)))
+    rows = pd.DataFrame({"a": [9.0, 0.1, 0.0], "b": [8.0, 0.2, 0.0]})
+    assert model.predict(rows).tolist() == [0, 1, -1]

@@ -1,0 +1,71 @@
+"""The site's side of `metric=cosine`: rows are brought to length 1, and all that an algorithm computes is of these.
+
+Between rows and centroids of length 1 the nearest by Euclidean distance is the one of largest cosine. The server brings
+centroids to length 1 (`flareclust.aggregators.cosine`); what sites send are means of rows of length 1, so that they add up.
+Source: Dhillon and Modha (2001), Concept decompositions for large sparse text data using clustering, section 3.
+"""
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from pydantic import model_validator
+
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.settings import OneOf
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
+from flareclust.core.directions import of_length_one, without_direction
+from flareclust.data.tables import Table
+from flareclust.executors.parameters import ScaledParams
+from flareclust.executors.scaled import ScaledExecutor
+from flareclust.privacy.context import SiteContext
+from flareclust.protocol.params import both
+from flareclust.protocol.task import Task
+
+#: How distances can be measured.
+EUCLIDEAN, COSINE = METRIC = ("euclidean", "cosine")
+
+
+class MetricParams(ScaledParams):
+    """Parameters of algorithms that can cluster rows by their direction."""
+
+    metric: Annotated[str, OneOf(METRIC)] = both(
+        EUCLIDEAN, "The distance of rows and centroids; cosine is for embeddings, whose length says nothing."
+    )
+
+    @model_validator(mode="after")
+    def _no_scaled_directions(self) -> "MetricParams":
+        if self.metric == COSINE and self.scale != "none":
+            raise UserError(f"metric={COSINE} and scale={self.scale} exclude each other; leave out one of them")
+        return self
+
+
+class MetricExecutor(ScaledExecutor):
+    """A site whose rows are brought to length 1 where the job says so."""
+
+    params: MetricParams
+
+    def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
+        """Return the task, and rows of length 1; those at the origin stay there."""
+        task, table = super().viewed(task, table)
+        return task, replace(table, X=of_length_one(table.X)) if self.params.metric == COSINE else table
+
+    def labels(
+        self,
+        task: Task,
+        data: FloatArray,
+        rng: np.random.Generator,
+        aborted: AbortCheck,
+        context: SiteContext,
+        seen: FloatArray,
+    ) -> IntArray:
+        """Return the final cluster (n,) of each row; -1 for rows without a direction, which a site with a policy can have."""
+        labels = super().labels(task, data, rng, aborted, context, seen)
+        return np.where(without_direction(data), -1, labels) if self.params.metric == COSINE else labels
+
+    def _check_task(self, task: Task, data: FloatArray) -> None:
+        super()._check_task(task, data)
+        if self.params.metric == COSINE and without_direction(data).any():
+            raise Refusal(
+                f"has rows of zeros only, which have no direction; leave them out at the site, or take metric={EUCLIDEAN}"
+            )

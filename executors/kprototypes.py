@@ -1,0 +1,107 @@
+"""k-prototypes, the site's side: per round the number of rows of each cluster, the means of its numbers, the shares of its values.
+
+Source: Huang (1997), Clustering large data sets with mixed numeric and categorical values; Huang (1998), Extensions to the
+k-means algorithm for clustering large data sets with categorical values, sections 3 (k-modes) and 4 (k-prototypes).
+
+Readings and deviations:
+1. A category is a group of columns of 0 and 1, one for each value. Their means, times the number of rows, are the counts of
+   the values, so a reply has the form of distributed Lloyd's. The distance is Huang's (`flareclust.core.categories`); its
+   weights come with the task, as those of scaled columns do.
+2. Centers are moved after all rows have been assigned, as sites can be asked in rounds only. Huang moves a center with
+   each row that changes its cluster.
+3. A row without a 1 in a group lacks this category: it is equally far from all modes there.
+4. Seeds, clusters that are not sent, inertia and secure sums as in `executors/lloyd.py`. Where all columns are categories
+   (k-modes), a cluster of one row repeated is sent if it has `min_count` rows, and three at least: it says how many rows
+   have these values, as a cell of a table of counts does.
+5. At a site with a policy rows are means of groups, and their values shares; they are as far from a mode as the rows of
+   the group are on average, but for a constant.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from pydantic import field_validator
+
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust.core.categories import are_one_hot, check_groups
+from flareclust.data.tables import Table
+from flareclust.executors.lloyd import UpdatesExecutor, UpdatesParams
+from flareclust.privacy.context import SiteContext
+from flareclust.protocol.params import both, server
+from flareclust.protocol.task import Task
+
+#: Key of what 1 is in the columns that the algorithm sees (d,); it stays at the site.
+_ONES = "ones"
+
+
+class KPrototypesParams(UpdatesParams):
+    """Parameters of k-prototypes."""
+
+    min_count: int = both(
+        2, "Clusters with fewer rows are not sent; those of identical rows only where all columns are categories.", ge=1
+    )
+    categories: list[list[int]] | None = both(
+        None, "The columns of each category, counted from 0; None for those of the schema, or none without one."
+    )
+    gamma: float | None = server(
+        None,
+        "What a category that differs adds to the squared distance; None for half the average standard deviation of the numeric columns.",
+        gt=0,
+        le=1e12,
+    )
+
+    @field_validator("categories", mode="before")
+    @classmethod
+    def _categories(cls, value: Any) -> Any:
+        return None if value is None else check_groups(value)
+
+
+class KPrototypesExecutor(UpdatesExecutor):
+    """A site of k-prototypes."""
+
+    params: KPrototypesParams
+
+    def scales(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Check that categories are columns of 0 and 1, and return location and spread of all columns."""
+        groups, d = self.params.categories or [], data.shape[1]
+        if any(column >= d for group in groups for column in group):
+            raise Refusal(f"has rows of {d} columns where the categories of the job have more")
+        if not context.grouped and not are_one_hot(data, groups):
+            raise Refusal(
+                "has rows with something else than one 1 in the columns of a category, which must be of 0 and 1"
+            )
+        return super().scales(task, data, rng, aborted, context)
+
+    def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
+        """Return the rows in units of the distance, and in the task what 1 is in these."""
+        seen, rows = super().viewed(task, table)
+        ones = 1.0 / task.arrays["deviation"] if "deviation" in task.arrays else np.ones(table.X.shape[1])
+        return replace(seen, arrays={**seen.arrays, _ONES: ones}), rows
+
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Draw seeds."""
+        return super().local(task, data, rng, aborted, self._own(task, data, context))
+
+    def update(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Compute the site's part of one update."""
+        return super().update(task, data, rng, aborted, self._own(task, data, context))
+
+    def spread(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Describe the groups of rows from whose totals a start is made."""
+        return super().spread(task, data, rng, aborted, self._own(task, data, context))
+
+    def _own(self, task: Task, data: FloatArray, context: SiteContext) -> SiteContext:
+        """Return the context of a site whose columns may all be categories."""
+        ones = task.arrays.get(_ONES, np.ones(data.shape[1]))
+        columns = {column for group in self.params.categories or () for column in group}
+        return replace(context, ones=ones) if columns == set(range(len(ones))) else context

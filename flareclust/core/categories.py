@@ -1,0 +1,86 @@
+"""Tables of numbers and categories: Huang's distance as a Euclidean one, and the modes of clusters.
+
+A category is a group of columns of 0 and 1, one for each of its values. Where these columns are divided by sqrt(2 / gamma),
+the squared Euclidean distance of a row to a center that has a mode, that is one 1, in each group is the squared distance
+of the numbers plus gamma times the number of categories that differ (Huang 1998, Extensions to the k-means algorithm for
+clustering large data sets with categorical values, equation 9). So everything that computes with Euclidean distances computes with this one.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import BoolArray, FloatArray
+
+#: The columns of each category.
+Groups = Sequence[Sequence[int]]
+
+#: Shares of rows that differ by less are equal: what several sites' shares add up to is rounded.
+SAME = 1e-9
+
+
+def check_groups(groups: object) -> list[list[int]]:
+    """Return groups of columns as lists, or raise UserError unless they are lists of different columns, each in one group only."""
+    wanted = "categories must be a list with a list of columns, counted from 0, for each category"
+    if not isinstance(groups, list | tuple) or not all(isinstance(group, list | tuple) and group for group in groups):
+        raise UserError(f"{wanted}, such as [[3, 4], [5, 6, 7]]")
+    columns = [column for group in groups for column in group]
+    if not all(type(column) is int and column >= 0 for column in columns):
+        raise UserError(f"{wanted}; got something else than numbers of at least 0")
+    if len(set(columns)) < len(columns):
+        raise UserError(f"{wanted}; got a column twice")
+    return [list(group) for group in groups]
+
+
+def in_categories(groups: Groups, d: int) -> BoolArray:
+    """Return which of d columns belong to a category (d,)."""
+    mask = np.zeros(d, dtype=np.bool_)
+    mask[[column for group in groups for column in group]] = True
+    return mask
+
+
+def huang_gamma(deviations: FloatArray) -> float:
+    """Return half the average standard deviation of the numeric columns (c,) (Huang 1997, section 3.4); 1 where that is nothing."""
+    gamma = 0.5 * float(deviations.mean()) if len(deviations) else 0.0
+    return gamma if gamma > 0 else 1.0
+
+
+def divisor(gamma: float) -> float:
+    """Return what columns of 0 and 1 are divided by, so that two values of a category are a squared distance of gamma apart."""
+    return float(np.sqrt(2.0 / gamma))
+
+
+def with_modes(means: FloatArray, groups: Groups, one: float) -> FloatArray:
+    """Return centers: the means (k, d) with 1 for the most frequent value of each category, and 0 for its other values.
+
+    Of equally frequent values the first counts. A category that is missing in all rows of a cluster stays without a mode.
+
+    Args:
+        means: of the rows of each cluster, in columns of 0 and 1 the shares of rows with a value.
+        groups: the columns of each category.
+        one: what 1 is in these columns.
+    """
+    centers = means.copy()
+    for group in map(list, groups):
+        shares = means[:, group] / one
+        most = shares.max(axis=1)
+        mode = np.argmax(shares >= most[:, None] - SAME, axis=1)
+        centers[:, group] = 0.0
+        known = np.flatnonzero(most > SAME)
+        centers[known, np.array(group)[mode[known]]] = one
+    return centers
+
+
+def are_one_hot(X: FloatArray, groups: Groups) -> bool:
+    """Return whether the columns of each group hold 0 and 1 only, and at most one 1 in a row of X (n, d)."""
+    for group in map(list, groups):
+        ones = np.zeros(len(X))
+        for column in group:
+            cells = X[:, column]
+            if not np.isin(cells, (0.0, 1.0)).all():
+                return False
+            ones += cells
+        if (ones > 1).any():
+            return False
+    return True
