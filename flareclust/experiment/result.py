@@ -11,12 +11,12 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.lloyd import assign
-from flareclust.data.cells import check_rows
+from flareclust.data.cells import as_numbers, check_rows
 from flareclust.data.frames import is_frame, table_of
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.image_results import image_of
 from flareclust.features import result as partial
-from flareclust.features.scaling import scaling_of
+from flareclust.features.scaling import filled, scaling_of
 from flareclust.protocol.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Result:
     def predict(self, X: object) -> IntArray:
         """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
 
-        X is in the units of the data, also where the run scaled its columns. A data frame is read by the names of the columns, where the data of the run had names. Of algorithms for sites
+        X is in the units of the data, also where the run scaled its columns; NaN is filled where the run filled gaps. A data frame is read by the names of the columns, where the data of the run had names. Of algorithms for sites
         with different columns, X may lack columns (of a data frame) or have NaN for what is missing; a row that
         can be compared with no centroid has the label -1.
 
@@ -119,7 +119,8 @@ class Result:
             return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
         if is_frame(X) and self.columns is not None:
             X = table_of("X", X, self.columns, may_be_empty=True).X
-        rows, scaling = check_rows(np.asarray(X), where="X"), scaling_of(self.arrays)
+        known = filled(self.arrays, as_numbers(np.asarray(X), None, "X"))
+        rows, scaling = check_rows(known, where="X"), scaling_of(self.arrays)
         if scaling is None or rows.shape[1] != self.centroids.shape[1]:
             return assign(rows, self.centroids)[0]
         return assign(scaling(rows), scaling(self.centroids))[0]

@@ -26,7 +26,7 @@ def print_tables(experiment: Experiment) -> None:
     if experiment.engine in ("poc", "production"):
         raise UserError("the sites have rows of their own; read them there: flareclust site check KIT")
     if not experiment.typed:
-        tables = tables_of(prepare(experiment))
+        tables = tables_of(prepare(experiment), gaps=experiment.gaps)
         table = _table("rows", "columns")
         for site, one in tables.items():
             table.add_row(_shown(site), f"{len(one):,}", str(one.X.shape[1]))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, known_k
 from flareclust.experiment.site_rows import site_files
 from flareclust.protocol import registry
-from flareclust.schema.columns import ColumnSchema, TableSchema, read_schema
+from flareclust.schema.columns import OF_JOB, ColumnSchema, TableSchema, read_schema
 from flareclust.schema.mapping import TableMapping, read_mapping
 from flareclust.schema.reading import TypedTable, read_typed, without
 from flareclust.schema.text_files import FORMATS, names_of
@@ -25,23 +26,25 @@ from flareclust.schema.text_files import FORMATS, names_of
 #: The ending of a mapping's file, which lies beside the table: north.csv, north.mapping.yaml.
 MAPPING = ".mapping.yaml"
 
+#: The settings with which an algorithm scales columns.
+_SCALED = MappingProxyType({"scale": "standard", "standardize": True})
+
 #: Columns of a table without a schema.
 _NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")
 
 
 def own_sites(experiment: Experiment) -> Prepared:
     """Return the federation of the tables in the folder that an experiment names, a site for each."""
+    params = agreed_settings(experiment)
     tables = typed_sites(Path(experiment.data), schema_of(experiment), experiment.truth)
     sites = {site: typed.table for site, typed in tables.items()}
     columns = next(iter(sites.values())).columns
     agreement: Agreement = "may-lack" if registry.get(experiment.algorithm).partial else "has"
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
     if experiment.truth is None:
-        return Prepared(
-            known_k(experiment, None), sites, columns=columns, agreement=agreement, params=scale_of(experiment), ids=ids
-        )
+        return Prepared(known_k(experiment, None), sites, columns=columns, agreement=agreement, params=params, ids=ids)
     dataset, index = _joined(experiment.data, tables)
-    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, scale_of(experiment), ids)
+    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, params, ids)
 
 
 def agreed_columns(experiment: Experiment) -> Prepared:
@@ -50,22 +53,46 @@ def agreed_columns(experiment: Experiment) -> Prepared:
     if experiment.table_schema is None:
         return Prepared(k, {})
     schema = read_schema(experiment.table_schema)
-    params = {**scale_of(experiment), "table_schema": schema.fingerprint}
+    params = {**agreed_settings(experiment), "table_schema": schema.fingerprint}
     return Prepared(k, {}, columns=schema.features, params=params)
 
 
-def scale_of(experiment: Experiment) -> dict[str, Any]:
-    """Return the setting with which an algorithm scales columns, where the experiment's schema says that their units differ."""
-    if (
-        experiment.table_schema is None
-        or not without(read_schema(experiment.table_schema), experiment.truth).units_differ
-    ):
+def agreed_settings(experiment: Experiment) -> dict[str, Any]:
+    """Return the settings of an algorithm that follow from the experiment's schema, if it has one; those of the experiment come first.
+
+    Columns are scaled where their units differ, and what missing cells mean is what the schema says.
+
+    Raises:
+        UserError: the algorithm cannot do what the schema says of missing cells.
+    """
+    if experiment.table_schema is None:
         return {}
-    known = registry.get(experiment.algorithm).parameters()
-    for name, value in (("scale", "standard"), ("standardize", True)):
-        if name in known:
-            return {name: value}
-    return {}
+    schema = without(read_schema(experiment.table_schema), experiment.truth)
+    known, found = registry.get(experiment.algorithm).parameters(), dict[str, Any]()
+    if schema.units_differ:
+        found |= next(({name: value} for name, value in _SCALED.items() if name in known), {})
+    if schema.gaps is not None:
+        found["missing"] = experiment.params.get("missing", schema.gaps)
+        _check_gaps(experiment, schema, found["missing"])
+    if "table_ranges" in known and experiment.params.get("scale") == "range":
+        found["table_ranges"] = schema.ranges
+    return found
+
+
+def _check_gaps(experiment: Experiment, schema: TableSchema, wanted: str) -> None:
+    """Raise UserError where an algorithm cannot do what is wanted of missing cells."""
+    names = ", ".join(name for name in schema.used if schema.missing_of(name) in OF_JOB)
+    if "missing" not in registry.get(experiment.algorithm).parameters():
+        raise UserError(
+            f"{experiment.algorithm} cannot fill missing cells, as the schema says of {names} (missing: {schema.gaps}); take another "
+            "algorithm, such as portfolio, or missing: drop-rows"
+        )
+    try:
+        registry.get(experiment.algorithm).check(1, params={"missing": wanted})
+    except UserError as error:
+        raise UserError(
+            f"the schema says missing: {schema.gaps} of {names}, and {experiment.algorithm}: {error}"
+        ) from None
 
 
 def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:

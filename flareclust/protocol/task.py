@@ -23,11 +23,15 @@ KEYS = "keys"
 #: What is asked between the description of the columns and the rounds, with secure sums: what means and variances need.
 MOMENTS = "moments"
 
-#: What jobs with `scale` ask before the rounds: location and spread of the columns.
-SCALES = "scales"
+#: What jobs with `scale` ask before the rounds: location and spread of the columns; with `missing=mean` in its place the
+#: same over the known cells.
+SCALES, KNOWN_SCALES = "scales", "known_scales"
+
+#: What jobs with `scale` robust or range ask then: numbers of cells in bins, and in finer ones where that does not do.
+BINNED, FINER_BINNED = "bins", "finer_bins"
 
 #: The steps that are no rounds.
-BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, SCALES)
+BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, SCALES, KNOWN_SCALES, BINNED, FINER_BINNED)
 
 #: Keys of the meta of a refusal, of a task and of a reply, which says what it answers. A reply's numbers never travel
 #: there, where sites' filters do not look.

@@ -38,6 +38,7 @@ def save_model(
     run_id: str,
     model_id: str,
     scaling: Scaling | None = None,
+    filling: FloatArray | None = None,
 ) -> None:
     """Write the model of a run to `folder`.
 
@@ -50,6 +51,7 @@ def save_model(
         run_id: of the run.
         model_id: of the logged model.
         scaling: of the columns, where the federation scaled them.
+        filling: what gaps of the columns (d,) are filled with, where the federation filled them.
 
     Raises:
         UserError: the centroids are not finite where they must be, or the names do not fit.
@@ -74,6 +76,9 @@ def save_model(
         if scaling is not None:
             np.save(Path(scratch, "scaling.npy"), np.stack(scaling), allow_pickle=False)
             artifacts["scaling"] = str(Path(scratch, "scaling.npy"))
+        if filling is not None:
+            np.save(Path(scratch, "filling.npy"), filling, allow_pickle=False)
+            artifacts["filling"] = str(Path(scratch, "filling.npy"))
         if names is None:
             # Not unnamed columns: for those MLflow drops surplus columns of the input without a word.
             inputs = Schema([TensorSpec(np.dtype(np.float64), (-1, centroids.shape[1]))])

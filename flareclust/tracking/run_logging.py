@@ -12,7 +12,7 @@ from flareclust.data.labels import LABELS_FILE
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
-from flareclust.features.scaling import scaling_of
+from flareclust.features.scaling import FILL, scaling_of
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome, is_round
 from flareclust.tracking.promotion import METRIC
@@ -127,7 +127,8 @@ class _Parts:
     def log_model(self, tracker: Tracker) -> None:
         result = self.result
         settings = partial.model_settings(result.algorithm, result.params, result.arrays)
-        tracker.log_model(self.run_id, result.centroids, result.columns, settings, scaling_of(result.arrays))
+        scaling, filling = scaling_of(result.arrays), result.arrays.get(FILL)
+        tracker.log_model(self.run_id, result.centroids, result.columns, settings, scaling, filling)
 
     def finish(self, tracker: Tracker) -> None:
         if self.outcome.job:
