@@ -61,9 +61,10 @@ class ScaledExecutor(ClusteringExecutor):
     }
 
     @property
-    def gaps(self) -> bool:  # type: ignore[override]
-        """Return whether the job takes rows with missing cells."""
-        return self.params.missing != "refuse"
+    def gaps(self) -> bool | None:  # type: ignore[override]
+        """Return whether the job takes rows with missing cells; None for the variants of an algorithm for different columns."""
+        missing = getattr(self.params, "missing", None)
+        return None if missing is None else missing != "refuse"
 
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", "mean", "deviation", FILL)
 
@@ -114,7 +115,7 @@ class ScaledExecutor(ClusteringExecutor):
         if FILL in sent:
             FILLING.check({FILL: sent[FILL]}, {"d": d})
             X = filled(sent, X)
-        elif self.params.missing == "mean" and np.isnan(X.min()):
+        elif self.gaps and np.isnan(X.min()):
             raise Refusal("was not sent the means that its missing cells are filled with")
         if "deviation" in sent:
             scaling = {name: sent[name] for name in SCALING.fields if name in sent}
