@@ -27,7 +27,7 @@ SITES = {"a": X[:60], "b": X[60:140], "c": X[140:]}
 
 
 def test_all_algorithms_that_scale_can_fill():
-    assert FILLING == [name for name, one in registry.algorithms().items() if "scale" in one.parameters()]
+    assert [name for name, one in registry.algorithms().items() if "scale" in one.parameters()] == FILLING
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "secure sums"])

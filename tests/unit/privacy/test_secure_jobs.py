@@ -190,7 +190,13 @@ def test_server_and_sites_agree_on_what_adds_up() -> None:
             site, server = algorithm.executor_class(), algorithm.aggregator_class()
             assert site.steps == server.steps, algorithm.name
     steps = get("portfolio").executor_class().steps
-    assert {name for name, step in steps.items() if step.maskable} == {*COLUMNS, SPREAD, counts_of(SPREAD), SCORE, ASSESS}
+    assert {name for name, step in steps.items() if step.maskable} == {
+        *COLUMNS,
+        SPREAD,
+        counts_of(SPREAD),
+        SCORE,
+        ASSESS,
+    }
 
 
 def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object) -> None:
