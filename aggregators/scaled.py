@@ -19,7 +19,7 @@ from flareclust.executors.parameters import ScaledParams
 from flareclust.executors.scaled import SCALING
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.features.scaling import FILL
-from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, SCALES
+from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, NAMES, SCALES
 
 #: What is kept of the sites' own columns, where their replies come one by one: names (m,), means and deviations (m, d), NaN
 #: where a site knows too few cells.
@@ -42,22 +42,31 @@ class ScaledAggregator(ClusteringAggregator):
 
     @property
     def _prepares(self) -> bool:
-        """Return whether columns are prepared here; the variants of an algorithm for different columns have `standardize`."""
-        return SCALES in self.steps and (self.params.scale != "none" or self.params.missing == "mean")
+        """Return whether columns are described here; the variants of an algorithm for different columns have `standardize`."""
+        if SCALES not in self.steps:
+            return False
+        return self.params.scale != "none" or self.params.missing == "mean" or self.params.compare == "spread"
 
     def first(self) -> Round:
         """Return the first exchange: the columns' location and spread, or that of the algorithm."""
-        if not self._prepares:
-            return super().first()
+        if NAMES in self.steps and self.params.compare != "none":
+            return Round(step=NAMES)
+        return self._described() if self._prepares else super().first()
+
+    def _described(self) -> Round:
+        """Return the exchange of the columns' location and spread."""
         return Round(step=KNOWN_SCALES if self.params.missing == "mean" else SCALES)
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Merge a round in scaled units; what prepares rows goes with every task."""
+        if round_.step == NAMES:
+            return self._described() if self._prepares else super().first()
         if round_.step in (SCALES, KNOWN_SCALES):
             spread, record = (_known if round_.step == KNOWN_SCALES else _scaling)(replies)
             if self.params.scale in ("robust", "range"):
                 return self._after_bins(begun(self.params, spread, record))
-            carried = spread if self.params.scale == "standard" else {FILL: spread[FILL]}
+            kept = (*SCALING.fields, FILL) if self.params.scale == "standard" else (FILL,)
+            carried = {name: spread[name] for name in kept if name in spread}
             return self._begun(carried, record)
         if round_.step in (BINNED, FINER_BINNED):
             total = np.sum([reply["counts"] for reply in replies.values()], axis=0)

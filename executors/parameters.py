@@ -30,6 +30,10 @@ SCALE = ("none", "standard", "robust", "range")
 MISSING = ("refuse", "mean")
 
 
+#: What is compared over sites.
+COMPARE = ("none", "names", "spread")
+
+
 class ScaledParams(ClusteringParams):
     """Parameters of algorithms that can scale columns."""
 
@@ -40,6 +44,10 @@ class ScaledParams(ClusteringParams):
     missing: Annotated[str, OneOf(MISSING)] = both(
         "refuse",
         "What missing cells mean: a site that has some takes no part (refuse), or they are filled with the mean of their column over all sites.",
+    )
+    compare: Annotated[str, OneOf(COMPARE)] = server(
+        "none",
+        "What is compared over sites before the first round: hashes of the columns' names (names), also their location and spread (spread), or nothing.",
     )
     table_ranges: list[list[float] | None] | None = server(
         None, "Least and largest value of each feature by the sites' schema, for scale=range; None for those without."

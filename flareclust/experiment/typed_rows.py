@@ -35,7 +35,7 @@ _NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")
 
 def own_sites(experiment: Experiment) -> Prepared:
     """Return the federation of the tables in the folder that an experiment names, a site for each."""
-    params = agreed_settings(experiment)
+    params = {**compared(experiment), **agreed_settings(experiment)}
     tables = typed_sites(Path(experiment.data), schema_of(experiment), experiment.truth)
     sites = {site: typed.table for site, typed in tables.items()}
     columns = next(iter(sites.values())).columns
@@ -51,9 +51,9 @@ def agreed_columns(experiment: Experiment) -> Prepared:
     """Return the federation of provisioned sites, which read their rows themselves: by the experiment's schema, if it has one."""
     k = known_k(experiment, None)
     if experiment.table_schema is None:
-        return Prepared(k, {})
+        return Prepared(k, {}, params=compared(experiment))
     schema = read_schema(experiment.table_schema)
-    params = {**agreed_settings(experiment), "table_schema": schema.fingerprint}
+    params = {**compared(experiment), **agreed_settings(experiment), "table_schema": schema.fingerprint}
     return Prepared(k, {}, columns=schema.features, params=params)
 
 
@@ -77,6 +77,13 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
     if "table_ranges" in known and experiment.params.get("scale") == "range":
         found["table_ranges"] = schema.ranges
     return found
+
+
+def compared(experiment: Experiment) -> dict[str, Any]:
+    """Return the setting with which sites' own columns are compared before the first round, where the algorithm has it."""
+    if "compare" not in registry.get(experiment.algorithm).parameters():
+        return {}
+    return {"compare": "names" if experiment.secure_sums else "spread"}
 
 
 def _check_gaps(experiment: Experiment, schema: TableSchema, wanted: str) -> None:

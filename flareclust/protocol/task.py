@@ -23,6 +23,9 @@ KEYS = "keys"
 #: What is asked between the description of the columns and the rounds, with secure sums: what means and variances need.
 MOMENTS = "moments"
 
+#: What jobs with `compare` ask before anything else about the columns: hashes of their names.
+NAMES = "names"
+
 #: What jobs with `scale` ask before the rounds: location and spread of the columns; with `missing=mean` in its place the
 #: same over the known cells.
 SCALES, KNOWN_SCALES = "scales", "known_scales"
@@ -31,7 +34,7 @@ SCALES, KNOWN_SCALES = "scales", "known_scales"
 BINNED, FINER_BINNED = "bins", "finer_bins"
 
 #: The steps that are no rounds.
-BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, SCALES, KNOWN_SCALES, BINNED, FINER_BINNED)
+BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, NAMES, SCALES, KNOWN_SCALES, BINNED, FINER_BINNED)
 
 #: Keys of the meta of a refusal, of a task and of a reply, which says what it answers. A reply's numbers never travel
 #: there, where sites' filters do not look.

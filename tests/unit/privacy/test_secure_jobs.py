@@ -20,7 +20,7 @@ from flareclust.protocol.registry import algorithms, get
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.steps import counts_of
-from flareclust.protocol.task import ASSESS, BINNED, FINER_BINNED, KEYS, KNOWN_SCALES, SCALES, SCORE
+from flareclust.protocol.task import ASSESS, BINNED, FINER_BINNED, KEYS, KNOWN_SCALES, NAMES, SCALES, SCORE
 from flareclust.testing import iid_sites
 from flareclust.testing.partial_features import overlapping_sites
 from tests.unit.privacy.secure_cases import FEWER, OPTIONS, PLAIN, asker, lloyd_sites, run_lloyd
@@ -206,7 +206,7 @@ def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object
         found: list[str] = json.loads(text)["executors"][0]["tasks"]
         return found
 
-    assert set(tasks(FEWER)) == {KEYS, *COLUMNS, *SUMS, ASSESS}
+    assert set(tasks(FEWER)) == {KEYS, NAMES, *COLUMNS, *SUMS, ASSESS}
     assert not {KEYS, counts_of(SPREAD), counts_of(UPDATE)} & set(tasks(PLAIN))
 
 
