@@ -32,7 +32,7 @@ POLL_SECONDS = 0.25
 #: An algorithm that takes rows with the columns that each site has; which one does not matter here.
 _ANY_COLUMNS = "masked"
 
-#: One that takes tables with missing cells, whatever a schema makes of these.
+#: One that takes tables with missing cells.
 _ANY_GAPS = "lloyd"
 
 

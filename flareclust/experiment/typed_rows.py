@@ -18,7 +18,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, known_k
 from flareclust.experiment.site_rows import site_files
 from flareclust.protocol import registry
-from flareclust.schema.columns import OF_JOB, ColumnSchema, TableSchema, read_schema
+from flareclust.schema.columns import MEAN, ColumnSchema, TableSchema, read_schema
 from flareclust.schema.mapping import TableMapping, read_mapping
 from flareclust.schema.reading import TypedTable, read_typed, without
 from flareclust.schema.text_files import FORMATS, names_of
@@ -71,9 +71,13 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
     known, found = registry.get(experiment.algorithm).parameters(), dict[str, Any]()
     if schema.units_differ:
         found |= next(({name: value} for name, value in _SCALED.items() if name in known), {})
-    if schema.gaps is not None:
-        found["missing"] = experiment.params.get("missing", schema.gaps)
-        _check_gaps(experiment, schema, found["missing"])
+    if schema.filled:
+        if "missing" not in known:
+            raise UserError(
+                f"{experiment.algorithm} cannot fill missing cells, as the schema says of {', '.join(schema.filled)} (missing: mean); "
+                "take another algorithm, such as portfolio, or missing: drop-rows"
+            )
+        found["missing"] = MEAN
     if "table_ranges" in known and experiment.params.get("scale") == "range":
         found["table_ranges"] = schema.ranges
     return found
@@ -84,22 +88,6 @@ def compared(experiment: Experiment) -> dict[str, Any]:
     if "compare" not in registry.get(experiment.algorithm).parameters():
         return {}
     return {"compare": "names" if experiment.secure_sums else "spread"}
-
-
-def _check_gaps(experiment: Experiment, schema: TableSchema, wanted: str) -> None:
-    """Raise UserError where an algorithm cannot do what is wanted of missing cells."""
-    names = ", ".join(name for name in schema.used if schema.missing_of(name) in OF_JOB)
-    if "missing" not in registry.get(experiment.algorithm).parameters():
-        raise UserError(
-            f"{experiment.algorithm} cannot fill missing cells, as the schema says of {names} (missing: {schema.gaps}); take another "
-            "algorithm, such as portfolio, or missing: drop-rows"
-        )
-    try:
-        registry.get(experiment.algorithm).check(1, params={"missing": wanted})
-    except UserError as error:
-        raise UserError(
-            f"the schema says missing: {schema.gaps} of {names}, and {experiment.algorithm}: {error}"
-        ) from None
 
 
 def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:

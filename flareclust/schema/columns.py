@@ -26,10 +26,10 @@ from flareclust._foundation.settings import Settings
 from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, read_text
 
 Type = Literal["number", "category", "ordered", "date", "id", "ignore"]
-Missing = Literal["refuse", "drop-rows", "as-category", "mean", "partial"]
+Missing = Literal["refuse", "drop-rows", "as-category", "mean"]
 
-#: What a job makes of missing cells; they stay NaN in the rows.
-OF_JOB = ("mean", "partial")
+#: Missing cells that stay in the rows, as NaN, since a job fills them.
+MEAN: Missing = "mean"
 
 #: The types whose columns have a list of values, and those with a range.
 _LISTED, _RANGED = ("category", "ordered"), ("number", "date")
@@ -55,7 +55,7 @@ class ColumnSchema(Settings):
     )
     missing: Missing | None = Field(
         default=None,
-        description="What a missing cell means: refuse, drop-rows, as-category, mean or partial; None for what the schema says of all columns.",
+        description="What a missing cell means: refuse, drop-rows, as-category or mean; None for what the schema says of all columns.",
     )
 
     @field_validator("values", mode="before")
@@ -141,8 +141,6 @@ class TableSchema(Settings):
         ids = [name for name, column in self.columns.items() if column.type == "id"]
         if len(ids) > 1:
             raise ValueError(f"columns: {', '.join(ids)} are all of type id; one at most can be")
-        if len({self.missing_of(name) for name in self.used} & set(OF_JOB)) > 1:
-            raise ValueError("missing: some columns say mean and some partial; a job does one of them, so choose one")
         names = self.features
         if not names:
             raise ValueError("columns: none of them is a feature (number, category, ordered or date)")
@@ -175,9 +173,9 @@ class TableSchema(Settings):
         return len(units) > 1 or ("number" in kinds and len(kinds) > 1)
 
     @property
-    def gaps(self) -> str | None:
-        """Return what a job makes of the missing cells that stay in the rows, mean or partial; None where none stay."""
-        return next((means for name in self.used if (means := self.missing_of(name)) in OF_JOB), None)
+    def filled(self) -> list[str]:
+        """Return the columns whose missing cells a job fills."""
+        return [name for name in self.used if self.missing_of(name) == MEAN]
 
     @property
     def ranges(self) -> list[list[float] | None]:

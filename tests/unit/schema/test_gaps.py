@@ -79,9 +79,8 @@ def test_one_table_with_gaps_can_be_split(folder):
     assert result.params["missing"] == "mean"
 
 
-def test_columns_do_not_say_both(folder):
-    columns = {"a": {"type": "number", "missing": "mean"}, "b": {"type": "number", "missing": "partial"}}
-    with pytest.raises(UserError, match="some columns say mean and some partial"):
-        TableSchema(columns=columns)
-    assert read_schema(folder / "schema.yaml").gaps == "mean"
-    assert TableSchema(columns={"a": {"type": "number"}}).gaps is None
+def test_a_schema_says_which_columns_are_filled(folder):
+    assert read_schema(folder / "schema.yaml").filled == ["age", "sex", "stage"]
+    assert TableSchema(columns={"a": {"type": "number"}}).filled == []
+    with pytest.raises(UserError, match="missing"):
+        TableSchema(columns={"a": {"type": "number", "missing": "median"}})
