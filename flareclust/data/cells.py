@@ -98,7 +98,7 @@ class FiniteCheck:
         advice = (
             f"{', '.join(empty)} without any value: choose the others"
             if empty
-            else "drop these rows, fill them in or set missing=mean"
+            else "drop these rows or fill them in, as missing=mean does"
         )
         raise UserError(
             f"{self._where}: {self._count} {cells} missing, NaN or infinite, first in row {i + 1}, "

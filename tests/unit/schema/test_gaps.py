@@ -5,6 +5,7 @@ import pytest
 
 import flareclust
 from flareclust import UserError
+from flareclust.data.column_summary import columns_of
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.schema.columns import TableSchema, read_schema
@@ -84,3 +85,10 @@ def test_a_schema_says_which_columns_are_filled(folder):
     assert TableSchema(columns={"a": {"type": "number"}}).filled == []
     with pytest.raises(UserError, match="missing"):
         TableSchema(columns={"a": {"type": "number", "missing": "median"}})
+
+
+def test_an_operator_sees_the_known_cells():
+    X = np.array([[1.0, np.nan], [np.nan, np.nan], [3.0, np.nan]])
+    known, empty = columns_of(X, ["a", "b"])
+    assert (known.different, known.minimum, known.mean, known.largest) == (2, 1, 2, 3)
+    assert empty.different == 0
