@@ -18,12 +18,23 @@ from flareclust._foundation.seeding import SERVER, stream
 from flareclust._foundation.typing import Message
 from flareclust.core.assessment import label_free_metrics
 from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.core.histograms import BINS
 from flareclust.executors.parameters import ClusteringParams
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import BEFORE_ROUNDS, CLUSTER, REFUSED, ROUND, SCALES, STEP
+from flareclust.protocol.task import (
+    BEFORE_ROUNDS,
+    BINNED,
+    CLUSTER,
+    FINER_BINNED,
+    KNOWN_SCALES,
+    REFUSED,
+    ROUND,
+    SCALES,
+    STEP,
+)
 
 
 @dataclass(frozen=True)
@@ -199,8 +210,10 @@ def expected_sizes(round_: Round) -> dict[str, int]:
     K, the number of centroids sent; c and t of the scores; p, the number of weights of a model that is trained; c and f of a
     linear classifier's coefficients, f also of second moments.
     """
-    if round_.step == SCALES:
+    if round_.step in (SCALES, KNOWN_SCALES):
         return {"K": 1}
+    if round_.step in (BINNED, FINER_BINNED):
+        return {"d": len(round_.task["width"]), "b": BINS}
     sizes = {"K": len(round_.task["centroids"])} if "centroids" in round_.task else {}
     if "prototypes" in round_.task or "model" in round_.task:
         sizes["p"] = len(round_.task["weights"])

@@ -1,7 +1,7 @@
-"""The server's side of scaled columns: location and spread of all sites' columns first, and the result in their units.
+"""The server's side of prepared columns: location and spread of all sites' columns first, and the result in their units.
 
-An algorithm's own `begin`, `merge` and records do not know of it: tasks get the scaling on their way out, and lose it on
-their way in.
+An algorithm's own `begin`, `merge` and records do not know of it: tasks get what fills and scales rows on their way out, and
+lose it on their way in.
 """
 
 from collections.abc import Mapping
@@ -10,47 +10,88 @@ from dataclasses import replace
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.typing import Message
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.scaled_bins import begun, scaled_by_bins
 from flareclust.core.rounds import HISTORY
-from flareclust.core.scaling import pooled_spread
+from flareclust.core.scaling import pooled_known_spread, pooled_spread
 from flareclust.executors.parameters import ScaledParams
 from flareclust.executors.scaled import SCALING
 from flareclust.features.columns import LEAST_DEVIATION
-from flareclust.protocol.task import SCALES
+from flareclust.features.scaling import FILL
+from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, NAMES, SCALES
 
-#: What is kept of the sites' own columns, where their replies come one by one: names (m,), means and deviations (m, d).
+#: What is kept of the sites' own columns, where their replies come one by one: names (m,), means and deviations (m, d), NaN
+#: where a site knows too few cells.
 SCALED_SITES, SITE_MEANS, SITE_DEVIATIONS = "scaled_sites", "site_means", "site_deviations"
+
+#: With `missing=mean`: the missing cells of each column at all sites together (d,), and the rows.
+MISSING_CELLS, ROWS_IN_ALL = "missing_cells", "rows_in_all"
+
+#: What tasks carry, and what is kept.
+_CARRIED, _KEPT = (
+    (*SCALING.fields, FILL),
+    (SCALED_SITES, SITE_MEANS, SITE_DEVIATIONS, MISSING_CELLS, ROWS_IN_ALL),
+)
 
 
 class ScaledAggregator(ClusteringAggregator):
-    """A server that has columns scaled where the job says so."""
+    """A server that has columns filled and scaled where the job says so."""
 
     params: ScaledParams
 
     @property
-    def _scales(self) -> bool:
-        """Return whether columns are scaled here; the variants of an algorithm for different columns have `standardize`."""
-        return SCALES in self.steps and self.params.scale != "none"
+    def _prepares(self) -> bool:
+        """Return whether columns are described here; the variants of an algorithm for different columns have `standardize`."""
+        if SCALES not in self.steps:
+            return False
+        return self.params.scale != "none" or self.params.missing == "mean" or self.params.compare == "spread"
 
     def first(self) -> Round:
         """Return the first exchange: the columns' location and spread, or that of the algorithm."""
-        return Round(step=SCALES) if self._scales else super().first()
+        if NAMES in self.steps and self.params.compare != "none":
+            return Round(step=NAMES)
+        return self._described() if self._prepares else super().first()
+
+    def _described(self) -> Round:
+        """Return the exchange of the columns' location and spread."""
+        return Round(step=KNOWN_SCALES if self.params.missing == "mean" else SCALES)
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
-        """Merge a round in scaled units; the scaling goes with every task."""
-        if round_.step == SCALES:
-            scaling, record = _scaling(replies)
-            begun = self.begin()
-            return replace(begun, task={**begun.task, **scaling}, record={**begun.record, **record})
-        if not self._scales:
+        """Merge a round in scaled units; what prepares rows goes with every task."""
+        if round_.step == NAMES:
+            return self._described() if self._prepares else super().first()
+        if round_.step in (SCALES, KNOWN_SCALES):
+            spread, record = (_known if round_.step == KNOWN_SCALES else _scaling)(replies)
+            if self.params.scale in ("robust", "range"):
+                return self._after_bins(begun(self.params, spread, record))
+            kept = (*SCALING.fields, FILL) if self.params.scale == "standard" else (FILL,)
+            carried = {name: spread[name] for name in kept if name in spread}
+            return self._begun(carried, record)
+        if round_.step in (BINNED, FINER_BINNED):
+            total = np.sum([reply["counts"] for reply in replies.values()], axis=0)
+            return self._after_bins(scaled_by_bins(self.params, round_, total))
+        if not self._prepares:
             return super().advance(round_, replies)
         after = super().advance(_without(round_), replies)
         return _with(after, round_)
 
+    def _after_bins(self, after: Round) -> Round:
+        """Return the next exchange: about bins, or the first of the algorithm."""
+        return after if after.step in (BINNED, FINER_BINNED) else self._begun(after.task, after.record)
+
+    def _begun(self, carried: Message, record: Message) -> Round:
+        deviation = carried.get("deviation", np.ones(1))
+        if (deviation < LEAST_DEVIATION).any():
+            raise JobFailed(
+                f"the standard deviation of a column is below {LEAST_DEVIATION:g}; give such columns in a smaller unit, or leave them out"
+            )
+        begun = self.begin()
+        return replace(begun, task={**begun.task, **carried}, record={**begun.record, **record})
+
     def so_far(self, round_: Round) -> Round | None:
-        """Return the best solution so far, with the scaling."""
-        if not self._scales:
+        """Return the best solution so far, with what prepares rows."""
+        if not self._prepares:
             return super().so_far(round_)
         found = super().so_far(_without(round_))
         return None if found is None else _with(found, round_)
@@ -58,7 +99,7 @@ class ScaledAggregator(ClusteringAggregator):
     def result(self, round_: Round) -> Message:
         """Return the arrays of the result, the centroids in the data's units."""
         arrays = super().result(round_)
-        if not self._scales:
+        if not self._prepares or "deviation" not in arrays:
             return arrays
         back = {
             name: arrays[name] * arrays["deviation"] + arrays["mean"]
@@ -69,31 +110,56 @@ class ScaledAggregator(ClusteringAggregator):
 
 
 def _without(round_: Round) -> Round:
-    return replace(round_, task={name: value for name, value in round_.task.items() if name not in SCALING.fields})
+    return replace(round_, task={name: value for name, value in round_.task.items() if name not in _CARRIED})
 
 
 def _with(after: Round, before: Round) -> Round:
-    """Return a round with the scaling of the one before, and what was kept of the sites."""
-    scaling = {name: before.task[name] for name in SCALING.fields}
-    kept = {name: before.record[name] for name in (SCALED_SITES, SITE_MEANS, SITE_DEVIATIONS) if name in before.record}
-    return replace(after, task={**after.task, **scaling}, record={**kept, **after.record})
+    """Return a round with what the one before carried, and what was kept of the sites."""
+    carried = {name: before.task[name] for name in _CARRIED if name in before.task}
+    kept = {name: before.record[name] for name in _KEPT if name in before.record}
+    return replace(after, task={**after.task, **carried}, record={**kept, **after.record})
 
 
 def _scaling(replies: Mapping[str, Message]) -> tuple[Message, Message]:
-    """Return what tasks carry, and what is kept of the sites; of a total there is nothing to keep."""
-    groups = [reply for reply in replies.values() if len(reply["counts"])]
+    """Return mean and deviation of all rows, and what is kept of the sites; of a total there is nothing to keep."""
+    groups = {site: reply for site, reply in replies.items() if len(reply["counts"])}
     if not groups:
         raise JobFailed("no site has enough rows to disclose the means of its columns; leave out scale")
-    rows = np.array([float(reply["counts"][0]) for reply in groups])
-    means, m2 = (np.concatenate([reply[name] for reply in groups]) for name in ("centroids", "m2"))
+    rows = np.array([float(reply["counts"][0]) for reply in groups.values()])
+    means, m2 = (np.concatenate([reply[name] for reply in groups.values()]) for name in ("centroids", "m2"))
     spread = pooled_spread(rows, means, m2)
-    deviation = spread.deviation
-    if ((deviation > 0) & (deviation < LEAST_DEVIATION)).any():
-        raise JobFailed(
-            f"the standard deviation of a column is below {LEAST_DEVIATION:g}; give such columns in a smaller unit, or leave them out"
-        )
-    scaling = {"mean": spread.mean, "deviation": np.where(deviation > 0, deviation, 1.0)}
+    scaling = {"mean": spread.mean, "deviation": np.where(spread.deviation > 0, spread.deviation, 1.0)}
     if len(replies) < 2:
         return scaling, {}
-    names = np.array([site for site, reply in replies.items() if len(reply["counts"])])
-    return scaling, {SCALED_SITES: names, SITE_MEANS: means, SITE_DEVIATIONS: np.sqrt(m2 / rows[:, None])}
+    return scaling, _of_sites(list(groups), means, np.sqrt(m2 / rows[:, None]))
+
+
+def _known(replies: Mapping[str, Message]) -> tuple[Message, Message]:
+    """Return the same over the known cells, what gaps are filled with, and how many there are."""
+    groups = {site: reply for site, reply in replies.items() if len(reply["counts"])}
+    if not groups:
+        raise JobFailed("no site has enough known cells to disclose the means of its columns; leave out missing=mean")
+    cells, means, m2 = (
+        np.concatenate([reply[name] for reply in groups.values()]) for name in ("counts", "centroids", "m2")
+    )
+    spread = pooled_known_spread(cells, means, m2)
+    if (spread.counts == 0).any():
+        raise JobFailed(
+            f"column {int((spread.counts == 0).argmax()) + 1}: no site has enough known cells to disclose their mean; leave the column out"
+        )
+    deviation = np.where(spread.deviation > 0, spread.deviation, 1.0)
+    carried = {"mean": spread.mean, "deviation": deviation, FILL: spread.mean}
+    rows = np.array([int(reply["rows"]) for reply in groups.values()])
+    record = {
+        MISSING_CELLS: np.maximum(rows[:, None] - cells, 0).sum(axis=0),
+        ROWS_IN_ALL: np.array(rows.sum()),
+    }
+    if len(replies) < 2:
+        return carried, record
+    few = cells == 0
+    own = np.sqrt(m2 / np.maximum(cells, 1))
+    return carried, record | _of_sites(list(groups), np.where(few, np.nan, means), np.where(few, np.nan, own))
+
+
+def _of_sites(names: list[str], means: FloatArray, deviations: FloatArray) -> Message:
+    return {SCALED_SITES: np.array(names), SITE_MEANS: means, SITE_DEVIATIONS: deviations}

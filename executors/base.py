@@ -174,7 +174,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
 
     def _stages(self, site: SiteSession | None) -> list[Stage]:
         """Return what an exchange goes through at a site, in this order before the computation and backwards after it."""
-        rows, schema = RowStage(self.private, getattr(self.params, "table_schema", None)), SchemaStage()
+        rows, schema = RowStage(self.private, getattr(self.params, "table_schema", None), self.gaps), SchemaStage()
         if site is None:
             return [MaskingStage(self._sums, None), rows, schema]
         sends_rows = getattr(self.params, "seeds", None) == "rows"

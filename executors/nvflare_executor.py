@@ -49,6 +49,9 @@ class ExecutorShell(Executor, ABC):
     #: Whether every array that leaves the site goes through `SiteContext.dp`, and so is differentially private.
     private: ClassVar[bool] = False
 
+    #: Whether the job takes rows with missing cells, which are NaN; None for an algorithm that never does.
+    gaps: bool | None = None
+
     def __init__(self) -> None:
         super().__init__()
         self._rows: tuple[SiteData, Table] | None = None
@@ -92,7 +95,7 @@ class ExecutorShell(Executor, ABC):
             task = Task(task_name, int(dxo.meta[ROUND]), dict(dxo.data), site)
             if self._rows is None:
                 site_data = SiteData.of(local, site)
-                self._rows = site_data, site_data.table(scratch=_run_dir(fl_ctx))
+                self._rows = site_data, site_data.table(scratch=_run_dir(fl_ctx), gaps=bool(self.gaps))
             site_data, table = self._rows
             if task_name == KEYS:
                 startup = Path(fl_ctx.get_workspace().get_startup_kit_dir())

@@ -24,7 +24,14 @@ class ClusteringParams(TableParams):
 
 
 #: The ways to scale.
-SCALE = ("none", "standard")
+SCALE = ("none", "standard", "robust", "range")
+
+#: What missing cells mean.
+MISSING = ("refuse", "mean")
+
+
+#: What is compared over sites.
+COMPARE = ("none", "names", "spread")
 
 
 class ScaledParams(ClusteringParams):
@@ -32,7 +39,18 @@ class ScaledParams(ClusteringParams):
 
     scale: Annotated[str, OneOf(SCALE)] = both(
         "none",
-        "Whether columns are brought to mean 0 and variance 1 over all sites first (standard), or left as they are.",
+        "How columns are scaled over all sites first: to mean 0 and variance 1 (standard), median 0 and interquartile range 1 (robust), values from 0 to 1 (range), or not at all.",
+    )
+    missing: Annotated[str, OneOf(MISSING)] = both(
+        "refuse",
+        "What missing cells mean: a site that has some takes no part (refuse), or they are filled with the mean of their column over all sites.",
+    )
+    compare: Annotated[str, OneOf(COMPARE)] = server(
+        "none",
+        "What is compared over sites before the first round: hashes of the columns' names (names), also their location and spread (spread), or nothing.",
+    )
+    table_ranges: list[list[float] | None] | None = server(
+        None, "Least and largest value of each feature by the sites' schema, for scale=range; None for those without."
     )
 
 

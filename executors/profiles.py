@@ -21,13 +21,13 @@ from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, index
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import BINNED, PROFILE, PROFILE_BINS, Task
+from flareclust.protocol.task import PROFILE, PROFILE_BINS, PROFILED_BINS, Task
 
 #: The steps, for the tables of all algorithms that have profiles.
 PROFILES = MappingProxyType(
     {
         PROFILE: Step(GROUPS, "profile", summed=True, named=True),
-        PROFILE_BINS: Step(BINNED, "profile_bins", summed=True, named=True),
+        PROFILE_BINS: Step(PROFILED_BINS, "profile_bins", summed=True, named=True),
     }
 )
 

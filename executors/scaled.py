@@ -1,6 +1,7 @@
-"""The site's side of scaled columns: a job with `scale` first asks for their location and spread, and then sends those of all sites.
+"""The site's side of prepared columns: a job with `scale` or `missing` first asks for their location and spread.
 
-The rows that an algorithm sees are scaled, and so is all that it sends; the result is in the units of the columns.
+The rows that an algorithm sees are then filled and scaled by those of all sites, and so is all that it sends; the result is in
+the units of the columns. Quartiles and ranges come from numbers of cells in bins (`flareclust.core.histograms`).
 """
 
 from dataclasses import replace
@@ -8,30 +9,72 @@ from typing import ClassVar
 
 import numpy as np
 
+from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust.core.histograms import Grid, binned
+from flareclust.core.scaling import known_spread
 from flareclust.core.scaling import rounded_spread as spread_of
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import ScaledParams
+from flareclust.features.agreement import NAMES_OF_COLUMNS, hashed_names
 from flareclust.features.columns import LEAST_DEVIATION
+from flareclust.features.scaling import FILL, filled
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
-from flareclust.protocol.schema import Schema, real
+from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import SCALES, Task
+from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, NAMES, SCALES, Task
 
 #: What a task carries: the minimum keeps every quotient of finite values finite, as in `flareclust.executors.described`.
 SCALING = Schema(mean="d", deviation=real("d", minimum=LEAST_DEVIATION))
 
+#: What it carries with `missing=mean`: what gaps are filled with.
+FILLING = Schema(fill="d")
+
+#: What asks for numbers of cells in bins: where the bins of each column begin, and their width.
+GRID = Schema(low="d", width=real("d", minimum=LEAST_DEVIATION))
+
+#: The columns of all rows as one group; each column has a number of known cells of its own.
+KNOWN = Schema(
+    may_be_empty=True,
+    rows=counts(""),
+    cluster=index("k", less_than="K"),
+    counts=counts("k d"),
+    centroids=real("k d"),
+    m2=real("k d", minimum=0),
+)
+
+#: Cells of each column in each bin.
+IN_BINS = Schema(counts=counts("d b"))
+
 
 class ScaledExecutor(ClusteringExecutor):
-    """A site whose columns are scaled where the job says so."""
+    """A site whose columns are filled and scaled where the job says so."""
 
     params: ScaledParams
 
-    steps = {SCALES: Step(GROUPS, "scales", summed=True, parameter="scale")}
+    steps = {
+        NAMES: Step(NAMES_OF_COLUMNS, "names", named=True, parameter="compare"),
+        SCALES: Step(GROUPS, "scales", summed=True, parameter="scale"),
+        KNOWN_SCALES: Step(KNOWN, "known_scales", summed=True, parameter="missing"),
+        BINNED: Step(IN_BINS, "bins", summed=True, parameter="scale"),
+        FINER_BINNED: Step(IN_BINS, "bins", summed=True, parameter="scale"),
+    }
 
-    placed_by: ClassVar[tuple[str, ...]] = ("centroids", "mean", "deviation")
+    @property
+    def gaps(self) -> bool | None:  # type: ignore[override]
+        """Return whether the job takes rows with missing cells; None for the variants of an algorithm for different columns."""
+        missing = getattr(self.params, "missing", None)
+        return None if missing is None else missing != "refuse"
+
+    placed_by: ClassVar[tuple[str, ...]] = ("centroids", "mean", "deviation", FILL)
+
+    def names(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return hashes of the names of the columns."""
+        return hashed_names(table)
 
     def scales(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
@@ -47,14 +90,48 @@ class ScaledExecutor(ClusteringExecutor):
         }
         return rounded_spread(message, context.round_counts, context.min_count)
 
+    def known_scales(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the same over the known cells of the rows (n, d), and the number of rows; nothing of columns with too few."""
+        self._check_enough(data, context)
+        cells, mean, deviation = known_spread(data, context.min_count)
+        message = {
+            "rows": np.array(len(data)),
+            "cluster": np.array([0]),
+            "counts": cells[None],
+            "centroids": mean[None],
+            "m2": cells * deviation[None] ** 2,
+        }
+        return rounded_spread(message, context.round_counts, context.min_count)
+
+    def bins(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return how many known cells of each column of the rows (n, d) lie in each bin."""
+        self._check_enough(data, context)
+        asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
+        GRID.check(asked, {"d": data.shape[1]})
+        return {"counts": binned(data, Grid(**asked), context.min_count)}
+
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
-        """Return a task without the scaling that it carries, and the rows scaled by it."""
-        if "deviation" not in task.arrays:
+        """Return a task without the scaling that it carries, and the rows filled and scaled by it."""
+        if task.step in (SCALES, KNOWN_SCALES, BINNED, FINER_BINNED):
+            return task, table
+        X, d = table.X, table.X.shape[1]
+        sent = {name: value for name, value in task.arrays.items() if name in (*SCALING.fields, *FILLING.fields)}
+        if FILL in sent:
+            FILLING.check({FILL: sent[FILL]}, {"d": d})
+            X = filled(sent, X)
+        elif self.gaps and np.isnan(X.min()):
+            raise Refusal("was not sent the means that its missing cells are filled with")
+        if "deviation" in sent:
+            scaling = {name: sent[name] for name in SCALING.fields if name in sent}
+            SCALING.check(scaling, {"d": d})
+            X = (X - scaling["mean"]) / scaling["deviation"]
+        if not sent:
             return super().viewed(task, table)
-        scaling = {name: task.arrays[name] for name in SCALING.fields if name in task.arrays}
-        SCALING.check(scaling, {"d": table.X.shape[1]})
-        arrays = {name: value for name, value in task.arrays.items() if name not in scaling}
-        X = (table.X - scaling["mean"]) / scaling["deviation"]
+        arrays = {name: value for name, value in task.arrays.items() if name not in sent}
         return replace(task, arrays=arrays), replace(table, X=X)
 
     def placing(self, arrays: Message) -> Message:

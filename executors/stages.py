@@ -17,10 +17,12 @@ class RowStage(Stage):
     Attributes:
         private: whether the number and size of the rows are private, and so never cause a refusal.
         table_schema: fingerprint of the schema by which the rows must have been read; None for any.
+        gaps: whether the job takes rows with missing cells; None for an algorithm that never does.
     """
 
     private: bool
     table_schema: str | None = None
+    gaps: bool | None = None
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
         """Refuse rows that are not numbers, or too large or too small to be squared, or were read by another schema."""
@@ -31,7 +33,7 @@ class RowStage(Stage):
                 "sites (schema in local/flareclust.yaml)"
             )
         exchange.table.check_unchanged()
-        check_rows(exchange.table.X, private=self.private)
+        check_rows(exchange.table.X, private=self.private, gaps=self.gaps)
         return exchange
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:
@@ -51,12 +53,17 @@ class SchemaStage(Stage):
         return exchange.step.schema.pack(reply)
 
 
-def check_rows(data: FloatArray, *, private: bool) -> None:
-    """Raise Refusal unless these are rows (n, d) of finite numbers that can be computed with."""
+def check_rows(data: FloatArray, *, private: bool, gaps: bool | None = None) -> None:
+    """Raise Refusal unless these are rows (n, d) of finite numbers, or with `gaps` also of NaN, that can be computed with."""
     if len(data) == 0:
         raise Refusal("has no rows")
     minimum, largest = data.min(), data.max()  # NaN where a cell is; and no copy of the rows
+    if gaps and np.isnan(minimum):
+        minimum, largest = np.fmin.reduce(data, axis=None), np.fmax.reduce(data, axis=None)
+        if np.isnan(minimum):
+            raise Refusal("has no known cell")
     if not (np.isfinite(minimum) and np.isfinite(largest)):
-        raise Refusal("has rows with NaN or infinite values; remove or impute them at the site")
+        advice = ", or set missing=mean" if gaps is False and np.isnan(minimum) else ""
+        raise Refusal(f"has rows with NaN or infinite values; remove or impute them at the site{advice}")
     if not private and (problem := size_problem(max(-minimum, largest))):
         raise Refusal(problem)

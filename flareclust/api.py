@@ -248,5 +248,5 @@ def _in_memory(experiment: Experiment, data: Any) -> Prepared | None:
     if isinstance(data, Mapping):
         return prepare_sites(experiment, data)
     table = table_of("data", data) if is_frame(data) else None
-    X = check_rows(data if table is None else table.X, where="data")
+    X = check_rows(data if table is None else table.X, where="data", gaps=experiment.gaps)
     return prepare(experiment, Dataset(name="own data", X=X, columns=None if table is None else table.columns))

@@ -17,7 +17,9 @@ groups by repeated division with 2-means and then by exchanges, as in microaggre
 4. Where a group's mean of a column would disclose the value of one row, since the others have nearly the same value, that row's
    value is moved to theirs before the mean is taken: the p % rule of disclosure control, with p = 10
    (`flareclust.core.dominance`).
-5. Within a group the synthetic rows spread alike in all columns, in units of the column's own spread within groups.
+5. Missing cells are filled with the mean of the site's own known ones before groups are made. A group with fewer than half as
+   many known cells in a column as the floor gets that mean there.
+6. Within a group the synthetic rows spread alike in all columns, in units of the column's own spread within groups.
    The sum of squares within all groups of a chunk is kept for each column.
 """
 
@@ -47,14 +49,51 @@ def microaggregate(X: FloatArray, floor: int) -> Iterator[FloatArray]:
     """Yield synthetic rows (m, d), m <= n in all, in the place of the rows X (n, d), chunk by chunk.
 
     Args:
-        X: finite rows.
+        X: rows of finite numbers, NaN where a cell is missing.
         floor: least rows of a group; at least `SMALLEST_GROUP` are taken.
     """
     n, d = X.shape
+    fill = _known_means(X, floor)
     for part in pieces(n, d, CHUNK):
         rows = np.array(X[part])
-        rows = rows[np.lexsort(rows.T[::-1])]
-        yield synthetic_rows(*released(rows, groups_of(rows, floor)))
+        if fill is None:
+            rows = rows[np.lexsort(rows.T[::-1])]
+            yield synthetic_rows(*released(rows, groups_of(rows, floor)))
+        else:
+            yield _of_known(rows, fill, floor)
+
+
+def _known_means(X: FloatArray, floor: int) -> FloatArray | None:
+    """Return the mean of each column's known cells (d,), NaN where they are fewer than the floor; None without gaps."""
+    if not np.isnan(X.min()):
+        return None
+    known, total = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    for part in pieces(*X.shape):
+        known += np.count_nonzero(~np.isnan(X[part]), axis=0)
+        total += np.nansum(X[part], axis=0)
+    enough = known >= max(floor, SMALLEST_GROUP)
+    return np.where(enough, total / np.maximum(known, 1), np.nan)
+
+
+def _of_known(X: FloatArray, fill: FloatArray, floor: int) -> FloatArray:
+    """Return the synthetic rows (m, d) of a chunk with gaps, filled with the means (d,) of the site's columns.
+
+    The cells of a column count only in groups with at least half as many known ones as the floor says. A column without a
+    mean stays unknown.
+    """
+    known, instead = ~np.isnan(X) & ~np.isnan(fill), np.nan_to_num(fill)
+    rows = np.where(known, X, instead)
+    order = np.lexsort(rows.T[::-1])
+    rows, known = rows[order], known[order]
+    labels = groups_of(rows, floor)
+    if not (labels >= 0).any():
+        return np.empty((0, X.shape[1]))
+    members = labels >= 0
+    cells = np.column_stack([np.bincount(labels[members], column[members]) for column in known.astype(np.float64).T])
+    few = members[:, None] & (cells[labels] < max(-(-floor // 2), SMALLEST_GROUP))
+    found = synthetic_rows(*released(np.where(few, instead, rows), labels))
+    found[:, np.isnan(fill)] = np.nan
+    return found
 
 
 def groups_of(X: FloatArray, floor: int) -> IntArray:

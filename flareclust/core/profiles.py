@@ -101,7 +101,7 @@ def edges_between(counts: IntArray, means: FloatArray, m2: FloatArray, bins: int
 
 
 def _at_borders(edges: FloatArray, mean: FloatArray, deviation: FloatArray) -> FloatArray:
-    """Return edges (d, e) of which up to half, those nearest to them, are moved to where neighbouring clusters (k, d) are told
+    """Return edges (d, e) of which up to half, those nearest to them, are moved to where neighbouring clusters (k, d) are known
     apart best: as many of their deviations from the one as from the other.
     """
     moved = edges.copy()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.typing import FloatArray, IntArray
 
 #: The grid is at least this part of a deviation, and at least so many deviations over the number of rows.
 _FINEST, _HIDDEN = 1 / 64, 4.0
@@ -25,6 +25,14 @@ class Spread(NamedTuple):
     deviation: FloatArray
 
 
+class KnownSpread(NamedTuple):
+    """Of columns with gaps: number of known cells (d,), and means (d,) and standard deviations (d,) over these."""
+
+    counts: IntArray
+    mean: FloatArray
+    deviation: FloatArray
+
+
 def rounded_spread(X: FloatArray) -> Spread:
     """Return mean and deviation of the columns of rows (n, d), rounded as the module says."""
     mean, deviation = X.mean(axis=0), np.where(np.ptp(X, axis=0) > 0, X.std(axis=0), 0.0)
@@ -33,6 +41,34 @@ def rounded_spread(X: FloatArray) -> Spread:
     grid[coarse == 0] = 1.0
     steps = np.where(deviation > 0, np.maximum(np.round(deviation / grid), 1.0), 0.0)
     return Spread(len(X), np.round(mean / grid) * grid, steps * grid)
+
+
+def known_spread(X: FloatArray, least: int) -> KnownSpread:
+    """Return mean and deviation of the columns of rows (n, d) over their known cells, rounded as the module says with n their number.
+
+    A column with fewer than `least` known cells counts as one without any: all three are 0.
+    """
+    counts, mean, deviation = np.zeros(X.shape[1], dtype=np.int64), np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    for j in range(X.shape[1]):
+        cells = X[:, j][~np.isnan(X[:, j])]
+        if len(cells) >= max(least, 1):
+            counts[j], mean[j : j + 1], deviation[j : j + 1] = rounded_spread(cells[:, None])
+    return KnownSpread(counts, mean, deviation)
+
+
+def pooled_known_spread(counts: IntArray, mean: FloatArray, m2: FloatArray) -> KnownSpread:
+    """Return mean and deviation of the columns over the known cells of m sites; 0 for a column without any.
+
+    Args:
+        counts: known cells of each site's columns (m, d).
+        mean: over these (m, d).
+        m2: squared deviations from it (m, d).
+    """
+    total = counts.sum(axis=0)
+    weights = counts / np.maximum(total, 1)
+    center = (weights * mean).sum(axis=0)
+    variance = m2.sum(axis=0) / np.maximum(total, 1) + (weights * (mean - center) ** 2).sum(axis=0)
+    return KnownSpread(total, center, np.sqrt(variance))
 
 
 def pooled_spread(rows: FloatArray, mean: FloatArray, m2: FloatArray) -> Spread:

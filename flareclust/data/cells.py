@@ -15,10 +15,10 @@ from flareclust.data import file_formats as formats
 from flareclust.data.file_formats import Names
 
 
-def check_rows(X: ArrayLike, *, where: str, allow_empty: bool = False) -> FloatArray:
+def check_rows(X: ArrayLike, *, where: str, allow_empty: bool = False, gaps: bool = False) -> FloatArray:
     """Return X as (n, d) float64, C-contiguous and finite; the same array where it already is that.
 
-    Booleans count as 0 and 1. `where` is put in front of every message.
+    Booleans count as 0 and 1. `where` is put in front of every message. With `gaps` cells may be missing, which is NaN.
 
     Raises:
         UserError: not 2-D, no columns, no rows (unless `allow_empty`), not real numbers, missing or infinite values.
@@ -26,7 +26,7 @@ def check_rows(X: ArrayLike, *, where: str, allow_empty: bool = False) -> FloatA
     rows = as_numbers(X, None, where)
     if len(rows) == 0 and not allow_empty:
         raise UserError(f"{where}: there are no rows (shape {rows.shape}); expected at least one")
-    check = FiniteCheck(None, where)
+    check = FiniteCheck(None, where, gaps=gaps)
     check.look(rows)
     check.refuse()
     return rows
@@ -66,17 +66,17 @@ def _why_not_real(rows: Array, columns: Names | None, after: int) -> str:
 
 
 class FiniteCheck:
-    """Looks for cells of a table that are no numbers, part by part, and reports all of them at once."""
+    """Looks for cells of a table that are no numbers, part by part, and reports all of them at once; with `gaps` not for missing ones."""
 
-    def __init__(self, columns: Names | None, where: str) -> None:
-        self._columns, self._where = columns, where
+    def __init__(self, columns: Names | None, where: str, *, gaps: bool = False) -> None:
+        self._columns, self._where, self._gaps = columns, where, gaps
         self._rows = self._count = 0
         self._first = (0, 0)
         self._some: BoolArray | None = None  # which columns have any number
 
     def look(self, X: FloatArray) -> None:
         """Look at the next rows (c, d)."""
-        bad = None if all_finite(X) else ~np.isfinite(X)
+        bad = None if all_finite(X) else np.isinf(X) if self._gaps else ~np.isfinite(X)
         some: BoolArray = np.full(X.shape[1], len(X) > 0) if bad is None else np.asarray(~bad.all(axis=0))
         if bad is not None and (count := int(bad.sum())):
             if not self._count:
@@ -96,7 +96,9 @@ class FiniteCheck:
             [formats.called(self._columns, int(j)) for j in np.flatnonzero(~self._some)[:12]] if self._rows > 1 else []
         )
         advice = (
-            f"{', '.join(empty)} without any value: choose the others" if empty else "drop these rows or fill them in"
+            f"{', '.join(empty)} without any value: choose the others"
+            if empty
+            else "drop these rows or fill them in, as missing=mean does"
         )
         raise UserError(
             f"{self._where}: {self._count} {cells} missing, NaN or infinite, first in row {i + 1}, "

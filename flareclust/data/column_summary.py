@@ -61,7 +61,9 @@ class _Different:
 
 
 def columns_of(X: FloatArray, names: Sequence[str]) -> list[Column]:
-    """Return a summary of each column of rows (n, d), which may be a map of a file."""
+    """Return a summary of each column of rows (n, d), which may be a map of a file; of the known cells where some are NaN."""
+    if np.isnan(X.min()):
+        return [_of_known(x[~np.isnan(x)], name) for x, name in zip(X.T, names, strict=True)]
     different = [_Different() for _ in names]
     for part in pieces(*X.shape):
         for counter, x in zip(different, X[part].T, strict=True):
@@ -75,3 +77,9 @@ def columns_of(X: FloatArray, names: Sequence[str]) -> list[Column]:
         )
         for j, (name, c) in enumerate(zip(names, different, strict=True))
     ]  # fmt: skip
+
+
+def _of_known(cells: FloatArray, name: str) -> Column:
+    if len(cells):
+        return columns_of(cells[:, None], [name])[0]
+    return Column(name, 0, 0.0, 0.0, 0.0, 0.0, more=False, numbers_rows=False)

@@ -54,7 +54,7 @@ class Dataset:
         return None if self.y is None else len(np.unique(self.y))
 
 
-def load(name_or_path: str | Path, *, verify: bool = False) -> Dataset:
+def load(name_or_path: str | Path, *, verify: bool = False, gaps: bool = False) -> Dataset:
     """Return a data set by name, or a table from a file.
 
     A name goes before a file of that name. An npz file may hold `y` (n integers) and `centroids` (k, d) beside X.
@@ -63,13 +63,14 @@ def load(name_or_path: str | Path, *, verify: bool = False) -> Dataset:
         name_or_path: one of `names()`, with ":pcaD" for its D leading principal components (see `principal`), or the
             path of a table as `tables.read_table` reads it.
         verify: whether to compare a named data set's file with the published one, which takes longer than reading it.
+        gaps: whether cells of a table may be missing, which is NaN.
 
     Raises:
         UserError: unknown name or setting; the data set cannot be fetched or is damaged; the table cannot be read.
     """
     name, _, settings = str(name_or_path).partition(":")
     if isinstance(name_or_path, Path) or (name not in describe() and _looks_like_path(name_or_path)):
-        return _own_table(Path(name_or_path))
+        return _own_table(Path(name_or_path), gaps)
     _known(name)
     setting, components = _components(settings)
     if setting and name != "garst_grid":
@@ -178,8 +179,8 @@ def _looks_like_path(text: str | Path) -> bool:
     return path.suffix.lower() in SUFFIXES or len(path.parts) > 1 or path.is_file()
 
 
-def _own_table(path: Path) -> Dataset:
-    table = read_table(path)
+def _own_table(path: Path, gaps: bool) -> Dataset:
+    table = read_table(path, gaps=gaps)
     truth = npz_arrays(path, ("y", "centroids")) if path.suffix.lower() == ".npz" else {}
     y, centroids = truth.get("y"), truth.get("centroids")
     if y is not None and (y.dtype.kind not in "iub" or y.shape != table.X.shape[:1]):

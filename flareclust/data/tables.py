@@ -84,7 +84,12 @@ Rows = FloatArray | Table | Path
 
 
 def read_table(
-    path: str | Path, columns: Sequence[str] | None = None, *, may_lack: bool = False, where: str = ""
+    path: str | Path,
+    columns: Sequence[str] | None = None,
+    *,
+    may_lack: bool = False,
+    where: str = "",
+    gaps: bool = False,
 ) -> Table:
     """Read a table of numbers; the suffix says the format.
 
@@ -101,6 +106,7 @@ def read_table(
         columns: the names of the columns to read, in this order; None reads all.
         may_lack: whether the file may lack some of them, but not all.
         where: put in front of every message, such as "site-3".
+        gaps: whether cells may be missing, which is NaN.
 
     Raises:
         UserError: no such file, unknown suffix, no rows, columns that are missing, not numeric or named twice,
@@ -109,7 +115,11 @@ def read_table(
     file = Path(path)
     try:
         return read_files(
-            [File(file, f"{where}: {file}" if where else str(file))], columns, may_lack=may_lack, bounded=True
+            [File(file, f"{where}: {file}" if where else str(file))],
+            columns,
+            may_lack=may_lack,
+            bounded=True,
+            gaps=gaps,
         )
     except UserError as error:
         raise UserError(unmarked(str(error))) from None
@@ -136,6 +146,7 @@ def read_files(
     memory: int | None = None,
     scratch: Path | None = None,
     bounded: bool = False,
+    gaps: bool = False,
 ) -> Table:
     """Read one table from one file or several with the same columns, one after the other.
 
@@ -148,6 +159,7 @@ def read_files(
         memory: most bytes of rows to hold in memory; more are written to a file and mapped. None for no limit.
         scratch: folder for that file.
         bounded: whether a table is refused that is larger than a run reads (`flareclust.data.memory`).
+        gaps: as for `read_table`.
 
     Raises:
         UserError: as for `read_table`, or the files have different columns.
@@ -165,8 +177,8 @@ def read_files(
                     positions = first.places_in(source.names, positions, file.place)
                 mapped = source.mapped if len(files) == 1 and positions is None else None
                 if mapped is not None and memory is not None and mapped.nbytes > memory:
-                    return Table(_checked_map(mapped, file.place), stamp=source.stamp, scratch=scratch)
-                _read_into(store, ids, source, positions, first, file.place)
+                    return Table(_checked_map(mapped, file.place, gaps), stamp=source.stamp, scratch=scratch)
+                _read_into(store, ids, source, positions, first, file.place, gaps)
         return Table(store.rows(), None if first is None else first.chosen, ids=ids, scratch=scratch)
     finally:
         store.close()
@@ -207,11 +219,17 @@ def _opened(file: File, wanted: Names | None, id_name: str | None) -> Iterator[S
 
 
 def _read_into(
-    store: RowStore, ids: Ids | None, source: Source, positions: list[int] | None, columns: Columns, place: str
+    store: RowStore,
+    ids: Ids | None,
+    source: Source,
+    positions: list[int] | None,
+    columns: Columns,
+    place: str,
+    gaps: bool,
 ) -> None:
     """Check the rows of a file and add them to those read before."""
     names, n = columns.chosen, 0
-    check = FiniteCheck(names, place)
+    check = FiniteCheck(names, place, gaps=gaps)
     width = len(positions) if positions is not None else source.width
     if source.n is not None and width is not None:
         store.check_fits(8 * source.n * width, place)
@@ -230,8 +248,8 @@ def _read_into(
         raise UserError(f"{place}: there are no rows (shape {(0, len(names or ()))}); expected at least one")
 
 
-def _checked_map(X: FloatArray, place: str) -> FloatArray:
-    check = FiniteCheck(None, place)
+def _checked_map(X: FloatArray, place: str, gaps: bool) -> FloatArray:
+    check = FiniteCheck(None, place, gaps=gaps)
     for part in pieces(*X.shape):
         check.look(X[part])
     check.refuse()

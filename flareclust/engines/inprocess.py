@@ -64,7 +64,7 @@ def run_inprocess(
     aggregator.check_sites(list(sites))
     labels: dict[str, IntArray] = {}
     policed = {} if policy is None else {site: SimulatedSite.of(policy, algorithm) for site in sites}
-    read = _Reader(sites, reading)
+    read = _Reader(sites, reading, gaps=bool(executor.gaps))
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
         replies = {}
@@ -94,15 +94,15 @@ def run_inprocess(
 class _Reader:
     """Reads each site's file once, however many rounds ask for its rows."""
 
-    def __init__(self, sites: Mapping[str, Rows], reading: Reading) -> None:
-        self._sites, self._reading = dict(sites), reading or (None, "has")
+    def __init__(self, sites: Mapping[str, Rows], reading: Reading, *, gaps: bool) -> None:
+        self._sites, self._reading, self._gaps = dict(sites), reading or (None, "has"), gaps
 
     def __call__(self, site: str) -> FloatArray | Table:
         rows = self._sites[site]
         if isinstance(rows, Path):
             columns, agreement = self._reading
             data = SiteData(rows, columns, agreement, memory=site_limit(len(self._sites)))
-            rows = self._sites[site] = data.table(reader_owns_them=True)
+            rows = self._sites[site] = data.table(reader_owns_them=True, gaps=self._gaps)
         return rows
 
 

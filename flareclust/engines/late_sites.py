@@ -18,6 +18,7 @@ from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table, read_table
 from flareclust.features.alignment import HIDDEN, own_view
 from flareclust.features.result import place_rows
+from flareclust.features.scaling import FILL
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
@@ -38,7 +39,7 @@ def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | Non
     Raises:
         UserError: as `place`, or the file cannot be used or lacks a column.
     """
-    about = read_finished(folder)[1]
+    finished, about = read_finished(folder)
     names = about.get("columns")
     partial = registry.get(about["algorithm"]).partial
     hidden = partial and any(name.startswith(HIDDEN) for name in names or ())
@@ -48,7 +49,7 @@ def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | Non
         for name in columns:
             if names is not None and name not in names:
                 raise UserError(f"the federation has no column {name!r}{did_you_mean(name, names)}")
-    table = read_table(file, columns, may_lack=partial)
+    table = read_table(file, columns, may_lack=partial, gaps=FILL in finished.arrays)
     return place(folder, replace(table, salt=salt) if partial else table.X, site)
 
 
@@ -91,7 +92,7 @@ def place(folder: Path, rows: FloatArray | Table, site: str) -> IntArray:
 
 def _has_names(file: Path) -> bool:
     try:
-        return read_table(file).columns is not None
+        return read_table(file, gaps=True).columns is not None
     except UserError:
         return True  # a column that cannot be used may be none of those wanted
 

@@ -28,12 +28,17 @@ _APART = 4.0
 #: A cluster may be a batch effect where it is this share of a site's rows, and the site has this share of its own.
 _ALONE = 0.95
 
+#: So many columns are named in a sentence.
+_SHOWN = 8
+
 #: Smaller clusters are not looked at.
 _LEAST = 10
 
 
 def unit_warnings(sites: Sequence[str], means: FloatArray, deviations: FloatArray, names: Sequence[str]) -> list[str]:
     """Return a sentence for each site and column whose unit, or whose rows, seem to be others than at the other sites.
+
+    NaN stands for what a site does not know of a column.
 
     Args:
         sites: their names (m,); with fewer than two there is nothing to compare.
@@ -47,7 +52,7 @@ def unit_warnings(sites: Sequence[str], means: FloatArray, deviations: FloatArra
         usual, spread = means[1], deviations[1]
         sites, means, deviations = sites[:1], means[:1], deviations[:1]
     else:
-        usual, spread = np.median(means, axis=0), np.median(deviations, axis=0)
+        usual, spread = _medians(means), _medians(deviations)
     found = []
     for site, own_mean, own_deviation in zip(sites, means, deviations, strict=True):
         for j, name in enumerate(names):
@@ -55,6 +60,22 @@ def unit_warnings(sites: Sequence[str], means: FloatArray, deviations: FloatArra
             if said is not None:
                 found.append(f"{site}: column {name!r} {said}")
     return found
+
+
+def missing_cells(names: Sequence[str], missing: IntArray, rows: int) -> str:
+    """Return a sentence with the number of missing cells of each column, the most first; empty where there are none.
+
+    Args:
+        names: of the columns (d,).
+        missing: their missing cells at all sites together (d,).
+        rows: of all sites.
+    """
+    order = [j for j in np.argsort(-missing, kind="stable") if missing[j]]
+    if not order:
+        return ""
+    shown = [f"{names[j]!r} {missing[j]:,} ({100 * missing[j] / max(rows, 1):.2g} %)" for j in order[:_SHOWN]]
+    more = f" and of {len(order) - _SHOWN} more columns" if len(order) > _SHOWN else ""
+    return f"missing cells were filled with the means of their columns: {', '.join(shown)}{more}"
 
 
 def _said(mean: float, deviation: float, usual: float, spread: float) -> str | None:
@@ -73,6 +94,12 @@ def _said(mean: float, deviation: float, usual: float, spread: float) -> str | N
     if abs(mean - usual) > _APART * (deviation + spread):
         return f"has values apart from those of other sites (mean {mean:.4g}, elsewhere {usual:.4g}); does it mean the same?"
     return None
+
+
+def _medians(values: FloatArray) -> FloatArray:
+    """Return the median of each column (d,) over the sites (m, d) that know it; NaN where none does."""
+    known = [column[~np.isnan(column)] for column in values.T]
+    return np.array([np.median(column) if len(column) else np.nan for column in known])
 
 
 def _near(value: float, expected: float) -> bool:

@@ -54,7 +54,11 @@ def parse_k(k: object) -> tuple[int | None, tuple[int, int] | None]:
 
 def settings(k_range: tuple[int, int], criterion: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the job that chooses, for an algorithm with these `params`."""
-    own = {name: params[name] for name in ("min_count", "small_clusters", "scale", "metric") if name in params}
+    own = {
+        name: params[name]
+        for name in ("min_count", "small_clusters", "scale", "metric", "missing", "compare", "table_ranges")
+        if name in params
+    }
     return {**own, "k_min": k_range[0], "criterion": criterion}
 
 

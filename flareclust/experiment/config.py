@@ -233,6 +233,11 @@ class Experiment(RunSettings):
         return any(value is not None for value in (self.table_schema, self.id_column, self.truth))
 
     @property
+    def gaps(self) -> bool:
+        """Return whether the settings say what to make of missing cells."""
+        return bool(self.params.get("missing", "refuse") != "refuse")
+
+    @property
     def name(self) -> str:
         """Return the name of the run: `feca/dirichlet:0.3/s0`."""
         return f"{self.algorithm}/{self.partition}/s{self.seed}"

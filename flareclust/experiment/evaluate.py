@@ -7,10 +7,10 @@ from typing import Any, cast
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.aggregators.scaled import SCALED_SITES, SITE_DEVIATIONS, SITE_MEANS
+from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL, SCALED_SITES, SITE_DEVIATIONS, SITE_MEANS
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation import selection as choice
-from flareclust.evaluation.agreement import unit_warnings
+from flareclust.evaluation.agreement import missing_cells, unit_warnings
 from flareclust.evaluation.metrics import sigma, truth_metrics
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.image_results import is_embedded, shown_images
@@ -18,7 +18,7 @@ from flareclust.experiment.prepared import Prepared, arrays_of, names_of
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 from flareclust.features.columns import OUTWEIGHS, outweighing
-from flareclust.features.scaling import scaling_of
+from flareclust.features.scaling import filled, scaling_of
 from flareclust.features.space import as_clustered, of_directions
 from flareclust.federation import ASSESSED, IN_ASSESSMENT
 from flareclust.privacy.policy import Policy
@@ -160,15 +160,25 @@ def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
     rows = arrays_of(prepared, skip_unreadable=True)
     if is_embedded(outcome.arrays):
         return shown_images(rows, outcome.labels, outcome.arrays)
+    rows = {site: filled(outcome.arrays, X) for site, X in rows.items()}
     return {site: X for site, X in rows.items() if len(X) and X.shape[1] == d and np.isfinite(X).all()}
 
 
 def _columns(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> list[str]:
     """Return warnings about columns that sites may not mean alike, and about one that decides the distances."""
     arrays, d = outcome.arrays, outcome.centroids.shape[1]
+    names = prepared.columns or tuple(f"column {j + 1}" for j in range(d))
+    gaps = [missing_cells(names, arrays[MISSING_CELLS], int(arrays[ROWS_IN_ALL]))] if MISSING_CELLS in arrays else []
+    found = [sentence for sentence in gaps if sentence]
     if SITE_MEANS in arrays:
-        names = prepared.columns or tuple(f"column {j + 1}" for j in range(d))
-        return unit_warnings(arrays[SCALED_SITES].tolist(), arrays[SITE_MEANS], arrays[SITE_DEVIATIONS], names)
+        sites = arrays[SCALED_SITES].tolist()
+        found += unit_warnings(sites, arrays[SITE_MEANS], arrays[SITE_DEVIATIONS], names)
+    return found + _outweighing(experiment, prepared, outcome)
+
+
+def _outweighing(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> list[str]:
+    """Return a warning about a column that decides the distances, where nothing was scaled."""
+    arrays = outcome.arrays
     algorithm = registry.get(experiment.algorithm)
     if (
         prepared.columns is None

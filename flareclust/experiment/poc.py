@@ -32,6 +32,9 @@ POLL_SECONDS = 0.25
 #: An algorithm that takes rows with the columns that each site has; which one does not matter here.
 _ANY_COLUMNS = "masked"
 
+#: One that takes tables with missing cells.
+_ANY_GAPS = "lloyd"
+
 
 def up(
     folder: Path,
@@ -110,7 +113,7 @@ def split_rows(data: str, partition: str, n_sites: int, seed: int, schema: str |
         UserError: the data cannot be loaded or split as asked, or a site's name is one of ours.
     """
     experiment = make_experiment(
-        algorithm=_ANY_COLUMNS,
+        algorithm=_ANY_COLUMNS if schema is None or parse(partition).splits_columns else _ANY_GAPS,
         data=data,
         k=1,
         partition=partition,

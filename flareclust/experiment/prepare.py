@@ -22,7 +22,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.image_folders import image_settings
 from flareclust.experiment.prepared import Prepared, known_k, names_of
 from flareclust.experiment.site_rows import as_rows, common_columns, site_files
-from flareclust.experiment.typed_rows import agreed_columns, one_table, own_sites, settings_of
+from flareclust.experiment.typed_rows import agreed_columns, agreed_settings, one_table, own_sites
 from flareclust.protocol import registry
 
 
@@ -57,10 +57,10 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
         if experiment.typed:
             dataset, ids = one_table(experiment)
         else:
-            dataset = load(experiment.data)
+            dataset = load(experiment.data, gaps=experiment.gaps)
     prepared = _split(experiment, _chosen(dataset, experiment.columns))
     if experiment.typed:
-        prepared = replace(prepared, params={**prepared.params, **settings_of(experiment)})
+        prepared = replace(prepared, params={**prepared.params, **agreed_settings(experiment)})
     if ids is None or prepared.index is None:
         return prepared
     return replace(prepared, ids={site: [ids[row] for row in rows] for site, rows in prepared.index.items()})

@@ -106,12 +106,13 @@ def arrays_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str,
     return {site: table.X for site, table in tables_of(prepared, skip_unreadable=skip_unreadable).items()}
 
 
-def tables_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str, Table]:
+def tables_of(prepared: Prepared, *, skip_unreadable: bool = False, gaps: bool = True) -> dict[str, Table]:
     """Return the rows (n_i, d_i) of every site, with the names of their columns where they have any.
 
     Args:
         prepared: has arrays, or files to read.
         skip_unreadable: whether to leave out sites whose files cannot be used, instead of raising.
+        gaps: whether cells may be missing, which is NaN.
 
     Raises:
         UserError: a file cannot be used; the text names the site.
@@ -122,7 +123,7 @@ def tables_of(prepared: Prepared, *, skip_unreadable: bool = False) -> dict[str,
         if isinstance(rows, Path):
             try:
                 data = SiteData(rows, columns, agreement, memory=site_limit(len(prepared.sites)))
-                tables[site] = data.table(reader_owns_them=True)
+                tables[site] = data.table(reader_owns_them=True, gaps=gaps)
             except Refusal as error:
                 if not skip_unreadable:
                     raise UserError(f"{site} {error}") from error

@@ -10,7 +10,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust.data.cells import check_rows
+from flareclust.data.cells import as_numbers, check_rows
 from flareclust.data.frames import frame_of, is_frame, table_of
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.profile_words import tree_table
@@ -18,7 +18,7 @@ from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.config import no_profile
 from flareclust.experiment.image_results import image_of
 from flareclust.features import result as partial
-from flareclust.features.scaling import scaling_of
+from flareclust.features.scaling import filled, scaling_of
 from flareclust.features.space import as_clustered, nearest, of_directions
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
@@ -112,7 +112,8 @@ class Result:
         """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
 
         X is in the units of the data, also where the run scaled its columns or, with `metric=cosine`, rows; a row of zeros
-        has no direction then, and the label -1. A data frame is read by the names of the columns, where the data of the run had names. Of algorithms for sites
+        has no direction then, and the label -1. NaN is filled where the run filled gaps. A data frame is read by the names of
+        the columns, where the data of the run had names. Of algorithms for sites
         with different columns, X may lack columns (of a data frame) or have NaN for what is missing; a row that
         can be compared with no centroid has the label -1.
 
@@ -124,7 +125,8 @@ class Result:
             return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
         if is_frame(X) and self.columns is not None:
             X = table_of("X", X, self.columns, may_be_empty=True).X
-        return nearest({**self.arrays, "centroids": self.centroids}, check_rows(np.asarray(X), where="X"))
+        known = filled(self.arrays, as_numbers(np.asarray(X), None, "X"))
+        return nearest({**self.arrays, "centroids": self.centroids}, check_rows(known, where="X"))
 
     def plot(self) -> "Figure":
         """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA).

@@ -12,6 +12,7 @@ from flareclust.core.lloyd import assign
 from flareclust.core.rounds import HISTORY
 from flareclust.evaluation.metrics import ari, l2_distance
 from flareclust.experiment.prepared import Prepared, arrays_of
+from flareclust.features.scaling import filled
 from flareclust.features.space import as_clustered
 from flareclust.protocol.outcome import Outcome, is_round
 
@@ -52,7 +53,7 @@ def _rows(outcome: Outcome, prepared: Prepared) -> tuple[FloatArray, IntArray | 
     arrays = arrays_of(prepared, skip_unreadable=True)
     sites = [site for site in outcome.sites if site in arrays and site not in outcome.refused]
     sites = [site for site in sites if arrays[site].shape[1] == d and len(arrays[site])]
-    X = np.concatenate([arrays[site] for site in sites]) if sites else np.empty((0, d))
+    X = np.concatenate([filled(outcome.arrays, arrays[site]) for site in sites]) if sites else np.empty((0, d))
     dataset, index = prepared.dataset, prepared.index
     if dataset is None or dataset.y is None or index is None or not sites:
         return X, None

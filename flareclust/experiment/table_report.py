@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -10,6 +11,7 @@ from rich.table import Table
 from flareclust._foundation.display import printable
 from flareclust._foundation.errors import UserError
 from flareclust.data.partition_specs import parse
+from flareclust.data.tables import Table as Rows
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import tables_of
@@ -26,10 +28,12 @@ def print_tables(experiment: Experiment) -> None:
     if experiment.engine in ("poc", "production"):
         raise UserError("the sites have rows of their own; read them there: flareclust site check KIT")
     if not experiment.typed:
-        tables = tables_of(prepare(experiment))
-        table = _table("rows", "columns")
+        tables = tables_of(prepare(experiment), gaps=experiment.gaps)
+        gaps = experiment.gaps
+        table = _table("rows", "columns", *(["missing cells"] if gaps else []))
         for site, one in tables.items():
-            table.add_row(_shown(site), f"{len(one):,}", str(one.X.shape[1]))
+            cells = [_gaps_of(one)] if gaps else []
+            table.add_row(_shown(site), f"{len(one):,}", str(one.X.shape[1]), *cells)
         Console().print(table)
         return
     path, schema = Path(experiment.data), schema_of(experiment)
@@ -38,6 +42,14 @@ def print_tables(experiment: Experiment) -> None:
     else:
         print_typed({path.name: typed_file(path, schema, experiment.truth)})
     prepare(experiment)  # so that a wrong k, or a split that cannot be, is found as well
+
+
+def _gaps_of(table: Rows) -> str:
+    names = table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1]))
+    missing = np.isnan(table.X).sum(axis=0)
+    return _shown(
+        ", ".join(f"{name} {number:,}" for name, number in zip(names, missing, strict=True) if number) or "none"
+    )
 
 
 def print_typed(tables: Mapping[str, TypedTable]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, known_k
 from flareclust.experiment.site_rows import site_files
 from flareclust.protocol import registry
-from flareclust.schema.columns import ColumnSchema, TableSchema, read_schema
+from flareclust.schema.columns import MEAN, ColumnSchema, TableSchema, read_schema
 from flareclust.schema.mapping import TableMapping, read_mapping
 from flareclust.schema.reading import TypedTable, read_typed, without
 from flareclust.schema.text_files import FORMATS, names_of
@@ -25,55 +26,70 @@ from flareclust.schema.text_files import FORMATS, names_of
 #: The ending of a mapping's file, which lies beside the table: north.csv, north.mapping.yaml.
 MAPPING = ".mapping.yaml"
 
+#: The settings with which an algorithm scales columns.
+_SCALED = MappingProxyType({"scale": "standard", "standardize": True})
+
 #: Columns of a table without a schema.
 _NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")
 
 
 def own_sites(experiment: Experiment) -> Prepared:
     """Return the federation of the tables in the folder that an experiment names, a site for each."""
+    params = {**compared(experiment), **agreed_settings(experiment)}
     tables = typed_sites(Path(experiment.data), schema_of(experiment), experiment.truth)
     sites = {site: typed.table for site, typed in tables.items()}
     columns = next(iter(sites.values())).columns
     agreement: Agreement = "may-lack" if registry.get(experiment.algorithm).partial else "has"
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
     if experiment.truth is None:
-        return Prepared(
-            known_k(experiment, None),
-            sites,
-            columns=columns,
-            agreement=agreement,
-            params=settings_of(experiment),
-            ids=ids,
-        )
+        return Prepared(known_k(experiment, None), sites, columns=columns, agreement=agreement, params=params, ids=ids)
     dataset, index = _joined(experiment.data, tables)
-    return Prepared(
-        known_k(experiment, dataset), sites, index, dataset, columns, agreement, settings_of(experiment), ids
-    )
+    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, params, ids)
 
 
 def agreed_columns(experiment: Experiment) -> Prepared:
     """Return the federation of provisioned sites, which read their rows themselves: by the experiment's schema, if it has one."""
     k = known_k(experiment, None)
     if experiment.table_schema is None:
-        return Prepared(k, {})
+        return Prepared(k, {}, params=compared(experiment))
     schema = read_schema(experiment.table_schema)
-    params = {**settings_of(experiment), "table_schema": schema.fingerprint}
+    params = {**compared(experiment), **agreed_settings(experiment), "table_schema": schema.fingerprint}
     return Prepared(k, {}, columns=schema.features, params=params)
 
 
-def settings_of(experiment: Experiment) -> dict[str, Any]:
-    """Return the settings that follow from the experiment's schema: which columns are categories, and scaling where units differ."""
+def agreed_settings(experiment: Experiment) -> dict[str, Any]:
+    """Return the settings of an algorithm that follow from the experiment's schema, if it has one; those of the experiment come first.
+
+    Which columns are one category, scaling where units differ, and what missing cells mean.
+
+    Raises:
+        UserError: the algorithm cannot do what the schema says of missing cells.
+    """
     if experiment.table_schema is None:
         return {}
     schema = without(read_schema(experiment.table_schema), experiment.truth)
-    known = registry.get(experiment.algorithm).parameters()
-    found: dict[str, Any] = {}
+    known, found = registry.get(experiment.algorithm).parameters(), dict[str, Any]()
     if "categories" in known and schema.categories:
         found["categories"] = schema.categories
     if schema.units_differ and experiment.params.get("metric") != "cosine":
-        scaling = (("scale", "standard"), ("standardize", True))
-        found |= next(({name: value} for name, value in scaling if name in known), {})
+        found |= next(({name: value} for name, value in _SCALED.items() if name in known), {})
+    if schema.filled:
+        if "missing" not in known:
+            raise UserError(
+                f"{experiment.algorithm} cannot fill missing cells, as the schema says of {', '.join(schema.filled)} (missing: mean); "
+                "take another algorithm, such as portfolio, or missing: drop-rows"
+            )
+        found["missing"] = MEAN
+    if "table_ranges" in known and experiment.params.get("scale") == "range":
+        found["table_ranges"] = schema.ranges
     return found
+
+
+def compared(experiment: Experiment) -> dict[str, Any]:
+    """Return the setting with which sites' own columns are compared before the first round, where the algorithm has it."""
+    if "compare" not in registry.get(experiment.algorithm).parameters():
+        return {}
+    return {"compare": "names" if experiment.secure_sums else "spread"}
 
 
 def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:

@@ -133,6 +133,11 @@ def codes_of(table: Table) -> IntArray:
     return np.array([code(name, table.salt) for name in names_of(table)], dtype=np.int64)
 
 
+def salt_code(salt: str) -> int:
+    """Return a code that says which salt a site hashes with, and nothing of it."""
+    return code(_SALT_WORD, salt)
+
+
 def code(name: str, salt: str) -> int:
     """Return 63 bits of a name's hash, HMAC-SHA256 where there is a salt."""
     text = name.encode()

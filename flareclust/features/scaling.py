@@ -1,10 +1,15 @@
-"""The scaling of a result: of algorithms with `scale`, whose centroids are in the columns' units and distances are not."""
+"""How a result's columns were filled and scaled: of algorithms with `scale`, whose centroids are in the columns' units and distances are not."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from flareclust._foundation.typing import Array, FloatArray
 from flareclust.features.result import is_partial
+
+#: The array with what the gaps of each column were filled with (d,), where they were.
+FILL = "fill"
 
 
 class Scaling(NamedTuple):
@@ -24,3 +29,11 @@ def scaling_of(arrays: Mapping[str, Array]) -> Scaling | None:
     if is_partial(arrays) or "deviation" not in arrays:
         return None
     return Scaling(arrays["mean"], arrays["deviation"])
+
+
+def filled(arrays: Mapping[str, Array], X: FloatArray) -> FloatArray:
+    """Return rows (n, d) whose missing cells are filled as the arrays say; as they are where nothing was filled."""
+    if FILL not in arrays or X.ndim != 2 or X.shape[1] != len(arrays[FILL]):
+        return X
+    missing = np.isnan(X)
+    return np.where(missing, arrays[FILL], X) if missing.any() else X

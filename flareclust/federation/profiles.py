@@ -29,7 +29,7 @@ from flareclust.protocol.profile_arrays import (
     TREE_EDGE,
     TREE_ROWS,
 )
-from flareclust.protocol.task import BINNED, PROFILE, PROFILE_BINS, PROFILING
+from flareclust.protocol.task import PROFILE, PROFILE_BINS, PROFILED_BINS, PROFILING
 
 
 @dataclass
@@ -110,7 +110,7 @@ def _grown(exchanges: Exchanges, round_: Round, arrays: Message) -> Iterable[Mes
         index = round_.index + level
         asked = replace(round_, step=PROFILE_BINS, index=index, task={**round_.task, **question})
         sizes = {"l": len(nodes), "k": k, "d": d, "h": BINS}
-        replies = exchanges.describe(PROFILE_BINS, BINNED, asked, sizes)
+        replies = exchanges.describe(PROFILE_BINS, PROFILED_BINS, asked, sizes)
         started = perf_counter()
         counts = np.sum([reply["bins"] for reply in replies.values()], axis=0)
         nodes = tree.grow(nodes, counts)

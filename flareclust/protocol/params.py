@@ -25,7 +25,7 @@ MOST_STARTS, MOST_ROUNDS, MOST_ITERATIONS = 10_000, 10_000, 100_000
 GENERAL = ("k", "seed")
 
 #: The parameters that a run sets by itself, from what sites have agreed on; they come last in tables.
-AGREED = ("table_schema",)
+AGREED = ("compare", "table_ranges", "table_schema")
 
 
 class Params(Settings):

@@ -23,11 +23,18 @@ KEYS = "keys"
 #: What is asked between the description of the columns and the rounds, with secure sums: what means and variances need.
 MOMENTS = "moments"
 
-#: What jobs with `scale` ask before the rounds: location and spread of the columns.
-SCALES = "scales"
+#: What jobs with `compare` ask before anything else about the columns: hashes of their names.
+NAMES = "names"
+
+#: What jobs with `scale` ask before the rounds: location and spread of the columns; with `missing=mean` in its place the
+#: same over the known cells.
+SCALES, KNOWN_SCALES = "scales", "known_scales"
+
+#: What jobs with `scale` robust or range ask then: numbers of cells in bins, and in finer ones where that does not do.
+BINNED, FINER_BINNED = "bins", "finer_bins"
 
 #: The steps that are no rounds.
-BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, SCALES)
+BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, NAMES, SCALES, KNOWN_SCALES, BINNED, FINER_BINNED)
 
 #: What follows the assessment where the clusters are described: moments of the columns, then counts in bins, several times.
 PROFILE, PROFILE_BINS = "profile", "profile_bins"
@@ -43,7 +50,7 @@ REFUSED, ROUND, STEP, NEEDS = "refused", "round", "step", "needs"
 ASSESSMENT = Schema(counts=counts("k"), scatter=real("k", minimum=0), sse=real("", minimum=0), silhouette=real(""))
 
 #: What a site answers to `profile_bins`: of leaves l of a tree, rows by cluster, column and bin. (To `profile` it answers groups.)
-BINNED = Schema(bins=counts("l k d h"))
+PROFILED_BINS = Schema(bins=counts("l k d h"))
 
 #: What a late site answers to `place`: how many rows it has placed. Who asks chooses the centroids here, and sums by
 #: cluster over clusters of one's own choice would disclose the rows.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray
-from flareclust.schema.columns import ColumnSchema, Missing, features_of
+from flareclust.schema.columns import MEAN, ColumnSchema, Missing, features_of
 from flareclust.schema.mapping import ISO_DATE, ColumnMapping
 
 #: What is a missing cell at every site, beside an empty one.
@@ -80,7 +80,7 @@ class ColumnReader:
     def read(self, cells: Any, before: int) -> tuple[FloatArray, BoolArray]:
         """Return the features (n, f) of an Arrow array of cells, of which `before` have come already, and which are missing (n,).
 
-        What is missing or faulty is 0.
+        What is missing or faulty is 0; NaN where a job fills it.
         """
         missing, faulty, found = self._of_type(cells)
         if self.column.type in ("number", "date"):
@@ -88,6 +88,8 @@ class ColumnReader:
         self._count(self.column.type, faulty, before)
         if self._missing == "refuse":
             self._count("missing", missing, before)
+        if self._missing == MEAN:
+            found[missing] = np.nan
         return found, missing
 
     @property

@@ -26,7 +26,10 @@ from flareclust._foundation.settings import Settings
 from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, read_text
 
 Type = Literal["number", "category", "ordered", "date", "id", "ignore"]
-Missing = Literal["refuse", "drop-rows", "as-category"]
+Missing = Literal["refuse", "drop-rows", "as-category", "mean"]
+
+#: Missing cells that stay in the rows, as NaN, since a job fills them.
+MEAN: Missing = "mean"
 
 #: The types whose columns have a list of values, and those with a range.
 _LISTED, _RANGED = ("category", "ordered"), ("number", "date")
@@ -52,7 +55,7 @@ class ColumnSchema(Settings):
     )
     missing: Missing | None = Field(
         default=None,
-        description="What a missing cell means: refuse, drop-rows, or as-category; None for what the schema says of all columns.",
+        description="What a missing cell means: refuse, drop-rows, as-category or mean; None for what the schema says of all columns.",
     )
 
     @field_validator("values", mode="before")
@@ -179,6 +182,25 @@ class TableSchema(Settings):
         kinds = {column.type for column in self.used.values()}
         units = {column.unit for column in self.used.values()} - {None}
         return len(units) > 1 or ("number" in kinds and len(kinds) > 1)
+
+    @property
+    def filled(self) -> list[str]:
+        """Return the columns whose missing cells a job fills."""
+        return [name for name in self.used if self.missing_of(name) == MEAN]
+
+    @property
+    def ranges(self) -> list[list[float] | None]:
+        """Return the least and largest value of each feature (d); None where the schema does not say."""
+        found: list[list[float] | None] = []
+        for name, column in self.used.items():
+            if column.type == "category":
+                found += [[0.0, 1.0]] * len(features_of(name, column))
+            elif column.type == "ordered":
+                last = len(column.values or ()) - 1
+                found.append([0.0, float(last)] if last else None)
+            else:
+                found.append(None if column.range is None else list(column.bounds))
+        return found
 
     def missing_of(self, name: str) -> Missing:
         """Return what a missing cell of a column means."""

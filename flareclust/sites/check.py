@@ -172,6 +172,8 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
     schema = {}
     if data.schema is not None:
         schema = {"schema": f"{data.schema.fingerprint}, {len(data.schema.features)} features; the same at all sites"}
+        if gaps := [f"{name} {number:,}" for name, number in _missing(table) if number]:
+            schema["missing cells"] = f"{', '.join(gaps)}; filled by jobs with missing=mean"
     return {
         **files,
         **schema,
@@ -180,6 +182,11 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
         "ids": "relative paths" if images is not None else "none" if data.id is None else f"in {data.id!r}",
         "labels": "in the folder of each job" if data.labels is None else f"in {data.labels}",
     }
+
+
+def _missing(table: Table) -> list[tuple[str, int]]:
+    """Return the number of missing cells of each column."""
+    return list(zip(table.columns or (), np.isnan(table.X).sum(axis=0).tolist(), strict=True))
 
 
 def _odd_ids(ids: Ids | None) -> list[str]:
@@ -205,7 +212,7 @@ def _odd(table: Table, columns: Sequence[Column]) -> list[str]:
     if (widest := outweighing(names, deviations)) is not None:
         hints.append(
             f"{widest!r} varies more than {OUTWEIGHS} times as much as half of the columns and would decide "
-            "the distances: bring columns to comparable units, in the same way at all sites, or take an algorithm with standardize"
+            "the distances: bring columns to comparable units, in the same way at all sites, or set scale=standard"
         )
     return [*hints, *_repeats(table.X)]
 

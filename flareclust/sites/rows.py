@@ -138,12 +138,13 @@ class SiteData:
         """Return the files with the rows, in the order in which they are joined; UserError as `site_files.find`."""
         return find(self.path, self.root, self.format)
 
-    def table(self, *, reader_owns_them: bool = False, scratch: Path | None = None) -> Table:
+    def table(self, *, reader_owns_them: bool = False, scratch: Path | None = None, gaps: bool = False) -> Table:
         """Read the rows (n, d) with the names of their columns.
 
         Args:
             reader_owns_them: whether the text of a refusal stays with those who own the rows, and may say more.
             scratch: folder for rows that do not fit in memory, where the site has not named one.
+            gaps: whether cells may be missing where there is no schema, which is NaN.
 
         Raises:
             Refusal: they cannot be used; the text may name the file that the site's configuration names, or its pattern,
@@ -151,7 +152,7 @@ class SiteData:
                 are. The site's own log has them.
         """
         try:
-            return self._read(self.scratch or scratch)
+            return self._read(self.scratch or scratch, gaps)
         except Refusal as reason:
             if self.hide and not reader_owns_them:
                 log.warning("the rows cannot be used: it %s", reason)
@@ -165,7 +166,7 @@ class SiteData:
             text = _without_numbers(unmarked(str(error), self.path.name))
             raise Refusal(_HIDES if self.hide else f"cannot use its rows: {text}") from None
 
-    def _read(self, scratch: Path | None) -> Table:
+    def _read(self, scratch: Path | None, gaps: bool) -> Table:
         files = self.files()
         self._refuse_others(files, scratch)
         if self.schema is not None:
@@ -179,6 +180,7 @@ class SiteData:
                 id_name=self.id,
                 memory=self.memory,
                 scratch=scratch,
+                gaps=gaps,
             )
         self._check_number(len(found))
         names = frozenset(found.columns or ())

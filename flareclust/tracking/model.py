@@ -36,11 +36,15 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         Args:
             context: its `artifacts` are `centroids`, a .npy file (k, d), and if these have unknown entries (NaN),
                 `settings`, a JSON file with how the federation scaled, filled and measured; if columns were scaled,
-                `scaling`, a .npy file (2, d) with their means and deviations; if rows were brought to length 1, `metric`, a file
-                with the word cosine.
+                `scaling`, a .npy file (2, d) with what is taken away from them and what then divides them; if gaps were filled, `filling`,
+                a .npy file (d,) with what they are filled with; if rows were brought to length 1, `metric`, a file with the
+                word cosine.
         """
         self.centroids = np.load(context.artifacts["centroids"], allow_pickle=False)
         self.gaps = "settings" in context.artifacts
+        self.filling = None
+        if "filling" in context.artifacts:
+            self.filling = np.load(context.artifacts["filling"], allow_pickle=False)
         self.scaling = None
         if "scaling" in context.artifacts:
             self.scaling = np.load(context.artifacts["scaling"], allow_pickle=False)
@@ -75,6 +79,8 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
                 f"expected rows of {d} columns, as the centroids have, but the input has shape {X.shape}; "
                 "give the columns that the federation clustered, in the same order"
             )
+        if self.filling is not None:
+            X = np.where(np.isnan(X), self.filling, X)
         if not np.isfinite(X).all():
             raise ValueError("the input has missing or infinite values; fill or drop those rows first")
         centroids = self.centroids

@@ -39,6 +39,7 @@ def save_model(
     model_id: str,
     scaling: Scaling | None = None,
     metric: str = "euclidean",
+    filling: FloatArray | None = None,
 ) -> None:
     """Write the model of a run to `folder`.
 
@@ -52,6 +53,7 @@ def save_model(
         model_id: of the logged model.
         scaling: of the columns, where the federation scaled them.
         metric: "cosine" where the clusters are of rows of length 1.
+        filling: what gaps of the columns (d,) are filled with, where the federation filled them.
 
     Raises:
         UserError: the centroids are not finite where they must be, or the names do not fit.
@@ -79,6 +81,9 @@ def save_model(
         if metric != "euclidean":
             Path(scratch, "metric.txt").write_text(metric, encoding="utf-8")
             artifacts["metric"] = str(Path(scratch, "metric.txt"))
+        if filling is not None:
+            np.save(Path(scratch, "filling.npy"), filling, allow_pickle=False)
+            artifacts["filling"] = str(Path(scratch, "filling.npy"))
         if names is None:
             # Not unnamed columns: for those MLflow drops surplus columns of the input without a word.
             inputs = Schema([TensorSpec(np.dtype(np.float64), (-1, centroids.shape[1]))])

@@ -13,7 +13,7 @@ from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
-from flareclust.features.scaling import scaling_of
+from flareclust.features.scaling import FILL, scaling_of
 from flareclust.features.space import of_directions
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome, is_round
@@ -138,8 +138,8 @@ class _Parts:
         result = self.result
         settings = partial.model_settings(result.algorithm, result.params, result.arrays)
         metric = "cosine" if of_directions(result.arrays) else "euclidean"
-        scaling = scaling_of(result.arrays)
-        tracker.log_model(self.run_id, result.centroids, result.columns, settings, scaling, metric)
+        scaling, filling = scaling_of(result.arrays), result.arrays.get(FILL)
+        tracker.log_model(self.run_id, result.centroids, result.columns, settings, scaling, metric, filling)
 
     def finish(self, tracker: Tracker) -> None:
         if self.outcome.job:

@@ -190,6 +190,7 @@ class Tracker:
         gaps: Mapping[str, Any] | None = None,
         scaling: Scaling | None = None,
         metric: str = "euclidean",
+        filling: FloatArray | None = None,
     ) -> str:
         """Log a model whose `predict` gives the nearest centroid, and return its address `runs:/<run_id>/model`.
 
@@ -200,6 +201,7 @@ class Tracker:
             gaps: As in `tracking_model.save_model`; the model then takes rows that lack columns.
             scaling: Of the columns, where the federation scaled them; the model takes rows in the data's units.
             metric: "cosine" where the clusters are of rows of length 1.
+            filling: What gaps of the columns are filled with; the model then takes rows with gaps.
 
         Raises:
             UserError: The centroids are not finite, or the names do not match them.
@@ -213,7 +215,7 @@ class Tracker:
         )
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch, MODEL_NAME)
-            save_model(folder, centroids, columns, gaps, run_id, model.model_id, scaling, metric)
+            save_model(folder, centroids, columns, gaps, run_id, model.model_id, scaling, metric, filling)
             self._client.log_model_artifacts(model.model_id, str(folder))
         self._client.finalize_logged_model(model.model_id, "READY")
         outputs = run.outputs.model_outputs if run.outputs else []

@@ -12,6 +12,7 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
+from flareclust.core.histograms import BINS
 from flareclust.core.rounding import factor
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import FRACTION, RANGE, Words
@@ -115,15 +116,16 @@ class Layout:
         if not self.grouped or not self.schema.fields[name].axes:
             return [reply[name]]
         rows = reply[ROWS].astype(np.float64)
+        cells = rows if rows.ndim == 2 else rows[:, None]
         if name == ROWS:
             parts: Sequence[FloatArray] = [rows]
         elif name == MEAN:
-            parts = fixed_point.product(reply[MEAN], rows[:, None])
+            parts = fixed_point.product(reply[MEAN], cells)
         else:
             squares = fixed_point.product(reply[MEAN], reply[MEAN])
             parts = [
                 reply[SPREAD],
-                *(part for square in squares for part in fixed_point.product(square, rows[:, None])),
+                *(part for square in squares for part in fixed_point.product(square, cells)),
             ]
         return [self._placed(part, reply, name) for part in parts]
 
@@ -135,23 +137,32 @@ class Layout:
     def _groups(self, totals: Mapping[str, list[int]]) -> Message:
         """Return the means, and squared deviations from them, of the groups that have rows."""
         d, rows = self.sizes.get("d", 0), totals[ROWS]
-        present = [r for r, n in enumerate(rows) if n]
+        by_cell = len(self._shapes[ROWS]) == 2  # each column of a group has a number of its own
+        numbers = rows if by_cell else [n for n in rows for _ in range(d)]
+        present = [r for r in range(self._shapes[ROWS][0]) if (any(rows[r * d : (r + 1) * d]) if by_cell else rows[r])]
+        cells = [r * d + j for r in present for j in range(d)]
         message: Message = {GROUP: np.array(present, dtype=np.int64)}
-        message[ROWS] = np.array([rows[r] for r in present], dtype=np.int64)
+        if by_cell:
+            message[ROWS] = np.array([rows[i] for i in cells], dtype=np.int64).reshape(len(present), d)
+        else:
+            message[ROWS] = np.array([rows[r] for r in present], dtype=np.int64)
         if MEAN in totals:
             sums = totals[MEAN]
-            means = [sums[r * d + j] / (rows[r] << FRACTION) for r in present for j in range(d)]
+            means = [sums[i] / (numbers[i] << FRACTION) if numbers[i] else 0.0 for i in cells]
             message[MEAN] = np.array(means, dtype=np.float64).reshape(len(present), d)
         if SPREAD in totals:
             squares, one = totals[SPREAD], 1 << FRACTION
             spread = [
-                max(squares[r * d + j] * rows[r] * one - sums[r * d + j] ** 2, 0) / (rows[r] * one * one)
-                for r in present
-                for j in range(d)
+                max(squares[i] * numbers[i] * one - sums[i] ** 2, 0) / (numbers[i] * one * one) if numbers[i] else 0.0
+                for i in cells
             ]
             message[SPREAD] = np.array(spread, dtype=np.float64).reshape(len(present), d)
         for name in totals:
-            if name not in message:
+            if name in message:
+                continue
+            if self.schema.fields[name].dtype == "int64":
+                message[name] = np.array(totals[name], dtype=np.int64).reshape(())
+            else:
                 message[name] = fixed_point.as_floats(totals[name]).reshape(())
         return {name: message[name] for name in self.schema.fields}
 
@@ -173,6 +184,8 @@ def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
         return {"f": int(arrays["features"])}
     if "coefficients" in arrays:  # of a linear classifier
         return {"c": arrays["coefficients"].shape[0], "f": arrays["coefficients"].shape[1]}
+    if "width" in arrays:  # numbers of cells in bins
+        return {"d": len(arrays["width"]), "b": BINS}
     if "candidate" in arrays:
         return {"c": int(arrays["candidate"][-1]) + 1, "K": len(arrays["candidate"]), "d": columns}
     if "leaves" in arrays:  # counts in the bins of a profile
@@ -185,8 +198,9 @@ def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
 
 
 def rounded_spread(groups: Message, multiple: int, floor: int) -> Message:
-    """Return groups whose squared deviations go with their numbers of rows, as multiples of a site's policy."""
-    return {**groups, SPREAD: groups[SPREAD] * factor(groups[ROWS], multiple, floor)[:, None]}
+    """Return groups whose squared deviations go with their numbers of rows, or of cells, as multiples of a site's policy."""
+    scale = factor(groups[ROWS], multiple, floor)
+    return {**groups, SPREAD: groups[SPREAD] * (scale if scale.ndim == 2 else scale[:, None])}
 
 
 def check_range(data: FloatArray) -> None:
@@ -194,7 +208,7 @@ def check_range(data: FloatArray) -> None:
 
     Said before a site gives its key, for afterwards it would end the job.
     """
-    largest = float(max(-data.min(), data.max()))
+    largest = float(max(-np.fmin.reduce(data, axis=None), np.fmax.reduce(data, axis=None)))  # whatever is missing
     if largest > LARGEST_SENT or (4 * LARGEST_SENT) ** 2 * data.size >= _MOST:
         raise Refusal(
             f"has values beyond {LARGEST_SENT:g}, or too many, for their squares to be added up with secure sums; give the "

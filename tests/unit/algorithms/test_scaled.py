@@ -219,3 +219,61 @@ def test_a_batch_effect_is_among_the_warnings():
         for text in flareclust.run("pooled", sites, k=4, scale="standard").warnings
     )
     assert not any("batch effect" in text for text in flareclust.run("pooled", SITES, k=3, scale="standard").warnings)
+
+
+# ---- other ways to scale ----
+
+
+@pytest.mark.parametrize("scale", ["robust", "range"])
+@pytest.mark.parametrize("name", SCALABLE)
+def test_jobs_with_other_scales_are_those_on_scaled_rows(name, scale):
+    result = flareclust.run(name, SITES, k=3, scale=scale)
+    mean, deviation = result.arrays["mean"], result.arrays["deviation"]
+    scaled = {site: (rows - mean) / deviation for site, rows in SITES.items()}
+    expected = flareclust.run(name, scaled, k=3)
+    np.testing.assert_array_equal(result.centroids, expected.centroids * deviation + mean)
+    np.testing.assert_array_equal(result.labels, expected.labels)
+
+
+@pytest.mark.parametrize("scale", ["robust", "range"])
+def test_bins_add_up_to_the_same_with_secure_sums(scale):
+    plain, secure = (flareclust.run("lloyd", SITES, k=3, scale=scale, secure_sums=one) for one in (False, True))
+    for name in ("mean", "deviation"):
+        np.testing.assert_allclose(plain.arrays[name], secure.arrays[name], rtol=1e-12)
+
+
+def test_robust_scaling_takes_median_and_quartiles():
+    result = flareclust.run("pooled", SITES, k=3, scale="robust")
+    width = 8 * X.std(axis=0) / 128
+    between = np.subtract(*np.quantile(X, [0.75, 0.25], axis=0))
+    assert (np.abs(result.arrays["mean"] - np.median(X, axis=0)) < 2 * width)[:2].all()
+    np.testing.assert_allclose(result.arrays["deviation"], between, atol=3 * width.max(), rtol=0.1)
+
+
+def test_range_scaling_brings_nearly_all_cells_into_0_to_1():
+    result = flareclust.run("pooled", SITES, k=3, scale="range")
+    scaled = (X - result.arrays["mean"]) / result.arrays["deviation"]
+    assert ((scaled >= 0) & (scaled <= 1)).mean() > 0.98
+    assert not np.isin(result.arrays["mean"], X).any()
+    assert scaled.min() > -0.1
+    assert scaled.max() < 1.1
+
+
+def test_a_schema_states_ranges():
+    ranges = [[0.0, 20.0], None, [0.0, 100.0]]
+    result = flareclust.run("pooled", SITES, k=3, scale="range", table_ranges=ranges)
+    np.testing.assert_array_equal(result.arrays["mean"][[0, 2]], [0, 0])
+    np.testing.assert_array_equal(result.arrays["deviation"][[0, 2]], [20, 100])
+    assert 4e3 < result.arrays["deviation"][1] < 8e3
+    ranges[1] = [4e4, 6e4]
+    result = flareclust.run("pooled", SITES, k=3, scale="range", table_ranges=ranges)
+    assert result.arrays["mean"].tolist() == [0, 4e4, 0]
+    assert [record["step"] for record in result.outcome.rounds] == ["scales", "cluster", "assess"]
+
+
+def test_a_column_without_quartiles_is_scaled_by_its_deviation():
+    rows = {site: np.column_stack([one, np.arange(len(one)) % 10 == 0]) for site, one in SITES.items()}
+    result = flareclust.run("pooled", rows, k=3, scale="robust")
+    standard = flareclust.run("pooled", rows, k=3, scale="standard")
+    for name in ("mean", "deviation"):
+        assert result.arrays[name][3] == standard.arrays[name][3]

@@ -47,7 +47,9 @@ def test_rows_of_sites_that_gave_no_labels_are_minus_one():
 def test_own_rows_of_sites_that_gave_no_labels_are_minus_one(own):
     own["site-b"][3, 1] = np.nan
     result = flareclust.run("feca", own, k=3)
-    assert result.warnings == ["site-b has rows with NaN or infinite values; remove or impute them at the site"]
+    assert result.warnings == [
+        "site-b has rows with NaN or infinite values; remove or impute them at the site, or set missing=mean"
+    ]
     assert "site-b" not in result.site_labels
     np.testing.assert_array_equal(np.flatnonzero(result.labels == -1), np.arange(30, 60))
 

@@ -20,11 +20,12 @@ from flareclust.protocol.registry import algorithms, get
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.steps import counts_of
-from flareclust.protocol.task import ASSESS, KEYS, SCALES, SCORE
+from flareclust.protocol.task import ASSESS, BINNED, FINER_BINNED, KEYS, KNOWN_SCALES, NAMES, SCALES, SCORE
 from flareclust.testing import iid_sites
 from flareclust.testing.partial_features import overlapping_sites
 from tests.unit.privacy.secure_cases import FEWER, OPTIONS, PLAIN, asker, lloyd_sites, run_lloyd
 
+COLUMNS = {SCALES, KNOWN_SCALES, BINNED, FINER_BINNED}
 SUMS = {name for step in (SPREAD, UPDATE) for name in (step, counts_of(step))}
 
 # A federation
@@ -189,7 +190,13 @@ def test_server_and_sites_agree_on_what_adds_up() -> None:
             site, server = algorithm.executor_class(), algorithm.aggregator_class()
             assert site.steps == server.steps, algorithm.name
     steps = get("portfolio").executor_class().steps
-    assert {name for name, step in steps.items() if step.maskable} == {SCALES, SPREAD, counts_of(SPREAD), SCORE, ASSESS}
+    assert {name for name, step in steps.items() if step.maskable} == {
+        *COLUMNS,
+        SPREAD,
+        counts_of(SPREAD),
+        SCORE,
+        ASSESS,
+    }
 
 
 def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object) -> None:
@@ -199,7 +206,7 @@ def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object
         found: list[str] = json.loads(text)["executors"][0]["tasks"]
         return found
 
-    assert set(tasks(FEWER)) == {KEYS, SCALES, *SUMS, ASSESS}
+    assert set(tasks(FEWER)) == {KEYS, NAMES, *COLUMNS, *SUMS, ASSESS}
     assert not {KEYS, counts_of(SPREAD), counts_of(UPDATE)} & set(tasks(PLAIN))
 
 

@@ -69,6 +69,9 @@ def test_parameters_have_defaults_and_leave_out_what_every_job_has(algorithm):
 def test_parameters_of_both_sides_are_listed():
     assert get("kfed").parameters() == {
         "table_schema": None,
+        "table_ranges": None,
+        "compare": "none",
+        "missing": "refuse",
         "min_count": 2,
         "scale": "none",
         "small_clusters": "withhold",

@@ -67,6 +67,16 @@ def test_a_model_of_scaled_columns_takes_rows_in_their_units(tracker):
     assert np.linalg.norm(scaled[0][:, None] - scaled[1], axis=2).argmin(axis=1).tolist() == [0, 1]
 
 
+def test_a_model_of_filled_columns_takes_rows_with_gaps(tracker):
+    import mlflow
+
+    run_id = tracker.start("key", "name", {})
+    centroids = np.array([[0.0, 5000.0], [4.0, 5000.0]])
+    tracker.log_model(run_id, centroids, ["a", "b"], filling=np.array([3.0, 5000.0]))
+    model = mlflow.pyfunc.load_model(str(model_folder(tracker, run_id)))
+    assert model.predict(pd.DataFrame({"a": [1.0, np.nan], "b": [np.nan, 4999.0]})).tolist() == [0, 1]
+
+
 def test_model_is_logged_once_and_belongs_to_its_run(tracker, client):
     run_id = tracker.start("key", "name", {"k": 2})
     tracker.log_model(run_id, CENTROIDS)
