@@ -56,7 +56,16 @@ def settings(k_range: tuple[int, int], criterion: str, params: Mapping[str, Any]
     """Return the settings of the job that chooses, for an algorithm with these `params`."""
     own = {
         name: params[name]
-        for name in ("min_count", "small_clusters", "scale", "metric", "missing", "compare", "table_ranges")
+        for name in (
+            "min_count",
+            "small_clusters",
+            "scale",
+            "metric",
+            "missing",
+            "compare",
+            "table_ranges",
+            "categories",
+        )
         if name in params
     }
     return {**own, "k_min": k_range[0], "criterion": criterion}

@@ -171,8 +171,11 @@ def _columns(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> li
     gaps = [missing_cells(names, arrays[MISSING_CELLS], int(arrays[ROWS_IN_ALL]))] if MISSING_CELLS in arrays else []
     found = [sentence for sentence in gaps if sentence]
     if SITE_MEANS in arrays:
-        sites = arrays[SCALED_SITES].tolist()
-        found += unit_warnings(sites, arrays[SITE_MEANS], arrays[SITE_DEVIATIONS], names)
+        # Values of categories have no units, and may be rare at one site and frequent at another.
+        valued = {column for group in prepared.params.get("categories") or () for column in group}
+        numbers = [j for j in range(d) if j not in valued]
+        means, deviations = arrays[SITE_MEANS][:, numbers], arrays[SITE_DEVIATIONS][:, numbers]
+        found += unit_warnings(arrays[SCALED_SITES].tolist(), means, deviations, [names[j] for j in numbers])
     return found + _outweighing(experiment, prepared, outcome)
 
 
