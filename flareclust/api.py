@@ -215,17 +215,19 @@ def _run_untracked(
 
 
 def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound, kept: Kept) -> Result:
+    from flareclust.tracking.origin import source_tags
     from flareclust.tracking.run_logging import close_run, log_or_warn, start_run, was_stopped
 
     started = time.time()
     prepared = prepared or prepare(experiment)
     experiment = experiment.model_copy(update=prepared.settled(experiment.params))
     run_key = experiment.key(uuid.uuid4().hex)
-    run_id = start_run(experiment, run_key, {})
+    tags = source_tags()
+    run_id = start_run(experiment, run_key, tags, prepared)
     try:
         outcome = submit(experiment, prepared, on_round, kept=kept)
         result = evaluate(experiment, prepared, outcome, time.time() - started)
-        result = keep(replace(result, tracking={"key": run_key, "tags": {}, "started": started}), out)
+        result = keep(replace(result, tracking={"key": run_key, "tags": tags, "started": started}), out)
         return log_or_warn(result, experiment, run_id, started)
     except BaseException as error:
         if not close_run(experiment, run_id, str(error) or type(error).__name__, stopped=was_stopped(error)):

@@ -27,6 +27,7 @@ from flareclust.experiment.result import Result
 from flareclust.experiment.submit import Kept, submit
 from flareclust.federation import OnRound
 from flareclust.flows.steps import Steps
+from flareclust.tracking.origin import source_tags
 from flareclust.tracking.promotion import METRIC
 from flareclust.tracking.run_logging import close_run, log_command, log_or_warn, offer_alias, start_run, was_stopped
 from flareclust.tracking.store import NoAnswer
@@ -73,8 +74,8 @@ def run_logged(
     steps, flow_run_id = Steps(), str(flow_run.id)
     prepared = prepared or steps.run("prepare", prepare, experiment)
     experiment = experiment.model_copy(update=prepared.settled(experiment.params))
-    run_key, tags = experiment.key(flow_run_id), {"prefect.flow_run_id": flow_run_id}
-    run_id = steps.run("start MLflow run", start_run, experiment, run_key, tags)
+    run_key, tags = experiment.key(flow_run_id), {**source_tags(), "prefect.flow_run_id": flow_run_id}
+    run_id = steps.run("start MLflow run", start_run, experiment, run_key, tags, prepared)
     try:
         again = {"retries": experiment.retries, "retry_delay_seconds": 1, "retry_condition_fn": _worth_another_try}
         outcome = steps.run("submit", submit, experiment, prepared, on_round, run_key, kept, options=again)

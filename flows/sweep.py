@@ -114,6 +114,7 @@ class TrackedRunner:
 
     Attributes:
         run_id: MLflow's parent run of the last call.
+        run_page: the address of its page.
         file: where the trials of the last call are kept; None for nowhere.
         warnings: what tracking could not do in that call, a sentence each.
     """
@@ -124,6 +125,7 @@ class TrackedRunner:
         self.study, self.experiment, self.uri, self.on_done, self.workers = study, experiment, uri, on_done, workers
         self.keep, self.later = keep, later
         self.run_id: str | None = None
+        self.run_page: str | None = None
         self.file: TrialFile | None = None
         self.warnings: list[str] = []
 
@@ -135,6 +137,7 @@ class TrackedRunner:
         """
         study = _opened(self.study, trials, self.experiment, self.uri, self.on_done, self.keep)
         self.run_id, self.file, prefect = study.tracker.parent, study.file, None
+        self.run_page = study.tracker.page(self.run_id)
         try:
             study.resume()
             if study.missing:

@@ -24,7 +24,7 @@ from flareclust.cli.personalise import personalise
 from flareclust.cli.poc import poc_app
 from flareclust.cli.run import run
 from flareclust.cli.schema import schema_app
-from flareclust.cli.settings import AsJson, SecureSums, Seed, Settings, parse_settings
+from flareclust.cli.settings import AsJson, InExperiment, SecureSums, Seed, Settings, parse_settings
 from flareclust.cli.site import site_app
 from flareclust.cli.sweep import sweep
 
@@ -184,9 +184,12 @@ def assign(
 def ui(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
     uri: Annotated[str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or ./mlflow.db.")] = None,
+    in_experiment: InExperiment = None,
 ) -> None:
-    """Open MLflow's pages on the project's store."""
+    """Start MLflow's pages on the project's store, and print the links to its runs."""
     require("tracking", "flareclust ui")
+    from flareclust.experiment.config import usual_experiment
+    from flareclust.tracking.experiments import pages_of
     from flareclust.tracking.store import resolve_uri, sqlite_file, ui_command
 
     command = ui_command(uri, port)
@@ -199,7 +202,10 @@ def ui(
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise UserError(f"port {port} cannot be used ({error.strerror}); give another one with --port") from None
-    typer.echo(f"http://127.0.0.1:{port}  (Ctrl-C ends it)", err=True)
+    for what, page in pages_of(uri, in_experiment or usual_experiment(), port).items():
+        typer.echo(f"{what}: {page}")
+    typer.echo("Ctrl-C ends it")
+    sys.stdout.flush()  # the next line replaces this program
     os.execv(command[0], command)
 
 

@@ -100,7 +100,16 @@ def print_result(result: Result) -> None:
     if result.job:
         console.print(f"NVFlare job {result.job}; the sites' labels are named by it", highlight=False, soft_wrap=True)
     if result.run_id:
-        console.print(f"MLflow run {result.run_id}; see it with: flareclust ui", highlight=False, soft_wrap=True)
+        for line in run_lines(result.run_id, result.run_page):
+            console.print(escape(line), highlight=False, soft_wrap=True)
+
+
+def run_lines(run_id: str, page: str | None) -> list[str]:
+    """Return what is said of a run in MLflow: where its page is, and how the pages of a local store are started."""
+    if page is None:
+        return [f"MLflow run {run_id}; see it with: flareclust ui"]
+    local = page.startswith("http://127.0.0.1:")
+    return [f"MLflow run: {page}" + ("  (start the pages with: flareclust ui)" if local else "")]
 
 
 def algorithm_row(algorithm: Algorithm) -> dict[str, Any]:

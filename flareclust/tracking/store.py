@@ -80,7 +80,9 @@ def ui_command(uri: str | None = None, port: int = 5000) -> list[str]:
         raise UserError(f"{store} is an MLflow server already; open that address in a browser")
     if not 1 <= port <= 65535:
         raise UserError(f"expected a port from 1 to 65535, got {port}")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of MLflow's own libraries
     options = ["--backend-store-uri", store, "--port", str(port), "--workers", "1"]
+    options += ["--uvicorn-opts", "--log-level warning"]  # no line for each file that the browser asks for
     if file := sqlite_file(store):
         # Or experiments made in the browser would keep their files wherever the command was started.
         options += ["--artifacts-destination", (file.parent / "mlruns").as_uri()]

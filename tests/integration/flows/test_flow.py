@@ -50,7 +50,7 @@ def test_a_simulator_job_through_the_flow_is_tracked(server, folder):
     )
     client, (run,) = runs()
     assert run.info.status == "FINISHED"
-    assert run.info.run_name == "feca/iid/s0"
+    assert run.info.run_name == "feca/iris/k3/iid/s0"
     assert run.info.run_id == result.run_id
     assert run.data.metrics["final/inertia"] == pytest.approx(result.metrics["inertia"])
     assert run.data.metrics["final/centroids_found"] == result.centroids_found
@@ -82,7 +82,7 @@ def test_arrays_in_memory_go_through_the_flow_too(server, folder, sites, monkeyp
     monkeypatch.setattr(flows, "submit", submit)
     flareclust.run("kfed", data=sites, k=4, engine="simulator", track=True, out="out")
     assert set(seen) == set(sites)
-    assert runs()[1][0].info.run_name == "kfed/none/s0"
+    assert runs()[1][0].info.run_name == "kfed/own data/k4/none/s0"
 
 
 def test_a_failed_job_is_shown_as_failed_with_its_reason(server, folder):

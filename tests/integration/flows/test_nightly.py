@@ -144,7 +144,7 @@ def test_the_scheduler_runs_a_federation_of_provisioned_sites_whose_model_is_tra
     scheduler.pause(f"{NIGHTLY}/often")
     assert first.auto_scheduled
     run = run_of(client, first.id)
-    assert (run.info.status, run.info.run_name) == ("FINISHED", "feca/none/s0")
+    assert (run.info.status, run.info.run_name) == ("FINISHED", "feca/sites/k3/none/s0")
     assert run.data.params["engine"] == "production"
     assert run.data.metrics["final/simplified_silhouette"] > 0
     assert [run.data.metrics[f"final/{name}"] for name in ("centroids_found", "sites_took_part")] == [3, 2]
@@ -167,7 +167,7 @@ def test_a_manual_run_takes_its_experiment_from_the_command_line(scheduler, clie
     assert "Completed" in said
     (run,) = scheduler.runs_of("flareclust-experiment/manual")
     assert run.state.is_completed()
-    assert run_of(client, run.id).info.run_name == "kfed/iid/s3"
+    assert run_of(client, run.id).info.run_name == "kfed/iris/k3/iid/s3"
 
 
 def test_a_wrong_experiment_is_refused_when_the_run_is_asked_for(scheduler):
