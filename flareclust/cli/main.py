@@ -17,7 +17,9 @@ import typer
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.version import __version__
+from flareclust.cli.doctor import doctor
 from flareclust.cli.entry import PlainFormatter, run_app, say
+from flareclust.cli.init import init
 from flareclust.cli.log import log
 from flareclust.cli.names import split_names
 from flareclust.cli.personalise import personalise
@@ -36,7 +38,6 @@ QUIET = (
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Federated clustering for NVIDIA FLARE: recover the clusters of data that may not be pooled.",
 )
@@ -53,6 +54,8 @@ app.command()(run)
 app.command()(sweep)
 app.command()(personalise)
 app.command()(log)
+app.command()(doctor)
+app.command()(init)
 
 
 @app.command("list")
@@ -225,6 +228,9 @@ def options(
             logging.getLogger(name).setLevel(logging.CRITICAL)
         for name in QUIET:
             os.environ.setdefault(name, "CRITICAL")
+        for kind in ("FLOW_RUNS", "TASK_RUNS"):  # to the pages of Prefect's server, and not to this terminal
+            os.environ.setdefault(f"PREFECT_LOGGING_LOGGERS_PREFECT_{kind}_LEVEL", "INFO")
+            os.environ.setdefault(f"PREFECT_LOGGING_LOGGERS_PREFECT_{kind}_PROPAGATE", "false")
     if version:
         typer.echo(f"flareclust {__version__}")
         raise typer.Exit

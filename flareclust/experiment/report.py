@@ -141,9 +141,10 @@ def parameter_rows(algorithm: Algorithm) -> list[dict[str, Any]]:
 
 
 def print_parameters(algorithm: Algorithm) -> None:
-    """Print an algorithm's title and its parameters as a table."""
+    """Print an algorithm's title, what leaves a site, and its parameters as a table."""
     console = Console()
     console.print(f"{escape(algorithm.title)} ({escape(algorithm.source)})\n", soft_wrap=True)
+    console.print(f"leaves a site: {escape(algorithm_row(algorithm)['sends'])}\n", highlight=False, soft_wrap=True)
     table = Table(box=None)
     for heading in ("parameter (--set)", "default", "values", "read by", "meaning"):
         table.add_column(heading)
@@ -180,15 +181,15 @@ def describe_schema(schema: Schema) -> str:
 
 
 def print_algorithms(algorithms: Iterable[Algorithm]) -> None:
-    """Print the registry as a table."""
+    """Print the registry as a table that fits 80 columns: names, and when to use each."""
     table = Table(box=None)
-    for heading in ("name", "what it is", "settings (--set)", "what leaves a site"):
-        table.add_column(heading)
+    table.add_column("name", no_wrap=True)
+    table.add_column("when to use it")
     for algorithm in algorithms:
-        row = algorithm_row(algorithm)
-        settings = ", ".join(f"{name}={as_setting(value)}" for name, value in row["parameters"].items())
-        table.add_row(*map(escape, (row["name"], row["title"], settings, row["sends"])))
-    Console().print(table)
+        table.add_row(escape(algorithm.name), escape(algorithm.when or algorithm.title))
+    console = Console()
+    console.print(table)
+    console.print("settings, and what leaves a site: flareclust list NAME", highlight=False)
 
 
 def print_pairs(heading: str, pairs: Mapping[str, str]) -> None:

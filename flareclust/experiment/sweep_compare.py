@@ -1,7 +1,7 @@
 """The page compare.html of a study: mean and standard deviation over the seeds, comparable cells side by side.
 
 Cells are comparable if all their axes but the first two (algorithm and partition) agree, so they have the same data and
-k; in measures with a length of the data in them also if their columns are scaled alike. The page needs no other file and
+k; in measures that look at distances also if their columns are scaled alike. The page needs no other file and
 no script.
 """
 
@@ -19,8 +19,8 @@ COMPARE = "compare.html"
 #: Measures that say how good a clustering is, with what is better; others, such as the number of rounds, have no best.
 _HIGHER = ("ari", "nmi", "purity", "accuracy", "simplified_silhouette")
 _LOWER = ("l2", "mse_matched", "inertia", "davies_bouldin")
-#: Measures in the units of the data, which scaled columns do not have.
-_LENGTHS = ("inertia",)
+#: Measures of distances, which are others where columns are scaled.
+_DISTANCES = ("inertia", "simplified_silhouette", "davies_bouldin")
 
 _ROW, _LEFT, _BARS, _RIGHT = 22, 230, 330, 170
 _STYLE = (
@@ -40,6 +40,7 @@ def compare_page(name: str, done: Sequence[TrialRun], ordered: Sequence[str]) ->
         ordered: names of the measures, the main ones first.
     """
     cells, units = by_cell(done), _units(done)
+    series = list(dict.fromkeys(map(_series, cells)))
     seeds = len({one.trial.seed for one in done})
     parts = [
         f"<h1>{escape(name)}</h1>",
@@ -50,7 +51,7 @@ def compare_page(name: str, done: Sequence[TrialRun], ordered: Sequence[str]) ->
         if about:
             parts.append(f"<h2>{escape(', '.join(f'{axis} {value}' for axis, value in about))}</h2>")
         for measure in ordered:
-            parts += _charts(measure, [cell for cell in members if measure in cell.mean], units)
+            parts += _charts(measure, [cell for cell in members if measure in cell.mean], units, series)
     note = "Marks are means over the seeds, bars one standard deviation to each side. The best mean is bold."
     parts.append(f'<p class="note">{note}</p>')
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -74,30 +75,31 @@ def _units(done: Sequence[TrialRun]) -> dict[tuple[str, ...], str]:
         settings = {**registry.get(algorithm).parameters(), **own} if algorithm in registry.algorithms() else dict(own)
         scale = settings.get("scale", "none")
         scale = "standard" if settings.get("standardize") is True else scale
-        units[tuple(one.trial.cell.values())] = "" if scale == "none" else f"in scaled units ({scale})"
+        units[tuple(one.trial.cell.values())] = "" if scale == "none" else f"of scaled columns ({scale})"
     return units
 
 
-def _charts(measure: str, cells: Sequence[Cell], units: Mapping[tuple[str, ...], str]) -> list[str]:
+def _charts(
+    measure: str, cells: Sequence[Cell], units: Mapping[tuple[str, ...], str], series: Sequence[str]
+) -> list[str]:
     """Return the charts of a measure: one for all cells, or one for each unit."""
     by_unit: dict[str, list[Cell]] = {}
     for cell in cells:
-        unit = units.get(tuple(cell.cell.values()), "") if measure in _LENGTHS else ""
+        unit = units.get(tuple(cell.cell.values()), "") if measure in _DISTANCES else ""
         by_unit.setdefault(unit, []).append(cell)
     better = "; larger is better" if measure in _HIGHER else "; smaller is better" if measure in _LOWER else ""
     return [
-        f"<figure><h3>{escape(' '.join([measure.replace('_', ' '), unit]).strip())}{better}</h3>{_chart(measure, some)}</figure>"
+        f"<figure><h3>{escape(' '.join([measure.replace('_', ' '), unit]).strip())}{better}</h3>{_chart(measure, some, series)}</figure>"
         for unit, some in by_unit.items()
     ]
 
 
-def _chart(measure: str, cells: Sequence[Cell]) -> str:
+def _chart(measure: str, cells: Sequence[Cell], series: Sequence[str]) -> str:
     """Return a drawing with a line per cell: what it is, its mean with a bar of the deviation, both in numbers."""
     low = min(cell.mean[measure] - cell.std[measure] for cell in cells)
     high = max(cell.mean[measure] + cell.std[measure] for cell in cells)
     width = (high - low) or abs(high) or 1.0
     best = _best(measure, cells)
-    series = list(dict.fromkeys(_series(cell) for cell in cells))
     lines, previous = [], None
     height = _ROW * (len(cells) + len({_split(cell) for cell in cells}))
     y = 0.0

@@ -139,6 +139,19 @@ def connect(uri: str) -> Any:
     return MlflowClient(uri)
 
 
+def check_store(uri: str) -> None:
+    """Raise NoAnswer, or UserError, where a store that should be there cannot be used; MLflow is not imported.
+
+    Args:
+        uri: as `resolve_uri` returns it.
+    """
+    if file := sqlite_file(uri):
+        _make_sqlite(file)
+        _check_unlocked(file)
+    else:
+        _check_reachable(uri)
+
+
 def download(run_id: str, names: Sequence[str], folder: Path, uri: str | None = None) -> Path:
     """Download files of a run into a folder; return it.
 

@@ -224,8 +224,10 @@ def test_list_names_every_algorithm_with_its_settings(command):
         "centroids float64 (k, d), radii float64 (k); with scale, in step scales: cluster int64 (k), counts int64 (k), "
         "centroids float64 (k, d), m2 float64 (k, d)"
     )
-    words = command("list").out.split()
-    assert set(table) <= set(words)
+    printed = command("list").out
+    assert set(table) <= set(printed.split())
+    assert max(map(len, printed.splitlines())) <= 80
+    assert f"leaves a site: {listed['feca']['sends']}" in command("list", "feca").out
 
 
 def test_data_list_names_every_data_set(command):

@@ -44,7 +44,7 @@ def test_only_comparable_cells_share_a_chart():
     assert (iris.startswith("data iris"), wine.startswith("data wine")) == (True, True)
     assert {heading: len(svg.findall("g")) for heading, svg in drawings(iris).items()} == {
         "inertia; smaller is better": 1,
-        "inertia in scaled units (standard); smaller is better": 1,
+        "inertia of scaled columns (standard); smaller is better": 1,
         "ari; larger is better": 2,
     }
     assert {heading: len(svg.findall("g")) for heading, svg in drawings(wine).items()} == {
