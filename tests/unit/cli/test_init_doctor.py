@@ -47,6 +47,13 @@ def test_the_project_that_is_written_is_one_of_nvflare_with_our_builder(command,
     SiteDefaults(**ours.get("args", {}))
 
 
+@pytest.mark.parametrize(("name", "original"), [("project.yml", "poc_workspace"), ("prefect.yaml", ".")])
+def test_the_files_are_those_of_the_repository(name, original):
+    from tests.paths import ROOT
+
+    assert (ROOT / "flareclust/cli/templates" / name).read_bytes() == (ROOT / original / name).read_bytes()
+
+
 def test_nothing_is_overwritten(command, tmp_path):
     (tmp_path / "sweep.toml").write_text("mine")
     done = command("init", "sweep", str(tmp_path))
