@@ -1,6 +1,7 @@
 """Run an experiment's federation in its engine; with a range of k, first the one that chooses k."""
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import check_fits
 from flareclust.data.tables import Table
@@ -26,6 +27,8 @@ from flareclust.federation.checkpoint import CheckpointFile
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
+
+log = logging.getLogger(__name__)
 
 #: The file of a run's checkpoint, the id of the interrupted job to go on from, or neither.
 Kept = CheckpointFile | str | None
@@ -59,6 +62,20 @@ def submit(
     if isinstance(kept, CheckpointFile):
         kept = kept.of(_rows_of(experiment, prepared))
     return _chosen_and_run(experiment, prepared, on_round, token, kept)
+
+
+def submit_again(
+    experiment: Experiment, prepared: Prepared, on_round: OnRound, token: str, kept: Kept = None
+) -> Outcome:
+    """Do as `submit` does, and start the job again where it ended for a reason outside of it: `experiment.retries` times."""
+    for _ in range(experiment.retries):
+        try:
+            return submit(experiment, prepared, on_round, token, kept)
+        except JobFailed as error:
+            if not error.transient:
+                raise
+            log.warning("the job is started again: %s", error)
+    return submit(experiment, prepared, on_round, token, kept)
 
 
 def _rows_of(experiment: Experiment, prepared: Prepared) -> dict[str, object]:
