@@ -26,7 +26,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class DataOrigin:
-    """What MLflow is told about the data of a run; no row is part of it.
+    """What an MLflow run says about its data; no row is part of it.
 
     Attributes:
         name: of the data set, or of the file or folder.
@@ -59,7 +59,7 @@ def data_name(data: str) -> str:
 
 
 def data_origin(experiment: Experiment, prepared: Prepared) -> DataOrigin:
-    """Return what MLflow is told about the data of an experiment.
+    """Return what an MLflow run says about the data of an experiment.
 
     Args:
         experiment: what was asked.
