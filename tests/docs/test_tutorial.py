@@ -35,7 +35,7 @@ def run(folder, **settings):
 def test_centimetres_are_found_before_anything_runs(folder):
     with pytest.raises(UserError) as error:
         run(folder)
-    (expected,) = re.findall(r"^  (tumour: .*)$", PAGE, flags=re.MULTILINE)
+    (expected,) = re.findall(r"^  (tumour: 25 cells.*)$", PAGE, flags=re.MULTILINE)
     assert expected in str(error.value)
 
 
