@@ -192,7 +192,7 @@ class Experiment(RunSettings):
                 f"{self.algorithm} needs what sites state: bounds of the columns and a budget under {DP} in a policy "
                 "(--policy FILE, or policy=); docs/differential-privacy.md has an example"
             )
-        if self.profile and (problem := no_profile(algorithm)):
+        if self.profile and (problem := algorithm.why_no_profile):
             raise ValueError(f"{problem}; leave out profile (--profile)")
         if self.k_range is not None and not algorithm.federated:
             raise ValueError(f"{self.algorithm} is not federated and takes one k, not a range")
@@ -257,17 +257,6 @@ class Experiment(RunSettings):
         """Return a fingerprint of the experiment and `more`: equal for a retry, different for another run."""
         text = json.dumps([self.model_dump(mode="json"), *more], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def no_profile(algorithm: registry.Algorithm) -> str:
-    """Return why an algorithm's clusters are not described, in words; empty where they are."""
-    if not algorithm.federated:
-        return f"{algorithm.name} is not federated and describes no clusters"
-    if "differentially-private" in algorithm.promises:
-        return f"{algorithm.name} is differentially private: profiles of its clusters would spend more than its budget"
-    if algorithm.partial:
-        return f"{algorithm.name} is for sites with different columns, and profiles need the same ones"
-    return ""
 
 
 def usual_experiment() -> str:

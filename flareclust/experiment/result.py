@@ -15,7 +15,6 @@ from flareclust.data.frames import frame_of, is_frame, table_of
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.profile_words import tree_table
 from flareclust.evaluation.profiles import profiles_of
-from flareclust.experiment.config import no_profile
 from flareclust.experiment.image_results import image_of
 from flareclust.features import result as partial
 from flareclust.features.scaling import filled, scaling_of
@@ -228,7 +227,7 @@ def why_no_profiles(result: Result) -> str:
     failed = [warning for warning in result.warnings if warning.startswith("the clusters have no profile")]
     if failed:
         return failed[0]
-    if problem := no_profile(registry.get(result.algorithm)):
+    if problem := registry.get(result.algorithm).why_no_profile:
         return f"the clusters have no profile: {problem}"
     return "the clusters have no profile: the run did not ask for it; run it with --profile (profile=True)"
 

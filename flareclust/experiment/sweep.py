@@ -20,7 +20,7 @@ from flareclust._foundation.settings import Settings
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.data import datasets
 from flareclust.data.partition_specs import parse
-from flareclust.experiment.config import Engine, Experiment, make_experiment, no_profile, usual_experiment
+from flareclust.experiment.config import Engine, Experiment, make_experiment, usual_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.sweep_grid import MOST_TRIALS, Choice, check_different, expand, listed
 from flareclust.experiment.trials import Trial, experiment_trial
@@ -252,7 +252,7 @@ def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: 
         truth=sweep.truth,
         params=dict(choice.params),
         min_sites=sweep.min_sites,
-        profile=sweep.profile and not no_profile(registry.get(choice.name)),
+        profile=sweep.profile and not registry.get(choice.name).why_no_profile,
         mlflow_experiment=sweep.mlflow_experiment,
     )
 
