@@ -20,7 +20,7 @@ from flareclust.protocol.registry import algorithms, get
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.steps import counts_of
-from flareclust.protocol.task import ASSESS, KEYS, SCALES, SCORE
+from flareclust.protocol.task import ASSESS, KEYS, PROFILING, SCALES, SCORE
 from flareclust.testing import iid_sites
 from flareclust.testing.partial_features import overlapping_sites
 from tests.unit.privacy.secure_cases import FEWER, OPTIONS, PLAIN, asker, lloyd_sites, run_lloyd
@@ -189,7 +189,14 @@ def test_server_and_sites_agree_on_what_adds_up() -> None:
             site, server = algorithm.executor_class(), algorithm.aggregator_class()
             assert site.steps == server.steps, algorithm.name
     steps = get("portfolio").executor_class().steps
-    assert {name for name, step in steps.items() if step.maskable} == {SCALES, SPREAD, counts_of(SPREAD), SCORE, ASSESS}
+    assert {name for name, step in steps.items() if step.maskable} == {
+        SCALES,
+        SPREAD,
+        counts_of(SPREAD),
+        SCORE,
+        ASSESS,
+        *PROFILING,
+    }
 
 
 def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object) -> None:
@@ -200,7 +207,8 @@ def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object
         return found
 
     assert set(tasks(FEWER)) == {KEYS, SCALES, *SUMS, ASSESS}
-    assert not {KEYS, counts_of(SPREAD), counts_of(UPDATE)} & set(tasks(PLAIN))
+    assert not {KEYS, counts_of(SPREAD), counts_of(UPDATE), *PROFILING} & set(tasks(PLAIN))
+    assert set(PROFILING) <= set(tasks(PLAIN.model_copy(update={"profile": True})))
 
 
 def test_a_job_that_was_asked_for_without_secure_sums_is_as_it_was() -> None:
