@@ -55,7 +55,6 @@ def log_run(result: Result, experiment: Experiment, run_id: str, started: float)
     parts = _Parts(result, result.outcome, run_id)
     todo: dict[str, Callable[[Tracker], object]] = {
         "metrics and files": lambda tracker: parts.log_result(tracker, chosen=experiment.k_range is not None),
-        "the profiles": parts.log_profiles,
         "the rounds": lambda tracker: parts.log_rounds(tracker, int(started * 1000)),
         "the model": parts.log_model,
     }
@@ -139,9 +138,7 @@ class _Parts:
             columns=result.columns,
             files=sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE),
         )
-
-    def log_profiles(self, tracker: Tracker) -> None:
-        if (profiles := profiles_of(self.result.arrays, self.result.columns)) is not None:
+        if (profiles := profiles_of(result.arrays, result.columns)) is not None:
             tracker.log_table(self.run_id, PROFILES_FILE, profiles.table())
 
     def log_model(self, tracker: Tracker) -> None:
