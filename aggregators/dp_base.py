@@ -6,7 +6,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.core.dp.sums import Box
+from flareclust.core.dp.box import Box
 from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.dp.accounting import WHOLE, rho_of
 from flareclust.privacy.dp.mechanism import sigma

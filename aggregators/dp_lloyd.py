@@ -24,9 +24,10 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of
 from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.box import Box
 from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, grid_clusters, grid_shape, has_grid
 from flareclust.core.dp.lloyd import half_way, moments, next_centroids, spread_start
-from flareclust.core.dp.sums import UNIT, Box, ClusterSums
+from flareclust.core.dp.sums import UNIT, ClusterSums
 from flareclust.core.rounds import remember
 from flareclust.executors.dp_base import GRID_START, REACH, update_share
 from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor, DPLloydParams
@@ -66,10 +67,10 @@ class DPLloydAggregator(PrivateAggregator):
         return self._moved(round_, sent)
 
     def _boxed(self, sent: Sequence[Message]) -> Round:
-        box = Box(np.min([reply["low"] for reply in sent], axis=0), np.max([reply["high"] for reply in sent], axis=0))
+        box = Box.around([Box.of(reply) for reply in sent])
         if not box.usable:
             raise JobFailed("the sites' bounds span no box; every site must state low < high for every column")
-        task = box._asdict()
+        task = box.sent()
         if has_grid(self.k, len(box.low), self.params.cells):
             shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
             return Round(task | {"shape": np.array(shape)}, record=task, step=CLUSTER)
@@ -119,4 +120,4 @@ class DPLloydAggregator(PrivateAggregator):
 
 
 def _box(round_: Round) -> Box:
-    return Box(round_.record["low"], round_.record["high"])
+    return Box.of(round_.record)

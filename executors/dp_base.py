@@ -13,8 +13,9 @@ from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArra
 from flareclust._foundation.validation import LARGEST
 from flareclust.core.chunks import pieces
 from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.box import Box
 from flareclust.core.dp.grid import has_grid
-from flareclust.core.dp.sums import LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT, Box
+from flareclust.core.dp.sums import LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT
 from flareclust.core.lloyd import assign
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import PrivateParams
@@ -32,12 +33,14 @@ REACH = "reach"
 
 
 class BoxSchema(Schema):
-    """A schema that also compares `low` and `high`, so that a site whose bounds cannot be is refused by its name."""
+    """A schema that also compares the bounds, so that a site whose bounds cannot be is refused by its name."""
 
     def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
         """Check that low is below high in every column, and that sums over such a box can be computed."""
-        if not Box(message["low"], message["high"]).usable:
-            raise BadMessage("low, high: expected low below high for every column, neither too near nor too far apart")
+        if not Box.of(message).usable:
+            raise BadMessage(
+                "low, high, radius: expected low below high for every column and a radius, neither too near nor too far apart"
+            )
 
 
 class PrivateExecutor(ClusteringExecutor):
@@ -116,20 +119,21 @@ def update_share(k: int, d: int, cells: int | None, rounds: int) -> float:
 
 def own_box(terms: DPSession) -> Box:
     """Return the site's own bounds; raise Refusal where sums over such a box cannot be computed."""
-    box = Box(terms.low, terms.high)
-    if not box.usable:
+    if not terms.box.usable:
         raise Refusal(
             "has bounds that are not low < high, or too near or too far apart; correct them in the site's policy"
         )
-    return box
+    return terms.box
 
 
 def sent_box(arrays: Message, d: int) -> Box:
     """Return the box that the server sent; raise BadMessage unless it is one of d columns."""
-    low, high = arrays.get("low"), arrays.get("high")
-    if not all(isinstance(value, np.ndarray) and value.shape == (d,) for value in (low, high)):
+    sent: Message = {name: arrays[name] for name in ("low", "high", "radius") if name in arrays}
+    shapes = {"low": (d,), "high": (d,), "radius": ()}
+    formed = all(value.dtype == np.float64 and value.shape == shapes[name] for name, value in sent.items())
+    if not (formed and {"low", "high"} <= sent.keys()):
         raise BadMessage(f"was sent bounds that are not those of {d} columns")
-    box = Box(np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64))
+    box = Box.of(sent)
     if not box.usable:
         raise BadMessage("was sent bounds that are not low < high, or too near or too far apart")
     return box

@@ -71,7 +71,7 @@ class DPLloydExecutor(PrivateExecutor):
 
     steps = {
         CLUSTER: Step(Schema(cells="g")),
-        BOUNDS: Step(BoxSchema(low="d", high="d"), "bounds"),
+        BOUNDS: Step(BoxSchema(low="d", high="d", radius=""), "bounds"),
         OUTLINE: Step(Schema(rows="", values="d", squares="d"), "outline"),
         UPDATE: Step(Schema(shifts="K d", rows="K", squares="K"), "update"),
     }
@@ -89,7 +89,7 @@ class DPLloydExecutor(PrivateExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return the bounds of the site's columns, from its policy."""
-        return own_box(self.granted(context, aborted))._asdict()
+        return own_box(self.granted(context, aborted)).sent()
 
     def outline(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext

@@ -16,7 +16,7 @@ from scipy.ndimage import gaussian_filter, gaussian_filter1d
 
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.clusterers import weighted_kmeans
-from flareclust.core.dp.sums import Box
+from flareclust.core.dp.box import Box
 from flareclust.core.lloyd import sums_by_label
 
 #: Cells for each cluster, and how many along a column there must be for a grid to say anything.
@@ -53,7 +53,7 @@ def grid_shape(box: Box, cells: int) -> tuple[int, ...]:
 
 def cell_centers(box: Box, shape: tuple[int, ...]) -> FloatArray:
     """Return the middles of the cells (cells, d), the last axis first to change."""
-    axes = [lo + (np.arange(g) + 0.5) / g * (hi - lo) for lo, hi, g in zip(*box, shape, strict=True)]
+    axes = [lo + (np.arange(g) + 0.5) / g * (hi - lo) for lo, hi, g in zip(box.low, box.high, shape, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(shape))
 
 

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.typing import IntArray
+from flareclust.core.dp.box import Box
 from flareclust.data.tables import Table
+from flareclust.privacy.bounds import Ball, Bounds
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.ledger import Ledger, Overspent
-from flareclust.privacy.policy import Bounds, DifferentialPrivacy
+from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.privacy.session import SiteSession
 
 
@@ -25,16 +27,14 @@ class DPSession:
     """A site's terms for one job.
 
     Attributes:
-        low: least values of the columns (d,), by the site's policy and never from its rows.
-        high: largest values of the columns (d,).
+        box: bounds of the columns, by the site's policy and never from its rows.
         dp: the policy's limits.
         job: the name that spendings are written down under.
         ledger: where they are written down.
         rho: the most that the job may spend in all.
     """
 
-    low: FloatArray
-    high: FloatArray
+    box: Box
     dp: DifferentialPrivacy
     job: str
     ledger: Ledger
@@ -56,8 +56,8 @@ class DPSession:
         if dp is None or site.ledger is None:
             raise Refusal(NO_TERMS)
         mechanism.check_installed()
-        low, high = bounds_of(dp.bounds, table.columns, table.X.shape[1])
-        return cls(low, high, dp, site.job, site.ledger, _rho("the site's policy", dp.epsilon, dp.delta))
+        box = bounds_of(dp.bounds, table.columns, table.X.shape[1])
+        return cls(box, dp, site.job, site.ledger, _rho("the site's policy", dp.epsilon, dp.delta))
 
     def granted(self, epsilon: float, delta: float) -> "DPSession":
         """Return the terms for a job that asks for (epsilon, delta): it may spend that, and no more.
@@ -127,12 +127,14 @@ NO_TERMS = (
 )
 
 
-def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int) -> tuple[FloatArray, FloatArray]:
-    """Return the least and the largest values (d,) and (d,) of a table's columns.
+def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int) -> Box:
+    """Return the bounds of a table's columns.
 
     Raises:
         Refusal: there are bounds for other columns, in words that name none of them.
     """
+    if isinstance(bounds, Ball):
+        return _around(bounds, columns, d)
     if isinstance(bounds, Mapping):
         if columns is None:
             raise Refusal(
@@ -156,7 +158,24 @@ def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int) -> tuple[
         diagonal = ((high - low) ** 2).sum()
     if not (np.isfinite(pairs).all() and (low < high).all() and np.isfinite(diagonal)):
         raise Refusal("has bounds that are not low < high, or too far apart; correct them in the site's policy")
-    return low, high
+    return Box(low, high)
+
+
+def _around(ball: Ball, columns: tuple[str, ...] | None, d: int) -> Box:
+    """Return the bounds that a ball is: the box around it, and its radius."""
+    center = ball.center
+    if isinstance(center, Mapping):
+        if columns is None or any(column not in center for column in columns):
+            raise Refusal(f"has a center of its bounds that does not name each of its {d} columns; correct its policy")
+        center = tuple(center[column] for column in columns)
+    middle = np.array(center, dtype=np.float64)
+    if middle.ndim and len(middle) != d:
+        raise Refusal(f"has a center of its bounds for {len(middle)} columns and rows of {d}; correct its policy")
+    middle = np.broadcast_to(middle, (d,))
+    low, high = middle - ball.norm, middle + ball.norm
+    if not (low < high).all():  # the radius is below the last digit of the center
+        raise Refusal("has bounds that are not low < high, or too far apart; correct them in the site's policy")
+    return Box(low, high, ball.norm)
 
 
 def _rho(who: str, epsilon: float, delta: float) -> float:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from flareclust.core.dp import sums as dp_sums
-from flareclust.core.dp.sums import COUNT, UNIT, Box
+from flareclust.core.dp.box import Box
+from flareclust.core.dp.sums import COUNT, UNIT
 from flareclust.executors import dp_base, stages
 from flareclust.privacy.dp import mechanism
 from flareclust.protocol.registry import get
@@ -31,7 +32,7 @@ def test_the_check_notices_a_sensitivity_that_is_too_small(name, place, wrong, m
 
 
 def test_the_check_notices_rows_that_are_not_clipped(monkeypatch):
-    monkeypatch.setattr(dp_sums, "_whole", lambda vectors: (vectors * 1.01 * UNIT).astype(np.int64))
+    monkeypatch.setattr(dp_sums, "whole", lambda vectors: (vectors * 1.01 * UNIT).astype(np.int64))
     with pytest.raises(ContractViolation, match="a row changed sums"):
         checks_private.check_differentially_private(get("dp-lloyd"))
 
@@ -53,7 +54,7 @@ def test_the_check_notices_a_box_that_is_too_small_to_compute_with(monkeypatch):
         lambda box: bool((box.low < box.high).all() and np.isfinite(box.low).all() and np.isfinite(box.half))
     )
     monkeypatch.setattr(Box, "usable", old)
-    monkeypatch.setattr(dp_sums, "_whole", lambda vectors: (vectors * UNIT).astype(np.int64))
+    monkeypatch.setattr(dp_sums, "whole", lambda vectors: (vectors * UNIT).astype(np.int64))
     with pytest.raises(ContractViolation, match=r"not finite|a row changed sums"):
         checks_private.check_differentially_private(get("dp-lloyd"))
 

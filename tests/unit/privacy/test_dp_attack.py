@@ -9,6 +9,7 @@ from scipy.stats import beta
 
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
+from flareclust.core.dp.box import Box
 from flareclust.core.dp.sums import COUNT, SQUARE, UNIT
 from flareclust.executors.dp_base import GRID_START, PrivateExecutor, update_share
 from flareclust.executors.dp_lloyd import OUTLINE, UPDATE, DPLloydExecutor
@@ -84,7 +85,7 @@ def reported(attacked: Attacked, data: FloatArray) -> FloatArray:
     """Return what a site with these rows sends, once, through all that it does in earnest but the ledger."""
     epsilon = attacked.executor.epsilon
     dp = DifferentialPrivacy((-1.0, 1.0), epsilon, DELTA, epsilon)
-    terms = DPSession(LOW[: attacked.d], HIGH[: attacked.d], dp, "job", Free.in_memory(), rho_of(epsilon, DELTA))
+    terms = DPSession(Box(LOW[: attacked.d], HIGH[: attacked.d]), dp, "job", Free.in_memory(), rho_of(epsilon, DELTA))
     task = Task(attacked.step, 0, attacked.arrays, "site-1")
     rows, rng = data[:, : attacked.d], stream(0, 0, "site-1")
     return attacked.of(computed(attacked.executor, task, rows, rng, context=SiteContext(dp=terms)))
