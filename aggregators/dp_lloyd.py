@@ -5,17 +5,20 @@ Su, Cao, Li, Bertino, Jin, Differentially Private K-Means Clustering (2016), sec
 
 Readings and deviations:
 1. The box is what all sites' bounds span together.
-2. The start: k-means on the cells of a grid, once noise is taken out as far as it can be (`core.dp_grid`). With too many
-   columns for a grid, points drawn about the noisy mean, in proportion to the noisy deviation of each column; then centroids
+2. The start: k-means on the cells of a grid, once noise is taken out as far as it can be (`core.dp.grid`). With too many
+   columns for a grid, k-means on cells along the main axes of all rows (`core.dp.axes`), if these can be told from noise; else
+   points drawn about the noisy mean, in proportion to the noisy deviation of each column. With many columns centroids
    are shrunk toward that mean by as much as noise alone moves them away from it.
 3. The radius of a cluster is half the distance from its centroid to the next one, or in many columns the rows' deviation
-   from the mean. It follows from numbers that are public already.
+   from the mean; after a start along axes, from the second update on, in proportion to the rows' deviation from their
+   centroids. It follows from numbers that are public already.
 4. Round t goes 2 / (t + 1) of the way to the noisy mean, so that the noise of the rounds averages out.
 5. A cluster with fewer rows than two standard deviations of their noise keeps its centroid in that round.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,14 +27,26 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of
 from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.axes import CELLS_PER_CLUSTER as CELLS_ALONG_AXES
+from flareclust.core.dp.axes import Grid, cluster_cells, first_radii, grid_along, is_clear, settled_radii, spread_of
+from flareclust.core.dp.axis_sums import MOST_COLUMNS, second_moment_sensitivity
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, grid_clusters, grid_shape, has_grid
 from flareclust.core.dp.lloyd import half_way, moments, next_centroids, spread_start
 from flareclust.core.dp.sums import UNIT, ClusterSums
 from flareclust.core.rounds import remember
-from flareclust.executors.dp_base import GRID_START, REACH, update_share
-from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor, DPLloydParams
-from flareclust.protocol.schema import MOST_COLUMNS
+from flareclust.executors.dp_base import ASSESSMENT_SHARE, AXES_START, GRID_START, MOMENTS_START, REACH, SHARE
+from flareclust.executors.dp_lloyd import (
+    AXES,
+    BOUNDS,
+    MOST_CELLS,
+    OUTLINE,
+    SECOND_MOMENTS,
+    UPDATE,
+    DPLloydExecutor,
+    DPLloydParams,
+)
+from flareclust.protocol.schema import MOST_COLUMNS as MOST
 from flareclust.protocol.task import CLUSTER
 
 
@@ -52,8 +67,8 @@ class DPLloydAggregator(PrivateAggregator):
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries of a reply: of a grid, its cells."""
-        cells = round_.task.get("shape", np.ones(1))
-        return {"g": math.prod(int(g) for g in cells), "d": MOST_COLUMNS}
+        cells, d = round_.task.get("shape", np.ones(1)), len(round_.task.get("low", ()))
+        return {"g": math.prod(int(g) for g in cells), "d": MOST, "t": d * (d + 1) // 2}
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Span the box, find a start, or move the centroids."""
@@ -62,6 +77,10 @@ class DPLloydAggregator(PrivateAggregator):
             return self._boxed(sent)
         if round_.step == CLUSTER:
             return self._from_cells(round_, sent, rng)
+        if round_.step == SECOND_MOMENTS:
+            return self._from_second_moments(round_, sent, rng)
+        if round_.step == AXES:
+            return self._from_axes(round_, sent, rng)
         if round_.step == OUTLINE:
             return self._from_outline(round_, sent, rng)
         return self._moved(round_, sent)
@@ -71,10 +90,15 @@ class DPLloydAggregator(PrivateAggregator):
         if not box.usable:
             raise JobFailed("the sites' bounds span no box; every site must state low < high for every column")
         task = box.sent()
-        if has_grid(self.k, len(box.low), self.params.cells):
+        start, d = self.params.start, len(box.low)
+        if start == "grid" or (start == "auto" and has_grid(self.k, d, self.params.cells)):
+            if not has_grid(self.k, d, self.params.cells):
+                raise JobFailed(f"{d} columns are too many for start=grid; submit with start=axes or start=auto")
             shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
             return Round(task | {"shape": np.array(shape)}, record=task, step=CLUSTER)
-        return Round(task, record=task, step=OUTLINE)
+        if start == "spread" or (start == "auto" and d > MOST_COLUMNS):
+            return Round(task, record=task, step=OUTLINE)
+        return Round(task, record=task, step=SECOND_MOMENTS)
 
     def _from_cells(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box, shape = _box(round_), tuple(int(g) for g in round_.task["shape"])
@@ -84,24 +108,61 @@ class DPLloydAggregator(PrivateAggregator):
         noisy = np.sum(usable, axis=0).reshape(shape)
         noise = self.noise(1.0, GRID_START, len(usable))
         centroids, _ = grid_clusters(noisy, noise, cell_centers(box, shape), self.k, rng)
-        return self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {})
+        return self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {}, GRID_START)
 
     def _from_outline(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box = _box(round_)
-        totals = [np.sum([reply[name] for reply in sent], axis=0) for name in self.schema(OUTLINE).fields]
+        totals = self._totals(OUTLINE, sent)
         found = moments(np.concatenate([np.atleast_1d(total) for total in totals]), box)
         centroids, radii = spread_start(found, box, self.k, rng)
-        return self._started(round_, centroids, radii, found.rows, {"mean": found.mean})
+        return self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, MOMENTS_START)
 
-    def _started(self, round_: Round, centroids: FloatArray, radii: FloatArray, rows: float, kept: Message) -> Round:
+    def _from_second_moments(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
+        """Ask for cells along the main axes, or start about the mean where these cannot be told from noise."""
+        box = _box(round_)
+        rows, values, products = self._totals(SECOND_MOMENTS, sent)
+        noise = self.noise(second_moment_sensitivity(), MOMENTS_START, len(sent))
+        found = spread_of(float(rows), values, products, noise)
+        cells = min(self.params.cells or CELLS_ALONG_AXES * self.k, MOST_CELLS)
+        if self.params.start == "axes" or is_clear(found, cells, self.noise(1.0, AXES_START, len(sent)), self.k):
+            grid = grid_along(found, box, cells, self.k)
+            kept = {"mean": grid.middle, "first_radii": first_radii(found, box, self.k), ALL_ROWS: np.array(found.rows)}
+            task = grid._asdict() | {"shape": np.array(grid.shape)}
+            return Round(task, record={**round_.record, **kept}, step=AXES)
+        outline = found.moments(box)
+        centroids, radii = spread_start(outline, box, self.k, rng)
+        return self._started(round_, centroids, radii, outline.rows, {"mean": outline.mean}, MOMENTS_START)
+
+    def _from_axes(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
+        task, record = round_.task, dict(round_.record)
+        grid = Grid(task["middle"], task["axes"], task["half"], tuple(int(g) for g in task["shape"]))
+        cells = math.prod(grid.shape)
+        usable = [reply["cells"] for reply in sent if len(reply["cells"]) == cells]
+        if not usable:
+            raise JobFailed(f"no site sent the {cells} cells along the main axes")
+        noise = self.noise(1.0, AXES_START, len(usable))
+        centroids = _box(round_).clip(cluster_cells(np.sum(usable, axis=0), noise, grid, self.k, rng))
+        radii = record.pop("first_radii")[: len(centroids)]
+        kept = {"main_axes": grid.axes}
+        rows = float(record[ALL_ROWS])
+        return self._started(replace(round_, record=record), centroids, radii, rows, kept, MOMENTS_START + AXES_START)
+
+    def _totals(self, step: str, sent: Sequence[Message]) -> list[FloatArray]:
+        return [np.sum([reply[name] for reply in sent], axis=0) for name in self.schema(step).fields]
+
+    def _started(
+        self, round_: Round, centroids: FloatArray, radii: FloatArray, rows: float, kept: Message, spent: float
+    ) -> Round:
+        """Return the first update, where a share of the budget is spent; the updates share what is left."""
+        share = np.array((1 - ASSESSMENT_SHARE - spent) / self.params.rounds)
         record = remember({**round_.record, **kept, ALL_ROWS: np.array(max(rows, 0.0))}, centroids, self.k)
-        return Round({"centroids": centroids, "radii": radii}, record=record, step=UPDATE)
+        return Round({"centroids": centroids, "radii": radii, SHARE: share}, record=record, step=UPDATE)
 
     def _moved(self, round_: Round, sent: Sequence[Message]) -> Round:
         before, radii, box = round_.task["centroids"], round_.task["radii"], _box(round_)
         total = ClusterSums(*(np.sum([reply[name] for reply in sent], axis=0) for name in ClusterSums._fields))
-        share = update_share(self.k, before.shape[1], self.params.cells, self.params.rounds)
-        noise = self.noise(dp_sums.cluster_sensitivity(), share, len(sent)) / UNIT
+        share = round_.task[SHARE]
+        noise = self.noise(dp_sums.cluster_sensitivity(), float(share), len(sent)) / UNIT
         done = len(round_.record["history"]) - 1
         mean = round_.record.get("mean")
         centroids, rows = next_centroids(before, radii, total, noise, done, box, mean)
@@ -116,7 +177,9 @@ class DPLloydAggregator(PrivateAggregator):
             return Round({"centroids": centroids, REACH: reach}, True, diagnostics, record)
         if mean is None:
             radii = half_way(centroids, box)
-        return Round({"centroids": centroids, "radii": radii}, False, diagnostics, record, UPDATE)
+        elif "main_axes" in record:
+            radii = settled_radii(radii, total, noise, box)
+        return Round({"centroids": centroids, "radii": radii, SHARE: share}, False, diagnostics, record, UPDATE)
 
 
 def _box(round_: Round) -> Box:

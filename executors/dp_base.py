@@ -25,8 +25,12 @@ from flareclust.privacy.dp.budget import NO_TERMS, DPSession
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.task import ASSESS, PLACE, Task
 
-#: Shares of the job's rho: for the assessment, and for a start from a grid or from moments. The updates get the rest.
-ASSESSMENT_SHARE, GRID_START, MOMENTS_START = 0.05, 0.5, 0.2
+#: Shares of the job's rho: for the assessment, and for a start from a grid, from moments, and from cells along axes after
+#: moments. The updates get the rest.
+ASSESSMENT_SHARE, GRID_START, MOMENTS_START, AXES_START = 0.05, 0.5, 0.2, 0.25
+
+#: The array in which the server says what share of a job's rho an update costs, and the least that it can be.
+SHARE, LEAST_SHARE = "share", 1e-5
 
 #: The key, in the arrays of a result, of the distance at which a row's part of the sum of squares is cut off.
 REACH = "reach"
@@ -77,7 +81,7 @@ class PrivateExecutor(ClusteringExecutor):
     ) -> Message:
         """Return noisy sums of squared distances and silhouettes; numbers by cluster stay here, and 0 is sent for them."""
         centroids, terms = task.arrays["centroids"], self.granted(context, aborted)
-        reach = _positive(task.arrays.get(REACH), REACH, ())
+        reach = positive(task.arrays.get(REACH), REACH, ())
         sums = dp_sums.quality_sums(data, own_box(terms), centroids, float(reach), never_abort)
         noisy = self.noisy(terms, sums, dp_sums.quality_sensitivity(), ASSESSMENT_SHARE, "assessment")
         zeros = np.zeros(len(centroids))
@@ -141,10 +145,23 @@ def sent_box(arrays: Message, d: int) -> Box:
 
 def sent_radii(arrays: Message, k: int) -> FloatArray:
     """Return the radii (k,) that the server sent; raise BadMessage unless they are numbers above 0 that can be squared."""
-    return _positive(arrays.get("radii"), "radii", (k,))
+    return positive(arrays.get("radii"), "radii", (k,))
 
 
-def _positive(value: Array | None, name: str, shape: tuple[int, ...]) -> FloatArray:
+def sent_share(arrays: Message) -> float:
+    """Return the share of the job's rho that the server asks a site to spend; raise BadMessage unless it is one.
+
+    Whatever a server asks, the ledger ends the job where it has spent all of its rho.
+    """
+    share = arrays.get(SHARE)
+    formed = isinstance(share, np.ndarray) and share.dtype == np.float64 and share.shape == ()
+    if formed and share is not None and LEAST_SHARE <= share <= 1:
+        return float(share)
+    raise BadMessage(f"was sent a share of the budget that is not between {LEAST_SHARE:g} and 1")
+
+
+def positive(value: Array | None, name: str, shape: tuple[int, ...]) -> FloatArray:
+    """Return numbers above 0 that can be squared; raise BadMessage unless the server sent such."""
     formed = isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == shape
     if formed and value is not None and ((value > LEAST_RADIUS) & (value < LARGEST_RADIUS)).all():
         return value

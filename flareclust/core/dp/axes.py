@@ -4,7 +4,7 @@ The noisy matrix of second moments has the directions in which rows differ most.
 hold more rows than noise explains are clustered, weighted by what they hold. Centroids are then known along the axes; the
 updates find the rest.
 
-Source: Dwork, Talwar, Thakurta, Zhang, Analyze Gauss (2014); Scott, Kaplan et al. (2025), Differentially Private Federated
+Source: Dwork, Talwar, Thakurta, Zhang, Analyze Gauss (2014); Scott, Lampert, Saulpic (2025), Differentially Private Federated
 k-Means Clustering with Server-Side Data, which projects on the main axes, too, and takes candidates from rows at the server.
 """
 

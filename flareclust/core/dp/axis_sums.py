@@ -49,8 +49,7 @@ def second_moment_sums(data: FloatArray, own: Box, box: Box, aborted: AbortCheck
         whole = np.trunc(dp_sums.whole(away) / (UNIT // _STEP))
         values += whole.sum(axis=0).astype(np.int64)
         products += (whole.T @ whole).astype(np.int64)  # of whole numbers below 2^53, and so exact in any order
-    products *= _PRODUCT
-    products[np.diag_indices(d)] = products[np.diag_indices(d)] // _PRODUCT * 8
+    products *= np.where(np.eye(d, dtype=np.bool_), 8, _PRODUCT)
     return np.concatenate([[n * ROW_UNIT], values * (VALUE_UNIT // _STEP), products[upper]])
 
 
@@ -61,11 +60,10 @@ def second_moment_sensitivity() -> float:
 
 def matrix_of(products: FloatArray, d: int) -> FloatArray:
     """Return the symmetric matrix (d, d) of the products in units of `SQUARE_UNIT` (d (d + 1) / 2,)."""
-    matrix = np.zeros((d, d))
-    matrix[np.triu_indices(d)] = products * 8 / _PRODUCT
-    matrix += np.triu(matrix, 1).T
-    matrix[np.diag_indices(d)] *= _PRODUCT / 8
-    return matrix
+    upper = np.zeros((d, d))
+    upper[np.triu_indices(d)] = products
+    above = np.triu(upper, 1) * 8 / _PRODUCT
+    return np.diag(np.diag(upper)) + above + above.T
 
 
 def product_noise(noise: float) -> float:

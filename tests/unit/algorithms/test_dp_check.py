@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from flareclust.core.dp import axis_sums
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.sums import COUNT, UNIT
@@ -20,13 +21,25 @@ from tests.unit.algorithms.dp_cases import PRIVATE
 @pytest.mark.parametrize(
     ("place", "wrong"),
     [
-        ("moment_sensitivity", lambda: UNIT),
         ("cluster_sensitivity", lambda: math.hypot(UNIT, COUNT) * 0.99),
         ("quality_sensitivity", lambda: UNIT * 0.9),
     ],
 )
 def test_the_check_notices_a_sensitivity_that_is_too_small(name, place, wrong, monkeypatch):
     monkeypatch.setattr(dp_sums, place, wrong)
+    with pytest.raises(ContractViolation, match="a row changed sums"):
+        checks_private.check_differentially_private(get(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "place", "wrong"),
+    [
+        ("dp-oneshot", dp_sums, "moment_sensitivity", UNIT),
+        ("dp-lloyd", axis_sums, "second_moment_sensitivity", 0.98 * axis_sums.second_moment_sensitivity()),
+    ],
+)
+def test_the_check_notices_moments_with_too_small_a_sensitivity(name, module, place, wrong, monkeypatch):
+    monkeypatch.setattr(module, place, lambda: wrong)
     with pytest.raises(ContractViolation, match="a row changed sums"):
         checks_private.check_differentially_private(get(name))
 

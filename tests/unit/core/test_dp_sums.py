@@ -15,7 +15,7 @@ from flareclust.core.dp.sums import SQUARE, UNIT
 
 def brute_force(rows, box, centroids, radii):
     sums = np.zeros((len(centroids), len(box.low) + 2))
-    for row in np.clip(rows, *box):
+    for row in np.clip(rows, box.low, box.high):
         c = int(((row - centroids) ** 2).sum(axis=1).argmin())
         away = (row - centroids[c]) / radii[c]
         length = float(np.sqrt(away @ away))

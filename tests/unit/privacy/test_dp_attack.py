@@ -9,10 +9,11 @@ from scipy.stats import beta
 
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
+from flareclust.core.dp.axis_sums import ROW_UNIT, SQUARE_UNIT, VALUE_UNIT
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.sums import COUNT, SQUARE, UNIT
-from flareclust.executors.dp_base import GRID_START, PrivateExecutor, update_share
-from flareclust.executors.dp_lloyd import OUTLINE, UPDATE, DPLloydExecutor
+from flareclust.executors.dp_base import AXES_START, MOMENTS_START, PrivateExecutor
+from flareclust.executors.dp_lloyd import AXES, OUTLINE, SECOND_MOMENTS, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp import mechanism
@@ -29,7 +30,13 @@ SURE = 0.95
 
 LOW, HIGH = np.full(2, -1.0), np.full(2, 1.0)
 LINE: Message = {"low": LOW[:1], "high": HIGH[:1]}  # in one column a row can change values and squares by most at once
-PLACES: Message = {"centroids": np.array([[-0.5, 0.0], [0.5, 0.0]]), "radii": np.full(2, 0.4)}
+PLACES: Message = {"centroids": np.array([[-0.5, 0.0], [0.5, 0.0]]), "radii": np.full(2, 0.4), "share": np.array(0.45)}
+ALONG: Message = {
+    "middle": np.zeros(2),
+    "axes": np.array([[0.8, 0.6], [-0.6, 0.8]]),
+    "half": np.ones(2),
+    "shape": np.array([4, 2]),
+}
 ROWS = np.random.default_rng(0).uniform(-1, 1, size=(60, 2))
 ONE_MORE = np.concatenate([ROWS, [[1.0, 1.0]]])
 
@@ -55,6 +62,11 @@ def moments(message: Message) -> FloatArray:
     return UNIT * np.concatenate([np.atleast_1d(message[name]) for name in ("rows", "values", "squares")])
 
 
+def second_moments(message: Message) -> FloatArray:
+    scaled = ROW_UNIT * message["rows"], VALUE_UNIT * message["values"], SQUARE_UNIT * message["products"]
+    return np.concatenate([np.atleast_1d(part) for part in scaled])
+
+
 def sums(message: Message) -> FloatArray:
     scaled = (UNIT * message["shifts"], COUNT * message["rows"], SQUARE * message["squares"])
     return np.concatenate([part.ravel() for part in scaled])
@@ -73,11 +85,18 @@ RELEASES = {
         lambda message: message["cells"],
     ),
     "moments": Attacked(
-        DPLloydExecutor(2, epsilon=job(GRID_START), delta=DELTA, rounds=1), OUTLINE, LINE, moments, d=1
+        DPLloydExecutor(2, epsilon=job(MOMENTS_START), delta=DELTA, rounds=1), OUTLINE, LINE, moments, d=1
     ),
-    "update": Attacked(
-        DPLloydExecutor(2, epsilon=job(update_share(2, 2, None, 1)), delta=DELTA, rounds=1), UPDATE, PLACES, sums
+    "second moments": Attacked(
+        DPLloydExecutor(2, epsilon=job(MOMENTS_START), delta=DELTA, rounds=1), SECOND_MOMENTS, LINE, second_moments, d=1
     ),
+    "cells along axes": Attacked(
+        DPLloydExecutor(2, epsilon=job(AXES_START), delta=DELTA, rounds=1),
+        AXES,
+        ALONG,
+        lambda message: message["cells"],
+    ),
+    "update": Attacked(DPLloydExecutor(2, epsilon=job(0.45), delta=DELTA, rounds=1), UPDATE, PLACES, sums),
 }
 
 
