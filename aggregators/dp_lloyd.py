@@ -18,6 +18,7 @@ Readings and deviations:
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +47,7 @@ from flareclust.executors.dp_lloyd import (
     DPLloydExecutor,
     DPLloydParams,
 )
+from flareclust.privacy.dp.shared import deviation_of_total
 from flareclust.protocol.schema import MOST_COLUMNS as MOST
 from flareclust.protocol.task import CLUSTER
 
@@ -60,6 +62,9 @@ class DPLloydAggregator(PrivateAggregator):
     params: DPLloydParams
 
     steps = DPLloydExecutor.steps
+
+    #: Whether sums arrive as totals over all sites, with secure sums.
+    _of_totals = False
 
     def begin(self) -> Round:
         """Ask for the sites' bounds."""
@@ -85,20 +90,33 @@ class DPLloydAggregator(PrivateAggregator):
             return self._from_outline(round_, sent, rng)
         return self._moved(round_, sent)
 
+    def secured(self) -> "DPLloydAggregator":
+        """Return this aggregator as it works with totals, which hold one noise of all sites."""
+        secured = copy(self)
+        secured._of_totals = True
+        return secured
+
+    def _noise(self, round_: Round, sensitivity: float, share: float, sent: int) -> float:
+        """Return the standard deviation of the noise of a total: of one noise, or of so many sites' own."""
+        if not self._of_totals:
+            return self.noise(sensitivity, share, sent)
+        return deviation_of_total(self.noise(sensitivity, share, 1), int(round_.record["sites"]), self.params.colluding)
+
     def _boxed(self, sent: Sequence[Message]) -> Round:
         box = Box.around([Box.of(reply) for reply in sent])
         if not box.usable:
             raise JobFailed("the sites' bounds span no box; every site must state low < high for every column")
         task = box.sent()
+        record = task | {"sites": np.array(len(sent))}
         start, d = self.params.start, len(box.low)
         if start == "grid" or (start == "auto" and has_grid(self.k, d, self.params.cells)):
             if not has_grid(self.k, d, self.params.cells):
                 raise JobFailed(f"{d} columns are too many for start=grid; submit with start=axes or start=auto")
             shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
-            return Round(task | {"shape": np.array(shape)}, record=task, step=CLUSTER)
+            return Round(task | {"shape": np.array(shape)}, record=record, step=CLUSTER)
         if start == "spread" or (start == "auto" and d > MOST_COLUMNS):
-            return Round(task, record=task, step=OUTLINE)
-        return Round(task, record=task, step=SECOND_MOMENTS)
+            return Round(task, record=record, step=OUTLINE)
+        return Round(task, record=record, step=SECOND_MOMENTS)
 
     def _from_cells(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box, shape = _box(round_), tuple(int(g) for g in round_.task["shape"])
@@ -106,7 +124,7 @@ class DPLloydAggregator(PrivateAggregator):
         if not usable:
             raise JobFailed(f"no site sent the {math.prod(shape)} cells of the grid")
         noisy = np.sum(usable, axis=0).reshape(shape)
-        noise = self.noise(1.0, GRID_START, len(usable))
+        noise = self._noise(round_, 1.0, GRID_START, len(usable))
         centroids, _ = grid_clusters(noisy, noise, cell_centers(box, shape), self.k, rng)
         return self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {}, GRID_START)
 
@@ -121,10 +139,12 @@ class DPLloydAggregator(PrivateAggregator):
         """Ask for cells along the main axes, or start about the mean where these cannot be told from noise."""
         box = _box(round_)
         rows, values, products = self._totals(SECOND_MOMENTS, sent)
-        noise = self.noise(second_moment_sensitivity(), MOMENTS_START, len(sent))
+        noise = self._noise(round_, second_moment_sensitivity(), MOMENTS_START, len(sent))
         found = spread_of(float(rows), values, products, noise)
         cells = min(self.params.cells or CELLS_ALONG_AXES * self.k, MOST_CELLS)
-        if self.params.start == "axes" or is_clear(found, cells, self.noise(1.0, AXES_START, len(sent)), self.k):
+        if self.params.start == "axes" or is_clear(
+            found, cells, self._noise(round_, 1.0, AXES_START, len(sent)), self.k
+        ):
             grid = grid_along(found, box, cells, self.k)
             kept = {"mean": grid.middle, "first_radii": first_radii(found, box, self.k), ALL_ROWS: np.array(found.rows)}
             task = grid._asdict() | {"shape": np.array(grid.shape)}
@@ -140,7 +160,7 @@ class DPLloydAggregator(PrivateAggregator):
         usable = [reply["cells"] for reply in sent if len(reply["cells"]) == cells]
         if not usable:
             raise JobFailed(f"no site sent the {cells} cells along the main axes")
-        noise = self.noise(1.0, AXES_START, len(usable))
+        noise = self._noise(round_, 1.0, AXES_START, len(usable))
         centroids = _box(round_).clip(cluster_cells(np.sum(usable, axis=0), noise, grid, self.k, rng))
         radii = record.pop("first_radii")[: len(centroids)]
         kept = {"main_axes": grid.axes}
@@ -162,7 +182,7 @@ class DPLloydAggregator(PrivateAggregator):
         before, radii, box = round_.task["centroids"], round_.task["radii"], _box(round_)
         total = ClusterSums(*(np.sum([reply[name] for reply in sent], axis=0) for name in ClusterSums._fields))
         share = round_.task[SHARE]
-        noise = self.noise(dp_sums.cluster_sensitivity(), float(share), len(sent)) / UNIT
+        noise = self._noise(round_, dp_sums.cluster_sensitivity(), float(share), len(sent)) / UNIT
         done = len(round_.record["history"]) - 1
         mean = round_.record.get("mean")
         centroids, rows = next_centroids(before, radii, total, noise, done, box, mean)

@@ -98,11 +98,21 @@ class PrivateExecutor(ClusteringExecutor):
             raise Aborted("stopped before sums over the rows were taken")
         if context.dp is None:
             raise Refusal(NO_TERMS)
-        return context.dp.granted(self.params.epsilon, self.params.delta)
+        terms = context.dp.granted(self.params.epsilon, self.params.delta)
+        return terms.sharing(context.sum_sites, self.params.colluding)
+
+    def alike(self) -> Message:
+        """Return what the noise of a site's share follows from: with another share at a site no total can be read."""
+        colluding = -1 if self.params.colluding is None else self.params.colluding
+        return {"noise": np.array([self.params.epsilon, self.params.delta, colluding])}
 
     def noisy(self, terms: DPSession, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
-        """Return sums with noise that costs a share of what the job may spend."""
+        """Return numbers with noise that costs a share of what the job may spend."""
         return terms.gaussian(sums, sensitivity, share * WHOLE * terms.rho, what)
+
+    def noisy_sums(self, terms: DPSession, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
+        """Return the same of sums that leave as they are made: masked ones hold a site's share of the noise only."""
+        return terms.summed(sums, sensitivity, share * WHOLE * terms.rho, what)
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
         """Refuse a task that needs centroids and has none."""

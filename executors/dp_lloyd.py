@@ -2,7 +2,8 @@
 
 Source: Blum, Dwork, McSherry, Nissim, Practical Privacy: The SuLQ Framework (2005), section 5; the grid of the start after
 Su, Cao, Li, Bertino, Jin, Differentially Private K-Means Clustering (2016), section 4. Both have one holder of all rows and
-Laplace noise; here every site adds Gaussian noise of its own, and nobody sees a sum without noise.
+Laplace noise; here every site adds Gaussian noise of its own, or with secure sums its share of one noise (Kairouz, Liu,
+Steinke 2021), and nobody sees a sum without noise.
 
 Readings and deviations:
 1. Each site first sends the bounds of its columns, which its policy states. They say nothing of its rows.
@@ -24,7 +25,7 @@ from pydantic import model_validator
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust._foundation.validation import LARGEST, check_int
 from flareclust.core.dp import axis_sums
 from flareclust.core.dp import sums as dp_sums
@@ -45,6 +46,7 @@ from flareclust.executors.dp_base import (
 )
 from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.context import SiteContext
+from flareclust.privacy.dp.budget import DPSession
 from flareclust.protocol.params import MOST_ROUNDS, both, server
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
@@ -99,12 +101,12 @@ class DPLloydExecutor(PrivateExecutor):
     params: DPLloydParams
 
     steps = {
-        CLUSTER: Step(Schema(cells="g")),
-        BOUNDS: Step(BoxSchema(low="d", high="d", radius=""), "bounds"),
-        SECOND_MOMENTS: Step(Schema(rows="", values="d", products="t"), "second_moments"),
-        AXES: Step(Schema(cells="g"), "axes"),
-        OUTLINE: Step(Schema(rows="", values="d", squares="d"), "outline"),
-        UPDATE: Step(Schema(shifts="K d", rows="K", squares="K"), "update"),
+        CLUSTER: Step(Schema(cells="g"), summed=True),
+        BOUNDS: Step(BoxSchema(low="d", high="d", radius=""), "bounds", public=True),
+        SECOND_MOMENTS: Step(Schema(rows="", values="d", products="t"), "second_moments", summed=True),
+        AXES: Step(Schema(cells="g"), "axes", summed=True),
+        OUTLINE: Step(Schema(rows="", values="d", squares="d"), "outline", summed=True),
+        UPDATE: Step(Schema(shifts="K d", rows="K", squares="K"), "update", summed=True),
     }
 
     def local(
@@ -114,7 +116,7 @@ class DPLloydExecutor(PrivateExecutor):
         terms = self.granted(context, aborted)
         box, shape = sent_box(task.arrays, data.shape[1]), _shape(task.arrays, data.shape[1])
         counted = dp_sums.cell_counts(data, own_box(terms), box, shape, aborted)
-        return {"cells": self.noisy(terms, counted, 1.0, GRID_START, "cells of a grid").astype(np.float64)}
+        return self._cells(terms, counted, GRID_START, "cells of a grid")
 
     def bounds(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
@@ -128,7 +130,7 @@ class DPLloydExecutor(PrivateExecutor):
         """Return the noisy number of all rows, sums of their values and of the values' squares."""
         terms, d = self.granted(context, aborted), data.shape[1]
         sums = dp_sums.moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
-        noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), MOMENTS_START, "moments") / UNIT
+        noisy = self.noisy_sums(terms, sums, dp_sums.moment_sensitivity(), MOMENTS_START, "moments") / UNIT
         return {"rows": noisy[0], "values": noisy[1 : 1 + d], "squares": noisy[1 + d :]}
 
     def second_moments(
@@ -140,7 +142,7 @@ class DPLloydExecutor(PrivateExecutor):
             raise Refusal(f"has {d} columns, too many for second moments ({MOST_COLUMNS}); submit with start=spread")
         sums = axis_sums.second_moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
         sensitivity = axis_sums.second_moment_sensitivity()
-        noisy = self.noisy(terms, sums, sensitivity, MOMENTS_START, "second moments")
+        noisy = self.noisy_sums(terms, sums, sensitivity, MOMENTS_START, "second moments")
         return {
             "rows": noisy[0] / axis_sums.ROW_UNIT,
             "values": noisy[1 : 1 + d] / axis_sums.VALUE_UNIT,
@@ -154,8 +156,11 @@ class DPLloydExecutor(PrivateExecutor):
         terms = self.granted(context, aborted)
         grid = _grid(task.arrays, data.shape[1])
         counted = axis_sums.axis_cell_counts(data, own_box(terms), *grid, aborted)
-        noisy = self.noisy(terms, counted, 1.0, AXES_START, "cells along the main axes")
-        return {"cells": noisy.astype(np.float64)}
+        return self._cells(terms, counted, AXES_START, "cells along the main axes")
+
+    def _cells(self, terms: DPSession, counted: IntArray, share: float, what: str) -> Message:
+        """Return noisy numbers of rows: a row counts UNIT, so that shares of the noise are not too small for whole numbers."""
+        return {"cells": self.noisy_sums(terms, counted * UNIT, float(UNIT), share, what) / UNIT}
 
     def update(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
@@ -168,7 +173,7 @@ class DPLloydExecutor(PrivateExecutor):
         sums = dp_sums.cluster_sums(data, own_box(terms), centroids, radii, aborted)
         share = sent_share(task.arrays)
         return dp_sums.in_units(
-            self.noisy(terms, sums, dp_sums.cluster_sensitivity(), share, f"update of round {task.round}")
+            self.noisy_sums(terms, sums, dp_sums.cluster_sensitivity(), share, f"update of round {task.round}")
         )._asdict()
 
 

@@ -21,6 +21,7 @@ class SiteContext:
         secure: whether the site's sums leave it masked in this job.
         reported: groups of a masked sum that have enough rows over all sites (K,); rows of the others go to the nearest
             of these. None where no total decides.
+        sum_sites: over how many sites the reply is added up, masked, as the job says of itself; 0 where it leaves as it is.
         dp: what the site grants the job under differential privacy; None where it grants nothing.
     """
 
@@ -29,6 +30,7 @@ class SiteContext:
     grouped: bool = False
     secure: bool = False
     reported: BoolArray | None = None
+    sum_sites: int = 0
     dp: "DPSession | None" = None
 
     @property

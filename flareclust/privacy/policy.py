@@ -33,17 +33,22 @@ class DifferentialPrivacy:
         epsilon: the most that one job may spend, at `delta`.
         delta: of all statements here, below 1 / number of rows.
         budget: the most that all jobs together may spend, as an epsilon at the same `delta`.
+        colluding: how many sites of a masked sum may tell the server their shares of its noise, at least, for this site to add
+            only a share; None for a third of them.
     """
 
     bounds: Bounds
     epsilon: float
     delta: float
     budget: float
+    colluding: int | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
         for name in _NUMBERS:
             check_positive(name, getattr(self, name))
+        if self.colluding is not None:
+            check_int("colluding", self.colluding, minimum=0)
         check_epsilon("epsilon", self.epsilon)
         check_epsilon("budget", self.budget)
         check_delta("delta", self.delta)
@@ -140,6 +145,8 @@ class Policy:
                 "bounds": plain_bounds(self.dp.bounds),
                 **{name: getattr(self.dp, name) for name in _NUMBERS},
             }
+            if self.dp.colluding is not None:
+                settings[DP]["colluding"] = self.dp.colluding
         return settings
 
 
@@ -224,11 +231,12 @@ def check_sites_of_sums(number: str, minimum: object, names: str, sites: object)
 def _private(settings: Any) -> DifferentialPrivacy:
     if not isinstance(settings, Mapping):
         raise UserError(f"{DP} is a mapping with bounds, {', '.join(_NUMBERS)}; got {type(settings).__name__}")
-    known = ("bounds", *_NUMBERS)
+    needed = ("bounds", *_NUMBERS)
+    known = (*needed, "colluding")
     for key in settings:
         if key not in known:
             raise UserError(f"{DP} has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")
-    if missing := [key for key in known if settings.get(key) is None]:
+    if missing := [key for key in needed if settings.get(key) is None]:
         advice = "; bounds are never computed from the rows" if "bounds" in missing else ""
         raise UserError(f"{DP} needs {', '.join(missing)}{advice}")
     return DifferentialPrivacy(**{key: number(value) if key in _NUMBERS else value for key, value in settings.items()})

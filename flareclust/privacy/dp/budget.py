@@ -18,6 +18,7 @@ from flareclust.privacy.bounds import Ball, Bounds
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.ledger import Ledger, Overspent
+from flareclust.privacy.dp.shared import SharedNoise
 from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.privacy.session import SiteSession
 
@@ -32,6 +33,7 @@ class DPSession:
         job: the name that spendings are written down under.
         ledger: where they are written down.
         rho: the most that the job may spend in all.
+        shared: the sites whose masked sums hold one noise together; None where the site adds all of it.
     """
 
     box: Box
@@ -39,6 +41,7 @@ class DPSession:
     job: str
     ledger: Ledger
     rho: float
+    shared: SharedNoise | None = None
 
     @classmethod
     def of(cls, site: SiteSession, table: Table, name: str) -> "DPSession":
@@ -93,12 +96,39 @@ class DPSession:
         Raises:
             Refusal: the job, or all jobs together, would spend more than the site grants.
         """
+        self._spend(what, rho)
+        return mechanism.gaussian(values, sensitivity, rho)
+
+    def sharing(self, sites: int, colluding: int | None) -> "DPSession":
+        """Return the terms for a sum that leaves masked, added to those of other sites.
+
+        Args:
+            sites: of the sum; 0 for none, where the site adds all of the noise.
+            colluding: how many of them may tell the server their shares, by the job; None for a third.
+
+        Raises:
+            Refusal: the site's policy asks for more.
+        """
+        return replace(self, shared=SharedNoise.of(sites, colluding, self.dp.colluding)) if sites else self
+
+    def summed(self, values: IntArray, sensitivity: float, rho: float, what: str) -> IntArray:
+        """Return integers with this site's share of the noise that makes their total over sites rho-zCDP.
+
+        All of it goes into the ledger: so much is spent toward the server if as many sites tell it their shares as may. Where
+        the sum does not leave masked, this is `gaussian`.
+        """
+        if self.shared is None:
+            return self.gaussian(values, sensitivity, rho, what)
+        scale = self.shared.scale(sensitivity, rho, values.size)
+        self._spend(f"{what}, with the noise of {self.shared.honest} of {self.shared.sites} sites", rho)
+        return mechanism.share(values, scale)
+
+    def _spend(self, what: str, rho: float) -> None:
         total = _rho("the site's policy", self.dp.budget, self.dp.delta)
         try:
             self.ledger.spend(self.job, what, rho, self.rho, total)
         except Overspent as over:
             raise Refusal(self._words(over)) from None
-        return mechanism.gaussian(values, sensitivity, rho)
 
     def _words(self, over: Overspent) -> str:
         spent = epsilon_of(over.spent, self.dp.delta)
