@@ -26,7 +26,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of
+from flareclust.aggregators.dp_base import ALL_ROWS, CLEAR, PrivateAggregator, poor_signal, reach_of
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.axes import CELLS_PER_CLUSTER as CELLS_ALONG_AXES
 from flareclust.core.dp.axes import Grid, cluster_cells, first_radii, grid_along, is_clear, settled_radii, spread_of
@@ -50,6 +50,9 @@ from flareclust.executors.dp_lloyd import (
 from flareclust.privacy.dp.shared import deviation_of_total
 from flareclust.protocol.schema import MOST_COLUMNS as MOST
 from flareclust.protocol.task import CLUSTER
+
+#: The key of the number of sites, in the record of a round.
+SITES = "summed_sites"
 
 
 class DPLloydAggregator(PrivateAggregator):
@@ -96,27 +99,53 @@ class DPLloydAggregator(PrivateAggregator):
         secured._of_totals = True
         return secured
 
+    def rows_needed(self, d: int, sites: int) -> int:
+        """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only.
+
+        Args:
+            d: number of columns.
+            sites: how many take part.
+        """
+        share = (0.45 if has_grid(self.k, d, self.params.cells) else 0.5) / self.params.rounds
+        noise = self._deviation(dp_sums.cluster_sensitivity(), share, sites) / UNIT
+        return math.ceil(CLEAR * self.k * noise * math.sqrt(d))
+
+    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
+        """Say so where the noise of the last update was large beside the clusters, by their noisy numbers of rows."""
+        if "signal_to_noise" not in round_.record:
+            return []
+        ratio = float(np.median(round_.record["signal_to_noise"]))
+        if ratio >= CLEAR:
+            return []
+        sites = int(round_.record[SITES])
+        return [poor_signal(ratio, self.params, 1 if self._of_totals else sites)]
+
     def _noise(self, round_: Round, sensitivity: float, share: float, sent: int) -> float:
-        """Return the standard deviation of the noise of a total: of one noise, or of so many sites' own."""
+        """Return the standard deviation of the noise of the total of so many replies."""
+        return self._deviation(sensitivity, share, int(round_.record[SITES]) if self._of_totals else sent)
+
+    def _deviation(self, sensitivity: float, share: float, sites: int) -> float:
+        """Return the standard deviation of the noise of a total: of one noise, or of each site's own."""
         if not self._of_totals:
-            return self.noise(sensitivity, share, sent)
-        return deviation_of_total(self.noise(sensitivity, share, 1), int(round_.record["sites"]), self.params.colluding)
+            return self.noise(sensitivity, share, sites)
+        return deviation_of_total(self.noise(sensitivity, share, 1), sites, self.params.colluding)
 
     def _boxed(self, sent: Sequence[Message]) -> Round:
         box = Box.around([Box.of(reply) for reply in sent])
         if not box.usable:
             raise JobFailed("the sites' bounds span no box; every site must state low < high for every column")
         task = box.sent()
-        record = task | {"sites": np.array(len(sent))}
+        record = task | {SITES: np.array(len(sent))}
         start, d = self.params.start, len(box.low)
+        public = {"rows_needed": float(self.rows_needed(d, len(sent)))}
         if start == "grid" or (start == "auto" and has_grid(self.k, d, self.params.cells)):
             if not has_grid(self.k, d, self.params.cells):
                 raise JobFailed(f"{d} columns are too many for start=grid; submit with start=axes or start=auto")
             shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
-            return Round(task | {"shape": np.array(shape)}, record=record, step=CLUSTER)
+            return Round(task | {"shape": np.array(shape)}, diagnostics=public, record=record, step=CLUSTER)
         if start == "spread" or (start == "auto" and d > MOST_COLUMNS):
-            return Round(task, record=record, step=OUTLINE)
-        return Round(task, record=record, step=SECOND_MOMENTS)
+            return Round(task, diagnostics=public, record=record, step=OUTLINE)
+        return Round(task, diagnostics=public, record=record, step=SECOND_MOMENTS)
 
     def _from_cells(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box, shape = _box(round_), tuple(int(g) for g in round_.task["shape"])
@@ -191,7 +220,10 @@ class DPLloydAggregator(PrivateAggregator):
             "counts": np.rint(np.maximum(rows, 0)).astype(np.int64),
             ALL_ROWS: np.array(max(float(rows.sum()), 0.0)),
         }
-        diagnostics = {"noise": noise, "moved": float(np.sqrt(((centroids - before) ** 2).sum(axis=1)).max())}
+        clear = np.maximum(rows, 0) / (noise * math.sqrt(before.shape[1]))
+        record["signal_to_noise"] = clear
+        moved = float(np.sqrt(((centroids - before) ** 2).sum(axis=1)).max())
+        diagnostics = {"noise": noise, "moved": moved, "signal_to_noise": float(np.median(clear))}
         if done + 1 >= self.params.rounds:
             reach = reach_of(radii, box)
             return Round({"centroids": centroids, REACH: reach}, True, diagnostics, record)

@@ -28,6 +28,9 @@ _WIDTHS = (0.0, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 #: Where the cells that stay hold less than this share of all rows, the rest is spread over the others: too much is unknown.
 _KEPT = 0.3
 
+#: So it is where the best smoothing has this width or more, as then no cluster stands out of the noise.
+_BLURRED = 2.0
+
 _STARTS = 30
 
 
@@ -65,10 +68,10 @@ def denoised(noisy: FloatArray, sigma: float, k: int) -> FloatArray:
         sigma: standard deviation of the noise of each.
         k: number of clusters.
     """
-    smooth, deviation = _smoothed(noisy, sigma)
+    smooth, deviation, width = _smoothed(noisy, sigma)
     above = np.where(smooth > deviation * math.sqrt(2 * math.log(max(smooth.size, 2))), smooth, 0)
     total, inside = max(float(noisy.sum()), 1.0), float(above.sum())
-    if inside < _KEPT * total or np.count_nonzero(above) < k:
+    if inside < _KEPT * total or np.count_nonzero(above) < k or width >= _BLURRED:
         empty = above == 0
         above[empty] = max(total - inside, (1 - _KEPT) * total) / max(int(empty.sum()), 1)
     return above
@@ -93,9 +96,9 @@ def grid_clusters(
     return centroids, sums_by_label(labels, weights, len(centroids))
 
 
-def _smoothed(noisy: FloatArray, sigma: float) -> tuple[FloatArray, float]:
-    """Return the grid under the smoothing of the least estimated risk, and the noise's standard deviation afterwards."""
-    best, minimum = (noisy, sigma), math.inf
+def _smoothed(noisy: FloatArray, sigma: float) -> tuple[FloatArray, float, float]:
+    """Return the grid under the smoothing of the least estimated risk, the noise's standard deviation afterwards, and the width."""
+    best, minimum = (noisy, sigma, 0.0), math.inf
     impulse = np.zeros(49)
     impulse[24] = 1
     for width in _WIDTHS:
@@ -105,5 +108,5 @@ def _smoothed(noisy: FloatArray, sigma: float) -> tuple[FloatArray, float]:
         # Stein: |y - S y|^2 + 2 sigma^2 trace(S) is the risk but for a constant. The trace is that of a grid without edges.
         risk = float(((noisy - smooth) ** 2).sum()) + 2 * sigma**2 * noisy.size * float(kernel[24]) ** along
         if risk < minimum:
-            best, minimum = (smooth, sigma * float(np.sqrt((kernel**2).sum())) ** along), risk
+            best, minimum = (smooth, sigma * float(np.sqrt((kernel**2).sum())) ** along, width), risk
     return best

@@ -20,6 +20,7 @@ from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.ledger import Ledger
+from flareclust.privacy.dp.shared import usual
 from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.protocol.task import CLUSTER, Task
 from tests.computed import computed
@@ -49,13 +50,17 @@ class Free(Ledger):
 
 
 class Attacked(NamedTuple):
-    """A release: who makes it, what the server sends for it, its message as what was noised, and of how many columns."""
+    """A release: who makes it, what the server sends for it, its message as what was noised, of how many columns, how many sites.
+
+    Of a masked sum the attacker knows what one of its sites sent, and the total.
+    """
 
     executor: PrivateExecutor
     step: str
     arrays: Message
     of: Callable[[Message], FloatArray]
     d: int = 2
+    sites: int = 0
 
 
 def moments(message: Message) -> FloatArray:
@@ -96,6 +101,9 @@ RELEASES = {
         ALONG,
         lambda message: message["cells"],
     ),
+    "update of four sites, one of them the attacker's": Attacked(
+        DPLloydExecutor(2, epsilon=job(0.45), delta=DELTA, rounds=1), UPDATE, PLACES, sums, sites=4
+    ),
     "update": Attacked(DPLloydExecutor(2, epsilon=job(0.45), delta=DELTA, rounds=1), UPDATE, PLACES, sums),
 }
 
@@ -107,7 +115,13 @@ def reported(attacked: Attacked, data: FloatArray) -> FloatArray:
     terms = DPSession(Box(LOW[: attacked.d], HIGH[: attacked.d]), dp, "job", Free.in_memory(), rho_of(epsilon, DELTA))
     task = Task(attacked.step, 0, attacked.arrays, "site-1")
     rows, rng = data[:, : attacked.d], stream(0, 0, "site-1")
-    return attacked.of(computed(attacked.executor, task, rows, rng, context=SiteContext(dp=terms)))
+    context = SiteContext(dp=terms, sum_sites=attacked.sites)
+
+    def sent(rows: FloatArray) -> FloatArray:
+        return attacked.of(computed(attacked.executor, task, rows, rng, context=context))
+
+    others = attacked.sites - usual(attacked.sites) - 1  # they tell nobody; what they have in all is known here
+    return sent(rows) + sum(sent(rows[:1]) for _ in range(others)) if attacked.sites else sent(rows)
 
 
 def proven(what: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> float:
@@ -115,6 +129,7 @@ def proven(what: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> float:
     attacked = RELEASES[what]
     with monkeypatch.context() as exact:
         exact.setattr(mechanism, "gaussian", lambda values, sensitivity, rho: values)
+        exact.setattr(mechanism, "share", lambda values, scale: values)
         direction = reported(attacked, ONE_MORE) - reported(attacked, ROWS)
     without, added = (
         np.array([direction @ reported(attacked, data) for _ in range(runs)]) for data in (ROWS, ONE_MORE)
@@ -142,6 +157,7 @@ def test_an_attack_proves_no_more_than_is_claimed(what, monkeypatch):
 @pytest.mark.nightly  # thousands of runs; tests/unit/algorithms/test_dp_check.py has the checks of sensitivities
 @pytest.mark.parametrize("what", RELEASES)
 def test_the_attack_would_notice_half_the_noise(what, monkeypatch):
-    draw = mechanism.gaussian
+    draw, draw_share = mechanism.gaussian, mechanism.share
+    monkeypatch.setattr(mechanism, "share", lambda values, scale: draw_share(values, scale / 2))
     monkeypatch.setattr(mechanism, "gaussian", lambda values, sensitivity, rho: draw(values, sensitivity / 2, rho))
     assert proven(what, 4000, monkeypatch) > EPSILON
