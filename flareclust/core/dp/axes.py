@@ -25,7 +25,7 @@ CELLS_PER_CLUSTER = 128
 
 #: The axes are used where noise alone would make a variance of this at most along one, in squared radii of the bounds, and
 #: where cells that noise alone explains hold at most this share of a cluster's rows.
-_MOST_VARIANCE, _MOST_OF_CLUSTER = 0.08, 2 / 3
+_MOST_VARIANCE, _MOST_OF_CLUSTER = 0.1, 2 / 3
 
 #: Half the length of the grid along an axis, in deviations of the rows.
 _REACH = 2.0
