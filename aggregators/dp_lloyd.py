@@ -6,7 +6,7 @@ Su, Cao, Li, Bertino, Jin, Differentially Private K-Means Clustering (2016), sec
 Readings and deviations:
 1. The box is what all sites' bounds span together.
 2. The start: k-means on the cells of a grid, once noise is taken out as far as it can be (`core.dp.grid`). With too many
-   columns for a grid, k-means on cells along the main axes of all rows (`core.dp.axes`), if these can be told from noise; else
+   columns for a grid, k-means on cells along the main axes of all rows (`core.dp.axes`), if these stand out of noise; else
    points drawn about the noisy mean, in proportion to the noisy deviation of each column. With many columns centroids
    are shrunk toward that mean by as much as noise alone moves them away from it.
 3. The radius of a cluster is half the distance from its centroid to the next one, or in many columns the rows' deviation
@@ -165,7 +165,7 @@ class DPLloydAggregator(PrivateAggregator):
         return self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, MOMENTS_START)
 
     def _from_second_moments(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
-        """Ask for cells along the main axes, or start about the mean where these cannot be told from noise."""
+        """Ask for cells along the main axes, or start about the mean where these do not stand out of noise."""
         box = _box(round_)
         rows, values, products = self._totals(SECOND_MOMENTS, sent)
         noise = self._noise(round_, second_moment_sensitivity(), MOMENTS_START, len(sent))

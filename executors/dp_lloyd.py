@@ -159,7 +159,7 @@ class DPLloydExecutor(PrivateExecutor):
         return self._cells(terms, counted, AXES_START, "cells along the main axes")
 
     def _cells(self, terms: DPSession, counted: IntArray, share: float, what: str) -> Message:
-        """Return noisy numbers of rows: a row counts UNIT, so that shares of the noise are not too small for whole numbers."""
+        """Return noisy numbers of rows: a row counts UNIT, so that shares of the noise are not too small for integers."""
         return {"cells": self.noisy_sums(terms, counted * UNIT, float(UNIT), share, what) / UNIT}
 
     def update(

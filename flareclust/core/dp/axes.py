@@ -85,7 +85,7 @@ def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: floa
 
 
 def is_clear(found: Spread, cells: int, noise: float, k: int) -> bool:
-    """Return whether there are so many rows that main axes, and cells along them, can be told from noise.
+    """Return whether there are so many rows that main axes, and cells along them, stand out of noise.
 
     Args:
         found: of all rows.

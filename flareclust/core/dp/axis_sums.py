@@ -17,7 +17,7 @@ from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.sums import UNIT
 
-#: A row's values in whole numbers of so many per 1, a power of two, so that its products are whole, too.
+#: A row's values in integers of so many per 1, a power of two, so that its products are whole, too.
 _STEP = 2**13
 
 #: What the products of two columns count, in eighths: near the root of two, as each stands for two entries of the matrix, and
@@ -48,7 +48,7 @@ def second_moment_sums(data: FloatArray, own: Box, box: Box, aborted: AbortCheck
         away /= np.maximum(np.sqrt((away**2).sum(axis=1)), 1)[:, None]  # beyond 1 by rounding only
         whole = np.trunc(dp_sums.whole(away) / (UNIT // _STEP))
         values += whole.sum(axis=0).astype(np.int64)
-        products += (whole.T @ whole).astype(np.int64)  # of whole numbers below 2^53, and so exact in any order
+        products += (whole.T @ whole).astype(np.int64)  # of integers below 2^53, and so exact in any order
     products *= np.where(np.eye(d, dtype=np.bool_), 8, _PRODUCT)
     return np.concatenate([[n * ROW_UNIT], values * (VALUE_UNIT // _STEP), products[upper]])
 
