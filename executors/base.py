@@ -176,10 +176,20 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         """Return what an exchange goes through at a site, in this order before the computation and backwards after it."""
         rows, schema = RowStage(self.private, getattr(self.params, "table_schema", None), self.gaps), SchemaStage()
         if site is None:
-            return [MaskingStage(self._sums, None), rows, schema]
+            return [MaskingStage(self._sums, None, self.alike()), rows, schema]
         sends_rows = getattr(self.params, "seeds", None) == "rows"
         policy = PolicyStage(site, type(self).__name__, self.private, sends_rows)
-        return [policy, MaskingStage(self._sums, site.policy), rows, GroupingStage(site, self.private), schema]
+        return [
+            policy,
+            MaskingStage(self._sums, site.policy, self.alike()),
+            rows,
+            GroupingStage(site, self.private),
+            schema,
+        ]
+
+    def alike(self) -> Message:
+        """Return the settings that must be the same at all sites for their masks to cancel; none unless overridden."""
+        return {}
 
     def _without_rows(self) -> "ClusteringExecutor":
         """Return a copy for one computation: it gets rows as arguments only, and what it remembers is forgotten."""

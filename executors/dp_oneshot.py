@@ -66,6 +66,7 @@ class DPOneShotExecutor(PrivateExecutor):
                 may_be_empty=True,
                 low="d",
                 high="d",
+                radius="",
                 cells="g",
                 centroids="k d",
                 rows="k",
@@ -85,8 +86,8 @@ class DPOneShotExecutor(PrivateExecutor):
             shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
             counted = dp_sums.cell_counts(data, box, box, shape, aborted)
             noisy = self.noisy(terms, counted, 1.0, GRID_SHARE, "cells of a grid").astype(np.float64)
-            return {**box._asdict(), "cells": noisy, **no_centroids}
-        return {**box._asdict(), "cells": np.empty(0), **self._clusters(data, terms, rng, aborted)}
+            return {**box.sent(), "cells": noisy, **no_centroids}
+        return {**box.sent(), "cells": np.empty(0), **self._clusters(data, terms, rng, aborted)}
 
     def _clusters(self, data: FloatArray, terms: DPSession, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run DP Lloyd with the site as its own server: every sum has its noise before it is used."""

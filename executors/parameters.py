@@ -137,3 +137,8 @@ class PrivateParams(TableParams):
     delta: float = both(
         1e-5, "With epsilon; should be well below 1 / number of rows.", ge=LEAST_DELTA, le=LARGEST_DELTA
     )
+    colluding: int | None = both(
+        None,
+        "With secure sums, how many sites may tell the server their shares of the noise; None for a third of them.",
+        ge=0,
+    )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import check_fits
 from flareclust.data.tables import Table
@@ -59,6 +60,8 @@ def submit(
     """
     if prepared.sites and experiment.min_sites is not None and experiment.min_sites > len(prepared.sites):
         raise UserError(f"min_sites={experiment.min_sites} is more than the {len(prepared.sites)} sites that there are")
+    if trouble := noise_beforehand(experiment, prepared):
+        log.warning("%s", trouble)
     if isinstance(kept, CheckpointFile):
         kept = kept.of(_rows_of(experiment, prepared))
     return _chosen_and_run(experiment, prepared, on_round, token, kept)
@@ -76,6 +79,26 @@ def submit_again(
                 raise
             log.warning("the job is started again: %s", error)
     return submit(experiment, prepared, on_round, token, kept)
+
+
+def noise_beforehand(experiment: Experiment, prepared: Prepared) -> str:
+    """Return what to know of a private job before it spends anything: how many rows it needs, where they are known to be fewer."""
+    arrays = [rows.X if isinstance(rows, Table) else rows for rows in prepared.sites.values()]
+    shapes = [rows.shape for rows in arrays if not isinstance(rows, Path)]
+    algorithm = registry.get(experiment.algorithm)
+    if not (algorithm.federated and shapes and len(shapes) == len(arrays) and "epsilon" in algorithm.parameters()):
+        return ""
+    aggregator = algorithm.build(prepared.k, experiment.seed, {**prepared.params, **experiment.params})[1]
+    if not isinstance(aggregator, PrivateAggregator):
+        return ""
+    aggregator = aggregator.secured() if experiment.secure_sums else aggregator
+    n, needed = sum(shape[0] for shape in shapes), aggregator.rows_needed(shapes[0][1], len(shapes))
+    if n >= needed:
+        return ""
+    return (
+        f"with k={prepared.k}, {shapes[0][1]} columns, {len(shapes)} sites and epsilon={aggregator.params.epsilon:g} clusters stand out "
+        f"of the noise from about {needed} rows in all, and there are {n}; take a larger epsilon, a smaller k or secure_sums"
+    )
 
 
 def _rows_of(experiment: Experiment, prepared: Prepared) -> dict[str, object]:

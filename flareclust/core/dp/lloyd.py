@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.typing import FloatArray
-from flareclust.core.dp.sums import COUNT, UNIT, Box, ClusterSums
+from flareclust._foundation.typing import BoolArray, FloatArray
+from flareclust.core.dp.box import Box
+from flareclust.core.dp.sums import COUNT, UNIT, ClusterSums
 
 #: Share of the columns' deviations that the random start is drawn with.
 _SPREAD = 0.5
@@ -32,7 +33,7 @@ def moments(values: FloatArray, box: Box) -> Moments:
     rows = max(float(values[0]), 1.0)
     mean = values[1 : 1 + d] / rows
     variance = np.clip(values[1 + d :] / rows - mean**2, 0, 1)
-    return Moments(rows, box.clip(middle + half * mean), half * np.sqrt(variance))
+    return Moments(rows, box.clip((middle + half * mean)[None])[0], half * np.sqrt(variance))
 
 
 def spread_start(found: Moments, box: Box, k: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -45,7 +46,7 @@ def spread_start(found: Moments, box: Box, k: int, rng: np.random.Generator) -> 
 
 
 def widest_radius(box: Box, k: int) -> float:
-    """Return the radius beyond which rows are clipped at the latest: half the box's diagonal, by the d-th root of k."""
+    """Return the radius beyond which rows are clipped at the latest: that of the bounds, by the d-th root of k."""
     return box.half / float(k ** (1 / len(box.low)))
 
 
@@ -83,7 +84,7 @@ def next_centroids(
     """
     d = centroids.shape[1]
     rows = sums.rows
-    sure = rows > max(_SURE * noise * UNIT / COUNT, 1)
+    sure = sure_rows(rows, noise)
     behind = np.where(sure, rows, 1)
     goal = centroids + sums.shifts / behind[:, None] * radii[:, None]
     if toward is not None and d > 2:
@@ -93,6 +94,11 @@ def next_centroids(
     step = 2 / (done + 2)
     moved = np.where(sure[:, None], centroids + step * (goal - centroids), centroids)
     return box.clip(moved), rows
+
+
+def sure_rows(rows: FloatArray, noise: float) -> BoolArray:
+    """Return which clusters (k,) have more rows than noise explains; `noise` is that of the shifts, in radii."""
+    return rows > max(_SURE * noise * UNIT / COUNT, 1)
 
 
 def rms_radii(radii: FloatArray, sums: ClusterSums) -> FloatArray:

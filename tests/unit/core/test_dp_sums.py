@@ -9,12 +9,13 @@ from flareclust._foundation.typing import never_abort
 from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import lloyd as dp_lloyd
 from flareclust.core.dp import sums as dp_sums
-from flareclust.core.dp.sums import SQUARE, UNIT, Box
+from flareclust.core.dp.box import Box
+from flareclust.core.dp.sums import SQUARE, UNIT
 
 
 def brute_force(rows, box, centroids, radii):
     sums = np.zeros((len(centroids), len(box.low) + 2))
-    for row in np.clip(rows, *box):
+    for row in np.clip(rows, box.low, box.high):
         c = int(((row - centroids) ** 2).sum(axis=1).argmin())
         away = (row - centroids[c]) / radii[c]
         length = float(np.sqrt(away @ away))
@@ -110,7 +111,7 @@ def test_extreme_centroids_and_radii_are_answered_with_sums_of_cut_length():
 
 def test_a_vector_that_is_no_number_or_too_long_counts_nothing():
     vectors = np.array([[np.nan, 0.0], [np.inf, 0.0], [1e200, 0.0], [0.8, 0.7], [0.6, -0.8], [1.0, 0.0]])
-    counted = dp_sums._whole(vectors)
+    counted = dp_sums.whole(vectors)
     assert not counted[:4].any()
     np.testing.assert_allclose(counted[4:] / UNIT, vectors[4:], atol=1e-5)
     assert dp_sums._share(np.array([np.nan, np.inf, -1.0, 0.5])).tolist() == [0, 1, 0, 0.5]
