@@ -36,9 +36,35 @@ class PrivateAggregator(ClusteringAggregator):
         """Return this aggregator as it works where sums arrive as totals only; as it is, unless overridden."""
         return self
 
+    #: Whether sites share one noise in jobs with secure sums.
+    shares_noise = False
+
+    def epsilon_for(self, factor: float) -> float:
+        """Return the epsilon, at the job's delta, at which the noise is a factor smaller; it can be more than any that is allowed."""
+        rho = rho_of(self.params.epsilon, self.params.delta) * factor**2
+        return epsilon_of(min(rho, 2 * MOST_EPSILON), self.params.delta)
+
     def rows_needed(self, d: int, sites: int) -> int:
         """Return with how many rows in all clusters stand out of the noise, from public numbers only; 0 where it is not known."""
         return 0
+
+    def poor_signal(self, ratio: float, noises: int) -> str:
+        """Return a warning that noise is large beside the clusters, with what would help.
+
+        Args:
+            ratio: radius of a cluster over the distance by which noise moves its centroid, below `CLEAR`.
+            noises: how many noises the sums hold: one for each site, or one.
+        """
+        moved, factor = 1 / max(ratio, 1e-3), CLEAR / max(ratio, 1e-3)
+        epsilon = self.epsilon_for(factor)
+        helps = [f"epsilon={epsilon:.2g}"] if epsilon < MOST_EPSILON else []
+        helps.append(f"{factor:.2g} times as many rows")
+        if noises >= LEAST_SITES:
+            helps.append(f"secure_sums, with which {noises} sites add one noise in place of {noises}")
+        return (
+            f"noise moves a centroid by about {moved:.2g} radii of its cluster (by the noisy numbers of rows), so clusters may be missed "
+            f"or misplaced. What helps: {', or '.join(helps)}"
+        )
 
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
         """Return noisy inertia and silhouette; the Davies-Bouldin index needs numbers by cluster, which stay at the sites."""
@@ -51,26 +77,6 @@ class PrivateAggregator(ClusteringAggregator):
             "simplified_silhouette": None if silhouette is None else min(1.0, max(0.0, silhouette)),
             "davies_bouldin": None,
         }
-
-
-def poor_signal(ratio: float, params: PrivateParams, noises: int) -> str:
-    """Return a warning that noise is large beside the clusters, with what would help.
-
-    Args:
-        ratio: radius of a cluster over the distance by which noise moves its centroid, below `CLEAR`.
-        params: of the job.
-        noises: how many noises the sums hold: one for each site, or one.
-    """
-    factor = CLEAR / max(ratio, 1e-3)
-    epsilon = epsilon_of(min(rho_of(params.epsilon, params.delta) * factor**2, MOST_EPSILON), params.delta)
-    helps = [f"epsilon={epsilon:.2g}"] if epsilon < MOST_EPSILON else []
-    helps.append(f"{factor:.2g} times as many rows")
-    if noises >= LEAST_SITES:
-        helps.append(f"secure_sums, with which {noises} sites add one noise in place of {noises}")
-    return (
-        f"noise moves a centroid by about {1 / max(ratio, 1e-3):.2g} radii of its cluster (by the noisy numbers of rows), so clusters "
-        f"may be missed or misplaced. What helps: {', or '.join(helps)}"
-    )
 
 
 def reach_of(radii: FloatArray, box: Box) -> FloatArray:

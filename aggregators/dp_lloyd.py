@@ -26,7 +26,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.dp_base import ALL_ROWS, CLEAR, PrivateAggregator, poor_signal, reach_of
+from flareclust.aggregators.dp_base import ALL_ROWS, CLEAR, PrivateAggregator, reach_of
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.axes import CELLS_PER_CLUSTER as CELLS_ALONG_AXES
 from flareclust.core.dp.axes import Grid, cluster_cells, first_radii, grid_along, is_clear, settled_radii, spread_of
@@ -65,6 +65,8 @@ class DPLloydAggregator(PrivateAggregator):
     params: DPLloydParams
 
     steps = DPLloydExecutor.steps
+
+    shares_noise = True
 
     #: Whether sums arrive as totals over all sites, with secure sums.
     _of_totals = False
@@ -118,7 +120,7 @@ class DPLloydAggregator(PrivateAggregator):
         if ratio >= CLEAR:
             return []
         sites = int(round_.record[SITES])
-        return [poor_signal(ratio, self.params, 1 if self._of_totals else sites)]
+        return [self.poor_signal(ratio, 1 if self._of_totals else sites)]
 
     def _noise(self, round_: Round, sensitivity: float, share: float, sent: int) -> float:
         """Return the standard deviation of the noise of the total of so many replies."""
@@ -160,7 +162,8 @@ class DPLloydAggregator(PrivateAggregator):
     def _from_outline(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box = _box(round_)
         totals = self._totals(OUTLINE, sent)
-        found = moments(np.concatenate([np.atleast_1d(total) for total in totals]), box)
+        noise = self._noise(round_, dp_sums.moment_sensitivity(), MOMENTS_START, len(sent)) / UNIT
+        found = moments(np.concatenate([np.atleast_1d(total) for total in totals]), box, noise)
         centroids, radii = spread_start(found, box, self.k, rng)
         return self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, MOMENTS_START)
 

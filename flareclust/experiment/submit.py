@@ -26,6 +26,7 @@ from flareclust.experiment.round_metrics import with_round_metrics
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 
@@ -95,9 +96,15 @@ def noise_beforehand(experiment: Experiment, prepared: Prepared) -> str:
     n, needed = sum(shape[0] for shape in shapes), aggregator.rows_needed(shapes[0][1], len(shapes))
     if n >= needed:
         return ""
+    share = n / needed
+    helps = [f"epsilon={aggregator.epsilon_for(1 / share):.2g}"]
+    helps += [f"k={int(prepared.k * share)}"] if prepared.k * share >= 2 else []
+    helps += (
+        ["secure_sums"] if not experiment.secure_sums and aggregator.shares_noise and len(shapes) >= LEAST_SITES else []
+    )
     return (
         f"with k={prepared.k}, {shapes[0][1]} columns, {len(shapes)} sites and epsilon={aggregator.params.epsilon:g} clusters stand out "
-        f"of the noise from about {needed} rows in all, and there are {n}; take a larger epsilon, a smaller k or secure_sums"
+        f"of the noise from about {needed} rows in all, and there are {n}; what helps: {', or '.join(helps)}"
     )
 
 

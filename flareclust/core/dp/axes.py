@@ -15,9 +15,9 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.clusterers import weighted_kmeans
-from flareclust.core.dp.axis_sums import matrix_of, product_noise
+from flareclust.core.dp.axis_sums import matrix_of, product_noise, value_noise
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.lloyd import Moments, sure_rows, widest_radius
+from flareclust.core.dp.lloyd import Moments, shrunk, sure_rows, widest_radius
 from flareclust.core.dp.sums import ClusterSums
 
 #: Cells along the axes for each cluster.
@@ -79,7 +79,7 @@ def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: floa
         noise: standard deviation of the noise of all integers.
     """
     d, counted = len(values), max(rows, 1.0)
-    mean = values / counted
+    mean = shrunk(values, value_noise(noise)) / counted
     covariance = matrix_of(products, d) / counted - np.outer(mean, mean)
     return Spread(counted, mean, covariance, 2 * math.sqrt(d) * product_noise(noise) / counted)
 

@@ -66,6 +66,11 @@ def matrix_of(products: FloatArray, d: int) -> FloatArray:
     return np.diag(np.diag(upper)) + above + above.T
 
 
+def value_noise(noise: float) -> float:
+    """Return the standard deviation of the noise of a sum of values, from that of all integers."""
+    return noise / VALUE_UNIT
+
+
 def product_noise(noise: float) -> float:
     """Return the standard deviation of the noise of an entry off the diagonal, from that of all integers."""
     return noise / (_STEP**2 * _PRODUCT)
