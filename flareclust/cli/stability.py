@@ -25,7 +25,16 @@ def stability(
         int,
         typer.Option(help="Repeats with other seeds, and again with resampled rows; at most so many sites left out."),
     ] = 20,
-    criterion: Annotated[str | None, typer.Option(help="What selects k from a range, as in `flareclust run`.")] = None,
+    null: Annotated[
+        int, typer.Option(help="Runs on rows without clusters to compare with, at least 19; 0 for none.")
+    ] = 0,
+    null_reference: Annotated[
+        str, typer.Option(help="These rows: box (uniform, with the covariance of the real ones) or permuted (columns).")
+    ] = "box",
+    criterion: Annotated[
+        str | None,
+        typer.Option(help="What selects k from a range, as in `flareclust run`, and what --null compares."),
+    ] = None,
     partition: Annotated[
         str | None, typer.Option(help="How rows are assigned to sites, as in `flareclust run`; iid by default.")
     ] = None,
@@ -55,12 +64,24 @@ def stability(
         "policy": policy,
     }
     own = parse_settings(settings)
-    if taken := sorted(own.keys() & {*given, "data", "k", "seed", "secure_sums", "repeats", "engine", "out", "track"}):
+    if taken := sorted(
+        own.keys() & {*given, "data", "k", "seed", "secure_sums", "repeats", "null", "engine", "out", "track"}
+    ):
         raise UserError(f"--set is for settings of the algorithm; {taken[0]} is no such setting")
     given = {name: value for name, value in given.items() if value is not None}
     with redirect_stdout(sys.stderr), repeats_progress() as on_done:
         found = repeat(
-            algorithm, data, k, repeats=repeats, on_done=on_done, seed=seed, secure_sums=secure_sums, **given, **own
+            algorithm,
+            data,
+            k,
+            repeats=repeats,
+            null=null,
+            null_reference=null_reference,
+            on_done=on_done,
+            seed=seed,
+            secure_sums=secure_sums,
+            **given,
+            **own,
         )
     if as_json:
         typer.echo(json.dumps(found.to_json(), allow_nan=False))

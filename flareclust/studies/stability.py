@@ -12,8 +12,10 @@ from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import check_int
 from flareclust.api import run
 from flareclust.data.frames import frame_of
+from flareclust.evaluation.criteria import USUAL
 from flareclust.evaluation.stability import jaccard, word
 from flareclust.experiment.result import Result
+from flareclust.studies.null_test import NullTest, check_null, null_test
 from flareclust.studies.repeats import check_repeatable, repeatable, run_again
 
 #: What is changed in a repeat, and what the table calls it.
@@ -55,6 +57,7 @@ class Stability:
         warnings: a sentence each, such as for repeats that failed.
         indices: Jaccard indices (repeats, clusters) of every repeat, by what was changed.
         result: of the reference run.
+        null: how the rows compare with rows without clusters; None where that was not asked for.
     """
 
     algorithm: str
@@ -64,6 +67,7 @@ class Stability:
     warnings: tuple[str, ...]
     indices: Mapping[str, FloatArray] = field(repr=False)
     result: Result = field(repr=False)
+    null: NullTest | None = None
 
     def frame(self) -> Any:
         """Return a data frame with a line per cluster (pandas, where it is installed)."""
@@ -77,6 +81,7 @@ class Stability:
             "k": self.k,
             "clusters": [{name: _plain(value) for name, value in vars(one).items()} for one in self.clusters],
             "repeats": dict(self.repeats),
+            "null": None if self.null is None else self.null.to_json(),
             "warnings": list(self.warnings),
         }
 
@@ -87,6 +92,9 @@ def stability(
     k: Any = None,
     *,
     repeats: int = 20,
+    null: int = 0,
+    null_reference: str = "box",
+    criterion: str = USUAL,
     on_done: Callable[[int, int], None] = lambda done, total: None,
     **settings: Any,
 ) -> Stability:
@@ -100,6 +108,10 @@ def stability(
         k: as in `run`; of a range, the repeats have the number that the reference run selects.
         repeats: number of repeats with other seeds, and again with resampled rows (each site draws as many as it has, with
             replacement); at most so many sites are left out, one at a time.
+        null: number of runs on rows without clusters to compare with, at least 19; 0 for none.
+        null_reference: what these rows are: "box", uniform with the covariance of the real rows, or "permuted", each column of each
+            site in another order.
+        criterion: what selects k from a range, and is compared with that of rows without clusters.
         on_done: called after each repeat with how many are done, and of how many.
         **settings: further arguments of `run`, without `engine` and what is about files.
 
@@ -115,7 +127,8 @@ def stability(
     """
     check_int("repeats", repeats, 2)
     check_repeatable(algorithm, settings)
-    reference = run(algorithm, data, k, **settings)
+    check_null(null, null_reference, algorithm, k, criterion)
+    reference = run(algorithm, data, k, criterion=criterion, **settings)
     sites = repeatable(reference)
     rows = np.concatenate(list(sites.values()))
     labels, found = reference.predict(rows), len(reference.centroids)
@@ -128,7 +141,14 @@ def stability(
             indices[kind].append(jaccard(labels, repeat.predict(rows), found))
         except FlareclustError as error:
             failed[kind].append(str(error))
-        on_done(done, len(plan))
+        on_done(done, len(plan) + null)
+    compared = None
+    if null:
+
+        def later(done: int, total: int) -> None:
+            on_done(len(plan) + done, len(plan) + total)
+
+        compared = null_test(reference, null, reference=null_reference, criterion=criterion, on_done=later)
     tables = {kind: np.array(own).reshape(-1, found) for kind, own in indices.items()}
     sizes = np.bincount(labels[labels >= 0], minlength=found)
     return Stability(
@@ -139,6 +159,7 @@ def stability(
         warnings=tuple(_warnings(failed, len(sites))),
         indices=tables,
         result=reference,
+        null=compared,
     )
 
 

@@ -8,14 +8,8 @@ from sklearn.cluster import KMeans
 
 import flareclust
 from flareclust._foundation.errors import UserError
-from flareclust.cli.entry import run_app
-from flareclust.cli.main import app
-
-
-def blobs(sites=3, n=40):
-    rng = np.random.default_rng(0)
-    centers = [(0, 0), (20, 0), (0, 20)]
-    return {f"s{i}": np.concatenate([rng.normal(c, 1, (n, 2)) for c in centers]) for i in range(sites)}
+from tests.command_line import call
+from tests.unit.experiment.stability_cases import blobs
 
 
 def noise(sites=3, n=120):
@@ -134,18 +128,12 @@ def test_the_frame_has_a_line_per_cluster():
     assert list(frame.columns) == ["cluster", "rows", "seeds", "resampled", "left_out", "jaccard", "word"]
 
 
-def command(*args):
-    with pytest.raises(SystemExit) as done:
-        run_app(app, ["stability", *map(str, args)])
-    return done.value.code
-
-
 def test_the_command_says_a_word_per_cluster(capsys):
-    assert command("feca", "--data", "iris", "--n-sites", 3, "--repeats", 2) == 0
+    assert call("stability", "feca", "--data", "iris", "--n-sites", 3, "--repeats", 2) == 0
     text = capsys.readouterr().out
     assert text.count("stable") >= 3
     assert "other seeds" in text
-    assert command("feca", "--data", "iris", "--n-sites", 3, "--repeats", 2, "--json") == 0
+    assert call("stability", "feca", "--data", "iris", "--n-sites", 3, "--repeats", 2, "--json") == 0
     assert [one["cluster"] for one in json.loads(capsys.readouterr().out)["clusters"]] == [0, 1, 2]
-    assert command("feca", "--data", "iris", "--set", "n_sites=4") == 2
+    assert call("stability", "feca", "--data", "iris", "--set", "n_sites=4") == 2
     assert "n_sites is no such setting" in capsys.readouterr().err
