@@ -28,6 +28,7 @@ from flareclust.cli.run import run
 from flareclust.cli.schema import schema_app
 from flareclust.cli.settings import AsJson, InExperiment, SecureSums, Seed, Settings, parse_settings
 from flareclust.cli.site import site_app
+from flareclust.cli.stability import stability
 from flareclust.cli.sweep import sweep
 
 #: Environment variables with the levels of what others log.
@@ -52,6 +53,7 @@ app.add_typer(schema_app, name="schema")
 
 app.command()(run)
 app.command()(sweep)
+app.command()(stability)
 app.command()(personalise)
 app.command()(log)
 app.command()(doctor)
