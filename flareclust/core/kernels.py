@@ -13,7 +13,8 @@ sums over the features, which the compiler vectorises without reordering any of 
 import numpy as np
 from numba import njit
 
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust.core.screen import screen_of, screened_labels
 
 #: Where `lloyd_steps` stands. RELOCATED: as MOVING, and an empty cluster has just been given a row.
 #: SETTLED: labels belong to the centroids. WITHIN_TOLERANCE: centroids moved a last time, labels are one step behind.
@@ -76,6 +77,24 @@ def nearest_centroids(X: FloatArray, centroids: FloatArray, labels: IntArray, sq
             labels[start + i] = nearest[i]
             squared[start + i] = best[i]
     return changed
+
+
+@njit(nogil=True, cache=True)
+def label_rows(
+    X: FloatArray,
+    origin: FloatArray,
+    centroids: FloatArray,
+    labels: IntArray,
+    squared: FloatArray,
+    scale: float,
+    tiles: Array,
+    longest: FloatArray,
+) -> int:
+    """Set the labels of `nearest_centroids` and return how many differ, by a screen where it serves; spoils `squared`."""
+    changed = -1
+    if tiles.shape[0] > 0:
+        changed = screened_labels(X, origin, scale, tiles, longest, centroids, labels)
+    return changed if changed >= 0 else nearest_centroids(X, centroids, labels, squared)
 
 
 @njit(nogil=True, cache=True)
@@ -142,8 +161,15 @@ def _cluster_sums(
     """sums[c] = sum of weights[i] (X_i - origin) and mass[c] = sum of weights[i], over the rows i with label c."""
     sums[:] = 0.0
     mass[:] = 0.0
+    if X.shape[1] == 2:  # where the loop over the features takes longer than the sums
+        for i in range(X.shape[0]):
+            c = np.uint64(labels[i])  # not negative, so that no index is wrapped
+            mass[c] += weights[i]
+            sums[c, 0] += weights[i] * (X[i, 0] - origin[0])
+            sums[c, 1] += weights[i] * (X[i, 1] - origin[1])
+        return
     for i in range(X.shape[0]):
-        c = labels[i]
+        c = np.uint64(labels[i])
         mass[c] += weights[i]
         for j in range(X.shape[1]):
             sums[c, j] += weights[i] * (X[i, j] - origin[j])
@@ -171,6 +197,48 @@ def _give_rows_to_empty_clusters(weights: FloatArray, mass: FloatArray, labels: 
 
 
 @njit(nogil=True, cache=True)
+def column_moments(X: FloatArray, mean: FloatArray, variance: FloatArray) -> float:
+    """mean and variance (d,) become `X.mean(axis=0)` and `X.var(axis=0)`, bit for bit for d > 1; return max |X - mean|.
+
+    One row after the other, as NumPy adds; two and three columns in registers.
+    """
+    n, d = X.shape
+    mean[:], variance[:] = 0.0, 0.0
+    largest = 0.0
+    if d <= 3:
+        b, e = d // 2, d - 1
+        s0 = s1 = s2 = 0.0
+        for i in range(n):
+            s0 += X[i, 0]
+            s1 += X[i, b]
+            s2 += X[i, e]
+        mean[0], mean[b], mean[e] = s0 / n, s1 / n, s2 / n
+        m0, m1, m2 = mean[0], mean[b], mean[e]
+        s0 = s1 = s2 = 0.0
+        for i in range(n):
+            x, y, z = X[i, 0] - m0, X[i, b] - m1, X[i, e] - m2
+            s0 += x * x
+            s1 += y * y
+            s2 += z * z
+            largest = max(largest, abs(x), abs(y), abs(z))
+        variance[0], variance[b], variance[e] = s0 / n, s1 / n, s2 / n
+        return largest
+    for i in range(n):
+        for j in range(d):
+            mean[j] += X[i, j]
+    for j in range(d):
+        mean[j] /= n
+    for i in range(n):
+        for j in range(d):
+            deviation = X[i, j] - mean[j]
+            variance[j] += deviation * deviation
+            largest = max(largest, abs(deviation))
+    for j in range(d):
+        variance[j] /= n
+    return largest
+
+
+@njit(nogil=True, cache=True)
 def lloyd_steps(
     X: FloatArray,
     weights: FloatArray,
@@ -181,8 +249,14 @@ def lloyd_steps(
     n_steps: int,
     tol: float,
     status: int,
+    scale: float,
+    tiles: Array,
+    longest: FloatArray,
 ) -> tuple[int, int]:
     """Run at most `n_steps` of Lloyd's iterations on `centroids` in place; return (steps run, status).
+
+    `scale`, `tiles` and `longest` are X's screen (`flareclust.core.screen`), which no result depends on.
+    `squared` is that of `labels` where the status is SETTLED, and anything where it is another.
 
     One step: labels = nearest centroids; centroid_c = sum_c w (x - origin) / sum_c w + origin. It is over when no
     label changed, or when sum_c |shift of centroid_c|^2 <= tol. Sums about an origin amid the data keep their
@@ -191,15 +265,18 @@ def lloyd_steps(
     k, d = centroids.shape
     sums, mass = np.empty((k, d)), np.empty(k)
     for step in range(n_steps):
-        changed = nearest_centroids(X, centroids, labels, squared)
+        changed = label_rows(X, origin, centroids, labels, squared, scale, tiles, longest)
         if changed == 0 and status != RELOCATED:
+            own_distances(X, centroids, labels, squared)
             return step + 1, SETTLED
         _cluster_sums(X, weights, origin, labels, sums, mass)
         status = MOVING
-        if mass.min() == 0.0 and _give_rows_to_empty_clusters(weights, mass, labels, squared):
-            # Adding up again, not subtracting: a cluster that lost its last row must have mass 0 exactly.
-            _cluster_sums(X, weights, origin, labels, sums, mass)
-            status = RELOCATED
+        if mass.min() == 0.0:
+            own_distances(X, centroids, labels, squared)
+            if _give_rows_to_empty_clusters(weights, mass, labels, squared):
+                # Adding up again, not subtracting: a cluster that lost its last row must have mass 0 exactly.
+                _cluster_sums(X, weights, origin, labels, sums, mass)
+                status = RELOCATED
         biggest = mass.argmax()
         shift = 0.0
         for c in range(k):
@@ -221,4 +298,5 @@ def warm_up() -> None:
     two_nearest(X, centroids, labels, squared, second)
     own_distances(X, centroids, labels, squared)
     closest_with(X, np.ones(3), centroids, squared, np.empty((2, 3)), np.empty(2))
-    lloyd_steps(X, np.ones(3), np.zeros(1), centroids, labels, squared, 1, 0.0, MOVING)
+    screen = screen_of(X, np.zeros(1), 3.0)
+    lloyd_steps(X, np.ones(3), np.zeros(1), centroids, labels, squared, 1, 0.0, MOVING, *screen)

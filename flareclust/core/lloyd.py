@@ -11,6 +11,7 @@ from flareclust._foundation.validation import check_choice
 from flareclust.core import kernels
 from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_weights
 from flareclust.core.chunks import pieces, variances
+from flareclust.core.screen import screen_of
 from flareclust.core.seeds import kmeans_plusplus
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
@@ -210,24 +211,39 @@ def _lloyd(
     k = len(start)
     centroids = start.copy()
     labels, squared = np.full(n, -1, np.int64), np.empty(n)  # -1: every row's label changes in the first iteration
-    origin = X.mean(axis=0)
-    threshold = tol * float(variances(X).mean())
+    origin, variance, extent = _moments(X)
+    threshold = tol * variance
+    screen = screen_of(X, origin, extent)
     per_call = max(1, _WORK_PER_CALL // (n * k * d))
     n_iter, status = 0, kernels.MOVING
     while n_iter < max_iter and status in (kernels.MOVING, kernels.RELOCATED):
         if aborted():
             raise Aborted(f"stopped after {n_iter} iterations of k-means")
         n_steps = min(per_call, max_iter - n_iter)
-        steps, status = kernels.lloyd_steps(X, weights, origin, centroids, labels, squared, n_steps, threshold, status)
+        steps, status = kernels.lloyd_steps(
+            X, weights, origin, centroids, labels, squared, n_steps, threshold, status, *screen
+        )
         n_iter += steps
     if status != kernels.SETTLED:
-        kernels.nearest_centroids(X, centroids, labels, squared)
+        kernels.label_rows(X, origin, centroids, labels, squared, *screen)
+        kernels.own_distances(X, centroids, labels, squared)
     inertia = float((weights * squared).sum())
     counts = np.bincount(labels, minlength=k)
     if counts.all():
         return Clustering(centroids, labels, counts, inertia, n_iter)
     kept = counts > 0
     return Clustering(centroids[kept], (np.cumsum(kept) - 1)[labels], counts[kept], inertia, n_iter)
+
+
+def _moments(X: FloatArray) -> tuple[FloatArray, float, float]:
+    """Return `X.mean(axis=0)`, the mean variance of X's columns, and the largest deviation of any number."""
+    d = X.shape[1]
+    if d == 1:  # a single column is added up in another order
+        origin = X.mean(axis=0)
+        return origin, float(variances(X)[0]), float(max(X.max() - origin[0], origin[0] - X.min()))
+    origin, variance = np.empty(d), np.empty(d)
+    extent = kernels.column_moments(X, origin, variance)
+    return origin, float(variance.mean()), extent
 
 
 def _some_rows(X: ArrayLike) -> FloatArray:
