@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from flareclust._foundation.typing import Array, FloatArray, IntArray
-from flareclust.core.screen import screen_of, screened_labels
+from flareclust.core.screen import screened_labels
 
 #: Where `lloyd_steps` stands. RELOCATED: as MOVING, and an empty cluster has just been given a row.
 #: SETTLED: labels belong to the centroids. WITHIN_TOLERANCE: centroids moved a last time, labels are one step behind.
@@ -133,28 +133,6 @@ def own_distances(X: FloatArray, centroids: FloatArray, labels: IntArray, square
 
 
 @njit(nogil=True, cache=True)
-def closest_with(
-    X: FloatArray, weights: FloatArray, points: FloatArray, closest: FloatArray, out: FloatArray, potentials: FloatArray
-) -> None:
-    """out[t, i] = min(closest[i], |X_i - points_t|^2) and potentials[t] = sum_i weights[i] out[t, i]."""
-    n, d = X.shape
-    step = _tile_rows(d)
-    tile, distances = np.empty((d, step)), np.empty(step)
-    potentials[:] = 0.0
-    for start in range(0, n, step):
-        rows = min(step, n - start)
-        _fill_tile(X, start, rows, tile)
-        for t in range(points.shape[0]):
-            _tile_distances(tile, rows, points[t], distances)
-            potential = potentials[t]
-            for i in range(rows):
-                value = min(closest[start + i], distances[i])
-                out[t, start + i] = value
-                potential += weights[start + i] * value
-            potentials[t] = potential
-
-
-@njit(nogil=True, cache=True)
 def _cluster_sums(
     X: FloatArray, weights: FloatArray, origin: FloatArray, labels: IntArray, sums: FloatArray, mass: FloatArray
 ) -> None:
@@ -194,48 +172,6 @@ def _give_rows_to_empty_clusters(weights: FloatArray, mass: FloatArray, labels: 
             labels[farthest] = c
             squared[farthest] = -1.0
     return True
-
-
-@njit(nogil=True, cache=True)
-def column_moments(X: FloatArray, mean: FloatArray, variance: FloatArray) -> float:
-    """mean and variance (d,) become `X.mean(axis=0)` and `X.var(axis=0)`, bit for bit for d > 1; return max |X - mean|.
-
-    One row after the other, as NumPy adds; two and three columns in registers.
-    """
-    n, d = X.shape
-    mean[:], variance[:] = 0.0, 0.0
-    largest = 0.0
-    if d <= 3:
-        b, e = d // 2, d - 1
-        s0 = s1 = s2 = 0.0
-        for i in range(n):
-            s0 += X[i, 0]
-            s1 += X[i, b]
-            s2 += X[i, e]
-        mean[0], mean[b], mean[e] = s0 / n, s1 / n, s2 / n
-        m0, m1, m2 = mean[0], mean[b], mean[e]
-        s0 = s1 = s2 = 0.0
-        for i in range(n):
-            x, y, z = X[i, 0] - m0, X[i, b] - m1, X[i, e] - m2
-            s0 += x * x
-            s1 += y * y
-            s2 += z * z
-            largest = max(largest, abs(x), abs(y), abs(z))
-        variance[0], variance[b], variance[e] = s0 / n, s1 / n, s2 / n
-        return largest
-    for i in range(n):
-        for j in range(d):
-            mean[j] += X[i, j]
-    for j in range(d):
-        mean[j] /= n
-    for i in range(n):
-        for j in range(d):
-            deviation = X[i, j] - mean[j]
-            variance[j] += deviation * deviation
-            largest = max(largest, abs(deviation))
-    for j in range(d):
-        variance[j] /= n
-    return largest
 
 
 @njit(nogil=True, cache=True)
@@ -288,15 +224,3 @@ def lloyd_steps(
         if shift <= tol:
             return step + 1, WITHIN_TOLERANCE
     return n_steps, status
-
-
-def warm_up() -> None:
-    """Compile every kernel, or load it from the cache on disk, so that processes started later find it there."""
-    X, centroids = np.array([[0.0], [1.0], [3.0]]), np.array([[0.0], [2.0]])
-    labels, squared, second = np.zeros(3, np.int64), np.zeros(3), np.zeros(3)
-    nearest_centroids(X, centroids, labels, squared)
-    two_nearest(X, centroids, labels, squared, second)
-    own_distances(X, centroids, labels, squared)
-    closest_with(X, np.ones(3), centroids, squared, np.empty((2, 3)), np.empty(2))
-    screen = screen_of(X, np.zeros(1), 3.0)
-    lloyd_steps(X, np.ones(3), np.zeros(1), centroids, labels, squared, 1, 0.0, MOVING, *screen)

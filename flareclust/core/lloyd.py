@@ -10,7 +10,9 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, neve
 from flareclust._foundation.validation import check_choice
 from flareclust.core import kernels
 from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_weights
-from flareclust.core.chunks import pieces, variances
+from flareclust.core.chunks import column_moments, pieces, variances
+from flareclust.core.pyramid import pyramid_of
+from flareclust.core.pyramid_steps import pyramid_steps
 from flareclust.core.screen import screen_of
 from flareclust.core.seeds import kmeans_plusplus
 
@@ -214,20 +216,30 @@ def _lloyd(
     origin, variance, extent = _moments(X)
     threshold = tol * variance
     screen = screen_of(X, origin, extent)
+    pyramid = pyramid_of(X, weights, origin)
+    earlier, before = np.empty((k, d)), np.full(k, -1)
     per_call = max(1, _WORK_PER_CALL // (n * k * d))
-    n_iter, status = 0, kernels.MOVING
+    n_iter, status, by_cells = 0, kernels.MOVING, pyramid is not None
     while n_iter < max_iter and status in (kernels.MOVING, kernels.RELOCATED):
         if aborted():
             raise Aborted(f"stopped after {n_iter} iterations of k-means")
-        n_steps = min(per_call, max_iter - n_iter)
+        if pyramid is not None and by_cells:  # all but the last iterations
+            n_steps = min(per_call, max_iter - n_iter - 1)
+            steps, over = pyramid_steps(*pyramid, origin, centroids, earlier, before, n_steps, threshold)
+            n_iter, by_cells = n_iter + steps, not over and n_steps == per_call
+            continue
+        n_steps = min(per_call if pyramid is None else 2, max_iter - n_iter)
         steps, status = kernels.lloyd_steps(
             X, weights, origin, centroids, labels, squared, n_steps, threshold, status, *screen
         )
-        n_iter += steps
+        n_iter, by_cells = n_iter + steps, pyramid is not None
+        if by_cells and status in (kernels.MOVING, kernels.RELOCATED):  # the cells start anew
+            before.fill(-1)
+            labels.fill(-1)
     if status != kernels.SETTLED:
         kernels.label_rows(X, origin, centroids, labels, squared, *screen)
         kernels.own_distances(X, centroids, labels, squared)
-    inertia = float((weights * squared).sum())
+    inertia = float(np.multiply(weights, squared, out=squared).sum())
     counts = np.bincount(labels, minlength=k)
     if counts.all():
         return Clustering(centroids, labels, counts, inertia, n_iter)
@@ -242,7 +254,7 @@ def _moments(X: FloatArray) -> tuple[FloatArray, float, float]:
         origin = X.mean(axis=0)
         return origin, float(variances(X)[0]), float(max(X.max() - origin[0], origin[0] - X.min()))
     origin, variance = np.empty(d), np.empty(d)
-    extent = kernels.column_moments(X, origin, variance)
+    extent = column_moments(X, origin, variance)
     return origin, float(variance.mean()), extent
 
 

@@ -44,7 +44,7 @@ def screen_of(X: FloatArray, origin: FloatArray, extent: float) -> Screen:
     """
     n, d = X.shape
     if is_mapped(X) or not 1 / _EXTENT < extent < _EXTENT:
-        return Screen(1.0, np.empty((0, 2, TILE), np.float32), np.empty(0))
+        return Screen(1.0, np.empty((0, _padded(d), TILE), np.float32), np.empty(0))
     scale = 2.0 ** -np.ceil(np.log2(extent))
     shape = -(-n // TILE), _padded(d), TILE
     # Zeros where the last tile has no rows, and in a padded feature.

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flareclust.core import chunks as pieces
-from flareclust.core import kernels
+from flareclust.core import compiled
 from flareclust.core.arrays import as_matrix
 from flareclust.core.chunks import all_finite, is_mapped, means_of, variances
 from flareclust.core.disclosure import describable, varies_in_one_feature
@@ -17,9 +17,9 @@ SHAPES = st.tuples(st.integers(1, 400), st.integers(1, 9), st.integers(0, 2**32 
 
 
 @pytest.fixture(autouse=True, scope="module")
-def compiled():
+def compile_first():
     """The first call of a kernel takes longer than an example may."""
-    kernels.warm_up()
+    compiled.warm_up()
 
 
 @pytest.fixture(autouse=True)
