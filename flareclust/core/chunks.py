@@ -68,14 +68,13 @@ def means_of(X: FloatArray, members: BoolArray) -> FloatArray:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def column_moments(X: FloatArray, mean: FloatArray, variance: FloatArray) -> float:
-    """mean and variance (d,) become `X.mean(axis=0)` and `X.var(axis=0)`, bit for bit for d > 1; return max |X - mean|.
+def column_moments(X: FloatArray, mean: FloatArray, variance: FloatArray) -> None:
+    """mean and variance (d,) become `X.mean(axis=0)` and `X.var(axis=0)`, bit for bit for d > 1.
 
     One row after the other, as NumPy adds; two and three columns in registers.
     """
     n, d = X.shape
     mean[:], variance[:] = 0.0, 0.0
-    largest = 0.0
     if d <= 3:
         b, e = d // 2, d - 1
         s0 = s1 = s2 = 0.0
@@ -91,9 +90,8 @@ def column_moments(X: FloatArray, mean: FloatArray, variance: FloatArray) -> flo
             s0 += x * x
             s1 += y * y
             s2 += z * z
-            largest = max(largest, abs(x), abs(y), abs(z))
         variance[0], variance[b], variance[e] = s0 / n, s1 / n, s2 / n
-        return largest
+        return
     for i in range(n):
         for j in range(d):
             mean[j] += X[i, j]
@@ -103,7 +101,5 @@ def column_moments(X: FloatArray, mean: FloatArray, variance: FloatArray) -> flo
         for j in range(d):
             deviation = X[i, j] - mean[j]
             variance[j] += deviation * deviation
-            largest = max(largest, abs(deviation))
     for j in range(d):
         variance[j] /= n
-    return largest

@@ -213,9 +213,9 @@ def _lloyd(
     k = len(start)
     centroids = start.copy()
     labels, squared = np.full(n, -1, np.int64), np.empty(n)  # -1: every row's label changes in the first iteration
-    origin, variance, extent = _moments(X)
-    threshold = tol * variance
-    screen = screen_of(X, origin, extent)
+    origin, variance = _moments(X)
+    threshold = tol * float(variance.mean())
+    screen = screen_of(X, origin, variance)
     pyramid = pyramid_of(X, weights, origin)
     earlier, before = np.empty((k, d)), np.full(k, -1)
     per_call = max(1, _WORK_PER_CALL // (n * k * d))
@@ -247,15 +247,14 @@ def _lloyd(
     return Clustering(centroids[kept], (np.cumsum(kept) - 1)[labels], counts[kept], inertia, n_iter)
 
 
-def _moments(X: FloatArray) -> tuple[FloatArray, float, float]:
-    """Return `X.mean(axis=0)`, the mean variance of X's columns, and the largest deviation of any number."""
+def _moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return `X.mean(axis=0)` and `X.var(axis=0)`."""
     d = X.shape[1]
     if d == 1:  # a single column is added up in another order
-        origin = X.mean(axis=0)
-        return origin, float(variances(X)[0]), float(max(X.max() - origin[0], origin[0] - X.min()))
+        return X.mean(axis=0), variances(X)
     origin, variance = np.empty(d), np.empty(d)
-    extent = column_moments(X, origin, variance)
-    return origin, float(variance.mean()), extent
+    column_moments(X, origin, variance)
+    return origin, variance
 
 
 def _some_rows(X: ArrayLike) -> FloatArray:

@@ -75,7 +75,9 @@ def count_cells(X: FloatArray, depth: int, cell: IntArray, starts: IntArray) -> 
     for at in range(3):
         if not 1e-300 < high[at] - low[at] < 1e300:
             return np.inf
-    scale = 2.0**depth * (1.0 - 1e-9) / (high - low)
+    scale = np.empty(3)
+    for at in range(3):
+        scale[at] = (1 << depth) * (1.0 - 1e-9) / (high[at] - low[at])
     spread = np.zeros(1 << depth, np.int32)  # bit b moves to bit d b
     for value in range(1 << depth):
         for bit in range(depth):
@@ -149,7 +151,8 @@ def fill_cells(
     children = 1 << d
     for c in range(first - 1, -1, -1):  # children of cell c of all cells: 2^d c + 1, ...
         line = cells[c]
-        low[:], high[:] = np.inf, -np.inf
+        for j in range(3):
+            low[j], high[j] = np.inf, -np.inf
         for child in range(children * c + 1, children * (c + 1) + 1):
             below = cells[child]
             for j in range(3):

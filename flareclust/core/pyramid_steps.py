@@ -97,7 +97,10 @@ def _add_up(
 ) -> None:
     """sums[c] = weighted sum of the rows nearest to centroid c, and their weight; counts[c] = their number."""
     k = G.shape[0]
-    sums[:], counts[:] = 0.0, 0
+    for c in range(k):
+        counts[c] = 0
+        for j in range(4):
+            sums[c, j] = 0.0
     kept = np.empty((depth + 2, k + 1), np.int64)  # line l + 1: of the cell of l halvings that is looked at
     kept[0, 0] = k
     for c in range(k):
@@ -154,8 +157,9 @@ def pyramid_steps(
                 G[c, j] = centroids[c, j] - origin[j]
             G[c, 3] = (G[c, 0] ** 2 + G[c, 1] ** 2 + G[c, 2] ** 2) / 2
         _add_up(rows, starts, cells, depth, d, G, sums, found)
-        if sums[:, 3].min() == 0.0:
-            return step, True
+        for c in range(k):
+            if sums[c, 3] == 0.0:
+                return step, True
         shift, settled = 0.0, True
         for c in range(k):
             settled &= found[c] == counts[c]
@@ -166,12 +170,15 @@ def pyramid_steps(
                 # A row that changed its cluster moves it by more, unless an equal one took its place.
                 settled &= abs(move) <= 1e-13 * cells[0, 3 + j] + 1e-15 * abs(origin[j])
         if settled:  # no label changed in this step: it and the one before are taken back
-            centroids[:] = earlier
+            for c in range(k):
+                for j in range(d):
+                    centroids[c, j] = earlier[c, j]
             return step - 1, True
         if shift <= tol:
             return step, True
-        counts[:], earlier[:] = found, centroids
         for c in range(k):
+            counts[c] = found[c]
             for j in range(d):
+                earlier[c, j] = centroids[c, j]
                 centroids[c, j] = sums[c, j] + origin[j]
     return n_steps, False

@@ -37,12 +37,13 @@ class Screen(NamedTuple):
     longest: FloatArray
 
 
-def screen_of(X: FloatArray, origin: FloatArray, extent: float) -> Screen:
-    """Return the screen of rows (n, d) that differ from `origin` by `extent` at most in any feature.
+def screen_of(X: FloatArray, origin: FloatArray, variance: FloatArray) -> Screen:
+    """Return the screen of rows (n, d) whose columns have these means and variances.
 
     There is none for rows in a mapped file, because it takes half their memory, nor for numbers that float32 cannot hold.
     """
     n, d = X.shape
+    extent = float(np.sqrt(n * variance.max()))  # no number differs from its mean by more
     if is_mapped(X) or not 1 / _EXTENT < extent < _EXTENT:
         return Screen(1.0, np.empty((0, _padded(d), TILE), np.float32), np.empty(0))
     scale = 2.0 ** -np.ceil(np.log2(extent))
@@ -143,7 +144,8 @@ def _insert(v, c, best, second, nearest):  # type: ignore[no-untyped-def]
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _two_best(scores: Array, best: Array, second: Array, nearest: Array) -> None:
     """best[i] and second[i] are the largest scores of row i, nearest[i] whose the first is."""
-    best[:], second[:], nearest[:] = -np.inf, -np.inf, 0
+    for i in range(TILE):
+        best[i], second[i], nearest[i] = -np.inf, -np.inf, 0
     for c in range(0, scores.shape[0], 4):
         s0, s1, s2, s3 = scores[c], scores[c + 1], scores[c + 2], scores[c + 3]
         c0, c1, c2, c3 = np.int32(c), np.int32(c + 1), np.int32(c + 2), np.int32(c + 3)

@@ -122,15 +122,16 @@ def rows_drawn(
     closest: FloatArray,
     ends: FloatArray,
     at: FloatArray,
+    tiles: IntArray,
     rows: IntArray,
 ) -> None:
     """rows[t] = the first row up to which weights[i] min(closest[i], |X_i - seed|^2) add up to more than at[t].
 
-    `ends` (tiles,) are the sums up to the end of each tile. Where rounding leaves no such row, it is the last of the tile
-    that adds anything.
+    `ends` are the sums up to the end of each tile, and tiles[t] is the one to look in. Where rounding leaves no such row,
+    it is the last of the tile that adds anything.
     """
     for t in range(at.shape[0]):
-        tile = min(np.searchsorted(ends, at[t], side="right"), np.searchsorted(ends, ends[-1]))
+        tile = tiles[t]
         total = ends[tile - 1] if tile > 0 else 0.0
         for i in range(tile * TILE, min((tile + 1) * TILE, X.shape[0])):
             added = weights[i] * min(closest[i], _distance(X[i], seed))

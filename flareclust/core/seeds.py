@@ -72,7 +72,9 @@ def kmeans_plusplus(
             return X[chosen[:found]], chosen[:found].copy()
         uniforms = np.asarray(rng.random(n_candidates)) * ends[-1]
         latest = chosen[found - 1]
-        rows_drawn(X, mass, X[latest], passes.closest, ends, uniforms, candidates)
+        # Side "right" skips tiles that add nothing; the bound keeps a number rounded up to the total in range.
+        tiles = np.minimum(np.searchsorted(ends, uniforms, side="right"), np.searchsorted(ends, ends[-1]))
+        rows_drawn(X, mass, X[latest], passes.closest, ends, uniforms, tiles, candidates)
         sums = np.cumsum(passes.sums_with(X[np.append(latest, candidates)])[1:], axis=1)
         best = int(np.argmin(sums[:, -1]))
         chosen[found], ends = candidates[best], sums[best]

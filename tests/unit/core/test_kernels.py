@@ -125,7 +125,8 @@ def test_rows_are_drawn_where_the_running_sum_exceeds_a_number_and_rows_that_add
     weights = np.ones(n)
     ends, rows = np.array([1.0, 6.0, 6.0, 7.0]), np.empty(8, np.int64)
     at = np.array([0.0, 0.99, 1.0, 4.99, 5.0, 6.0, 6.99, 7.0])
-    seed_kernels.rows_drawn(X, weights, np.zeros(1), np.full(n, np.inf), ends, at, rows)
+    tiles = np.array([0, 0, 1, 1, 1, 3, 3, 3])
+    seed_kernels.rows_drawn(X, weights, np.zeros(1), np.full(n, np.inf), ends, at, tiles, rows)
     assert rows.tolist() == [3, 3, 300, 300, 301, 999, 999, 999]
 
 

@@ -11,7 +11,7 @@ from flareclust.core.screen import screen_of, screened_labels
 
 def labels_by_screen(X, centroids, origin=None):
     origin = X.mean(axis=0) if origin is None else origin
-    screen = screen_of(X, origin, float(np.abs(X - origin).max()))
+    screen = screen_of(X, origin, ((X - origin) ** 2).mean(axis=0))
     if not len(screen.tiles):
         return None
     labels = np.full(len(X), -1)
@@ -82,18 +82,20 @@ def test_any_unit_that_squares_can_hold_will_do(unit):
 def test_what_float32_cannot_hold_is_left_to_differences(tmp_path):
     X = np.random.default_rng(0).normal(size=(30, 2))
     assert labels_by_screen(X * 1e-140, X[:3] * 1e-140) is None
-    assert labels_by_screen(X * 1e140, X[:3] * 1e140) is None
+    assert labels_by_screen(X * 1e140, X[:3] * 1e140) is None  # squares fit, screens do not try
     assert labels_by_screen(np.ones((4, 2)), np.ones((2, 2))) is None, "rows without extent"
     assert labels_by_screen(X, np.concatenate([X[:3], [[1e20, 0.0]]])) is None
     np.save(tmp_path / "rows.npy", X)
-    assert not len(screen_of(np.load(tmp_path / "rows.npy", mmap_mode="r"), X.mean(axis=0), 4.0).tiles), "a file's rows"
+    assert not len(screen_of(np.load(tmp_path / "rows.npy", mmap_mode="r"), X.mean(axis=0), X.var(axis=0)).tiles), (
+        "a file's rows"
+    )
 
 
 def test_the_screen_decides_nearly_all_rows_itself():
     """Told by rows of another place, where only rows that are looked at again find their centroids."""
     rng = np.random.default_rng(1)
     X, centroids = rng.normal(size=(5000, 16)), rng.normal(size=(30, 16))
-    screen = screen_of(X, np.zeros(16), float(np.abs(X).max()))
+    screen = screen_of(X, np.zeros(16), (X**2).mean(axis=0))
     labels = np.full(5000, -1)
     screened_labels(np.full_like(X, 1e6), np.zeros(16), *screen, centroids, labels)
     different = np.count_nonzero(labels != labels_by_differences(X, centroids))
