@@ -14,6 +14,6 @@ def warm_up() -> None:
     kmeans(X, 2, np.random.default_rng(0))
     labels, squared = assign(X, X[:2])
     kernels.two_nearest(X, X[:2].copy(), labels, squared, np.empty(3))
-    pyramid = build(X, ones, np.zeros(2), 1)
+    pyramid = build(X, ones, np.zeros(2), 1, 3.0)
     assert pyramid is not None
     pyramid_steps(*pyramid, np.zeros(2), X[:2].copy(), np.empty((2, 2)), np.full(2, -1), 1, 0.0)

@@ -216,7 +216,7 @@ def _lloyd(
     origin, variance = _moments(X)
     threshold = tol * float(variance.mean())
     screen = screen_of(X, origin, variance)
-    pyramid = pyramid_of(X, weights, origin)
+    pyramid = pyramid_of(X, weights, origin, k)
     earlier, before = np.empty((k, d)), np.full(k, -1)
     per_call = max(1, _WORK_PER_CALL // (n * k * d))
     n_iter, status, by_cells = 0, kernels.MOVING, pyramid is not None

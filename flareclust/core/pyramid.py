@@ -23,8 +23,8 @@ from flareclust.core.chunks import is_mapped
 #: Below, the pyramid takes as long to build as it saves.
 FEWEST_ROWS = 20_000
 
-#: Nor does a grid serve where a row shares its cell with more than this many.
-_CROWD = 256
+#: Nor does a grid serve where a row shares its cell with more than this part of the rows of an average cluster.
+_CROWD = 1 / 8
 
 
 class Pyramid(NamedTuple):
@@ -41,19 +41,19 @@ class Pyramid(NamedTuple):
     depth: int
 
 
-def pyramid_of(X: FloatArray, weights: FloatArray, origin: FloatArray) -> Pyramid | None:
+def pyramid_of(X: FloatArray, weights: FloatArray, origin: FloatArray, k: int) -> Pyramid | None:
     """Return the pyramid of rows (n, d), or None where iterations on it would not be faster, or take too much memory."""
     n, d = X.shape
     if d > 3 or n < FEWEST_ROWS or is_mapped(X):
         return None
-    return build(X, weights, origin, int(np.log2(n / 16)) // d)
+    return build(X, weights, origin, int(np.log2(n / 16)) // d, _CROWD * n / k)
 
 
-def build(X: FloatArray, weights: FloatArray, origin: FloatArray, depth: int) -> Pyramid | None:
-    """Return the pyramid of so many halvings, or None where too many rows would lie in the same cells."""
+def build(X: FloatArray, weights: FloatArray, origin: FloatArray, depth: int, crowd: float) -> Pyramid | None:
+    """Return the pyramid of so many halvings, or None where a row shares its cell with more than `crowd`."""
     n, d = X.shape
     cell, starts = np.empty(n, np.int32), np.zeros((1 << d * depth) + 1, np.int64)
-    if not count_cells(X, depth, cell, starts) <= _CROWD * n:
+    if not count_cells(X, depth, cell, starts) <= crowd * n:
         return None
     rows, cells = np.empty((n, d + 1)), np.zeros((((1 << d * (depth + 1)) - 1) // ((1 << d) - 1), 10))
     fill_cells(X, weights, origin, cell, starts, depth, rows, cells)

@@ -7,7 +7,7 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.pyramid import row_of
 
 #: A cell of fewer rows is not divided.
-_FEW = 8
+_FEW = 24
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})

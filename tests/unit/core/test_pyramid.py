@@ -40,7 +40,7 @@ def test_the_end_is_that_of_iterations_on_rows(d, weighted, max_iter, tol, monke
         X = mixture(N, d, seed) + 1e4
         weights = np.random.default_rng(seed).random(N) if weighted else None
         options = {"weights": weights, "max_iter": max_iter, "tol": tol}
-        assert pyramid_of(X, np.ones(N), X.mean(axis=0)) is not None
+        assert pyramid_of(X, np.ones(N), X.mean(axis=0), 9) is not None
         assert_equal(lloyd(X, X[:9], **options), by_rows(monkeypatch, X, X[:9], **options))
 
 
@@ -77,7 +77,9 @@ def test_one_iteration_on_cells_gives_means_of_the_nearest_rows(d):
     means = [np.average(X[labels == c], axis=0, weights=weights[labels == c]) for c in range(12)]
     counts = np.full(12, -1)
 
-    steps = pyramid_steps(*pyramid_of(X, weights, origin), origin, centroids, np.empty_like(centroids), counts, 1, 0.0)
+    steps = pyramid_steps(
+        *pyramid_of(X, weights, origin, 12), origin, centroids, np.empty_like(centroids), counts, 1, 0.0
+    )
 
     assert steps == (1, False)
     np.testing.assert_array_equal(counts, np.bincount(labels))
@@ -87,11 +89,13 @@ def test_one_iteration_on_cells_gives_means_of_the_nearest_rows(d):
 def test_no_pyramid_where_it_does_not_serve(tmp_path):
     X, ones = mixture(N, 2), np.ones(N)
     origin = X.mean(axis=0)
-    assert pyramid_of(X[:99], ones[:99], origin) is None
-    assert pyramid_of(mixture(N, 4), ones, np.zeros(4)) is None
-    assert pyramid_of(X * [1.0, 0.0], ones, origin) is None, "no extent in one column"
+    assert pyramid_of(X[:99], ones[:99], origin, 5) is None
+    assert pyramid_of(mixture(N, 4), ones, np.zeros(4), 5) is None
+    assert pyramid_of(X * [1.0, 0.0], ones, origin, 5) is None, "no extent in one column"
     crowded = X.copy()
     crowded[0] = 1e6  # all others in one cell
-    assert pyramid_of(crowded, ones, origin) is None
+    assert pyramid_of(crowded, ones, origin, 5) is None
     np.save(tmp_path / "rows.npy", X)
-    assert pyramid_of(np.load(tmp_path / "rows.npy", mmap_mode="r"), ones, origin) is None, "a file's rows stay there"
+    assert pyramid_of(np.load(tmp_path / "rows.npy", mmap_mode="r"), ones, origin, 5) is None, (
+        "a file's rows stay there"
+    )
