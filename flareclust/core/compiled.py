@@ -16,4 +16,4 @@ def warm_up() -> None:
     kernels.two_nearest(X, X[:2].copy(), labels, squared, np.empty(3))
     pyramid = build(X, ones, np.zeros(2), 1, 3.0)
     assert pyramid is not None
-    pyramid_steps(*pyramid, np.zeros(2), X[:2].copy(), np.empty((2, 2)), np.full(2, -1), 1, 0.0)
+    pyramid_steps(*pyramid, np.zeros(2), X[:2].copy(), np.full((2, 2), np.nan), 1, 0.0)

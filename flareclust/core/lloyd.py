@@ -217,25 +217,27 @@ def _lloyd(
     threshold = tol * float(variance.mean())
     screen = screen_of(X, origin, variance)
     pyramid = pyramid_of(X, weights, origin, k)
-    earlier, before = np.empty((k, d)), np.full(k, -1)
+    earlier = np.full((k, d), np.nan)
     per_call = max(1, _WORK_PER_CALL // (n * k * d))
-    n_iter, status, by_cells = 0, kernels.MOVING, pyramid is not None
+    n_iter, labelled, status, by_cells = 0, 0, kernels.MOVING, pyramid is not None
     while n_iter < max_iter and status in (kernels.MOVING, kernels.RELOCATED):
         if aborted():
             raise Aborted(f"stopped after {n_iter} iterations of k-means")
         if pyramid is not None and by_cells:  # all but the last iterations
             n_steps = min(per_call, max_iter - n_iter - 1)
-            steps, over = pyramid_steps(*pyramid, origin, centroids, earlier, before, n_steps, threshold)
+            steps, over = pyramid_steps(*pyramid, origin, centroids, earlier, n_steps, threshold)
             n_iter, by_cells = n_iter + steps, not over and n_steps == per_call
             continue
-        n_steps = min(per_call if pyramid is None else 2, max_iter - n_iter)
+        if n_iter > labelled:  # labels are from before the steps on cells
+            labels.fill(-1)
+            status = kernels.MOVING
+        n_steps = min(per_call if pyramid is None else min(per_call, 2), max_iter - n_iter)
         steps, status = kernels.lloyd_steps(
             X, weights, origin, centroids, labels, squared, n_steps, threshold, status, *screen
         )
-        n_iter, by_cells = n_iter + steps, pyramid is not None
-        if by_cells and status in (kernels.MOVING, kernels.RELOCATED):  # the cells start anew
-            before.fill(-1)
-            labels.fill(-1)
+        n_iter += steps
+        labelled, by_cells = n_iter, pyramid is not None
+        earlier.fill(np.nan)
     if status != kernels.SETTLED:
         kernels.label_rows(X, origin, centroids, labels, squared, *screen)
         kernels.own_distances(X, centroids, labels, squared)

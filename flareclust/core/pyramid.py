@@ -8,8 +8,8 @@ the corner that lies farthest in the direction of c. Here centroids are compared
 origin, and every row has three coordinates, 0 where there is no column: loops of unknown length would take longer.
 
 Sums of cells round in another order than sums of rows, so the iterations here only lead up to the end: from the centroids
-before the last one or two iterations `kernels.lloyd_steps` goes on, row by row. The end is as without the pyramid unless
-a row lies within rounding (about 1e-15 of the extent) of a tie on the way.
+before the last one or two iterations `kernels.lloyd_steps` goes on, row by row, as it does wherever a row is about as near
+to two centroids. So the end is as without the pyramid, to the last bit.
 """
 
 from typing import NamedTuple

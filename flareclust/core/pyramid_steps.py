@@ -9,9 +9,15 @@ from flareclust.core.pyramid import row_of
 #: A cell of fewer rows is not divided.
 _FEW = 24
 
+#: Scores closer than this part of the squared extent count as a tie. Differences in double precision are wrong by some
+#: 1e-16 of it, and sums of a million rows, added in another order, by some 1e-13.
+_TIE = 1e-11
+
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def _survivors(line: FloatArray, G: FloatArray, parents: IntArray, kept: IntArray, scores: FloatArray) -> int:
+def _survivors(
+    line: FloatArray, G: FloatArray, parents: IntArray, kept: IntArray, scores: FloatArray, tie: float
+) -> int:
     """kept becomes those of the centroids parents[1:] that can be nearest to a row of the cell, kept[0] their number."""
     x, y, z, a, b, e = line[0], line[1], line[2], line[3], line[4], line[5]
     best, closest = -np.inf, np.uint64(0)
@@ -28,7 +34,7 @@ def _survivors(line: FloatArray, G: FloatArray, parents: IntArray, kept: IntArra
         c = np.uint64(parents[p])
         # How much better c can be at the corner that lies farthest in its direction.
         ahead = scores[p] - best + a * abs(G[c, 0] - g0) + b * abs(G[c, 1] - g1) + e * abs(G[c, 2] - g2)
-        if ahead > 0.0 or c == closest:
+        if ahead > -tie or c == closest:
             found += 1
             kept[found] = parents[p]
     kept[0] = found
@@ -36,20 +42,19 @@ def _survivors(line: FloatArray, G: FloatArray, parents: IntArray, kept: IntArra
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def _add_rows(rows: FloatArray, G: FloatArray, kept: IntArray, sums: FloatArray, counts: IntArray) -> None:
-    """Add each row to the sums and the count of the centroid nearest to it among kept[1:]."""
-    n = kept[0]
+def _add_rows(rows: FloatArray, G: FloatArray, kept: IntArray, sums: FloatArray, tie: float) -> int:
+    """Add each row to the sums of the centroid nearest to it among kept[1:]; return how many tie."""
+    n, ties = kept[0], 0
     if n == 2:  # nearly always: sums in registers, selections in place of branches
         p, q = np.uint64(kept[1]), np.uint64(kept[2])
         g0, g1, g2, g3 = G[q, 0] - G[p, 0], G[q, 1] - G[p, 1], G[q, 2] - G[p, 2], G[q, 3] - G[p, 3]
         p0 = p1 = p2 = p3 = q0 = q1 = q2 = q3 = 0.0
-        of_q = 0
         for i in range(rows.shape[0]):
             x, y, z, w = row_of(rows, i)
-            closer = x * g0 + y * g1 + z * g2 > g3
-            v = w if closer else 0.0
+            ahead = x * g0 + y * g1 + z * g2 - g3
+            v = w if ahead > 0.0 else 0.0
             w -= v
-            of_q += closer
+            ties += abs(ahead) <= tie
             p0 += w * x
             p1 += w * y
             p2 += w * z
@@ -66,22 +71,23 @@ def _add_rows(rows: FloatArray, G: FloatArray, kept: IntArray, sums: FloatArray,
         sums[q, 1] += q1
         sums[q, 2] += q2
         sums[q, 3] += q3
-        counts[p] += rows.shape[0] - of_q
-        counts[q] += of_q
-        return
+        return ties
     for i in range(rows.shape[0]):
         x, y, z, w = row_of(rows, i)
-        best, nearest = -np.inf, np.uint64(0)
+        best, second, nearest = -np.inf, -np.inf, np.uint64(0)
         for at in range(1, n + 1):
             c = np.uint64(kept[at])
             score = x * G[c, 0] + y * G[c, 1] + z * G[c, 2] - G[c, 3]
             nearest = c if score > best else nearest
+            lower = score if score < best else best  # noqa: FURB136
+            second = lower if lower > second else second  # noqa: FURB136
             best = score if score > best else best  # noqa: FURB136
+        ties += best - second <= tie
         sums[nearest, 0] += w * x
         sums[nearest, 1] += w * y
         sums[nearest, 2] += w * z
         sums[nearest, 3] += w
-        counts[nearest] += 1
+    return ties
 
 
 @njit(nogil=True, cache=True)
@@ -93,12 +99,13 @@ def _add_up(
     d: int,
     G: FloatArray,
     sums: FloatArray,
-    counts: IntArray,
-) -> None:
-    """sums[c] = weighted sum of the rows nearest to centroid c, and their weight; counts[c] = their number."""
+) -> bool:
+    """sums[c] = weighted sum of the rows nearest to centroid c, and their weight.
+
+    Returns False, and has not finished, where a row is about as near to two centroids.
+    """
     k = G.shape[0]
     for c in range(k):
-        counts[c] = 0
         for j in range(4):
             sums[c, j] = 0.0
     kept = np.empty((depth + 2, k + 1), np.int64)  # line l + 1: of the cell of l halvings that is looked at
@@ -106,6 +113,7 @@ def _add_up(
     for c in range(k):
         kept[0, c + 1] = c
     scores = np.empty(k + 1)
+    tie = _TIE * (cells[0, 3] ** 2 + cells[0, 4] ** 2 + cells[0, 5] ** 2)
     children = 1 << d
     waiting, levels = np.empty(children * (depth + 1), np.int64), np.empty(children * (depth + 1), np.int64)
     waiting[0], levels[0], size = 0, 0, 1
@@ -117,17 +125,18 @@ def _add_up(
         lo, hi = starts[code << shift], starts[(code + 1) << shift]
         if lo == hi:
             continue
-        if _survivors(cells[cell], G, kept[level], kept[level + 1], scores) == 1:
+        if _survivors(cells[cell], G, kept[level], kept[level + 1], scores, tie) == 1:
             owner = kept[level + 1, 1]
             for j in range(4):
                 sums[owner, j] += cells[cell, 6 + j]
-            counts[owner] += hi - lo
         elif level == depth or hi - lo <= _FEW:
-            _add_rows(rows[lo:hi], G, kept[level + 1], sums, counts)
+            if _add_rows(rows[lo:hi], G, kept[level + 1], sums, tie) > 0:
+                return False
         else:
             for child in range(children * cell + 1, children * (cell + 1) + 1):
                 waiting[size], levels[size] = child, level + 1
                 size += 1
+    return True
 
 
 @njit(nogil=True, cache=True)
@@ -139,45 +148,46 @@ def pyramid_steps(
     origin: FloatArray,
     centroids: FloatArray,
     earlier: FloatArray,
-    counts: IntArray,
     n_steps: int,
     tol: float,
 ) -> tuple[int, bool]:
     """Run at most `n_steps` of Lloyd's iterations on `centroids` in place; return (steps run, whether they are over).
 
-    They are over where the next steps of `kernels.lloyd_steps` will be the last, or give rows to an empty cluster: steps
-    that it must see for itself are taken back and not counted, so the number may be -1. Two calls belong together where
-    the second gets what the first left in `earlier` (k, d) and `counts` (k,); counts of -1 belong to no call.
+    They are over where `kernels.lloyd_steps` must see the next ones for itself: the last, where a row ties, or where a
+    cluster is empty. What it must see of the steps taken is taken back and not counted, so the number may be -1.
+
+    `earlier` (k, d) are the centroids before the last step, NaN where that was not one on cells: the next call goes on.
     """
     k, d = centroids.shape
-    G, sums, found = np.zeros((k, 4)), np.empty((k, 4)), np.empty(k, np.int64)
+    G, sums = np.zeros((k, 4)), np.empty((k, 4))
     for step in range(n_steps):
         for c in range(k):
             for j in range(d):
                 G[c, j] = centroids[c, j] - origin[j]
             G[c, 3] = (G[c, 0] ** 2 + G[c, 1] ** 2 + G[c, 2] ** 2) / 2
-        _add_up(rows, starts, cells, depth, d, G, sums, found)
+        if not _add_up(rows, starts, cells, depth, d, G, sums):
+            return step, True
         for c in range(k):
             if sums[c, 3] == 0.0:
                 return step, True
-        shift, settled = 0.0, True
+        shift, moved = 0.0, False
         for c in range(k):
-            settled &= found[c] == counts[c]
             for j in range(d):
                 sums[c, j] /= sums[c, 3]
                 move = sums[c, j] - G[c, j]
                 shift += move * move
-                # A row that changed its cluster moves it by more, unless an equal one took its place.
-                settled &= abs(move) <= 1e-13 * cells[0, 3 + j] + 1e-15 * abs(origin[j])
-        if settled:  # no label changed in this step: it and the one before are taken back
+                # A row that changes its cluster moves it by more, unless an equal one takes its place.
+                moved |= abs(move) > 1e-13 * cells[0, 3 + j] + 1e-15 * abs(origin[j])
+        if not moved and not np.isnan(
+            earlier[0, 0]
+        ):  # no label has changed: this step and the one before are taken back
             for c in range(k):
                 for j in range(d):
                     centroids[c, j] = earlier[c, j]
             return step - 1, True
-        if shift <= tol:
+        if not moved or shift <= tol:
             return step, True
         for c in range(k):
-            counts[c] = found[c]
             for j in range(d):
                 earlier[c, j] = centroids[c, j]
                 centroids[c, j] = sums[c, j] + origin[j]
