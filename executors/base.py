@@ -13,7 +13,7 @@ import numpy as np
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust.core import kernels, microaggregation
+from flareclust.core import compiled, microaggregation
 from flareclust.core.assessment import TOTALS, assessment_sums, without_small
 from flareclust.core.lloyd import assign
 from flareclust.core.rounding import factor
@@ -267,7 +267,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
     @classmethod
     def warm_up(cls) -> None:
         """Compile the kernels once, so that processes started later load them from disk."""
-        kernels.warm_up()
+        compiled.warm_up()
         microaggregation.warm_up()
 
     @classmethod
