@@ -123,7 +123,7 @@ def _checked(steps: Steps, result: Result) -> Result:
 
 
 def with_prefect_lost(result: Result, error: Exception) -> Result:
-    """Return a result with the one warning that Prefect has not heard of its end."""
+    """Return a result with the one warning that Prefect does not know of its end."""
     if any(warning.startswith(PREFECT_LOST) for warning in result.warnings):
         return result
     text = (
