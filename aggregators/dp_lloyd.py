@@ -28,8 +28,16 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, CLEAR, PrivateAggregator, reach_of
 from flareclust.core.dp import sums as dp_sums
-from flareclust.core.dp.axes import CELLS_PER_CLUSTER as CELLS_ALONG_AXES
-from flareclust.core.dp.axes import Grid, cluster_cells, first_radii, grid_along, is_clear, settled_radii, spread_of
+from flareclust.core.dp.axes import (
+    Grid,
+    cells_for,
+    cluster_cells,
+    first_radii,
+    grid_along,
+    is_clear,
+    settled_radii,
+    spread_of,
+)
 from flareclust.core.dp.axis_sums import MOST_COLUMNS, second_moment_sensitivity
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, grid_clusters, grid_shape, has_grid
@@ -173,10 +181,9 @@ class DPLloydAggregator(PrivateAggregator):
         rows, values, products = self._totals(SECOND_MOMENTS, sent)
         noise = self._noise(round_, second_moment_sensitivity(), MOMENTS_START, len(sent))
         found = spread_of(float(rows), values, products, noise)
-        cells = min(self.params.cells or CELLS_ALONG_AXES * self.k, MOST_CELLS)
-        if self.params.start == "axes" or is_clear(
-            found, cells, self._noise(round_, 1.0, AXES_START, len(sent)), self.k
-        ):
+        of_cells = self._noise(round_, 1.0, AXES_START, len(sent))
+        cells = min(self.params.cells or cells_for(found, of_cells, self.k), MOST_CELLS)
+        if self.params.start == "axes" or is_clear(found, cells, of_cells, self.k):
             grid = grid_along(found, box, cells, self.k)
             kept = {"mean": grid.middle, "first_radii": first_radii(found, box, self.k), ALL_ROWS: np.array(found.rows)}
             task = grid._asdict() | {"shape": np.array(grid.shape)}

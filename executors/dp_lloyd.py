@@ -80,7 +80,7 @@ class DPLloydParams(PrivateParams):
 
     rounds: int = both(3, "Updates, among which the budget is split.", ge=1, le=MOST_ROUNDS)
     cells: int | None = both(
-        None, "Cells of the grid that the start is found with; None for 25 for each cluster, 128 along axes."
+        None, "Cells of the grid that the start is found with; None for 25 for each cluster, 128 or more along axes."
     )
     start: Annotated[str, OneOf(STARTS)] = server(
         "auto",

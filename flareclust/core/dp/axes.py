@@ -20,8 +20,8 @@ from flareclust.core.dp.box import Box
 from flareclust.core.dp.lloyd import Moments, shrunk, sure_rows, widest_radius
 from flareclust.core.dp.sums import ClusterSums
 
-#: Cells along the axes for each cluster.
-CELLS_PER_CLUSTER = 128
+#: Cells along the axes for each cluster at least; more, up to a limit, while rows are so many times the noise of all cells.
+_CELLS_PER_CLUSTER, _ROWS_TO_NOISE, _MOST_CELLS = 128, 3.0, 2**15
 
 #: The axes are used where noise alone would make a variance of this at most along one, in squared radii of the bounds, and
 #: where cells that noise alone explains hold at most this share of a cluster's rows.
@@ -82,6 +82,17 @@ def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: floa
     mean = shrunk(values, value_noise(noise)) / counted
     covariance = matrix_of(products, d) / counted - np.outer(mean, mean)
     return Spread(counted, mean, covariance, 2 * math.sqrt(d) * product_noise(noise) / counted)
+
+
+def cells_for(found: Spread, noise: float, k: int) -> int:
+    """Return how many cells along the axes there should be.
+
+    Args:
+        found: of all rows.
+        noise: standard deviation of the noise of each cell.
+        k: number of clusters.
+    """
+    return max(_CELLS_PER_CLUSTER * k, int(min(found.rows / (_ROWS_TO_NOISE * noise), _MOST_CELLS)))
 
 
 def is_clear(found: Spread, cells: int, noise: float, k: int) -> bool:

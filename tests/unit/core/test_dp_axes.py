@@ -81,6 +81,13 @@ def test_axes_are_used_where_rows_outweigh_noise_only():
     assert not axes.is_clear(clear, 1000, 3000.0, 10)
 
 
+def test_cells_are_finer_where_rows_are_many_and_noise_is_small():
+    found = axes.Spread(3e4, np.zeros(3), np.eye(3), 0.0)
+    assert axes.cells_for(found, 10.0, 4) == 1000
+    assert axes.cells_for(found, 1000.0, 4) == 512
+    assert axes.cells_for(found, 1e-9, 4) == 2**15
+
+
 def test_noise_of_second_moments_has_the_eigenvalues_that_are_expected(rng):
     """Wigner: the largest eigenvalue of symmetric noise is twice the deviation of an entry times the root of d."""
     d, noise = 60, 1e9
