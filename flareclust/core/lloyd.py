@@ -10,7 +10,8 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, neve
 from flareclust._foundation.validation import check_choice
 from flareclust.core import kernels
 from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_weights
-from flareclust.core.chunks import column_moments, pieces, variances
+from flareclust.core.chunks import pieces, variances
+from flareclust.core.moments import column_moments
 from flareclust.core.pyramid import pyramid_of
 from flareclust.core.pyramid_steps import pyramid_steps
 from flareclust.core.screen import screen_of
