@@ -162,7 +162,7 @@ def test_an_mlflow_server_that_is_killed_costs_no_result(tmp_path):
         kill(process)
     warning = only_warning(done)
     assert "\n" not in warning
-    for part in (f"in {tmp_path}/out", "missing are the rounds, metrics and files, the model", f"127.0.0.1:{port}"):
+    for part in (f"in {tmp_path}/out", "missing are metrics and files, the rounds, the model", f"127.0.0.1:{port}"):
         assert part in warning
     assert f"log it later with: flareclust log {tmp_path}/out --uri {uri}" in warning
     assert (tmp_path / "out" / "result.json").exists()
