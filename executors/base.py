@@ -82,8 +82,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         for name, step in steps.items():
             if name != KEYS and not callable(getattr(cls, step.method, None)):
                 raise TypeError(f"{cls.__name__} has no method {step.method!r} for its step {name!r}")
-        # Those before the rounds first, then the first of the rounds.
-        order = [*BEFORE_ROUNDS, CLUSTER]
+        order = [*BEFORE_ROUNDS, CLUSTER]  # then those of the rounds
         place = {name: order.index(name) if name in order else len(order) for name in steps}
         cls.steps = MappingProxyType({name: steps[name] for name in sorted(steps, key=place.__getitem__)})
 
