@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flareclust._foundation.errors import Refusal
+from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.categories import are_one_hot
 from flareclust.data.tables import Table
@@ -60,19 +60,34 @@ class KPrototypesExecutor(UpdatesExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Check that categories are columns of 0 and 1, and return location and spread of all columns."""
+        self._check_categories(data, context)
+        return super().scales(task, data, rng, aborted, context)
+
+    def known_scales(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Check that categories are columns of 0 and 1, and return location and spread of the known cells."""
+        self._check_categories(data, context)
+        return super().known_scales(task, data, rng, aborted, context)
+
+    def _check_categories(self, data: FloatArray, context: SiteContext) -> None:
         groups, d = self.params.categories or [], data.shape[1]
         if any(column >= d for group in groups for column in group):
             raise Refusal(f"has rows of {d} columns where the categories of the job have more")
-        if not context.grouped and not are_one_hot(data, groups):
+        if not context.grouped and not are_one_hot(np.nan_to_num(data), groups):
             raise Refusal(
                 "has rows with something else than one 1 in the columns of a category, which must be of 0 and 1"
             )
-        return super().scales(task, data, rng, aborted, context)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return the rows in units of the distance, and in the task what 1 is in these."""
         seen, rows = super().viewed(task, table)
-        ones = 1.0 / task.arrays["deviation"] if "deviation" in task.arrays else np.ones(table.X.shape[1])
+        columns = [column for group in self.params.categories or () for column in group]
+        ones = np.ones(table.X.shape[1])
+        if "deviation" in task.arrays:
+            if task.arrays["mean"][columns].any():
+                raise BadMessage("mean: expected 0 for the columns of categories, whose values are 0 and 1")
+            ones = 1.0 / task.arrays["deviation"]
         return replace(seen, arrays={**seen.arrays, _ONES: ones}), rows
 
     def local(
@@ -97,4 +112,8 @@ class KPrototypesExecutor(UpdatesExecutor):
         """Return the context of a site whose columns may all be categories."""
         ones = task.arrays.get(_ONES, np.ones(data.shape[1]))
         columns = {column for group in self.params.categories or () for column in group}
-        return replace(context, ones=ones) if columns == set(range(len(ones))) else context
+        # Whatever a job says of its columns: a repeated row is sent only where all rows are of 0 and 1.
+        one_hot = columns == set(range(len(ones))) and (
+            context.grouped or are_one_hot(np.where(data == ones, 1.0, data), self.params.categories or ())
+        )
+        return replace(context, ones=ones) if one_hot else context

@@ -3,6 +3,9 @@
 Asked after the assessment, of all algorithms for sites with the same columns that are not differentially private. First the
 rows, means and squared deviations of each cluster, then how many of its rows lie in bins that the server has chosen, and,
 for a shallow tree that tells clusters apart, the same in each of the tree's leaves.
+
+A site leaves out clusters that are too small. It describes none where sums of the rounds cover other rows than a profile
+does, with secure sums and with trimmed rows: the difference of both would be the rows left out.
 """
 
 from abc import abstractmethod
@@ -11,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from flareclust._foundation.errors import BadMessage
+from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.core.profiles import counted, in_bins, moments
@@ -19,6 +22,7 @@ from flareclust.core.shallow_tree import SPLITS, reached
 from flareclust.data.tables import Table
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
+from flareclust.protocol.params import Params
 from flareclust.protocol.schema import Schema, index
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import PROFILE, PROFILE_BINS, PROFILED_BINS, Task
@@ -47,6 +51,7 @@ class Profiling:
     """The two steps of profiles, for executors."""
 
     seed: int
+    params: Params
 
     @abstractmethod
     def labels(
@@ -91,7 +96,8 @@ class Profiling:
         labels = self._final(replace(task, arrays=rest), table, aborted, context)
         bins = in_bins(table.X, arrays["edges"])
         # The tree counts splits from 1, and 0 is none: the numbers of a message are not negative.
-        node = reached(bins, arrays["split_column"] - 1, arrays["split_edge"])
+        tree = arrays["split_column"] - 1, arrays["split_edge"]
+        node = reached(bins, *tree, labels, context.min_count)
         leaves = np.full(len(node), -1, dtype=np.int64)
         for number, leaf in enumerate(arrays["leaves"].tolist()):
             leaves[node == leaf] = number
@@ -101,6 +107,10 @@ class Profiling:
     def _final(self, task: Task, table: Table, aborted: AbortCheck, context: SiteContext) -> IntArray:
         """Return the final cluster (n,) of each of the rows that the step sees."""
         self._check_enough(table.X, context)
+        if context.secure or getattr(self.params, "trim_rows", False):
+            raise Refusal(
+                "describes no clusters in a job with secure sums or trim_rows: less its other sums, they would disclose rows"
+            )
         task, seen = self.viewed(task, table)
         self._check_task(task, seen.X)
         return self.labels(task, seen.X, stream(self.seed, 0, task.site), aborted, context, seen.X)

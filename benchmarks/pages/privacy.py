@@ -62,8 +62,8 @@ def leaves(algorithms: Iterable[Algorithm] = BUILT_IN) -> str:
         *cells, _ = _cells(step, of_all[step])
         rows.append(["all that are federated", words, *cells, UNDER_DP[step]])
     for step in PROFILES:
-        *cells, _ = _cells(step, of_all[step])
-        rows.append(["those with the same columns and no noise", f"`{step}`", *cells, "refused"])
+        *cells, _, _ = _cells(step, of_all[step])
+        rows.append(["those with the same columns and no noise", f"`{step}`", *cells, "refused", "refused"])
     rows.append(["all that are federated", "every message", f"`{SECONDS}`: value", *3 * ["as without"], "0"])
     columns = ("without a policy", "default policy", "`round_counts: 5`", "`secure_sums`", "`differential_privacy`")
     return table(["algorithm", "step", *columns], rows)

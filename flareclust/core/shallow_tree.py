@@ -127,13 +127,29 @@ def _impurity(rows: IntArray) -> FloatArray:
     return found
 
 
-def reached(bins: IntArray, column: IntArray, edge: IntArray) -> IntArray:
-    """Return the node (n,) that each row ends in, of the bins of its values (n, d) and a tree's splits (15,)."""
+def reached(bins: IntArray, column: IntArray, edge: IntArray, labels: IntArray, floor: int) -> IntArray:
+    """Return the node (n,) that each row ends in, of the bins of its values (n, d) and a tree's splits (15,).
+
+    Where a split would part fewer than `floor` rows of a cluster from the others in its node, they go with these: counts of
+    a node less those of one half are never of fewer.
+
+    Args:
+        bins: of the values (n, d).
+        column: of each split, -1 for none.
+        edge: of each split.
+        labels: cluster of each row (n,); -1 for rows that are not counted.
+        floor: smallest number that may be counted.
+    """
     node = np.zeros(len(bins), dtype=np.int64)
+    k = int(labels.max(initial=-1)) + 2  # -1 counts as a cluster of its own
     for _ in range(DEPTH):
         at = np.minimum(node, SPLITS - 1)
         moves = (node < SPLITS) & (column[at] >= 0)
         here = at[moves]
-        right = bins[moves, column[here]] > edge[here]
+        right = (bins[moves, column[here]] > edge[here]).astype(np.int64)
+        cell = here * k + labels[moves] + 1
+        sizes = np.bincount(2 * cell + right, minlength=2 * SPLITS * k).reshape(-1, 2)
+        few = (sizes > 0) & (sizes < floor)
+        right = np.where(few[cell, 0], 1, np.where(few[cell, 1], 0, right))
         node[moves] = 2 * here + 1 + right
     return node

@@ -192,7 +192,7 @@ class Experiment(RunSettings):
                 f"{self.algorithm} needs what sites state: bounds of the columns and a budget under {DP} in a policy "
                 "(--policy FILE, or policy=); docs/differential-privacy.md has an example"
             )
-        if self.profile and (problem := algorithm.why_no_profile):
+        if self.profile and (problem := algorithm.why_no_profile(self.params, secure_sums=self.secure_sums)):
             raise ValueError(f"{problem}; leave out profile (--profile)")
         if self.k_range is not None and not algorithm.federated:
             raise ValueError(f"{self.algorithm} is not federated and takes one k, not a range")

@@ -10,7 +10,8 @@ MOST_COLUMNS = 60
 
 def is_profiled(experiment: Experiment, prepared: Prepared) -> bool:
     """Return whether a run asks its sites for profiles: as it says, or where columns have names and are not too many."""
-    if registry.get(experiment.algorithm).why_no_profile:
+    params = {**prepared.params, **experiment.params}
+    if registry.get(experiment.algorithm).why_no_profile(params, secure_sums=experiment.secure_sums):
         return False
     if experiment.profile is not None:
         return experiment.profile

@@ -227,7 +227,9 @@ def why_no_profiles(result: Result) -> str:
     failed = [warning for warning in result.warnings if warning.startswith("the clusters have no profile")]
     if failed:
         return failed[0]
-    if problem := registry.get(result.algorithm).why_no_profile:
+    if problem := registry.get(result.algorithm).why_no_profile(
+        result.params, secure_sums=bool(result.experiment.get("secure_sums"))
+    ):
         return f"the clusters have no profile: {problem}"
     return "the clusters have no profile: the run did not ask for it; run it with --profile (profile=True)"
 

@@ -252,7 +252,7 @@ def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: 
         truth=sweep.truth,
         params=dict(choice.params),
         min_sites=sweep.min_sites,
-        profile=sweep.profile and not registry.get(choice.name).why_no_profile,
+        profile=sweep.profile and not registry.get(choice.name).why_no_profile(choice.params),
         mlflow_experiment=sweep.mlflow_experiment,
     )
 

@@ -14,7 +14,7 @@ Readings and deviations:
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import model_validator
@@ -101,6 +101,9 @@ class FedAvgExecutor(ClusteringExecutor):
     """A site of federated averaging."""
 
     params: FedAvgParams
+
+    #: It makes no clusters, and moments by centroids that a server sends would be of the class, too.
+    profiled: ClassVar[bool] = False
 
     steps = MappingProxyType(
         {

@@ -49,15 +49,23 @@ class Algorithm:
         """Return whether the sites may have different columns."""
         return "partial-features" in self.promises
 
-    @property
-    def why_no_profile(self) -> str:
-        """Return why the clusters of a result are not described, in words; empty where they are."""
+    def why_no_profile(self, params: Mapping[str, Any], *, secure_sums: bool = False) -> str:
+        """Return why the clusters of a result are not described, in words; empty where they are.
+
+        A profile is of the clusters that a site may describe, an update of other rows: their difference would be a row or two.
+        """
         if not self.federated:
             return f"{self.name} is not federated and describes no clusters"
         if "differentially-private" in self.promises:
             return f"{self.name} is differentially private: profiles of its clusters would spend more than its budget"
         if self.partial:
             return f"{self.name} is for sites with different columns, and profiles need the same ones"
+        if secure_sums:
+            return "with secure_sums, totals of the rounds less a profile would disclose the rows that a profile leaves out"
+        if params.get("trim_rows"):
+            return "with trim_rows, a profile less the sums of the rounds would disclose the rows that are trimmed"
+        if params.get("missing", "refuse") != "refuse":
+            return "with missing=mean, a profile would count filled cells as known ones"
         return ""
 
     def executor_class(self) -> "type[ClusteringExecutor]":

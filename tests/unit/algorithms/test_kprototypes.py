@@ -8,13 +8,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import flareclust
-from flareclust import UserError
-from flareclust._foundation.errors import Refusal
+from flareclust import JobFailed, UserError
+from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import never_abort
+from flareclust.data.tables import Table
 from flareclust.engines.late_sites import place
 from flareclust.evaluation.metrics import ari
 from flareclust.executors.kprototypes import KPrototypesExecutor
 from flareclust.executors.lloyd import UPDATE
+from flareclust.privacy.context import SiteContext
+from flareclust.protocol import registry
 from flareclust.protocol.task import SCALES, Task
 from tests.examples import examples
 
@@ -240,3 +243,26 @@ def test_without_categories_it_is_distributed_lloyd():
     rows = split(NUMBERS)
     found, lloyd = (flareclust.run(name, rows, k=3) for name in ("kprototypes", "lloyd"))
     np.testing.assert_array_equal(found.centroids, lloyd.centroids)
+
+
+def test_columns_that_are_no_category_are_refused_with_missing_cells_too(rng):
+    sites = {site: rng.normal(size=(40, 3)) for site in "ab"}
+    with pytest.raises(JobFailed, match="something else than one 1"):
+        flareclust.run("kprototypes", sites, k=2, categories=[[0, 1]], missing="mean")
+
+
+def test_a_repeated_row_of_numbers_stays_whatever_a_job_calls_it():
+    """A server that declares all columns categories, and chooses what 0 and 1 are, gets no row confirmed."""
+    executor = registry.get("kprototypes").build(1, 0, {"categories": [[0, 1]]})[0]
+    rows = np.repeat([[37.5, 12.0]], 5, axis=0)
+    context = SiteContext(2)
+    for arrays in (
+        {"mean": np.zeros(2), "deviation": np.ones(2)},
+        {"mean": np.zeros(2), "deviation": np.array([1 / 37.5, 1 / 12.0])},
+    ):
+        task = Task("update", 1, {"centroids": np.zeros((1, 2)), **arrays}, "site-1")
+        seen, table = executor.viewed(task, Table(rows))
+        assert not len(executor.update(seen, table.X, np.random.default_rng(0), never_abort, context)["counts"])
+    shifted = Task("update", 1, {"centroids": np.zeros((1, 2)), "mean": rows[0] - 1, "deviation": np.ones(2)}, "site-1")
+    with pytest.raises(BadMessage, match="expected 0 for the columns of categories"):
+        executor.viewed(shifted, Table(rows))

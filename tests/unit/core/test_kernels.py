@@ -6,10 +6,10 @@ import pytest
 
 from flareclust.core import (
     assessment,
-    chunks,
     compiled,
     kernels,
     lloyd,
+    moments,
     pyramid,
     pyramid_steps,
     screen,
@@ -24,7 +24,7 @@ KERNELS = (
     kernels.own_distances,
     kernels.label_rows,
     kernels.lloyd_steps,
-    chunks.column_moments,
+    moments.column_moments,
     screen.fill_tiles,
     pyramid.count_cells,
     pyramid.fill_cells,

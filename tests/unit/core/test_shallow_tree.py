@@ -37,7 +37,7 @@ def test_the_accuracy_is_that_of_the_rows_and_rows_reach_the_leaves_that_counted
     labels = (bins[:, 0] > 2).astype(np.int64) + (bins[:, 1] > 3)
     tree, nodes = Tree.root(3), np.array([0])
     for _ in range(4):
-        at = reached(bins, tree.column, tree.edge)
+        at = reached(bins, tree.column, tree.edge, labels, 1)
         counts = np.zeros((len(nodes), 3, 2, 6), dtype=np.int64)
         for i, node in enumerate(nodes):
             for c in range(3):
@@ -45,7 +45,7 @@ def test_the_accuracy_is_that_of_the_rows_and_rows_reach_the_leaves_that_counted
                 counts[i, c] = [np.bincount(own[:, j], minlength=6) for j in range(2)]
         nodes = tree.grow(nodes, counts)
     tree.prune()
-    leaves = reached(bins, tree.column, tree.edge)
+    leaves = reached(bins, tree.column, tree.edge, labels, 1)
     named = np.array([tree.names(leaf) for leaf in leaves])
     assert tree.accuracy == pytest.approx((named == labels).mean())
     assert tree.accuracy == 1.0
@@ -56,3 +56,15 @@ def test_rows_that_nothing_tells_apart_are_not_split():
     assert len(tree.grow(np.array([0]), np.full((1, 2, 3, 4), 10))) == 0
     assert tree.leaves() == [0]
     assert tree.accuracy == 0.5
+
+
+def test_counts_of_a_node_less_those_of_one_half_are_of_no_few_rows():
+    bins = np.array([[0]] * 39 + [[1]])
+    column, edge = np.full(15, -1), np.zeros(15, dtype=np.int64)
+    column[0] = 0
+    one = np.zeros(40, dtype=np.int64)
+    assert set(reached(bins, column, edge, one, 1)) == {1, 2}
+    assert set(reached(bins, column, edge, one, 2)) == {1}
+    others = np.where(np.arange(40) < 37, 0, 1)  # of the second cluster two rows are left and one is right
+    assert reached(bins, column, edge, others, 2).tolist() == [1] * 40
+    assert reached(bins[::-1], column, edge, np.full(40, -1), 1)[0] == 2

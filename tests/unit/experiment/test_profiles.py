@@ -8,6 +8,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
@@ -17,6 +18,7 @@ from flareclust.experiment.profile_report import profile_lines
 from flareclust.experiment.report_command import command_of
 from flareclust.experiment.report_html import report_page
 from flareclust.federation import run_federation
+from flareclust.privacy.context import SiteContext
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
@@ -112,13 +114,25 @@ def test_profiles_of_scaled_columns_are_in_the_units_of_the_columns():
     )
 
 
-def test_secure_sums_find_the_same_but_not_whose_rows_they_are():
-    plain, secure = (flareclust.run("pooled", patients(), k=3, secure_sums=secure) for secure in (False, True))
-    for name, value in plain.arrays.items():
-        if name.startswith("profile_") and "site" not in name:
-            np.testing.assert_allclose(secure.arrays[name], value, rtol=1e-9, atol=1e-9)
-    assert not any("site" in name for name in secure.arrays if name.startswith("profile_"))
-    assert len(secure.profiles("sites")) == 0
+@pytest.mark.parametrize("more", [{"secure_sums": True}, {"trim_rows": 0.1}, {"missing": "mean"}])
+def test_no_profile_where_sums_of_the_rounds_cover_other_rows(more):
+    """The difference of both would be the rows that one of them leaves out."""
+    found = flareclust.run("lloyd", patients(), k=3, **more)
+    assert not any(name.startswith("profile_") for name in found.arrays)
+    assert found.warnings == [] or "profile" not in " ".join(found.warnings)
+    with pytest.raises(UserError, match=f"have no profile: with {next(iter(more))}"):
+        found.profiles()
+    with pytest.raises(UserError, match="leave out profile"):
+        flareclust.run("lloyd", patients(), k=3, profile=True, **more)
+
+
+@pytest.mark.parametrize(("params", "secure"), [({}, True), ({"trim_rows": 0.1}, False)])
+def test_a_site_describes_nothing_there_whatever_a_server_asks(params, secure):
+    executor = registry.get("lloyd").build(3, 0, params)[0]
+    rows = np.random.default_rng(0).normal(size=(50, 2))
+    task = Task("profile", 0, {"centroids": rows[:3]}, "site-1")
+    with pytest.raises(Refusal, match="describes no clusters"):
+        executor.profile(task, Table(rows), np.random.default_rng(0), never_abort, SiteContext(2, secure=secure))
 
 
 def test_a_policy_holds_in_profiles_and_every_count_is_of_its_rows():
