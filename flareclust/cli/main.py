@@ -24,18 +24,13 @@ from flareclust.cli.log import log
 from flareclust.cli.names import split_names
 from flareclust.cli.personalise import personalise
 from flareclust.cli.poc import poc_app
+from flareclust.cli.quiet import quieten
 from flareclust.cli.run import run
 from flareclust.cli.schema import schema_app
 from flareclust.cli.settings import AsJson, InExperiment, SecureSums, Seed, Settings, parse_settings
 from flareclust.cli.site import site_app
 from flareclust.cli.stability import stability
 from flareclust.cli.sweep import sweep
-
-#: Environment variables with the levels of what others log.
-QUIET = (
-    *("PREFECT_LOGGING_LEVEL", "PREFECT_LOGGING_SERVER_LEVEL", "PREFECT_LOGGING_INTERNAL_LEVEL"),
-    "MLFLOW_LOGGING_LEVEL",
-)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -226,13 +221,7 @@ def options(
     handler.setFormatter(PlainFormatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
     if not verbose:
-        for name in ("urllib3", "EventsWorker", "APILogWorker"):  # each of their tries, where a server is gone
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-        for name in QUIET:
-            os.environ.setdefault(name, "CRITICAL")
-        for kind in ("FLOW_RUNS", "TASK_RUNS"):  # to the pages of Prefect's server, and not to this terminal
-            os.environ.setdefault(f"PREFECT_LOGGING_LOGGERS_PREFECT_{kind}_LEVEL", "INFO")
-            os.environ.setdefault(f"PREFECT_LOGGING_LOGGERS_PREFECT_{kind}_PROPAGATE", "false")
+        quieten(handler)
     if version:
         typer.echo(f"flareclust {__version__}")
         raise typer.Exit

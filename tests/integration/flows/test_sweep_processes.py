@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
 
 def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
-    """A terminal sends the interrupt to every process of its group, Prefect's temporary server among them."""
+    """A terminal sends the interrupt to every process of its group."""
     from mlflow import MlflowClient
 
     (tmp_path / "s.toml").write_text(

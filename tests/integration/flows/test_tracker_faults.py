@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from flareclust.tracking.runs import Tracker
-from tests.mlflow_server import free_port, kill, mlflow_server
+from tests.mlflow_server import free_port, kill, mlflow_server, process_group, wait_until_healthy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(290)]
 
@@ -38,13 +39,6 @@ def filled(folder):
         while True:
             file.write(b"x" * 4096)
 
-def no_prefect():
-    found = [one for one in psutil.Process().children(recursive=True) if "uvicorn" in one.cmdline()]
-    assert found
-    for one in found:
-        one.kill()
-    psutil.wait_procs(found)
-
 happened = []
 
 def fault(record):
@@ -63,21 +57,8 @@ def sweep_progress(n):
     yield fault
 
 report.progress, sweep_report.sweep_progress = progress, sweep_progress
-from flareclust.cli.main import QUIET, main
-
-@contextlib.contextmanager
-def prefect_server():
-
-    os.environ |= dict.fromkeys(QUIET, "CRITICAL")
-    from flareclust.flows.server import SubprocessASGIServer, temporary_settings
-    from prefect.settings import PREFECT_API_URL
-    server = SubprocessASGIServer()
-    server.start(timeout=120)
-    with temporary_settings({PREFECT_API_URL: server.api_url}):
-        yield
-
-with prefect_server() if PREFECT else contextlib.nullcontext():
-    main(sys.argv[1:])
+from flareclust.cli.main import main
+main(sys.argv[1:])
 """
 
 #: Within which the command is over, from the fault on.
@@ -86,21 +67,20 @@ SECONDS = 120
 RUN = ("run", "feca", "--data", "iris", "--n-sites", "3", "--out", "out", "--json")
 IN_PROCESS = (*RUN, "--engine", "inprocess")
 SWEEP = 'name = "s"\ndata = "iris"\nn_sites = 3\nseeds = 3\nalgorithms = ["kfed"]\n'
+SWEEPS = ("sweep", "s.toml", "--out", "out", "--json")
 
 
-def command(folder: Path, *args: str, fault: str = "pass", uri: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a folder; the fault is a statement."""
+def command(
+    folder: Path, *args: str, fault: str = "pass", uri: str | None = None, prefect: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a folder; the fault is a statement, `prefect` the address of a server to report to."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PREFECT_"))}
     env |= {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    env |= {} if prefect is None else {"PREFECT_API_URL": prefect}
     happened = folder / "happened"
     happened.unlink(missing_ok=True)
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            COMMAND.replace("FAULT", fault).replace("PREFECT else", f"{'no_prefect' in fault} else"),
-            *args,
-        ],
+        [sys.executable, "-c", COMMAND.replace("FAULT", fault), *args],
         cwd=folder,
         env=env if uri is None else env | {"MLFLOW_TRACKING_URI": uri},
         stdin=subprocess.DEVNULL,
@@ -219,32 +199,64 @@ def test_an_out_folder_on_a_full_disk_costs_no_result(tmp_path, monkeypatch):
         assert "cannot be written to (No space left on device)" in again.stderr
 
 
+@contextlib.contextmanager
+def prefect_server(folder: Path) -> Iterator[tuple[str, int]]:
+    """Start a Prefect server; give the address of its API, and its process, which leads a group."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/api"
+    env = os.environ | {"PREFECT_HOME": str(folder / "server"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    command = [sys.executable, "-m", "prefect", "server", "start", "--port", str(port)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with process_group(command, env=env, cwd=folder, **quiet) as process:
+        wait_until_healthy(process, url)
+        yield url, process.pid
+
+
 def test_a_prefect_server_that_is_killed_costs_no_result(tmp_path, store):
-    done = command(tmp_path, *RUN, fault="no_prefect()", uri=store)
+    with prefect_server(tmp_path) as (url, pid):
+        done = command(tmp_path, *RUN, fault=f"killed({pid})", uri=store, prefect=url)
     assert only_warning(done).startswith("Prefect's server stopped answering")
     _, run = only_run(store)
     assert run.info.status == "FINISHED"
     assert {"final/ari", "round/sites"} <= set(run.data.metrics)
 
 
-@pytest.mark.parametrize("fault", ["no_prefect()", "locked('{folder}/mlflow.db')"])
-def test_a_tracker_that_dies_costs_no_trial_of_a_sweep(tmp_path, store, fault):
+def test_a_run_that_reports_to_prefect_says_nothing_else_and_its_page_has_the_rounds(tmp_path, store):
+    with prefect_server(tmp_path) as (url, _):
+        done = command(tmp_path, *RUN, uri=store, prefect=url)
+        request = urllib.request.Request(f"{url}/logs/filter", b"{}", {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            logs = [line["message"] for line in json.load(answer)]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {"cluster, round 0: 3 sites", "assess, round 1: 3 sites"} <= set(logs)
+
+
+def test_a_prefect_server_that_is_killed_costs_no_trial_of_a_sweep(tmp_path, store):
     (tmp_path / "s.toml").write_text(SWEEP)
-    words = ("sweep", "s.toml", "--out", "out", "--json")
-    done = command(tmp_path, *words, fault=fault.format(folder=tmp_path), uri=store)
+    with prefect_server(tmp_path) as (url, pid):
+        done = command(tmp_path, *SWEEPS, fault=f"killed({pid})", uri=store, prefect=url)
+    assert only_warning(done).startswith("Prefect's server stopped answering")
+    assert_all_trials(tmp_path, store, done)
+
+
+def test_a_store_that_is_locked_costs_no_trial_of_a_sweep(tmp_path, store):
+    (tmp_path / "s.toml").write_text(SWEEP)
+    done = command(tmp_path, *SWEEPS, fault=f"locked('{tmp_path}/mlflow.db')", uri=store)
     warning = only_warning(done)
+    assert f"the means of s (all are in {tmp_path}/out) are not in MLflow: the MLflow store" in warning
+    assert warning.endswith(f"log them later with: flareclust log {tmp_path}/out --uri {store}")
+    logged = command(tmp_path, "log", "out", uri=store)
+    assert logged.returncode == 0, logged.stderr
+    assert_all_trials(tmp_path, store, done)
+
+
+def assert_all_trials(folder: Path, store: str, done: subprocess.CompletedProcess[str]) -> None:
+    """See that folder and store have all three trials, and that the sweep has nothing left to do."""
     assert json.loads(done.stdout)["done"] == 3
-    assert len((tmp_path / "out" / "trials.jsonl").read_text().splitlines()) == 3
-    if fault == "no_prefect()":
-        assert warning.startswith("Prefect's server stopped answering")
-    else:
-        assert f"the means of s (all are in {tmp_path}/out) are not in MLflow: the MLflow store" in warning
-        assert warning.endswith(f"log them later with: flareclust log {tmp_path}/out --uri {store}")
-        logged = command(tmp_path, "log", "out", uri=store)
-        assert logged.returncode == 0, logged.stderr
+    assert len((folder / "out" / "trials.jsonl").read_text().splitlines()) == 3
     client, parent = only_run(store)
     assert (parent.info.status, parent.data.metrics["trials/done"]) == ("FINISHED", 3)
     children = client.search_runs([parent.info.experiment_id], filter_string="tags.kind = 'trial'")
     assert [(run.info.status, run.data.metrics["final/ari"] > 0) for run in children] == [("FINISHED", True)] * 3
-    again = command(tmp_path, *words, uri=store)
+    again = command(folder, *SWEEPS, uri=store)
     assert (again.returncode, json.loads(again.stdout)["warnings"]) == (0, [])

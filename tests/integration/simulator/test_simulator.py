@@ -214,7 +214,7 @@ def _running_sites(folder: Path, temporary: Path) -> Iterator["subprocess.Popen[
 @pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_ctrl_c_in_a_tracked_run_ends_it_within_seconds(tmp_path, short_tmp):
-    """A terminal sends the interrupt to every process of its group, Prefect's temporary server among them."""
+    """A terminal sends the interrupt to every process of its group."""
     command = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--n-sites", "2"]
     environment = os.environ | {"TMPDIR": str(short_tmp), "PREFECT_HOME": str(tmp_path / "prefect")}
     process = subprocess.Popen(

@@ -1,11 +1,13 @@
 """The command line, called as the console script would."""
 
+import logging
 import signal
 
 import pytest
 
 from flareclust._foundation.interrupts import ENDING
-from flareclust.cli.main import QUIET, main
+from flareclust.cli.main import main
+from flareclust.cli.quiet import QUIET
 from tests.unit.cli.cli_cases import TrialRun
 
 
@@ -15,6 +17,7 @@ def command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in QUIET:
         monkeypatch.setenv(name, "CRITICAL")  # the command sets these; monkeypatch takes them back
+    monkeypatch.setattr(logging, "raiseExceptions", True)
     before = {number: signal.getsignal(number) for number in ENDING}
 
     def call(*args):

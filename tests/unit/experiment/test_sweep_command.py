@@ -1,13 +1,15 @@
 """The command that runs a sweep."""
 
 import json
+import logging
 import signal
 
 import numpy as np
 import pytest
 
 from flareclust._foundation.interrupts import ENDING
-from flareclust.cli.main import QUIET, main
+from flareclust.cli.main import main
+from flareclust.cli.quiet import QUIET
 from flareclust.experiment.trials import TrialResult, TrialRun
 from tests.unit.experiment.sweep_cases import EXAMPLE, PAGE
 
@@ -18,6 +20,7 @@ def command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in QUIET:
         monkeypatch.setenv(name, "CRITICAL")
+    monkeypatch.setattr(logging, "raiseExceptions", True)
     before = {number: signal.getsignal(number) for number in ENDING}
     (tmp_path / "s.toml").write_text(
         'name = "my sweep!"\ndata = "iris"\nclients = 3\nseeds = 2\nk = [3, 60]\nalgorithms = ["feca", "central"]\n'
