@@ -6,16 +6,21 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.core.dp.sums import Box
+from flareclust.core.dp.box import Box
 from flareclust.executors.parameters import PrivateParams
-from flareclust.privacy.dp.accounting import WHOLE, rho_of
+from flareclust.privacy.dp.accounting import MOST_EPSILON, WHOLE, epsilon_of, rho_of
 from flareclust.privacy.dp.mechanism import sigma
+from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 
 #: In units of the median radius: how far away a row is that counts like one still farther in the sum of squares.
 _REACH = 1.5
 
 #: The key of the noisy number of all rows, in the record of a round.
 ALL_ROWS = "all_rows"
+
+
+#: So many times the distance by which noise moves a centroid the radius of its cluster must be for the centroid to say something.
+CLEAR = 2.0
 
 
 class PrivateAggregator(ClusteringAggregator):
@@ -26,6 +31,40 @@ class PrivateAggregator(ClusteringAggregator):
     def noise(self, sensitivity: float, share: float, sites: int) -> float:
         """Return the standard deviation of the noise of a total over sites that each spend a share of the job's rho."""
         return sigma(sensitivity, share * WHOLE * rho_of(self.params.epsilon, self.params.delta)) * math.sqrt(sites)
+
+    def secured(self) -> "PrivateAggregator":
+        """Return this aggregator as it works where sums arrive as totals only; as it is, unless overridden."""
+        return self
+
+    #: Whether sites share one noise in jobs with secure sums.
+    shares_noise = False
+
+    def epsilon_for(self, factor: float) -> float:
+        """Return the epsilon, at the job's delta, at which the noise is a factor smaller; it can be more than any that is allowed."""
+        rho = rho_of(self.params.epsilon, self.params.delta) * factor**2
+        return epsilon_of(min(rho, 2 * MOST_EPSILON), self.params.delta)
+
+    def rows_needed(self, d: int, sites: int) -> int:
+        """Return with how many rows in all clusters stand out of the noise, from public numbers only; 0 where it is not known."""
+        return 0
+
+    def poor_signal(self, ratio: float, noises: int) -> str:
+        """Return a warning that noise is large beside the clusters, with what would help.
+
+        Args:
+            ratio: radius of a cluster over the distance by which noise moves its centroid, below `CLEAR`.
+            noises: how many noises the sums hold: one for each site, or one.
+        """
+        moved, factor = 1 / max(ratio, 1e-3), CLEAR / max(ratio, 1e-3)
+        epsilon = self.epsilon_for(factor)
+        helps = [f"epsilon={epsilon:.2g}"] if epsilon < MOST_EPSILON else []
+        helps.append(f"{factor:.2g} times as many rows")
+        if noises >= LEAST_SITES:
+            helps.append(f"secure_sums, with which {noises} sites add one noise in place of {noises}")
+        return (
+            f"noise moves a centroid by about {moved:.2g} radii of its cluster (by the noisy numbers of rows), so clusters may be missed "
+            f"or misplaced. What helps: {', or '.join(helps)}"
+        )
 
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
         """Return noisy inertia and silhouette; the Davies-Bouldin index needs numbers by cluster, which stay at the sites."""

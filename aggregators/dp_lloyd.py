@@ -5,33 +5,62 @@ Su, Cao, Li, Bertino, Jin, Differentially Private K-Means Clustering (2016), sec
 
 Readings and deviations:
 1. The box is what all sites' bounds span together.
-2. The start: k-means on the cells of a grid, once noise is taken out as far as it can be (`core.dp_grid`). With too many
-   columns for a grid, points drawn about the noisy mean, in proportion to the noisy deviation of each column; then centroids
+2. The start: k-means on the cells of a grid, once noise is taken out as far as it can be (`core.dp.grid`). With too many
+   columns for a grid, k-means on cells along the main axes of all rows (`core.dp.axes`), if these stand out of noise; else
+   points drawn about the noisy mean, in proportion to the noisy deviation of each column. With many columns centroids
    are shrunk toward that mean by as much as noise alone moves them away from it.
 3. The radius of a cluster is half the distance from its centroid to the next one, or in many columns the rows' deviation
-   from the mean. It follows from numbers that are public already.
+   from the mean; after a start along axes, from the second update on, in proportion to the rows' deviation from their
+   centroids. It follows from numbers that are public already.
 4. Round t goes 2 / (t + 1) of the way to the noisy mean, so that the noise of the rounds averages out.
 5. A cluster with fewer rows than two standard deviations of their noise keeps its centroid in that round.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of
+from flareclust.aggregators.dp_base import ALL_ROWS, CLEAR, PrivateAggregator, reach_of
 from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.axes import (
+    Grid,
+    cells_for,
+    cluster_cells,
+    first_radii,
+    grid_along,
+    is_clear,
+    settled_radii,
+    spread_of,
+)
+from flareclust.core.dp.axis_sums import MOST_COLUMNS, second_moment_sensitivity
+from flareclust.core.dp.box import Box
 from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, grid_clusters, grid_shape, has_grid
 from flareclust.core.dp.lloyd import half_way, moments, next_centroids, spread_start
-from flareclust.core.dp.sums import UNIT, Box, ClusterSums
+from flareclust.core.dp.sums import UNIT, ClusterSums
 from flareclust.core.rounds import remember
-from flareclust.executors.dp_base import GRID_START, REACH, update_share
-from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor, DPLloydParams
-from flareclust.protocol.schema import MOST_COLUMNS
+from flareclust.executors.dp_base import ASSESSMENT_SHARE, AXES_START, GRID_START, MOMENTS_START, REACH, SHARE
+from flareclust.executors.dp_lloyd import (
+    AXES,
+    BOUNDS,
+    MOST_CELLS,
+    OUTLINE,
+    SECOND_MOMENTS,
+    UPDATE,
+    DPLloydExecutor,
+    DPLloydParams,
+)
+from flareclust.privacy.dp.shared import deviation_of_total
+from flareclust.protocol.schema import MOST_COLUMNS as MOST
 from flareclust.protocol.task import CLUSTER
+
+#: The key of the number of sites, in the record of a round.
+SITES = "summed_sites"
 
 
 class DPLloydAggregator(PrivateAggregator):
@@ -45,14 +74,19 @@ class DPLloydAggregator(PrivateAggregator):
 
     steps = DPLloydExecutor.steps
 
+    shares_noise = True
+
+    #: Whether sums arrive as totals over all sites, with secure sums.
+    _of_totals = False
+
     def begin(self) -> Round:
         """Ask for the sites' bounds."""
         return Round(step=BOUNDS)
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries of a reply: of a grid, its cells."""
-        cells = round_.task.get("shape", np.ones(1))
-        return {"g": math.prod(int(g) for g in cells), "d": MOST_COLUMNS}
+        cells, d = round_.task.get("shape", np.ones(1)), len(round_.task.get("low", ()))
+        return {"g": math.prod(int(g) for g in cells), "d": MOST, "t": d * (d + 1) // 2}
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Span the box, find a start, or move the centroids."""
@@ -61,19 +95,67 @@ class DPLloydAggregator(PrivateAggregator):
             return self._boxed(sent)
         if round_.step == CLUSTER:
             return self._from_cells(round_, sent, rng)
+        if round_.step == SECOND_MOMENTS:
+            return self._from_second_moments(round_, sent, rng)
+        if round_.step == AXES:
+            return self._from_axes(round_, sent, rng)
         if round_.step == OUTLINE:
             return self._from_outline(round_, sent, rng)
         return self._moved(round_, sent)
 
+    def secured(self) -> "DPLloydAggregator":
+        """Return this aggregator as it works with totals, which hold one noise of all sites."""
+        secured = copy(self)
+        secured._of_totals = True
+        return secured
+
+    def rows_needed(self, d: int, sites: int) -> int:
+        """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only.
+
+        Args:
+            d: number of columns.
+            sites: how many take part.
+        """
+        share = (0.45 if has_grid(self.k, d, self.params.cells) else 0.5) / self.params.rounds
+        noise = self._deviation(dp_sums.cluster_sensitivity(), share, sites) / UNIT
+        return math.ceil(CLEAR * self.k * noise * math.sqrt(d))
+
+    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
+        """Say so where the noise of the last update was large beside the clusters, by their noisy numbers of rows."""
+        if "signal_to_noise" not in round_.record:
+            return []
+        ratio = float(np.median(round_.record["signal_to_noise"]))
+        if ratio >= CLEAR:
+            return []
+        sites = int(round_.record[SITES])
+        return [self.poor_signal(ratio, 1 if self._of_totals else sites)]
+
+    def _noise(self, round_: Round, sensitivity: float, share: float, sent: int) -> float:
+        """Return the standard deviation of the noise of the total of so many replies."""
+        return self._deviation(sensitivity, share, int(round_.record[SITES]) if self._of_totals else sent)
+
+    def _deviation(self, sensitivity: float, share: float, sites: int) -> float:
+        """Return the standard deviation of the noise of a total: of one noise, or of each site's own."""
+        if not self._of_totals:
+            return self.noise(sensitivity, share, sites)
+        return deviation_of_total(self.noise(sensitivity, share, 1), sites, self.params.colluding)
+
     def _boxed(self, sent: Sequence[Message]) -> Round:
-        box = Box(np.min([reply["low"] for reply in sent], axis=0), np.max([reply["high"] for reply in sent], axis=0))
+        box = Box.around([Box.of(reply) for reply in sent])
         if not box.usable:
             raise JobFailed("the sites' bounds span no box; every site must state low < high for every column")
-        task = box._asdict()
-        if has_grid(self.k, len(box.low), self.params.cells):
+        task = box.sent()
+        record = task | {SITES: np.array(len(sent))}
+        start, d = self.params.start, len(box.low)
+        public = {"rows_needed": float(self.rows_needed(d, len(sent)))}
+        if start == "grid" or (start == "auto" and has_grid(self.k, d, self.params.cells)):
+            if not has_grid(self.k, d, self.params.cells):
+                raise JobFailed(f"{d} columns are too many for start=grid; submit with start=axes or start=auto")
             shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
-            return Round(task | {"shape": np.array(shape)}, record=task, step=CLUSTER)
-        return Round(task, record=task, step=OUTLINE)
+            return Round(task | {"shape": np.array(shape)}, diagnostics=public, record=record, step=CLUSTER)
+        if start == "spread" or (start == "auto" and d > MOST_COLUMNS):
+            return Round(task, diagnostics=public, record=record, step=OUTLINE)
+        return Round(task, diagnostics=public, record=record, step=SECOND_MOMENTS)
 
     def _from_cells(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box, shape = _box(round_), tuple(int(g) for g in round_.task["shape"])
@@ -81,26 +163,65 @@ class DPLloydAggregator(PrivateAggregator):
         if not usable:
             raise JobFailed(f"no site sent the {math.prod(shape)} cells of the grid")
         noisy = np.sum(usable, axis=0).reshape(shape)
-        noise = self.noise(1.0, GRID_START, len(usable))
+        noise = self._noise(round_, 1.0, GRID_START, len(usable))
         centroids, _ = grid_clusters(noisy, noise, cell_centers(box, shape), self.k, rng)
-        return self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {})
+        return self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {}, GRID_START)
 
     def _from_outline(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box = _box(round_)
-        totals = [np.sum([reply[name] for reply in sent], axis=0) for name in self.schema(OUTLINE).fields]
-        found = moments(np.concatenate([np.atleast_1d(total) for total in totals]), box)
+        totals = self._totals(OUTLINE, sent)
+        noise = self._noise(round_, dp_sums.moment_sensitivity(), MOMENTS_START, len(sent)) / UNIT
+        found = moments(np.concatenate([np.atleast_1d(total) for total in totals]), box, noise)
         centroids, radii = spread_start(found, box, self.k, rng)
-        return self._started(round_, centroids, radii, found.rows, {"mean": found.mean})
+        return self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, MOMENTS_START)
 
-    def _started(self, round_: Round, centroids: FloatArray, radii: FloatArray, rows: float, kept: Message) -> Round:
+    def _from_second_moments(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
+        """Ask for cells along the main axes, or start about the mean where these do not stand out of noise."""
+        box = _box(round_)
+        rows, values, products = self._totals(SECOND_MOMENTS, sent)
+        noise = self._noise(round_, second_moment_sensitivity(), MOMENTS_START, len(sent))
+        found = spread_of(float(rows), values, products, noise)
+        of_cells = self._noise(round_, 1.0, AXES_START, len(sent))
+        cells = min(self.params.cells or cells_for(found, of_cells, self.k), MOST_CELLS)
+        if self.params.start == "axes" or is_clear(found, cells, of_cells, self.k):
+            grid = grid_along(found, box, cells, self.k)
+            kept = {"mean": grid.middle, "first_radii": first_radii(found, box, self.k), ALL_ROWS: np.array(found.rows)}
+            task = grid._asdict() | {"shape": np.array(grid.shape)}
+            return Round(task, record={**round_.record, **kept}, step=AXES)
+        outline = found.moments(box)
+        centroids, radii = spread_start(outline, box, self.k, rng)
+        return self._started(round_, centroids, radii, outline.rows, {"mean": outline.mean}, MOMENTS_START)
+
+    def _from_axes(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
+        task, record = round_.task, dict(round_.record)
+        grid = Grid(task["middle"], task["axes"], task["half"], tuple(int(g) for g in task["shape"]))
+        cells = math.prod(grid.shape)
+        usable = [reply["cells"] for reply in sent if len(reply["cells"]) == cells]
+        if not usable:
+            raise JobFailed(f"no site sent the {cells} cells along the main axes")
+        noise = self._noise(round_, 1.0, AXES_START, len(usable))
+        centroids = _box(round_).clip(cluster_cells(np.sum(usable, axis=0), noise, grid, self.k, rng))
+        radii = record.pop("first_radii")[: len(centroids)]
+        kept = {"main_axes": grid.axes}
+        rows = float(record[ALL_ROWS])
+        return self._started(replace(round_, record=record), centroids, radii, rows, kept, MOMENTS_START + AXES_START)
+
+    def _totals(self, step: str, sent: Sequence[Message]) -> list[FloatArray]:
+        return [np.sum([reply[name] for reply in sent], axis=0) for name in self.schema(step).fields]
+
+    def _started(
+        self, round_: Round, centroids: FloatArray, radii: FloatArray, rows: float, kept: Message, spent: float
+    ) -> Round:
+        """Return the first update, where a share of the budget is spent; the updates share what is left."""
+        share = np.array((1 - ASSESSMENT_SHARE - spent) / self.params.rounds)
         record = remember({**round_.record, **kept, ALL_ROWS: np.array(max(rows, 0.0))}, centroids, self.k)
-        return Round({"centroids": centroids, "radii": radii}, record=record, step=UPDATE)
+        return Round({"centroids": centroids, "radii": radii, SHARE: share}, record=record, step=UPDATE)
 
     def _moved(self, round_: Round, sent: Sequence[Message]) -> Round:
         before, radii, box = round_.task["centroids"], round_.task["radii"], _box(round_)
         total = ClusterSums(*(np.sum([reply[name] for reply in sent], axis=0) for name in ClusterSums._fields))
-        share = update_share(self.k, before.shape[1], self.params.cells, self.params.rounds)
-        noise = self.noise(dp_sums.cluster_sensitivity(), share, len(sent)) / UNIT
+        share = round_.task[SHARE]
+        noise = self._noise(round_, dp_sums.cluster_sensitivity(), float(share), len(sent)) / UNIT
         done = len(round_.record["history"]) - 1
         mean = round_.record.get("mean")
         centroids, rows = next_centroids(before, radii, total, noise, done, box, mean)
@@ -109,14 +230,19 @@ class DPLloydAggregator(PrivateAggregator):
             "counts": np.rint(np.maximum(rows, 0)).astype(np.int64),
             ALL_ROWS: np.array(max(float(rows.sum()), 0.0)),
         }
-        diagnostics = {"noise": noise, "moved": float(np.sqrt(((centroids - before) ** 2).sum(axis=1)).max())}
+        clear = np.maximum(rows, 0) / (noise * math.sqrt(before.shape[1]))
+        record["signal_to_noise"] = clear
+        moved = float(np.sqrt(((centroids - before) ** 2).sum(axis=1)).max())
+        diagnostics = {"noise": noise, "moved": moved, "signal_to_noise": float(np.median(clear))}
         if done + 1 >= self.params.rounds:
             reach = reach_of(radii, box)
             return Round({"centroids": centroids, REACH: reach}, True, diagnostics, record)
         if mean is None:
             radii = half_way(centroids, box)
-        return Round({"centroids": centroids, "radii": radii}, False, diagnostics, record, UPDATE)
+        elif "main_axes" in record:
+            radii = settled_radii(radii, total, noise, box)
+        return Round({"centroids": centroids, "radii": radii, SHARE: share}, False, diagnostics, record, UPDATE)
 
 
 def _box(round_: Round) -> Box:
-    return Box(round_.record["low"], round_.record["high"])
+    return Box.of(round_.record)

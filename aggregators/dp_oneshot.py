@@ -21,9 +21,10 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.box import Box
 from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, denoised, grid_shape, has_grid
 from flareclust.core.dp.lloyd import half_way
-from flareclust.core.dp.sums import COUNT, Box
+from flareclust.core.dp.sums import COUNT
 from flareclust.core.lloyd import sums_by_label
 from flareclust.executors.dp_base import REACH, update_share
 from flareclust.executors.dp_lloyd import MOST_CELLS
@@ -50,7 +51,7 @@ class DPOneShotAggregator(PrivateAggregator):
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Add up grids, or gather centroids, and cluster them."""
         sent = list(replies.values())
-        boxes = [Box(reply["low"], reply["high"]) for reply in sent]
+        boxes = [Box.of(reply) for reply in sent]
         if has_grid(self.k, len(boxes[0].low), self.params.cells):
             points, weights, kept = self._from_grids(boxes, sent)
         else:
@@ -59,7 +60,7 @@ class DPOneShotAggregator(PrivateAggregator):
             raise JobFailed("no site sent what this job asks for; all must have the same settings")
         centroids, labels = weighted_kmeans(points, weights, self.k, self.params.restarts, rng)
         rows = sums_by_label(labels, weights, len(centroids))
-        box = Box(np.min([box.low for box in boxes], axis=0), np.max([box.high for box in boxes], axis=0))
+        box = Box.around(boxes)
         reach = reach_of(kept.get("received_radii", half_way(centroids, box)), box)
         record = {**kept, "counts": np.rint(rows).astype(np.int64)}
         return Round({"centroids": centroids, REACH: reach}, True, {"received": float(len(points))}, record)
@@ -68,7 +69,7 @@ class DPOneShotAggregator(PrivateAggregator):
         """Return the centers of cells that hold rows (c, d), how many each holds (c,), and the number of all rows."""
         alike: dict[bytes, list[int]] = {}
         for i, box in enumerate(boxes):
-            alike.setdefault(box.low.tobytes() + box.high.tobytes(), []).append(i)
+            alike.setdefault(b"".join(value.tobytes() for value in box.sent().values()), []).append(i)
         points, weights, total = [np.empty((0, len(boxes[0].low)))], [np.empty(0)], 0.0
         for sites in alike.values():
             box = boxes[sites[0]]

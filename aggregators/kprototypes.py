@@ -12,20 +12,14 @@ Readings and deviations:
 4. A cluster without rows, or whose rows no site may send, keeps its center. Without categories this is distributed Lloyd.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
 import numpy as np
 
-from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.lloyd import UpdatesAggregator
 from flareclust.core.categories import divisor, huang_gamma, in_categories, with_modes
 from flareclust.core.rounds import HISTORY
-from flareclust.core.scaling import pooled_spread
 from flareclust.executors.kprototypes import KPrototypesExecutor, KPrototypesParams
-from flareclust.protocol.task import SCALES
 
 #: Key of what a category that differs adds to the squared distance.
 GAMMA = "gamma"
@@ -42,39 +36,22 @@ class KPrototypesAggregator(UpdatesAggregator):
     steps = KPrototypesExecutor.steps
 
     @property
-    def _scales(self) -> bool:
+    def _prepares(self) -> bool:
         """Return whether columns have weights, as those of categories have."""
-        return bool(self.params.categories) or super()._scales
+        return bool(self.params.categories) or super()._prepares
 
-    def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
-        """Merge a round; what is known of the columns gives the weights of the categories."""
-        after = super().advance(round_, replies)
-        if round_.step != SCALES or not self.params.categories:
-            return after
-        return self._weighed(after, list(replies.values()))
-
-    def _weighed(self, begun: Round, replies: Sequence[Message]) -> Round:
-        """Return the first round with what columns are divided by: those of categories by their weight."""
-        groups = [reply for reply in replies if len(reply["counts"])]
-        rows = np.concatenate([reply["counts"] for reply in groups]).astype(np.float64)
-        spread = pooled_spread(
-            rows, *(np.concatenate([reply[name] for reply in groups]) for name in ("centroids", "m2"))
-        )
-        assert self.params.categories is not None
-        categories = in_categories(self.params.categories, len(spread.mean))
-        if self.params.scale == "none":
-            mean, deviation = np.zeros_like(spread.mean), np.ones_like(spread.mean)
-        else:
-            mean, deviation = np.where(categories, 0.0, begun.task["mean"]), begun.task["deviation"].copy()
-        gamma = self.params.gamma or huang_gamma((spread.deviation / deviation)[~categories])
-        deviation[categories] = divisor(gamma)
-        task = {**begun.task, "mean": mean, "deviation": deviation}
-        if "centroids" in task:
-            start = np.array(self.params.start)
-            if start.shape[1] != len(mean):
-                raise JobFailed(f"start has centers of {start.shape[1]} columns where the rows have {len(mean)}")
-            task["centroids"] = (start - mean) / deviation
-        return replace(begun, task=task, record={**begun.record, GAMMA: np.array(gamma)})
+    def with_categories(
+        self, carried: Message, record: Message, mean: FloatArray, deviation: FloatArray
+    ) -> tuple[Message, Message]:
+        """Return what tasks carry, with the columns of categories divided by their weight, and gamma with what is kept."""
+        if not self.params.categories:
+            return carried, record
+        categories = in_categories(self.category_groups(len(mean)), len(mean))
+        location = np.where(categories, 0.0, carried.get("mean", np.zeros_like(mean)))
+        divisors = carried.get("deviation", np.ones_like(mean)).copy()
+        gamma = self.params.gamma or huang_gamma((deviation / divisors)[~categories])
+        divisors[categories] = divisor(gamma)
+        return {**carried, "mean": location, "deviation": divisors}, {**record, GAMMA: np.array(gamma)}
 
     def moved_to(self, means: FloatArray, record: Message) -> FloatArray:
         """Return the means of the numbers (k, d), and the modes of the categories."""

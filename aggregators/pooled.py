@@ -18,7 +18,7 @@ from flareclust.aggregators.base import Round
 from flareclust.aggregators.cosine import MetricAggregator
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.robust import filter_outliers, typical_totals
-from flareclust.evaluation.criteria import STEP_OF, KSelection, choose, score_candidates, scores_mean
+from flareclust.evaluation.criteria import STEP_OF, KSelection, choose, decides, score_candidates, scores_mean
 from flareclust.evaluation.scores import stack, unstack, values_needed
 from flareclust.executors.pooled import PooledExecutor, PooledParams
 from flareclust.protocol.replies import gathered
@@ -81,6 +81,11 @@ class PooledAggregator(MetricAggregator):
                 "(rows times columns) at a site would do; give a smaller range of k, or fewer and larger sites"
             )
         selection = score_candidates(round_.task, total, mean=mean)
+        if not decides(selection, self.params.criterion):
+            raise JobFailed(
+                f"{self.params.criterion} tells none of k={self.params.k_min}..{self.k} from the others: its values are all the same, or "
+                "undefined; take another criterion or a longer range, or give one k"
+            )
         best = choose(selection, self.params.criterion)
         centroids = unstack(round_.task)[best + mean]
         diagnostics = {"chosen_k": float(len(centroids))}

@@ -12,7 +12,8 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.aggregators.scaled_bins import begun, scaled_by_bins
+from flareclust.aggregators.scaled_bins import MOMENTS_DEVIATION, MOMENTS_MEAN, begun, scaled_by_bins
+from flareclust.core.categories import in_categories
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scaling import pooled_known_spread, pooled_spread
 from flareclust.executors.parameters import ScaledParams
@@ -63,6 +64,7 @@ class ScaledAggregator(ClusteringAggregator):
             return self._described() if self._prepares else super().first()
         if round_.step in (SCALES, KNOWN_SCALES):
             spread, record = (_known if round_.step == KNOWN_SCALES else _scaling)(replies)
+            record |= {MOMENTS_MEAN: spread["mean"], MOMENTS_DEVIATION: spread["deviation"]}
             if self.params.scale in ("robust", "range"):
                 return self._after_bins(begun(self.params, spread, record))
             kept = (*SCALING.fields, FILL) if self.params.scale == "standard" else (FILL,)
@@ -81,13 +83,47 @@ class ScaledAggregator(ClusteringAggregator):
         return after if after.step in (BINNED, FINER_BINNED) else self._begun(after.task, after.record)
 
     def _begun(self, carried: Message, record: Message) -> Round:
+        """Return the first round of the algorithm with what prepares rows."""
+        moments = {name: record.pop(name) for name in (MOMENTS_MEAN, MOMENTS_DEVIATION)}
+        carried, record = self.with_categories(carried, record, moments[MOMENTS_MEAN], moments[MOMENTS_DEVIATION])
         deviation = carried.get("deviation", np.ones(1))
         if (deviation < LEAST_DEVIATION).any():
             raise JobFailed(
                 f"the standard deviation of a column is below {LEAST_DEVIATION:g}; give such columns in a smaller unit, or leave them out"
             )
         begun = self.begin()
-        return replace(begun, task={**begun.task, **carried}, record={**begun.record, **record})
+        task = {**begun.task, **carried}
+        if "centroids" in task and "deviation" in task:
+            task["centroids"] = _in_scaled_units(task)
+        return replace(begun, task=task, record={**begun.record, **record})
+
+    def with_categories(
+        self, carried: Message, record: Message, mean: FloatArray, deviation: FloatArray
+    ) -> tuple[Message, Message]:
+        """Return what tasks carry and what is kept, with the columns of each category scaled together.
+
+        Their variances add up to 1, as that of a number: each by itself, a category of two values would count twice.
+
+        Args:
+            carried: what tasks carry, such as the columns' `mean` and `deviation` (d,) where they are scaled.
+            record: what is kept.
+            mean: of the columns over all rows (d,).
+            deviation: of the columns over all rows (d,).
+        """
+        if "deviation" not in carried or not self.params.categories:
+            return carried, record
+        together = in_categories(self.category_groups(len(mean)), len(mean))
+        divisor = carried["deviation"].copy()
+        for group in self.params.categories:
+            divisor[group] = float(np.sqrt(np.square(deviation[group]).sum())) or 1.0
+        return {**carried, "mean": np.where(together, mean, carried["mean"]), "deviation": divisor}, record
+
+    def category_groups(self, d: int) -> list[list[int]]:
+        """Return the columns of each category; raise JobFailed where rows have fewer columns, d."""
+        groups = self.params.categories or []
+        if any(column >= d for group in groups for column in group):
+            raise JobFailed(f"categories name columns that rows of {d} columns do not have; they are counted from 0")
+        return groups
 
     def so_far(self, round_: Round) -> Round | None:
         """Return the best solution so far, with what prepares rows."""
@@ -107,6 +143,15 @@ class ScaledAggregator(ClusteringAggregator):
             if name in arrays
         }
         return arrays | back
+
+
+def _in_scaled_units(task: Message) -> FloatArray:
+    """Return the centroids (k, d) that the caller starts with, which are in the units of the columns."""
+    start, d = task["centroids"], len(task["mean"])
+    if start.shape[1] != d:
+        raise JobFailed(f"start has centroids of {start.shape[1]} columns where the rows have {d}")
+    scaled: FloatArray = (start - task["mean"]) / task["deviation"]
+    return scaled
 
 
 def _without(round_: Round) -> Round:

@@ -9,8 +9,8 @@ from flareclust.executors.parameters import ScaledParams
 from flareclust.features.scaling import FILL
 from flareclust.protocol.task import BINNED, FINER_BINNED, SCALES
 
-#: What is kept between these exchanges: means and deviations of the columns.
-_MEAN, _DEVIATION = "moments_mean", "moments_deviation"
+#: What is kept until columns are scaled: their means and deviations.
+MOMENTS_MEAN, MOMENTS_DEVIATION = "moments_mean", "moments_deviation"
 
 
 def begun(params: ScaledParams, spread: Message, record: Message) -> Round:
@@ -26,8 +26,7 @@ def begun(params: ScaledParams, spread: Message, record: Message) -> Round:
     if params.scale == "range" and not np.isnan(low).any():
         return Round({"mean": low, "deviation": high - low, **fill}, record=record, step=SCALES)
     grid = grid_around(spread["mean"], spread["deviation"], REACH if params.scale == "robust" else WIDE_REACH)
-    kept = {_MEAN: spread["mean"], _DEVIATION: spread["deviation"], **fill}
-    return Round(dict(grid._asdict()), record={**record, **kept}, step=BINNED)
+    return Round(dict(grid._asdict()), record={**record, **fill}, step=BINNED)
 
 
 def scaled_by_bins(params: ScaledParams, round_: Round, counts: IntArray) -> Round:
@@ -43,7 +42,7 @@ def scaled_by_bins(params: ScaledParams, round_: Round, counts: IntArray) -> Rou
     grid, record = Grid(round_.task["low"], round_.task["width"]), dict(round_.record)
     if params.scale == "robust" and round_.step == BINNED and (closer := finer(counts, grid)) is not None:
         return Round(dict(closer._asdict()), record=record, step=FINER_BINNED)
-    mean, deviation = record.pop(_MEAN), record.pop(_DEVIATION)
+    mean, deviation = record[MOMENTS_MEAN], record[MOMENTS_DEVIATION]
     fill = {FILL: record.pop(FILL)} if FILL in record else {}
     if params.scale == "robust":
         location, scale = median_and_range(counts, grid)

@@ -26,8 +26,12 @@ EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, 1000.0)
 DELTA = 1e-5
 #: Clusters, and bounds that the sites state: of S1's drawing area, of the digits' 17 grey values. Nothing is read from rows.
 SETS: dict[str, tuple[int, tuple[float, float]]] = {"s1": (15, (0.0, 1e6)), "digits": (10, (0.0, 16.0))}
-PRIVATE = ("dp-lloyd", "dp-oneshot")
-#: The same without noise: in rounds, and in one message.
+#: By name in the tables: the algorithm, its settings, and the one that does the same without noise.
+PRIVATE: dict[str, tuple[str, dict[str, Any], str]] = {
+    "dp-lloyd": ("dp-lloyd", {}, "lloyd"),
+    "dp-lloyd, secure sums": ("dp-lloyd", {"secure_sums": True}, "lloyd"),
+    "dp-oneshot": ("dp-oneshot", {}, "pooled"),
+}
 PLAIN = ("lloyd", "pooled")
 
 
@@ -44,6 +48,8 @@ def main() -> None:
         json.dumps(settings | {"figures": found}, indent=1) + "\n"
     )
     draw(found)
+    page = DOCS / "differential-privacy.md"
+    page.write_text(with_table(page.read_text(encoding="utf-8"), found), encoding="utf-8")
     for data, lines in found.items():
         for name, line in lines.items():
             print(
@@ -72,8 +78,9 @@ def one(data: str, name: str, seed: int, central: float, epsilon: float | None =
     k, bounds = SETS[data]
     private: dict[str, Any] = {}
     if epsilon is not None:
+        name, settings, _ = PRIVATE[name]
         granted = {"bounds": list(bounds), "epsilon": epsilon, "delta": DELTA, "budget": epsilon}
-        private = {"epsilon": epsilon, "delta": DELTA, "policy": {"differential_privacy": granted}}
+        private = {**settings, "epsilon": epsilon, "delta": DELTA, "policy": {"differential_privacy": granted}}
     result = flareclust.run(name, data=data, k=k, partition="iid", n_sites=10, seed=seed, **private)
     known = {key: float(result.metrics[key]) for key in ("l2", "ari") if result.metrics.get(key) is not None}
     return known | {"inertia": inertia(data, result.centroids) / central}
@@ -97,12 +104,13 @@ def summary(runs: list[dict[str, float]]) -> dict[str, list[float]]:
 def with_table(page: str, found: dict[str, dict[str, Any]]) -> str:
     """Return the text of the page with its table written anew."""
     columns = [(data, name) for data in found for name in PRIVATE]
-    lines = ["| epsilon | " + " | ".join(f"{data}, `{name}`" for data, name in columns) + " |"]
+    titles = [f"{data}, `{PRIVATE[name][0]}`{name.removeprefix(PRIVATE[name][0])}" for data, name in columns]
+    lines = ["| epsilon | " + " | ".join(titles) + " |"]
     lines.append("| --- " * (len(columns) + 1) + "|")
     for epsilon in EPSILONS:
         cells = [cell(found[data][name][f"{epsilon:g}"]) for data, name in columns]
         lines.append(f"| {epsilon:g} | " + " | ".join(cells) + " |")
-    plain = [cell(found[data][dict(zip(PRIVATE, PLAIN, strict=True))[name]][""]) for data, name in columns]
+    plain = [cell(found[data][PRIVATE[name][2]][""]) for data, name in columns]
     lines.append("| no noise: `lloyd`, `pooled` | " + " | ".join(plain) + " |")
     before, rest = page.split("<!-- cost -->")
     after = rest.split("<!-- /cost -->")[1]
@@ -129,6 +137,7 @@ def draw(found: dict[str, dict[str, Any]]) -> None:
         ("digits", "inertia", 1, "digits: inertia / central"),
     )
     colors = {"dp-lloyd": "#1b6ca8", "dp-oneshot": "#d1495b", "lloyd": "#1b6ca8", "pooled": "#d1495b"}
+    colors["dp-lloyd, secure sums"] = "#2a9d5c"
     for axis, (data, measure, unit, title) in zip(axes, panels, strict=True):
         for name, line in found[data].items():
             if "" in line:

@@ -13,7 +13,7 @@ import numpy as np
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust.core import kernels, microaggregation
+from flareclust.core import compiled, microaggregation
 from flareclust.core.assessment import TOTALS, assessment_sums, without_small
 from flareclust.core.lloyd import assign
 from flareclust.core.rounding import factor
@@ -82,8 +82,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         for name, step in steps.items():
             if name != KEYS and not callable(getattr(cls, step.method, None)):
                 raise TypeError(f"{cls.__name__} has no method {step.method!r} for its step {name!r}")
-        # Those before the rounds first, then the first of the rounds.
-        order = [*BEFORE_ROUNDS, CLUSTER]
+        order = [*BEFORE_ROUNDS, CLUSTER]  # then those of the rounds
         place = {name: order.index(name) if name in order else len(order) for name in steps}
         cls.steps = MappingProxyType({name: steps[name] for name in sorted(steps, key=place.__getitem__)})
 
@@ -176,10 +175,20 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         """Return what an exchange goes through at a site, in this order before the computation and backwards after it."""
         rows, schema = RowStage(self.private, getattr(self.params, "table_schema", None), self.gaps), SchemaStage()
         if site is None:
-            return [MaskingStage(self._sums, None), rows, schema]
+            return [MaskingStage(self._sums, None, self.alike()), rows, schema]
         sends_rows = getattr(self.params, "seeds", None) == "rows"
         policy = PolicyStage(site, type(self).__name__, self.private, sends_rows)
-        return [policy, MaskingStage(self._sums, site.policy), rows, GroupingStage(site, self.private), schema]
+        return [
+            policy,
+            MaskingStage(self._sums, site.policy, self.alike()),
+            rows,
+            GroupingStage(site, self.private),
+            schema,
+        ]
+
+    def alike(self) -> Message:
+        """Return the settings that must be the same at all sites for their masks to cancel; none unless overridden."""
+        return {}
 
     def _without_rows(self) -> "ClusteringExecutor":
         """Return a copy for one computation: it gets rows as arguments only, and what it remembers is forgotten."""
@@ -257,7 +266,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
     @classmethod
     def warm_up(cls) -> None:
         """Compile the kernels once, so that processes started later load them from disk."""
-        kernels.warm_up()
+        compiled.warm_up()
         microaggregation.warm_up()
 
     @classmethod

@@ -13,8 +13,9 @@ from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArra
 from flareclust._foundation.validation import LARGEST
 from flareclust.core.chunks import pieces
 from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.box import Box
 from flareclust.core.dp.grid import has_grid
-from flareclust.core.dp.sums import LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT, Box
+from flareclust.core.dp.sums import LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT
 from flareclust.core.lloyd import assign
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import PrivateParams
@@ -24,20 +25,26 @@ from flareclust.privacy.dp.budget import NO_TERMS, DPSession
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.task import ASSESS, PLACE, Task
 
-#: Shares of the job's rho: for the assessment, and for a start from a grid or from moments. The updates get the rest.
-ASSESSMENT_SHARE, GRID_START, MOMENTS_START = 0.05, 0.5, 0.2
+#: Shares of the job's rho: for the assessment, and for a start from a grid, from moments, and from cells along axes after
+#: moments. The updates get the rest.
+ASSESSMENT_SHARE, GRID_START, MOMENTS_START, AXES_START = 0.05, 0.5, 0.2, 0.25
+
+#: The array in which the server says what share of a job's rho an update costs, and the least that it can be.
+SHARE, LEAST_SHARE = "share", 1e-5
 
 #: The key, in the arrays of a result, of the distance at which a row's part of the sum of squares is cut off.
 REACH = "reach"
 
 
 class BoxSchema(Schema):
-    """A schema that also compares `low` and `high`, so that a site whose bounds cannot be is refused by its name."""
+    """A schema that also compares the bounds, so that a site whose bounds cannot be is refused by its name."""
 
     def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
         """Check that low is below high in every column, and that sums over such a box can be computed."""
-        if not Box(message["low"], message["high"]).usable:
-            raise BadMessage("low, high: expected low below high for every column, neither too near nor too far apart")
+        if not Box.of(message).usable:
+            raise BadMessage(
+                "low, high, radius: expected low below high for every column and a radius, neither too near nor too far apart"
+            )
 
 
 class PrivateExecutor(ClusteringExecutor):
@@ -74,7 +81,7 @@ class PrivateExecutor(ClusteringExecutor):
     ) -> Message:
         """Return noisy sums of squared distances and silhouettes; numbers by cluster stay here, and 0 is sent for them."""
         centroids, terms = task.arrays["centroids"], self.granted(context, aborted)
-        reach = _positive(task.arrays.get(REACH), REACH, ())
+        reach = positive(task.arrays.get(REACH), REACH, ())
         sums = dp_sums.quality_sums(data, own_box(terms), centroids, float(reach), never_abort)
         noisy = self.noisy(terms, sums, dp_sums.quality_sensitivity(), ASSESSMENT_SHARE, "assessment")
         zeros = np.zeros(len(centroids))
@@ -91,11 +98,21 @@ class PrivateExecutor(ClusteringExecutor):
             raise Aborted("stopped before sums over the rows were taken")
         if context.dp is None:
             raise Refusal(NO_TERMS)
-        return context.dp.granted(self.params.epsilon, self.params.delta)
+        terms = context.dp.granted(self.params.epsilon, self.params.delta)
+        return terms.sharing(context.sum_sites, self.params.colluding)
+
+    def alike(self) -> Message:
+        """Return what the noise of a site's share follows from: with another share at a site no total can be read."""
+        colluding = -1 if self.params.colluding is None else self.params.colluding
+        return {"noise": np.array([self.params.epsilon, self.params.delta, colluding])}
 
     def noisy(self, terms: DPSession, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
-        """Return sums with noise that costs a share of what the job may spend."""
+        """Return numbers with noise that costs a share of what the job may spend."""
         return terms.gaussian(sums, sensitivity, share * WHOLE * terms.rho, what)
+
+    def noisy_sums(self, terms: DPSession, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
+        """Return the same of sums that leave as they are made: masked ones hold a site's share of the noise only."""
+        return terms.summed(sums, sensitivity, share * WHOLE * terms.rho, what)
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
         """Refuse a task that needs centroids and has none."""
@@ -116,20 +133,21 @@ def update_share(k: int, d: int, cells: int | None, rounds: int) -> float:
 
 def own_box(terms: DPSession) -> Box:
     """Return the site's own bounds; raise Refusal where sums over such a box cannot be computed."""
-    box = Box(terms.low, terms.high)
-    if not box.usable:
+    if not terms.box.usable:
         raise Refusal(
             "has bounds that are not low < high, or too near or too far apart; correct them in the site's policy"
         )
-    return box
+    return terms.box
 
 
 def sent_box(arrays: Message, d: int) -> Box:
     """Return the box that the server sent; raise BadMessage unless it is one of d columns."""
-    low, high = arrays.get("low"), arrays.get("high")
-    if not all(isinstance(value, np.ndarray) and value.shape == (d,) for value in (low, high)):
+    sent: Message = {name: arrays[name] for name in ("low", "high", "radius") if name in arrays}
+    shapes = {"low": (d,), "high": (d,), "radius": ()}
+    formed = all(value.dtype == np.float64 and value.shape == shapes[name] for name, value in sent.items())
+    if not (formed and {"low", "high"} <= sent.keys()):
         raise BadMessage(f"was sent bounds that are not those of {d} columns")
-    box = Box(np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64))
+    box = Box.of(sent)
     if not box.usable:
         raise BadMessage("was sent bounds that are not low < high, or too near or too far apart")
     return box
@@ -137,10 +155,23 @@ def sent_box(arrays: Message, d: int) -> Box:
 
 def sent_radii(arrays: Message, k: int) -> FloatArray:
     """Return the radii (k,) that the server sent; raise BadMessage unless they are numbers above 0 that can be squared."""
-    return _positive(arrays.get("radii"), "radii", (k,))
+    return positive(arrays.get("radii"), "radii", (k,))
 
 
-def _positive(value: Array | None, name: str, shape: tuple[int, ...]) -> FloatArray:
+def sent_share(arrays: Message) -> float:
+    """Return the share of the job's rho that the server asks a site to spend; raise BadMessage unless it is one.
+
+    Whatever a server asks, the ledger ends the job where it has spent all of its rho.
+    """
+    share = arrays.get(SHARE)
+    formed = isinstance(share, np.ndarray) and share.dtype == np.float64 and share.shape == ()
+    if formed and share is not None and LEAST_SHARE <= share <= 1:
+        return float(share)
+    raise BadMessage(f"was sent a share of the budget that is not between {LEAST_SHARE:g} and 1")
+
+
+def positive(value: Array | None, name: str, shape: tuple[int, ...]) -> FloatArray:
+    """Return numbers above 0 that can be squared; raise BadMessage unless the server sent such."""
     formed = isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == shape
     if formed and value is not None and ((value > LEAST_RADIUS) & (value < LARGEST_RADIUS)).all():
         return value

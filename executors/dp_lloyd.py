@@ -2,38 +2,52 @@
 
 Source: Blum, Dwork, McSherry, Nissim, Practical Privacy: The SuLQ Framework (2005), section 5; the grid of the start after
 Su, Cao, Li, Bertino, Jin, Differentially Private K-Means Clustering (2016), section 4. Both have one holder of all rows and
-Laplace noise; here every site adds Gaussian noise of its own, and nobody sees a sum without noise.
+Laplace noise; here every site adds Gaussian noise of its own, or with secure sums its share of one noise (Kairouz, Liu,
+Steinke 2021), and nobody sees a sum without noise.
 
 Readings and deviations:
 1. Each site first sends the bounds of its columns, which its policy states. They say nothing of its rows.
 2. The start: noisy numbers of rows in the cells of a grid over all sites' bounds; where there are too many columns for a
    grid, noisy sums of values and of their squares.
+   With the second moments of many columns, the server finds the main axes of all rows, and sites count rows in cells along
+   these (`flareclust.core.dp.axes`).
 3. In an update a row counts with its distance to the nearest centroid, cut off at the cluster's radius, which the server
    states. So the noise is in proportion to the radius, and not to the whole box.
-4. The shares of the job's budget: `GRID_START` or `MOMENTS_START` for the start, `ASSESSMENT_SHARE` for the assessment,
-   the rest in equal parts for the updates.
+4. The shares of the job's budget: `GRID_START`, or `MOMENTS_START` and where cells follow `AXES_START`, for the start,
+   `ASSESSMENT_SHARE` for the assessment, the rest in equal parts for the updates. The server states the share of an update,
+   since only it knows whether moments were clear enough for cells.
 """
+
+from typing import Annotated
 
 import numpy as np
 from pydantic import model_validator
 
-from flareclust._foundation.errors import BadMessage
-from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust._foundation.validation import check_int
+from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.settings import OneOf
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.validation import LARGEST, check_int
+from flareclust.core.dp import axis_sums
 from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.axes import Grid
+from flareclust.core.dp.axis_sums import MOST_COLUMNS
 from flareclust.core.dp.sums import UNIT
 from flareclust.executors.dp_base import (
+    AXES_START,
+    GRID_START,
+    MOMENTS_START,
     BoxSchema,
     PrivateExecutor,
     own_box,
+    positive,
     sent_box,
     sent_radii,
-    start_share,
-    update_share,
+    sent_share,
 )
 from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.context import SiteContext
-from flareclust.protocol.params import MOST_ROUNDS, both
+from flareclust.privacy.dp.budget import DPSession
+from flareclust.protocol.params import MOST_ROUNDS, both, server
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
@@ -44,6 +58,12 @@ BOUNDS = "bounds"
 #: Noisy number of all rows, sums of their values and of the values' squares.
 OUTLINE = "outline"
 
+#: Noisy number of all rows, sums of their values and of the products of any two.
+SECOND_MOMENTS = "second_moments"
+
+#: Noisy numbers of rows in cells along the main axes.
+AXES = "axes"
+
 #: Noisy sums for each centroid.
 UPDATE = "update"
 
@@ -51,11 +71,22 @@ UPDATE = "update"
 MOST_CELLS = 10**6
 
 
+#: The ways to a start.
+STARTS = ("auto", "grid", "axes", "spread")
+
+
 class DPLloydParams(PrivateParams):
     """Parameters of DP Lloyd."""
 
     rounds: int = both(3, "Updates, among which the budget is split.", ge=1, le=MOST_ROUNDS)
-    cells: int | None = both(None, "Cells of the grid that the start is found with; None for 25 for each cluster.")
+    cells: int | None = both(
+        None, "Cells of the grid that the start is found with; None for 25 for each cluster, 128 or more along axes."
+    )
+    start: Annotated[str, OneOf(STARTS)] = server(
+        "auto",
+        "How the start is found: cells of a grid over the columns (grid), cells along the main axes of all rows (axes), or points "
+        "about their mean (spread); auto for grid with few columns, else for axes where noise allows it.",
+    )
 
     @model_validator(mode="after")
     def _cells_for_all(self) -> "DPLloydParams":
@@ -70,10 +101,12 @@ class DPLloydExecutor(PrivateExecutor):
     params: DPLloydParams
 
     steps = {
-        CLUSTER: Step(Schema(cells="g")),
-        BOUNDS: Step(BoxSchema(low="d", high="d"), "bounds"),
-        OUTLINE: Step(Schema(rows="", values="d", squares="d"), "outline"),
-        UPDATE: Step(Schema(shifts="K d", rows="K", squares="K"), "update"),
+        CLUSTER: Step(Schema(cells="g"), summed=True),
+        BOUNDS: Step(BoxSchema(low="d", high="d", radius=""), "bounds", public=True),
+        SECOND_MOMENTS: Step(Schema(rows="", values="d", products="t"), "second_moments", summed=True),
+        AXES: Step(Schema(cells="g"), "axes", summed=True),
+        OUTLINE: Step(Schema(rows="", values="d", squares="d"), "outline", summed=True),
+        UPDATE: Step(Schema(shifts="K d", rows="K", squares="K"), "update", summed=True),
     }
 
     def local(
@@ -83,13 +116,13 @@ class DPLloydExecutor(PrivateExecutor):
         terms = self.granted(context, aborted)
         box, shape = sent_box(task.arrays, data.shape[1]), _shape(task.arrays, data.shape[1])
         counted = dp_sums.cell_counts(data, own_box(terms), box, shape, aborted)
-        return {"cells": self.noisy(terms, counted, 1.0, self._start(data), "cells of a grid").astype(np.float64)}
+        return self._cells(terms, counted, GRID_START, "cells of a grid")
 
     def bounds(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return the bounds of the site's columns, from its policy."""
-        return own_box(self.granted(context, aborted))._asdict()
+        return own_box(self.granted(context, aborted)).sent()
 
     def outline(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
@@ -97,8 +130,37 @@ class DPLloydExecutor(PrivateExecutor):
         """Return the noisy number of all rows, sums of their values and of the values' squares."""
         terms, d = self.granted(context, aborted), data.shape[1]
         sums = dp_sums.moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
-        noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), self._start(data), "moments") / UNIT
+        noisy = self.noisy_sums(terms, sums, dp_sums.moment_sensitivity(), MOMENTS_START, "moments") / UNIT
         return {"rows": noisy[0], "values": noisy[1 : 1 + d], "squares": noisy[1 + d :]}
+
+    def second_moments(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the noisy number of all rows, sums of their values and of the products of any two."""
+        terms, d = self.granted(context, aborted), data.shape[1]
+        if d > MOST_COLUMNS:
+            raise Refusal(f"has {d} columns, too many for second moments ({MOST_COLUMNS}); submit with start=spread")
+        sums = axis_sums.second_moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
+        sensitivity = axis_sums.second_moment_sensitivity()
+        noisy = self.noisy_sums(terms, sums, sensitivity, MOMENTS_START, "second moments")
+        return {
+            "rows": noisy[0] / axis_sums.ROW_UNIT,
+            "values": noisy[1 : 1 + d] / axis_sums.VALUE_UNIT,
+            "products": noisy[1 + d :] / axis_sums.SQUARE_UNIT,
+        }
+
+    def axes(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return noisy numbers of rows in cells along the main axes."""
+        terms = self.granted(context, aborted)
+        grid = _grid(task.arrays, data.shape[1])
+        counted = axis_sums.axis_cell_counts(data, own_box(terms), *grid, aborted)
+        return self._cells(terms, counted, AXES_START, "cells along the main axes")
+
+    def _cells(self, terms: DPSession, counted: IntArray, share: float, what: str) -> Message:
+        """Return noisy numbers of rows: a row counts UNIT, so that shares of the noise are not too small for integers."""
+        return {"cells": self.noisy_sums(terms, counted * UNIT, float(UNIT), share, what) / UNIT}
 
     def update(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
@@ -109,13 +171,23 @@ class DPLloydExecutor(PrivateExecutor):
         centroids = task.arrays["centroids"]
         radii = sent_radii(task.arrays, len(centroids))
         sums = dp_sums.cluster_sums(data, own_box(terms), centroids, radii, aborted)
-        share = update_share(self.k, data.shape[1], self.params.cells, self.params.rounds)
+        share = sent_share(task.arrays)
         return dp_sums.in_units(
-            self.noisy(terms, sums, dp_sums.cluster_sensitivity(), share, f"update of round {task.round}")
+            self.noisy_sums(terms, sums, dp_sums.cluster_sensitivity(), share, f"update of round {task.round}")
         )._asdict()
 
-    def _start(self, data: FloatArray) -> float:
-        return start_share(self.k, data.shape[1], self.params.cells)
+
+def _grid(arrays: Message, d: int) -> Grid:
+    """Return the grid along axes that the server sent; raise BadMessage unless it is one of d columns."""
+    axes, p = arrays.get("axes"), np.size(arrays.get("half", ()))
+    formed = isinstance(axes, np.ndarray) and axes.dtype == np.float64 and axes.shape == (p, d)
+    middle = arrays.get("middle")
+    formed = formed and isinstance(middle, np.ndarray) and middle.dtype == np.float64 and middle.shape == (d,)
+    if not (formed and axes is not None and middle is not None):
+        raise BadMessage(f"was sent axes that are not those of {d} columns")
+    if not (p and (np.abs(axes) <= 1).all() and (np.abs(middle) <= LARGEST).all()):
+        raise BadMessage("was sent axes that are no directions, or with a middle too far away")
+    return Grid(middle, axes, positive(arrays["half"], "half", (p,)), _shape(arrays, p))
 
 
 def _shape(arrays: Message, d: int) -> tuple[int, ...]:

@@ -66,6 +66,7 @@ class DPOneShotExecutor(PrivateExecutor):
                 may_be_empty=True,
                 low="d",
                 high="d",
+                radius="",
                 cells="g",
                 centroids="k d",
                 rows="k",
@@ -85,15 +86,16 @@ class DPOneShotExecutor(PrivateExecutor):
             shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
             counted = dp_sums.cell_counts(data, box, box, shape, aborted)
             noisy = self.noisy(terms, counted, 1.0, GRID_SHARE, "cells of a grid").astype(np.float64)
-            return {**box._asdict(), "cells": noisy, **no_centroids}
-        return {**box._asdict(), "cells": np.empty(0), **self._clusters(data, terms, rng, aborted)}
+            return {**box.sent(), "cells": noisy, **no_centroids}
+        return {**box.sent(), "cells": np.empty(0), **self._clusters(data, terms, rng, aborted)}
 
     def _clusters(self, data: FloatArray, terms: DPSession, rng: np.random.Generator, aborted: AbortCheck) -> Message:
         """Run DP Lloyd with the site as its own server: every sum has its noise before it is used."""
         box, shape = own_box(terms), (self.k, data.shape[1], self.params.cells)
         sums = dp_sums.moment_sums(data, box, box, aborted)
         noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), start_share(*shape), "moments")
-        outline = moments(noisy / UNIT, box)
+        deviation = sigma(dp_sums.moment_sensitivity(), start_share(*shape) * WHOLE * terms.rho) / UNIT
+        outline = moments(noisy / UNIT, box, deviation)
         centroids, radii = spread_start(outline, box, self.k, rng)
         share, sensitivity = update_share(*shape, self.params.rounds), dp_sums.cluster_sensitivity()
         noise = sigma(sensitivity, share * WHOLE * terms.rho) / UNIT

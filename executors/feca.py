@@ -50,7 +50,7 @@ class LocalClusters(NamedTuple):
     sse: FloatArray
 
 
-class FeCAParams(MetricParams, SmallClustersParams):
+class FeCAParams(SmallClustersParams, MetricParams):
     """Parameters of FeCA."""
 
     n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)

@@ -18,14 +18,12 @@ Readings and deviations:
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from pydantic import field_validator
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust.core.categories import are_one_hot, check_groups
+from flareclust.core.categories import are_one_hot
 from flareclust.data.tables import Table
 from flareclust.executors.lloyd import UpdatesExecutor, UpdatesParams
 from flareclust.privacy.context import SiteContext
@@ -51,11 +49,6 @@ class KPrototypesParams(UpdatesParams):
         gt=0,
         le=1e12,
     )
-
-    @field_validator("categories", mode="before")
-    @classmethod
-    def _categories(cls, value: Any) -> Any:
-        return None if value is None else check_groups(value)
 
 
 class KPrototypesExecutor(UpdatesExecutor):

@@ -61,7 +61,7 @@ class UpdatesParams(RefinedParams, SeedsParams):
         return check_start(value, known.data["k"], CLUSTERERS) if "k" in known.data else value
 
 
-class LloydParams(MetricParams, UpdatesParams):
+class LloydParams(UpdatesParams, MetricParams):
     """Parameters of distributed Lloyd."""
 
     split_merge: int = server(

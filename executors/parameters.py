@@ -1,8 +1,11 @@
 """Parameters that several algorithms share."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import field_validator
 
 from flareclust._foundation.settings import OneOf
+from flareclust.core.categories import check_groups
 from flareclust.core.local import Seeds, SmallClusters
 from flareclust.core.robust import NONE, ROBUST, USUAL_CAP, Rule
 from flareclust.privacy.dp.accounting import LARGEST_DELTA, LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
@@ -52,6 +55,15 @@ class ScaledParams(ClusteringParams):
     table_ranges: list[list[float] | None] | None = server(
         None, "Least and largest value of each feature by the sites' schema, for scale=range; None for those without."
     )
+    categories: list[list[int]] | None = server(
+        None,
+        "The columns of 0 and 1 of each category, counted from 0, which are scaled as one column; None for those of the schema.",
+    )
+
+    @field_validator("categories", mode="before")
+    @classmethod
+    def _categories(cls, value: Any) -> Any:
+        return None if value is None else check_groups(value)
 
 
 class SmallClustersParams(ScaledParams):
@@ -124,4 +136,9 @@ class PrivateParams(TableParams):
     )
     delta: float = both(
         1e-5, "With epsilon; should be well below 1 / number of rows.", ge=LEAST_DELTA, le=LARGEST_DELTA
+    )
+    colluding: int | None = both(
+        None,
+        "With secure sums, how many sites may tell the server their shares of the noise; None for a third of them.",
+        ge=0,
     )

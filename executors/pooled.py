@@ -29,7 +29,7 @@ from flareclust.protocol.steps import Step
 from flareclust.protocol.task import CLUSTER, Task
 
 
-class PooledParams(MetricParams, OwnClustersParams, CappedParams):
+class PooledParams(OwnClustersParams, CappedParams, MetricParams):
     """Parameters of pooled centroids; with `k_min`, k is the largest number of clusters tried."""
 
     renamed: ClassVar[Mapping[str, str]] = {"choose_by": "criterion"}

@@ -40,7 +40,7 @@ MEMBER_NAMES = ("feca", "kfed", "pooled", "unweighted", "sampled")
 DEFAULT_MEMBERS = ("kfed", "pooled", "unweighted", "sampled")
 
 
-class PortfolioParams(MetricParams, RefinedParams):
+class PortfolioParams(RefinedParams, MetricParams):
     """Parameters of the portfolio."""
 
     n_init: int = site(10, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)

@@ -1,6 +1,6 @@
 """Federated clustering for NVIDIA FLARE.
 
-The public surface: `run` a federation, `select_k`, `sweep` over a grid of experiments, `personalise` models, `load_result`, the estimators of
+The public surface: `run` a federation, `select_k`, `sweep` over a grid of experiments, `stability` of clusters, `personalise` models, `load_result`, the estimators of
 `flareclust.estimators`, a `recipe` for NVFlare's own environments, and the table of `algorithms`. Everything else may change.
 """
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from flareclust.studies.personalised import personalise as personalise
     from flareclust.studies.select import KSelected as KSelected
     from flareclust.studies.select import select_k as select_k
+    from flareclust.studies.stability import Stability as Stability
+    from flareclust.studies.stability import stability as stability
     from flareclust.studies.sweeps import SweepResult as SweepResult
     from flareclust.studies.sweeps import sweep as sweep
     from flareclust.tracking.load import load_result as load_result
@@ -33,6 +35,8 @@ _PUBLIC = {
     "run": "flareclust.api",
     "select_k": "flareclust.studies.select",
     "sweep": "flareclust.studies.sweeps",
+    "stability": "flareclust.studies.stability",
+    "Stability": "flareclust.studies.stability",
     "load_result": "flareclust.tracking.load",
     "personalise": "flareclust.studies.personalised",
     "PersonalResult": "flareclust.personal.result",
@@ -57,6 +61,7 @@ __all__ = [
     "KSelected",
     "PersonalResult",
     "Result",
+    "Stability",
     "SweepResult",
     "UserError",
     "__version__",
@@ -67,6 +72,7 @@ __all__ = [
     "recipe",
     "run",
     "select_k",
+    "stability",
     "sweep",
 ]
 

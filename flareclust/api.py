@@ -22,7 +22,7 @@ from flareclust.experiment.evaluate import evaluate
 from flareclust.experiment.prepare import prepare, prepare_sites
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.result import Result
-from flareclust.experiment.submit import Kept, submit
+from flareclust.experiment.submit import Kept, submit, submit_again
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile
 from flareclust.privacy.policy import read_policy
@@ -84,7 +84,7 @@ def run(
         criterion: how one k of a range is selected: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation".
         engine: "inprocess", "simulator", "poc" or "production"; the last two run on sites that are there already.
         kit: for "production" the kit of the admin who submits the job, for "poc" its folder.
-        track: whether to log an MLflow run; NVFlare engines then go through the Prefect flow.
+        track: whether to log an MLflow run; NVFlare engines then go through the Prefect flow, where a Prefect server is set.
         out: folder for the result's files; None for none (tracked runs then use `flareclust-runs/...`).
         columns: names of the columns to use, of data in files; None for all. Files of sites are read by name, whatever
             the order of their columns.
@@ -165,7 +165,7 @@ def run_experiment(
     on_round: OnRound = lambda record: None,
     resume: str | None = None,
 ) -> Result:
-    """Run an experiment where it belongs: through the flow (tracked, NVFlare), or by plain function calls.
+    """Run an experiment where it belongs: through the flow (tracked, NVFlare, a Prefect server), or by plain function calls.
 
     Args:
         experiment: what to run.
@@ -179,8 +179,6 @@ def run_experiment(
         out = _folder_to_resume(Path(resume), out)
     if track:
         require("tracking", "an MLflow run (track=True; --no-track leaves it out)")
-        if experiment.engine != "inprocess":
-            require("flows", "a tracked run of NVFlare (track=True; --no-track leaves it out)")
     if track and out is None:
         out = folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
     if out is not None:
@@ -192,7 +190,9 @@ def run_experiment(
     if not track:
         return _run_untracked(experiment, prepared, out, on_round, kept)
     assert out is not None
-    if experiment.engine == "inprocess":
+    from flareclust.flows.configured import server_configured
+
+    if experiment.engine == "inprocess" or not server_configured():
         return _run_tracked(experiment, prepared, out, on_round, kept)
     from flareclust.flows.experiment import run_flow
 
@@ -218,17 +218,19 @@ def _run_untracked(
 
 
 def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound, kept: Kept) -> Result:
+    from flareclust.tracking.origin import source_tags
     from flareclust.tracking.run_logging import close_run, log_or_warn, start_run, was_stopped
 
     started = time.time()
     prepared = prepared or prepare(experiment)
     experiment = experiment.model_copy(update=prepared.settled(experiment.params))
     run_key = experiment.key(uuid.uuid4().hex)
-    run_id = start_run(experiment, run_key, {})
+    tags = source_tags()
+    run_id = start_run(experiment, run_key, tags, prepared)
     try:
-        outcome = submit(experiment, prepared, on_round, kept=kept)
+        outcome = submit_again(experiment, prepared, on_round, run_key, kept)
         result = evaluate(experiment, prepared, outcome, time.time() - started)
-        result = keep(replace(result, tracking={"key": run_key, "tags": {}, "started": started}), out)
+        result = keep(replace(result, tracking={"key": run_key, "tags": tags, "started": started}), out)
         return log_or_warn(result, experiment, run_id, started)
     except BaseException as error:
         if not close_run(experiment, run_id, str(error) or type(error).__name__, stopped=was_stopped(error)):

@@ -14,7 +14,6 @@ from typing import Any
 from flareclust.flows.server import PREFECT_LOST, server_reached, short_retries, start_server  # isort: split
 
 from prefect import flow, get_run_logger
-from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import flow_run
 
 from flareclust._foundation.errors import JobFailed
@@ -26,7 +25,9 @@ from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.result import Result
 from flareclust.experiment.submit import Kept, submit
 from flareclust.federation import OnRound
+from flareclust.flows.pages import RunPage
 from flareclust.flows.steps import Steps
+from flareclust.tracking.origin import source_tags
 from flareclust.tracking.promotion import METRIC
 from flareclust.tracking.run_logging import close_run, log_command, log_or_warn, offer_alias, start_run, was_stopped
 from flareclust.tracking.store import NoAnswer
@@ -73,21 +74,26 @@ def run_logged(
     steps, flow_run_id = Steps(), str(flow_run.id)
     prepared = prepared or steps.run("prepare", prepare, experiment)
     experiment = experiment.model_copy(update=prepared.settled(experiment.params))
-    run_key, tags = experiment.key(flow_run_id), {"prefect.flow_run_id": flow_run_id}
-    run_id = steps.run("start MLflow run", start_run, experiment, run_key, tags)
+    page = RunPage(steps, experiment)
+    page.tag()
+    run_key, tags = experiment.key(flow_run_id), {**source_tags(), "prefect.flow_run_id": flow_run_id}
+    run_id = steps.run("start MLflow run", start_run, experiment, run_key, tags, prepared)
     try:
         again = {"retries": experiment.retries, "retry_delay_seconds": 1, "retry_condition_fn": _worth_another_try}
-        outcome = steps.run("submit", submit, experiment, prepared, on_round, run_key, kept, options=again)
-        result = steps.run("evaluate", evaluate, experiment, prepared, outcome, time.time() - started)
-        result = keep(replace(result, tracking={"key": run_key, "tags": tags, "started": started}), folder)
-        result = steps.run("log to MLflow", log_or_warn, result, experiment, run_id, started, _alias_options(alias))
+        with page.logs():
+            shown = page.on_round(on_round)
+            outcome = steps.run("submit", submit, experiment, prepared, shown, run_key, kept, options=again)
+            result = steps.run("evaluate", evaluate, experiment, prepared, outcome, time.time() - started)
+            result = keep(replace(result, tracking={"key": run_key, "tags": tags, "started": started}), folder)
+            result = steps.run("log to MLflow", log_or_warn, result, experiment, run_id, started, _alias_options(alias))
     except BaseException as error:
         _close(experiment, run_id, error)
         raise
     decision = ""
     if alias is not None and result.run_id is not None:
         result, decision = _offered(steps, result, experiment, *alias)
-    return _summarised(steps, experiment.name, result, decision)
+    page.result(result, decision)
+    return _checked(steps, result)
 
 
 def _alias_options(alias: tuple[str, str] | None) -> str:
@@ -107,24 +113,17 @@ def _offered(steps: Steps, result: Result, experiment: Experiment, alias: str, m
         return replace(result, warnings=[*result.warnings, warning]), ""
 
 
-def _summarised(steps: Steps, name: str, result: Result, decision: str) -> Result:
-    """Report a result to Prefect, and return it; with a warning where Prefect does not answer any more."""
-    folder = Path(result.centroids_file or "").parent
-    summary = _summary(result, folder) + (f"\n\n{decision}" if decision else "")
-    note = {"key": "flareclust-result", "description": name}
-    steps.report(lambda: create_markdown_artifact(summary, **note))
-    log = get_run_logger()
-    for warning in result.warnings:
-        log.warning(warning)
+def _checked(steps: Steps, result: Result) -> Result:
+    """Return a result, with a warning where Prefect does not answer any more."""
     if steps.lost is None:
         return result
-    result = with_prefect_lost(result, steps.lost)
-    log.error("%s; the result is in %s", PREFECT_LOST, folder)
-    return result
+    folder = Path(result.centroids_file or "").parent
+    get_run_logger().error("%s; the result is in %s", PREFECT_LOST, folder)
+    return with_prefect_lost(result, steps.lost)
 
 
 def with_prefect_lost(result: Result, error: Exception) -> Result:
-    """Return a result with the one warning that Prefect has not heard of its end."""
+    """Return a result with the one warning that Prefect does not know of its end."""
     if any(warning.startswith(PREFECT_LOST) for warning in result.warnings):
         return result
     text = (
@@ -170,13 +169,3 @@ def run_flow(
             if isinstance(ended[-1], Exception):
                 raise ended[-1] from None
             return with_prefect_lost(ended[-1], error)
-
-
-def _summary(result: Result, folder: Path) -> str:
-    rows = "".join(f"| {name} | {value:.6g} |\n" for name, value in result.metrics.items() if value is not None)
-    notes = "".join(f"- {warning}\n" for warning in result.warnings)
-    return (
-        f"{result.centroids_found} of {result.k} centroids from {result.n_sites} sites in "
-        f"{result.seconds['total']:.1f} s\n\n| metric | value |\n|---|---|\n{rows}\n{notes}\n"
-        f"MLflow run `{result.run_id}`, files in `{folder}`"
-    )

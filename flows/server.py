@@ -23,7 +23,7 @@ from prefect.settings import (
 
 from flareclust._foundation.errors import UserError
 
-#: How the warning begins that Prefect has not heard how a run ended.
+#: How the warning begins that Prefect does not know how a run ended.
 PREFECT_LOST = "Prefect's server stopped answering"
 
 

@@ -25,6 +25,8 @@ from flareclust.experiment.sweep import Sweep
 from flareclust.experiment.sweep import trials as trials_of
 from flareclust.experiment.trials import OnDone, Trial, TrialRun
 from flareclust.experiment.trials_file import TRIALS, TrialFile, run_in_threads, study_folder
+from flareclust.flows.configured import server_configured
+from flareclust.flows.pages import show_study
 from flareclust.tracking.run_logging import log_command
 from flareclust.tracking.store import resolve_uri, store_errors
 from flareclust.tracking.study import TrackedStudy
@@ -49,6 +51,7 @@ def _run_all(study: TrackedStudy, workers: int) -> State[Any]:
     with ThreadPoolTaskRunner[Any](max_workers=workers) as runner:
         wait(list(runner.map(trial_task, {"name": names, "number": study.missing})) if names else [])
     study.close()
+    show_study(study.done, study.tracker.page(study.tracker.parent))
     failed = any(one.measured is None for one in study.done)
     return Failed(message=failure(study.done)) if failed else Completed(message=f"{len(names)} trials run")
 
@@ -114,6 +117,7 @@ class TrackedRunner:
 
     Attributes:
         run_id: MLflow's parent run of the last call.
+        run_page: the address of its page.
         file: where the trials of the last call are kept; None for nowhere.
         warnings: what tracking could not do in that call, a sentence each.
     """
@@ -124,6 +128,7 @@ class TrackedRunner:
         self.study, self.experiment, self.uri, self.on_done, self.workers = study, experiment, uri, on_done, workers
         self.keep, self.later = keep, later
         self.run_id: str | None = None
+        self.run_page: str | None = None
         self.file: TrialFile | None = None
         self.warnings: list[str] = []
 
@@ -135,6 +140,7 @@ class TrackedRunner:
         """
         study = _opened(self.study, trials, self.experiment, self.uri, self.on_done, self.keep)
         self.run_id, self.file, prefect = study.tracker.parent, study.file, None
+        self.run_page = study.tracker.page(self.run_id)
         try:
             study.resume()
             if study.missing:
@@ -177,10 +183,14 @@ def tracked_runner(
 
 
 def _through_flow(study: TrackedStudy, workers: int) -> Exception | None:
-    """Run the flow; raise what ended it before it was through. Failed trials do not.
+    """Run the flow, or without a Prefect server the same in threads; raise what ended it. Failed trials do not.
 
     Where Prefect fails, the other trials are run without it; what it failed with is returned.
     """
+    if not server_configured():
+        run_in_threads(study.run, study.missing, workers)
+        study.close()
+        return None
     entered: list[str] = []
 
     @flow(name="flareclust-trials", flow_run_name="{name}", persist_result=False)

@@ -17,15 +17,18 @@ import typer
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.version import __version__
+from flareclust.cli.doctor import doctor
 from flareclust.cli.entry import PlainFormatter, run_app, say
+from flareclust.cli.init import init
 from flareclust.cli.log import log
 from flareclust.cli.names import split_names
 from flareclust.cli.personalise import personalise
 from flareclust.cli.poc import poc_app
 from flareclust.cli.run import run
 from flareclust.cli.schema import schema_app
-from flareclust.cli.settings import AsJson, SecureSums, Seed, Settings, parse_settings
+from flareclust.cli.settings import AsJson, InExperiment, SecureSums, Seed, Settings, parse_settings
 from flareclust.cli.site import site_app
+from flareclust.cli.stability import stability
 from flareclust.cli.sweep import sweep
 
 #: Environment variables with the levels of what others log.
@@ -36,7 +39,6 @@ QUIET = (
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Federated clustering for NVIDIA FLARE: recover the clusters of data that may not be pooled.",
 )
@@ -51,8 +53,11 @@ app.add_typer(schema_app, name="schema")
 
 app.command()(run)
 app.command()(sweep)
+app.command()(stability)
 app.command()(personalise)
 app.command()(log)
+app.command()(doctor)
+app.command()(init)
 
 
 @app.command("list")
@@ -184,9 +189,12 @@ def assign(
 def ui(
     port: Annotated[int, typer.Option(help="Port on this machine.")] = 5000,
     uri: Annotated[str | None, typer.Option(help="MLflow store; MLFLOW_TRACKING_URI or ./mlflow.db.")] = None,
+    in_experiment: InExperiment = None,
 ) -> None:
-    """Open MLflow's pages on the project's store."""
+    """Start MLflow's pages on the project's store, and print the links to its runs."""
     require("tracking", "flareclust ui")
+    from flareclust.experiment.config import usual_experiment
+    from flareclust.tracking.experiments import pages_of
     from flareclust.tracking.store import resolve_uri, sqlite_file, ui_command
 
     command = ui_command(uri, port)
@@ -199,7 +207,10 @@ def ui(
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise UserError(f"port {port} cannot be used ({error.strerror}); give another one with --port") from None
-    typer.echo(f"http://127.0.0.1:{port}  (Ctrl-C ends it)", err=True)
+    for what, page in pages_of(uri, in_experiment or usual_experiment(), port).items():
+        typer.echo(f"{what}: {page}")
+    typer.echo("Ctrl-C ends it")
+    sys.stdout.flush()  # the next line replaces this program
     os.execv(command[0], command)
 
 
@@ -219,6 +230,9 @@ def options(
             logging.getLogger(name).setLevel(logging.CRITICAL)
         for name in QUIET:
             os.environ.setdefault(name, "CRITICAL")
+        for kind in ("FLOW_RUNS", "TASK_RUNS"):  # to the pages of Prefect's server, and not to this terminal
+            os.environ.setdefault(f"PREFECT_LOGGING_LOGGERS_PREFECT_{kind}_LEVEL", "INFO")
+            os.environ.setdefault(f"PREFECT_LOGGING_LOGGERS_PREFECT_{kind}_PROPAGATE", "false")
     if version:
         typer.echo(f"flareclust {__version__}")
         raise typer.Exit

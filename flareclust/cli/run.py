@@ -10,7 +10,7 @@ import typer
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.cli.names import split_names
-from flareclust.cli.settings import AsJson, SecureSums, Seed, Settings, parse_settings
+from flareclust.cli.settings import AsJson, InExperiment, SecureSums, Seed, Settings, parse_settings
 from flareclust.cli.sweep import Interrupted
 
 
@@ -94,6 +94,7 @@ def run(
     ] = None,
     track: Annotated[bool, typer.Option(help="Log the run to MLflow.")] = True,
     register: Annotated[str | None, typer.Option(help="Register the model in MLflow under this name.")] = None,
+    in_experiment: InExperiment = None,
     as_json: AsJson = False,
 ) -> None:
     """Cluster data that are spread over sites, and say how well it went."""
@@ -104,8 +105,9 @@ def run(
     from flareclust.privacy.policy import read_policy
     from flareclust.protocol import registry
 
-    if register and not track:
-        raise UserError("--register needs tracking; leave out --no-track")
+    for option, value in (("--register", register), ("--experiment", in_experiment)):
+        if value is not None and not track:
+            raise UserError(f"{option} needs tracking; leave out --no-track")
     chosen = engine or ("simulator" if registry.get(algorithm).federated else "inprocess")
     experiment = make_experiment(
         algorithm=algorithm,
@@ -128,6 +130,7 @@ def run(
         policy=None if policy is None else read_policy(policy).to_json(),
         profile=profile,
         register_as=register,
+        mlflow_experiment=in_experiment,
     )
     if criterion is not None and experiment.k_range is None:
         raise UserError("--criterion selects k from a range, such as --k 5..25; leave it out, or give a range")

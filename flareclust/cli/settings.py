@@ -14,6 +14,10 @@ PYTHON_WORDS = {"True": True, "False": False, "None": None}
 Seed = Annotated[int, typer.Option(help="Decides the partition and every random choice.")]
 Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting of the algorithm.")]
 SecureSums = Annotated[bool, typer.Option("--secure-sums", help="Sites mask their sums; the server learns the total.")]
+InExperiment = Annotated[
+    str | None,
+    typer.Option("--experiment", help="Name of the MLflow experiment; MLFLOW_EXPERIMENT_NAME or flareclust."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
 

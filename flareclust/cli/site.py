@@ -147,7 +147,9 @@ def site_policy(
     budget: Annotated[
         float | None, typer.Option(help="The most that all jobs together may spend, as an epsilon.")
     ] = None,
-    bounds: Annotated[str | None, typer.Option(help="Low and high of all columns, with a comma.")] = None,
+    bounds: Annotated[
+        str | None, typer.Option(help="Low and high of all columns, with a comma; or a ball, norm=1,center=0.")
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Say what holds, and change nothing.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Let each job say what leaves the site.")] = False,
 ) -> None:

@@ -83,9 +83,13 @@ def _with(current: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     return changed | ({DP: (current.get(DP) or {}) | private} if private else {})
 
 
-def _pair(text: str) -> list[float]:
+def _pair(text: str) -> list[float] | dict[str, float]:
     try:
+        if "=" in text:
+            return {name.strip(): float(value) for name, _, value in (part.partition("=") for part in text.split(","))}
         low, high = (float(part) for part in text.split(","))
     except ValueError:
-        raise UserError(f"--bounds: expected two numbers with a comma, such as 0,100; got {text!r}") from None
+        raise UserError(
+            f"--bounds: expected two numbers with a comma, such as 0,100, or norm=1,center=0; got {text!r}"
+        ) from None
     return [low, high]

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from flareclust._foundation.errors import FlareclustError
+from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust.cli.settings import AsJson, InExperiment
 
 
 class Interrupted(FlareclustError):
@@ -23,14 +24,18 @@ def sweep(
     track: Annotated[bool, typer.Option(help="Log all trials to MLflow.")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-sweeps/...")] = None,
     workers: Annotated[int | None, typer.Option(help="Trials side by side, in place of what the file says.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")] = False,
+    in_experiment: InExperiment = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run a grid of experiments; the same command goes on where it was stopped."""
+    from flareclust.experiment.report import run_lines
     from flareclust.experiment.sweep import read_sweep
     from flareclust.experiment.sweep_report import print_sweep, sweep_progress
     from flareclust.studies.sweeps import run_sweep
 
-    chosen = read_sweep(file, workers)
+    if in_experiment is not None and not track:
+        raise UserError("--experiment needs tracking; leave out --no-track")
+    chosen = read_sweep(file, workers, in_experiment)
     with redirect_stdout(sys.stderr), sweep_progress(chosen.n_trials) as progress:
         with stop_signals() as received:
             try:
@@ -48,7 +53,7 @@ def sweep(
         typer.echo(json.dumps(done.to_json(), allow_nan=False))
     else:
         places = [f"files: {done.folder}"]
-        places += [f"MLflow run {done.run_id}; see it with: flareclust ui"] if done.run_id else []
+        places += run_lines(done.run_id, done.run_page) if done.run_id else []
         print_sweep(done.trials, [*places, *(f"warning: {warning}" for warning in done.warnings)])
     if done.failed:
         raise typer.Exit(1)

@@ -13,7 +13,8 @@ sums over the features, which the compiler vectorises without reordering any of 
 import numpy as np
 from numba import njit
 
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust.core.screen import screened_labels
 
 #: Where `lloyd_steps` stands. RELOCATED: as MOVING, and an empty cluster has just been given a row.
 #: SETTLED: labels belong to the centroids. WITHIN_TOLERANCE: centroids moved a last time, labels are one step behind.
@@ -79,6 +80,24 @@ def nearest_centroids(X: FloatArray, centroids: FloatArray, labels: IntArray, sq
 
 
 @njit(nogil=True, cache=True)
+def label_rows(
+    X: FloatArray,
+    origin: FloatArray,
+    centroids: FloatArray,
+    labels: IntArray,
+    squared: FloatArray,
+    scale: float,
+    tiles: Array,
+    longest: FloatArray,
+) -> int:
+    """Set the labels of `nearest_centroids` and return how many differ, by a screen where it serves; spoils `squared`."""
+    changed = -1
+    if tiles.shape[0] > 0:
+        changed = screened_labels(X, origin, scale, tiles, longest, centroids, labels)
+    return changed if changed >= 0 else nearest_centroids(X, centroids, labels, squared)
+
+
+@njit(nogil=True, cache=True)
 def two_nearest(
     X: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray, second: FloatArray
 ) -> None:
@@ -114,36 +133,21 @@ def own_distances(X: FloatArray, centroids: FloatArray, labels: IntArray, square
 
 
 @njit(nogil=True, cache=True)
-def closest_with(
-    X: FloatArray, weights: FloatArray, points: FloatArray, closest: FloatArray, out: FloatArray, potentials: FloatArray
-) -> None:
-    """out[t, i] = min(closest[i], |X_i - points_t|^2) and potentials[t] = sum_i weights[i] out[t, i]."""
-    n, d = X.shape
-    step = _tile_rows(d)
-    tile, distances = np.empty((d, step)), np.empty(step)
-    potentials[:] = 0.0
-    for start in range(0, n, step):
-        rows = min(step, n - start)
-        _fill_tile(X, start, rows, tile)
-        for t in range(points.shape[0]):
-            _tile_distances(tile, rows, points[t], distances)
-            potential = potentials[t]
-            for i in range(rows):
-                value = min(closest[start + i], distances[i])
-                out[t, start + i] = value
-                potential += weights[start + i] * value
-            potentials[t] = potential
-
-
-@njit(nogil=True, cache=True)
 def _cluster_sums(
     X: FloatArray, weights: FloatArray, origin: FloatArray, labels: IntArray, sums: FloatArray, mass: FloatArray
 ) -> None:
     """sums[c] = sum of weights[i] (X_i - origin) and mass[c] = sum of weights[i], over the rows i with label c."""
     sums[:] = 0.0
     mass[:] = 0.0
+    if X.shape[1] == 2:  # where the loop over the features takes longer than the sums
+        for i in range(X.shape[0]):
+            c = np.uint64(labels[i])  # not negative, so that no index is wrapped
+            mass[c] += weights[i]
+            sums[c, 0] += weights[i] * (X[i, 0] - origin[0])
+            sums[c, 1] += weights[i] * (X[i, 1] - origin[1])
+        return
     for i in range(X.shape[0]):
-        c = labels[i]
+        c = np.uint64(labels[i])
         mass[c] += weights[i]
         for j in range(X.shape[1]):
             sums[c, j] += weights[i] * (X[i, j] - origin[j])
@@ -181,8 +185,14 @@ def lloyd_steps(
     n_steps: int,
     tol: float,
     status: int,
+    scale: float,
+    tiles: Array,
+    longest: FloatArray,
 ) -> tuple[int, int]:
     """Run at most `n_steps` of Lloyd's iterations on `centroids` in place; return (steps run, status).
+
+    `scale`, `tiles` and `longest` are X's screen (`flareclust.core.screen`), which no result depends on.
+    `squared` is that of `labels` where the status is SETTLED, and anything where it is another.
 
     One step: labels = nearest centroids; centroid_c = sum_c w (x - origin) / sum_c w + origin. It is over when no
     label changed, or when sum_c |shift of centroid_c|^2 <= tol. Sums about an origin amid the data keep their
@@ -191,15 +201,18 @@ def lloyd_steps(
     k, d = centroids.shape
     sums, mass = np.empty((k, d)), np.empty(k)
     for step in range(n_steps):
-        changed = nearest_centroids(X, centroids, labels, squared)
+        changed = label_rows(X, origin, centroids, labels, squared, scale, tiles, longest)
         if changed == 0 and status != RELOCATED:
+            own_distances(X, centroids, labels, squared)
             return step + 1, SETTLED
         _cluster_sums(X, weights, origin, labels, sums, mass)
         status = MOVING
-        if mass.min() == 0.0 and _give_rows_to_empty_clusters(weights, mass, labels, squared):
-            # Adding up again, not subtracting: a cluster that lost its last row must have mass 0 exactly.
-            _cluster_sums(X, weights, origin, labels, sums, mass)
-            status = RELOCATED
+        if mass.min() == 0.0:
+            own_distances(X, centroids, labels, squared)
+            if _give_rows_to_empty_clusters(weights, mass, labels, squared):
+                # Adding up again, not subtracting: a cluster that lost its last row must have mass 0 exactly.
+                _cluster_sums(X, weights, origin, labels, sums, mass)
+                status = RELOCATED
         biggest = mass.argmax()
         shift = 0.0
         for c in range(k):
@@ -211,14 +224,3 @@ def lloyd_steps(
         if shift <= tol:
             return step + 1, WITHIN_TOLERANCE
     return n_steps, status
-
-
-def warm_up() -> None:
-    """Compile every kernel, or load it from the cache on disk, so that processes started later find it there."""
-    X, centroids = np.array([[0.0], [1.0], [3.0]]), np.array([[0.0], [2.0]])
-    labels, squared, second = np.zeros(3, np.int64), np.zeros(3), np.zeros(3)
-    nearest_centroids(X, centroids, labels, squared)
-    two_nearest(X, centroids, labels, squared, second)
-    own_distances(X, centroids, labels, squared)
-    closest_with(X, np.ones(3), centroids, squared, np.empty((2, 3)), np.empty(2))
-    lloyd_steps(X, np.ones(3), np.zeros(1), centroids, labels, squared, 1, 0.0, MOVING)

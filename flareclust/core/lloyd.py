@@ -11,6 +11,10 @@ from flareclust._foundation.validation import check_choice
 from flareclust.core import kernels
 from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_weights
 from flareclust.core.chunks import pieces, variances
+from flareclust.core.moments import column_moments
+from flareclust.core.pyramid import pyramid_of
+from flareclust.core.pyramid_steps import pyramid_steps
+from flareclust.core.screen import screen_of
 from flareclust.core.seeds import kmeans_plusplus
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
@@ -210,24 +214,50 @@ def _lloyd(
     k = len(start)
     centroids = start.copy()
     labels, squared = np.full(n, -1, np.int64), np.empty(n)  # -1: every row's label changes in the first iteration
-    origin = X.mean(axis=0)
-    threshold = tol * float(variances(X).mean())
+    origin, variance = _moments(X)
+    threshold = tol * float(variance.mean())
+    screen = screen_of(X, origin, variance)
+    pyramid = pyramid_of(X, weights, origin, k)
+    earlier = np.full((k, d), np.nan)
     per_call = max(1, _WORK_PER_CALL // (n * k * d))
-    n_iter, status = 0, kernels.MOVING
+    n_iter, labelled, status, by_cells = 0, 0, kernels.MOVING, pyramid is not None
     while n_iter < max_iter and status in (kernels.MOVING, kernels.RELOCATED):
         if aborted():
             raise Aborted(f"stopped after {n_iter} iterations of k-means")
-        n_steps = min(per_call, max_iter - n_iter)
-        steps, status = kernels.lloyd_steps(X, weights, origin, centroids, labels, squared, n_steps, threshold, status)
+        if pyramid is not None and by_cells:  # all but the last iterations
+            n_steps = min(per_call, max_iter - n_iter - 1)
+            steps, over = pyramid_steps(*pyramid, origin, centroids, earlier, n_steps, threshold)
+            n_iter, by_cells = n_iter + steps, not over and n_steps == per_call
+            continue
+        if n_iter > labelled:  # labels are from before the steps on cells
+            labels.fill(-1)
+            status = kernels.MOVING
+        n_steps = min(per_call if pyramid is None else min(per_call, 2), max_iter - n_iter)
+        steps, status = kernels.lloyd_steps(
+            X, weights, origin, centroids, labels, squared, n_steps, threshold, status, *screen
+        )
         n_iter += steps
+        labelled, by_cells = n_iter, pyramid is not None
+        earlier.fill(np.nan)
     if status != kernels.SETTLED:
-        kernels.nearest_centroids(X, centroids, labels, squared)
-    inertia = float((weights * squared).sum())
+        kernels.label_rows(X, origin, centroids, labels, squared, *screen)
+        kernels.own_distances(X, centroids, labels, squared)
+    inertia = float(np.multiply(weights, squared, out=squared).sum())
     counts = np.bincount(labels, minlength=k)
     if counts.all():
         return Clustering(centroids, labels, counts, inertia, n_iter)
     kept = counts > 0
     return Clustering(centroids[kept], (np.cumsum(kept) - 1)[labels], counts[kept], inertia, n_iter)
+
+
+def _moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return `X.mean(axis=0)` and `X.var(axis=0)`."""
+    d = X.shape[1]
+    if d == 1:  # a single column is added up in another order
+        return X.mean(axis=0), variances(X)
+    origin, variance = np.empty(d), np.empty(d)
+    column_moments(X, origin, variance)
+    return origin, variance
 
 
 def _some_rows(X: ArrayLike) -> FloatArray:

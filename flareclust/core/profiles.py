@@ -101,8 +101,8 @@ def edges_between(counts: IntArray, means: FloatArray, m2: FloatArray, bins: int
 
 
 def _at_borders(edges: FloatArray, mean: FloatArray, deviation: FloatArray) -> FloatArray:
-    """Return edges (d, e) of which up to half, those nearest to them, are moved to where neighbouring clusters (k, d) are known
-    apart best: as many of their deviations from the one as from the other.
+    """Return edges (d, e) of which up to half, those nearest to them, are moved to where neighbouring clusters (k, d) are best
+    kept apart: as many of their deviations from the one as from the other.
     """
     moved = edges.copy()
     most = edges.shape[1] // 2

@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, never_abort
 from flareclust.core.arrays import as_count, as_matrix, as_weights
-from flareclust.core.kernels import closest_with
+from flareclust.core.chunks import is_mapped
+from flareclust.core.seed_kernels import TILE, TILED, rows_drawn, seed_tiles, seeds_with
 
 
 class Uniforms(Protocol):
@@ -62,21 +63,21 @@ def kmeans_plusplus(
 
     chosen = np.empty(k, np.int64)
     chosen[0] = _draw_row(mass, rng)
-    closest = _closer_to(X, mass, chosen[:1], np.full(n, np.inf))[0][0]
+    passes, candidates = _Passes(X, mass, n_candidates), np.empty(n_candidates, np.int64)
+    ends = np.cumsum(passes.sums_with(X[chosen[:1]])[0])
     for found in range(1, k):
         if aborted():
             raise Aborted(f"stopped while choosing seed {found + 1} of {k}")
-        potential = np.cumsum(mass * closest)
-        if potential[-1] == 0:
+        if ends[-1] == 0:
             return X[chosen[:found]], chosen[:found].copy()
-        uniforms = np.asarray(rng.random(n_candidates)) * potential[-1]
-        # Side "right" skips rows that add nothing; the bound keeps a number rounded up to the total in range.
-        last = np.searchsorted(potential, potential[-1])
-        candidates = np.minimum(np.searchsorted(potential, uniforms, side="right"), last)
-        distances, potentials = _closer_to(X, mass, candidates, closest)
-        best = int(np.argmin(potentials))
-        chosen[found] = candidates[best]
-        closest = distances[best].copy()  # a copy frees the other candidates' distances
+        uniforms = np.asarray(rng.random(n_candidates)) * ends[-1]
+        latest = chosen[found - 1]
+        # Side "right" skips tiles that add nothing; the bound keeps a number rounded up to the total in range.
+        tiles = np.minimum(np.searchsorted(ends, uniforms, side="right"), np.searchsorted(ends, ends[-1]))
+        rows_drawn(X, mass, X[latest], passes.closest, ends, uniforms, tiles, candidates)
+        sums = np.cumsum(passes.sums_with(X[np.append(latest, candidates)])[1:], axis=1)
+        best = int(np.argmin(sums[:, -1]))
+        chosen[found], ends = candidates[best], sums[best]
     return X[chosen], chosen
 
 
@@ -105,16 +106,16 @@ def farthest_first(points: ArrayLike, k: int, start: ArrayLike) -> IntArray:
     n = len(points)
     k = as_count(k, "k", n)
     first = _start_indices(start, n, k)
-    ones = np.ones(n)
     chosen = np.empty(k, np.int64)
     chosen[: len(first)] = first
-    closest = np.full(n, np.inf)
+    passes = _Passes(points, np.ones(n), 0)
+    closest = passes.closest
     for c in range(k):
         if c >= len(first):
             chosen[c] = np.argmax(closest)
             if closest[chosen[c]] == 0:
                 return chosen[:c].copy()
-        closest = _closer_to(points, ones, chosen[c : c + 1], closest)[0][0]
+        passes.sums_with(points[chosen[c : c + 1]])
     return chosen
 
 
@@ -125,14 +126,25 @@ def _draw_row(mass: FloatArray, rng: Uniforms) -> int:
     return int(np.searchsorted(cumulative, rng.random(1), side="right")[0])
 
 
-def _closer_to(
-    X: FloatArray, mass: FloatArray, candidates: IntArray, closest: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """For each candidate row: the squared distances (t, n) to the closest seed if it became one, and their sums (t,)."""
-    distances = np.empty((len(candidates), len(X)))
-    potentials = np.empty(len(candidates))
-    closest_with(X, mass, X[candidates], closest, distances, potentials)
-    return distances, potentials
+class _Passes:
+    """Passes over rows (n, d): `closest` (n,) is the squared distance of each to the closest seed so far."""
+
+    def __init__(self, X: FloatArray, mass: FloatArray, n_candidates: int) -> None:
+        n, d = X.shape
+        self.X, self.mass, self.closest = X, mass, np.full(n, np.inf)
+        self._sums = np.empty((1 + n_candidates, -(-n // TILE)))
+        # A copy by features, which one pass does not pay back, and which may not fit where rows are in a mapped file.
+        copied = d <= TILED and n_candidates > 0 and not is_mapped(X)
+        self._tiles = np.zeros((self._sums.shape[1] if copied else 0, min(d, TILED), TILE))
+        seed_tiles(X, 0, self._tiles)
+
+    def sums_with(self, points: FloatArray) -> FloatArray:
+        """Take the first of the points as a seed; return each tile's sum of mass times `closest`, with each further one.
+
+        (points, tiles); the first line is that of the seed alone.
+        """
+        seeds_with(self.X, self.mass, self._tiles, points, self.closest, self._sums)
+        return self._sums[: len(points)]
 
 
 def _start_indices(start: ArrayLike, n: int, k: int) -> IntArray:

@@ -38,7 +38,7 @@ def scratch_folder() -> Iterator[str]:
     NVFlare splits its own command lines at spaces, so a TMPDIR with a space cannot be used, nor a long one. What killed
     runs have left beside it is removed first.
     """
-    base = _base()
+    base = scratch_base()
     _sweep(base)
     folder, lock = None, None
     try:
@@ -53,7 +53,17 @@ def scratch_folder() -> Iterator[str]:
                 os.close(lock)
 
 
-def _base() -> Path:
+def leftovers() -> list[Path]:
+    """Return the folders that killed runs of this account have left; the next `scratch_folder` removes them."""
+    found = []
+    for folder, lock in _unlocked(scratch_base()):
+        os.close(lock)
+        found.append(folder)
+    return found
+
+
+def scratch_base() -> Path:
+    """Return the folder in which scratch folders are made: that for temporary files, or /tmp where its path is unusable."""
     base = tempfile.gettempdir()
     usable = len(base) <= _LONGEST_BASE and not any(character.isspace() for character in base)
     return Path(base if usable else "/tmp")
@@ -86,6 +96,16 @@ def _locked(folder: Path) -> int | None:
 
 def _sweep(base: Path) -> None:
     """Remove the folders of this account that no living process has locked, after the processes that work in them."""
+    for folder, lock in _unlocked(base):
+        try:
+            end_all(lambda name=str(folder): naming(name), _LONGEST_END)  # type: ignore[misc]
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
+
+
+def _unlocked(base: Path) -> Iterator[tuple[Path, int]]:
+    """Yield the folders of this account that no living process has locked, each with the open lock that is now ours."""
     for folder in base.glob(f"{_PREFIX}*"):
         try:
             about = folder.lstat()
@@ -95,10 +115,5 @@ def _sweep(base: Path) -> None:
             continue
         if not (folder / _MARK).is_file():
             continue
-        if (lock := _locked(folder)) is None:
-            continue
-        try:
-            end_all(lambda name=str(folder): naming(name), _LONGEST_END)  # type: ignore[misc]
-            shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(lock)
+        if (lock := _locked(folder)) is not None:
+            yield folder, lock

@@ -25,6 +25,7 @@ from flareclust._foundation.typing import Reading
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
+from flareclust.engines.console import Console
 from flareclust.engines.job import build_job, export_job, installed_plugin
 from flareclust.engines.options import JobOptions
 from flareclust.engines.process_tree import end_all, naming
@@ -218,9 +219,10 @@ def _watch(process: subprocess.Popen[bytes], watch: _Watch) -> None:
     root = scratch / "workspace" / "server"
     server = root / SIMULATED
     end = time.monotonic() + options.deadline
-    seen = 0
+    seen, console = 0, Console(scratch / "console.txt")
     while True:
         ended = _wait(process)
+        console.pass_on()
         records = read_rounds(server)
         for record in records[seen:]:
             watch.on_round(record)

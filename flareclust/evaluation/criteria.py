@@ -9,7 +9,7 @@ Rules:
   scaled to [0, 1] (Satopaa, Albrecht, Irwin, Raghavan 2011, Finding a "kneedle" in a haystack).
 - "separation": the largest share of pairs of clusters with c_rs > c0 (Dennis et al. 2021, Appendix B.2), c0 = 0.5.
 
-Of equals the smallest k is chosen. A rule's step asks the sites for the sums that it needs; those of the step `score` are
+Of equals the smallest k is chosen; a rule whose values are all the same chooses nothing (`decides`). A rule's step asks the sites for the sums that it needs; those of the step `score` are
 enough for all rules.
 
 Readings and deviations: T is the inertia of one more candidate, the weighted mean of the centroids that the sites sent. It is
@@ -44,6 +44,9 @@ USUAL = "calinski-harabasz"
 
 #: c0 of Appendix B.2: pairs of clusters count as separated above it.
 SEPARATED = 0.5
+
+#: Values of a rule that differ by less, beside the largest or 1, are the same to rounding.
+_SAME = 1e-12
 
 
 class KSelection(NamedTuple):
@@ -129,6 +132,22 @@ def choose(selection: KSelection, rule: str) -> int:
     """Return which solution a rule of `RULES` prefers."""
     found = goodness(selection, rule)
     return int(np.argmax(np.where(np.isnan(found), -np.inf, found)))
+
+
+def decides(selection: KSelection, rule: str) -> bool:
+    """Return whether a rule tells the solutions apart: its values are not all the same, nor all unknown."""
+    found = goodness(selection, rule)
+    known = found[~np.isnan(found)]
+    if len(found) == 1 or 0 < len(known) < len(found):
+        return True
+    return len(known) > 0 and bool(np.ptp(known) > _SAME * max(1.0, float(np.abs(known).max())))
+
+
+def tied(selection: KSelection, rule: str) -> list[int]:
+    """Return the numbers of centroids of the solutions that a rule prefers to all others, several where it likes them equally."""
+    found = goodness(selection, rule)
+    known = np.where(np.isnan(found), -np.inf, found)
+    return [int(k) for k in selection.k[known == known.max()]]
 
 
 def measured(selection: KSelection) -> list[str]:

@@ -70,14 +70,15 @@ def number(value: float, deviation: float) -> str:
     digits = -floor(log10(size)) if size > 0 else 0
     if digits > 6 or abs(value) >= 1e9:
         return f"{value:.3g}"
-    return f"{value:,.{max(digits, 0)}f}"
+    return f"{round(value, max(digits, 0)) + 0.0:,.{max(digits, 0)}f}"
 
 
 def percent(share: float) -> str:
     """Return a share in per cent; those that are not quite all or nothing say so."""
-    if 0 < share < 0.01:
+    share = min(max(share, 0.0), 1.0)  # rounding of sums
+    if 1e-9 < share < 0.01:
         return "<1 %"
-    if 0.99 < share < 1:
+    if 0.99 < share < 1 - 1e-9:
         return ">99 %"
     return f"{100 * share:.0f} %"
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, Message
-from flareclust.evaluation.criteria import STEP_OF, KSelection, choose, measured, scores_mean
+from flareclust.evaluation.criteria import STEP_OF, KSelection, choose, decides, measured, scores_mean, tied
 from flareclust.evaluation.scores import SCORES_OF, values_needed_for
 from flareclust.protocol.outcome import Outcome
 
@@ -56,7 +56,16 @@ def settings(k_range: tuple[int, int], criterion: str, params: Mapping[str, Any]
     """Return the settings of the job that chooses, for an algorithm with these `params`."""
     own = {
         name: params[name]
-        for name in ("min_count", "small_clusters", "scale", "metric", "missing", "compare", "table_ranges")
+        for name in (
+            "min_count",
+            "small_clusters",
+            "scale",
+            "metric",
+            "missing",
+            "compare",
+            "table_ranges",
+            "categories",
+        )
         if name in params
     }
     return {**own, "k_min": k_range[0], "criterion": criterion}
@@ -127,5 +136,12 @@ def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:
     return {
         "k": known.k.tolist(),
         **values,
-        "rules": {rule: int(known.k[choose(known, rule)]) for rule in measured(known)},
+        "rules": {rule: int(known.k[choose(known, rule)]) for rule in measured(known) if decides(known, rule)},
     }
+
+
+def tie(arrays: Mapping[str, Array], rule: str) -> str:
+    """Return a sentence about numbers of clusters that a rule likes as much as the one it chose; empty where there are none."""
+    if (known := selection_of(arrays)) is None or len(same := tied(known, rule)) < 2:
+        return ""
+    return f"{rule} likes k={', '.join(map(str, same[:-1]))} and {same[-1]} equally, and the smallest was taken; look at the other rules"

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,9 @@ from flareclust.privacy.policy import DP, Policy
 from flareclust.protocol import registry
 
 Engine = Literal["inprocess", "simulator", "poc", "production"]
+
+#: The MLflow experiment of runs for which nobody has named one.
+EXPERIMENT = "flareclust"
 
 #: What stands for the data of sites that have their own.
 OWN_ROWS = "sites"
@@ -96,7 +100,11 @@ class Experiment(RunSettings):
     tracking_uri: str | None = Field(
         default=None, description="MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db."
     )
-    mlflow_experiment: str = Field(default="flareclust", description="Name of the MLflow experiment.")
+    mlflow_experiment: str = Field(
+        default_factory=lambda: usual_experiment(),
+        min_length=1,
+        description="Name of the MLflow experiment; by default MLFLOW_EXPERIMENT_NAME or flareclust.",
+    )
     register_as: str | None = Field(
         default=None, description="Name under which the model is registered; None for not at all."
     )
@@ -184,7 +192,7 @@ class Experiment(RunSettings):
                 f"{self.algorithm} needs what sites state: bounds of the columns and a budget under {DP} in a policy "
                 "(--policy FILE, or policy=); docs/differential-privacy.md has an example"
             )
-        if self.profile and (problem := no_profile(algorithm)):
+        if self.profile and (problem := algorithm.why_no_profile):
             raise ValueError(f"{problem}; leave out profile (--profile)")
         if self.k_range is not None and not algorithm.federated:
             raise ValueError(f"{self.algorithm} is not federated and takes one k, not a range")
@@ -239,8 +247,11 @@ class Experiment(RunSettings):
 
     @property
     def name(self) -> str:
-        """Return the name of the run: `feca/dirichlet:0.3/s0`."""
-        return f"{self.algorithm}/{self.partition}/s{self.seed}"
+        """Return the name of the run: `feca/iris/k3/dirichlet:0.3/s0`, without k where the data decide it later."""
+        k = "" if self.k is None else f"k{self.k}"
+        k = k if self.k_range is None else f"k{self.k_range[0]}..{self.k_range[1]}"
+        data = Path(self.data).name or self.data
+        return "/".join(part for part in (self.algorithm, data, k, self.partition, f"s{self.seed}") if part)
 
     def key(self, *more: str) -> str:
         """Return a fingerprint of the experiment and `more`: equal for a retry, different for another run."""
@@ -248,15 +259,9 @@ class Experiment(RunSettings):
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def no_profile(algorithm: registry.Algorithm) -> str:
-    """Return why an algorithm's clusters are not described, in words; empty where they are."""
-    if not algorithm.federated:
-        return f"{algorithm.name} is not federated and describes no clusters"
-    if "differentially-private" in algorithm.promises:
-        return f"{algorithm.name} is differentially private: profiles of its clusters would spend more than its budget"
-    if algorithm.partial:
-        return f"{algorithm.name} is for sites with different columns, and profiles need the same ones"
-    return ""
+def usual_experiment() -> str:
+    """Return the name of the MLflow experiment where none is given: MLFLOW_EXPERIMENT_NAME, else `EXPERIMENT`."""
+    return os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
 
 
 def folder_name(experiment: Experiment, stamp: str) -> Path:
@@ -269,10 +274,10 @@ def folder_name(experiment: Experiment, stamp: str) -> Path:
 def make_experiment(**settings: Any) -> Experiment:
     """Return the Experiment, or raise UserError with what is wrong in plain words.
 
-    k may be a range "5..25"; None for data, partition, n_sites, columns, kit or criterion leaves them out.
+    k may be a range "5..25"; None for data, partition, n_sites, columns, kit, criterion or mlflow_experiment leaves them out.
     """
     settings = {Experiment.new_name(name, settings): value for name, value in settings.items()}
-    for name in ("data", "partition", "n_sites", "columns", "kit", "criterion"):
+    for name in ("data", "partition", "n_sites", "columns", "kit", "criterion", "mlflow_experiment"):
         if settings.get(name, "") is None:
             del settings[name]
     if settings.get("engine") == "poc":

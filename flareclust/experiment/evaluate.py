@@ -11,6 +11,7 @@ from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL, SCALED_SIT
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.agreement import missing_cells, unit_warnings
+from flareclust.evaluation.criteria import USUAL, current_rule
 from flareclust.evaluation.metrics import sigma, truth_metrics
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.image_results import is_embedded, shown_images
@@ -73,6 +74,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         centroids_file=None,
         warnings=[
             *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome),
+            *_ties(experiment, outcome),
             *_coverage(experiment, assessed),
             *_columns(experiment, prepared, outcome),
             *partial.warnings(outcome.arrays, sum(int((found < 0).sum()) for found in outcome.labels.values())),
@@ -171,8 +173,11 @@ def _columns(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> li
     gaps = [missing_cells(names, arrays[MISSING_CELLS], int(arrays[ROWS_IN_ALL]))] if MISSING_CELLS in arrays else []
     found = [sentence for sentence in gaps if sentence]
     if SITE_MEANS in arrays:
-        sites = arrays[SCALED_SITES].tolist()
-        found += unit_warnings(sites, arrays[SITE_MEANS], arrays[SITE_DEVIATIONS], names)
+        # Values of categories have no units, and may be rare at one site and frequent at another.
+        valued = {column for group in prepared.params.get("categories") or () for column in group}
+        numbers = [j for j in range(d) if j not in valued]
+        means, deviations = arrays[SITE_MEANS][:, numbers], arrays[SITE_DEVIATIONS][:, numbers]
+        found += unit_warnings(arrays[SCALED_SITES].tolist(), means, deviations, [names[j] for j in numbers])
     return found + _outweighing(experiment, prepared, outcome)
 
 
@@ -208,6 +213,12 @@ def _warnings(k: int, outcome: Outcome) -> list[str]:
             "same; look at the picture, and try fewer clusters or other settings"
         )
     return warnings
+
+
+def _ties(experiment: Experiment, outcome: Outcome) -> list[str]:
+    """Return a warning where the rule that chose k likes others as much."""
+    rule = experiment.criterion if experiment.k_range else str(experiment.params.get("criterion", USUAL))
+    return [sentence] if (sentence := choice.tie(outcome.arrays, current_rule(rule))) else []
 
 
 def _assessed(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> dict[str, int | None] | None:

@@ -93,6 +93,7 @@ table.dense.heat td.n, table.dense.heat th.n { min-width: 22px; text-align: cent
 .swatch { display: inline-block; width: 11px; height: 11px; margin-right: 5px; border-radius: 2px; vertical-align: -1px; }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 12px; font-size: 12px; margin: 6px 0; }
 .maps { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 8px; }
+.whole { max-width: 720px; }
 figure { margin: 0; break-inside: avoid; } figcaption { font-size: 12px; overflow-wrap: anywhere; }
 svg { display: block; width: 100%; height: auto; border: 1px solid #e2e2e2; background: #fff; }
 pre { background: #f5f5f5; padding: 8px 10px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 12.5px; }
@@ -102,6 +103,7 @@ pre { background: #f5f5f5; padding: 8px 10px; white-space: pre-wrap; overflow-wr
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   body { font-size: 11.5px; } main { max-width: none; padding: 0; }
   h1 { font-size: 20px; } h2 { font-size: 15px; margin-top: 18px; break-after: avoid; }
+  .soft, .card .rule, .legend, figcaption { font-size: 10px; } .whole { max-width: 460px; }
   .wide { overflow: visible; } table { font-size: 10.5px; } table.dense { font-size: 7.5px; }
   table.dense.heat td.n, table.dense.heat th.n { min-width: 0; padding: 1px; }
   tr, .warnings { break-inside: avoid; } .cards { grid-template-columns: repeat(3, 1fr); } .maps { grid-template-columns: repeat(5, 1fr); }

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.core import kernels
+from flareclust.core import compiled
 from flareclust.data.partition_specs import parse
 from flareclust.data.tables import SUFFIXES
 from flareclust.engines.job import MIN_SITES
@@ -96,7 +96,7 @@ def up(
             daemons[name] = poc_processes.start(folder, poc.kit(name))
             state["processes"][name] = record_of(daemons[name])
             poc_state.write(folder, state)
-        kernels.warm_up()  # once, while the daemons still sleep, or every site would compile for itself
+        compiled.warm_up()  # once, while the daemons still sleep, or every site would compile for itself
         _wait(poc, daemons, seconds)
         del state["processes"]["up"]
         poc_state.write(folder, state)

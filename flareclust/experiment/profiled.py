@@ -1,6 +1,6 @@
 """Which runs describe their clusters, and why others do not."""
 
-from flareclust.experiment.config import Experiment, no_profile
+from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
 from flareclust.protocol import registry
 
@@ -10,7 +10,7 @@ MOST_COLUMNS = 60
 
 def is_profiled(experiment: Experiment, prepared: Prepared) -> bool:
     """Return whether a run asks its sites for profiles: as it says, or where columns have names and are not too many."""
-    if no_profile(registry.get(experiment.algorithm)):
+    if registry.get(experiment.algorithm).why_no_profile:
         return False
     if experiment.profile is not None:
         return experiment.profile

@@ -103,7 +103,16 @@ def print_result(result: Result) -> None:
     if result.job:
         console.print(f"NVFlare job {result.job}; the sites' labels are named by it", highlight=False, soft_wrap=True)
     if result.run_id:
-        console.print(f"MLflow run {result.run_id}; see it with: flareclust ui", highlight=False, soft_wrap=True)
+        for line in run_lines(result.run_id, result.run_page):
+            console.print(escape(line), highlight=False, soft_wrap=True)
+
+
+def run_lines(run_id: str, page: str | None) -> list[str]:
+    """Return what is said of a run in MLflow: where its page is, and how the pages of a local store are started."""
+    if page is None:
+        return [f"MLflow run {run_id}; see it with: flareclust ui"]
+    local = page.startswith("http://127.0.0.1:")
+    return [f"MLflow run: {page}" + ("  (start the pages with: flareclust ui)" if local else "")]
 
 
 def algorithm_row(algorithm: Algorithm) -> dict[str, Any]:
@@ -135,9 +144,10 @@ def parameter_rows(algorithm: Algorithm) -> list[dict[str, Any]]:
 
 
 def print_parameters(algorithm: Algorithm) -> None:
-    """Print an algorithm's title and its parameters as a table."""
+    """Print an algorithm's title, what leaves a site, and its parameters as a table."""
     console = Console()
     console.print(f"{escape(algorithm.title)} ({escape(algorithm.source)})\n", soft_wrap=True)
+    console.print(f"leaves a site: {escape(algorithm_row(algorithm)['sends'])}\n", highlight=False, soft_wrap=True)
     table = Table(box=None)
     for heading in ("parameter (--set)", "default", "values", "read by", "meaning"):
         table.add_column(heading)
@@ -174,15 +184,15 @@ def describe_schema(schema: Schema) -> str:
 
 
 def print_algorithms(algorithms: Iterable[Algorithm]) -> None:
-    """Print the registry as a table."""
+    """Print the registry as a table that fits 80 columns: names, and when to use each."""
     table = Table(box=None)
-    for heading in ("name", "what it is", "settings (--set)", "what leaves a site"):
-        table.add_column(heading)
+    table.add_column("name", no_wrap=True)
+    table.add_column("when to use it")
     for algorithm in algorithms:
-        row = algorithm_row(algorithm)
-        settings = ", ".join(f"{name}={as_setting(value)}" for name, value in row["parameters"].items())
-        table.add_row(*map(escape, (row["name"], row["title"], settings, row["sends"])))
-    Console().print(table)
+        table.add_row(escape(algorithm.name), escape(algorithm.when or algorithm.title))
+    console = Console()
+    console.print(table)
+    console.print("settings, and what leaves a site: flareclust list NAME", highlight=False)
 
 
 def print_pairs(heading: str, pairs: Mapping[str, str]) -> None:

@@ -180,7 +180,7 @@ def _maps(result: Result) -> list[Html]:
     note = "This page shows single rows: keep it where the rows may be seen."
     return [
         tag("p", f"{words}{across} Colour and number: cluster. {note}", class_="soft"),
-        tag("figure", rows_map.whole(), style="max-width:720px"),
+        tag("figure", rows_map.whole(), class_="whole"),
         legend(rows_map.k),
         tag("p", "Site by site, in the same place and scale:", class_="soft") if len(small) > 1 else Html(""),
         tag("div", *small, class_="maps") if len(small) > 1 else Html(""),

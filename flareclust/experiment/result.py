@@ -16,7 +16,6 @@ from flareclust.data.one_hot import rows_of
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.profile_words import tree_table
 from flareclust.evaluation.profiles import profiles_of
-from flareclust.experiment.config import no_profile
 from flareclust.experiment.image_results import image_of
 from flareclust.features import result as partial
 from flareclust.features.placement import FAR, placements, thresholds_of
@@ -61,6 +60,7 @@ class Result:
         columns: names of the columns (d), where they have any.
         ids: of each site's rows, where they have any and were read in this process; they are in labels.csv.
         run_id: the MLflow run, None if not tracked.
+        run_page: the address of its page, once MLflow's pages are started.
         job: the id of the job at its NVFlare server, by which sites find their labels; None where there was none.
         experiment: what was asked, as plain values.
         outcome: what the engine returned: the sites, the exchanges, and the arrays of the server.
@@ -93,6 +93,7 @@ class Result:
     ids: Mapping[str, Sequence[str]] = field(repr=False, default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     run_id: str | None = None
+    run_page: str | None = None
     job: str | None = None
     experiment: Mapping[str, Any] = field(repr=False, default_factory=dict)
     outcome: Outcome | None = field(repr=False, default=None)
@@ -244,10 +245,12 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as the command line prints them with `--json`.
 
-        Also `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, and `features` if the algorithm is one for sites with different columns.
+        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, and `features` if the algorithm is one for sites with different columns.
         """
         values = {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
         more = {
+            "run_id": self.run_id,
+            "run_page": self.run_page,
             "job": self.job,
             "assessed": self.assessed,
             "choice": choice.summary(self.arrays),
@@ -261,7 +264,7 @@ def why_no_profiles(result: Result) -> str:
     failed = [warning for warning in result.warnings if warning.startswith("the clusters have no profile")]
     if failed:
         return failed[0]
-    if problem := no_profile(registry.get(result.algorithm)):
+    if problem := registry.get(result.algorithm).why_no_profile:
         return f"the clusters have no profile: {problem}"
     return "the clusters have no profile: the run did not ask for it; run it with --profile (profile=True)"
 

@@ -1,6 +1,7 @@
 """Run an experiment's federation in its engine; with a range of k, first the one that chooses k."""
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import check_fits
 from flareclust.data.tables import Table
@@ -24,8 +26,11 @@ from flareclust.experiment.round_metrics import with_round_metrics
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
 from flareclust.privacy.policy import Policy
+from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
+
+log = logging.getLogger(__name__)
 
 #: The file of a run's checkpoint, the id of the interrupted job to go on from, or neither.
 Kept = CheckpointFile | str | None
@@ -56,9 +61,51 @@ def submit(
     """
     if prepared.sites and experiment.min_sites is not None and experiment.min_sites > len(prepared.sites):
         raise UserError(f"min_sites={experiment.min_sites} is more than the {len(prepared.sites)} sites that there are")
+    if trouble := noise_beforehand(experiment, prepared):
+        log.warning("%s", trouble)
     if isinstance(kept, CheckpointFile):
         kept = kept.of(_rows_of(experiment, prepared))
     return _chosen_and_run(experiment, prepared, on_round, token, kept)
+
+
+def submit_again(
+    experiment: Experiment, prepared: Prepared, on_round: OnRound, token: str, kept: Kept = None
+) -> Outcome:
+    """Do as `submit` does, and start the job again where it ended for a reason outside of it: `experiment.retries` times."""
+    for _ in range(experiment.retries):
+        try:
+            return submit(experiment, prepared, on_round, token, kept)
+        except JobFailed as error:
+            if not error.transient:
+                raise
+            log.warning("the job is started again: %s", error)
+    return submit(experiment, prepared, on_round, token, kept)
+
+
+def noise_beforehand(experiment: Experiment, prepared: Prepared) -> str:
+    """Return what to know of a private job before it spends anything: how many rows it needs, where they are known to be fewer."""
+    arrays = [rows.X if isinstance(rows, Table) else rows for rows in prepared.sites.values()]
+    shapes = [rows.shape for rows in arrays if not isinstance(rows, Path)]
+    algorithm = registry.get(experiment.algorithm)
+    if not (algorithm.federated and shapes and len(shapes) == len(arrays) and "epsilon" in algorithm.parameters()):
+        return ""
+    aggregator = algorithm.build(prepared.k, experiment.seed, {**prepared.params, **experiment.params})[1]
+    if not isinstance(aggregator, PrivateAggregator):
+        return ""
+    aggregator = aggregator.secured() if experiment.secure_sums else aggregator
+    n, needed = sum(shape[0] for shape in shapes), aggregator.rows_needed(shapes[0][1], len(shapes))
+    if n >= needed:
+        return ""
+    share = n / needed
+    helps = [f"epsilon={aggregator.epsilon_for(1 / share):.2g}"]
+    helps += [f"k={int(prepared.k * share)}"] if prepared.k * share >= 2 else []
+    helps += (
+        ["secure_sums"] if not experiment.secure_sums and aggregator.shares_noise and len(shapes) >= LEAST_SITES else []
+    )
+    return (
+        f"with k={prepared.k}, {shapes[0][1]} columns, {len(shapes)} sites and epsilon={aggregator.params.epsilon:g} clusters stand out "
+        f"of the noise from about {needed} rows in all, and there are {n}; what helps: {', or '.join(helps)}"
+    )
 
 
 def _rows_of(experiment: Experiment, prepared: Prepared) -> dict[str, object]:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.data import datasets
 from flareclust.data.partition_specs import parse
-from flareclust.experiment.config import Engine, Experiment, make_experiment, no_profile
+from flareclust.experiment.config import Engine, Experiment, make_experiment, usual_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.sweep_grid import MOST_TRIALS, Choice, check_different, expand, listed
 from flareclust.experiment.trials import Trial, experiment_trial
@@ -70,7 +70,7 @@ class Sweep(Settings):
     engine: Engine = "inprocess"
     min_sites: int | None = None
     profile: bool = False
-    mlflow_experiment: str = "flareclust"
+    mlflow_experiment: str = Field(default_factory=usual_experiment)
     workers: int = 2
 
     @field_validator("name", "mlflow_experiment", mode="before")
@@ -156,12 +156,13 @@ class Sweep(Settings):
         return any(parse(text).name in ("none", "owners") for text in listed(self.partitions))
 
 
-def read_sweep(path: str | Path, workers: int | None = None) -> Sweep:
+def read_sweep(path: str | Path, workers: int | None = None, in_experiment: str | None = None) -> Sweep:
     """Read a sweep's TOML file; files of data are looked for beside it.
 
     Args:
         path: the file.
         workers: in place of what the file says; None for that.
+        in_experiment: name of the MLflow experiment, likewise.
 
     Raises:
         UserError: the file cannot be read, or a key is unknown, missing or has a value that it cannot have.
@@ -182,6 +183,8 @@ def read_sweep(path: str | Path, workers: int | None = None) -> Sweep:
         settings["schema"] = _beside(path.parent, schema)
     if workers is not None:
         settings["workers"] = workers
+    if in_experiment is not None:
+        settings["mlflow_experiment"] = in_experiment
     try:
         return make_sweep(settings)
     except UserError as error:
@@ -249,7 +252,7 @@ def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: 
         truth=sweep.truth,
         params=dict(choice.params),
         min_sites=sweep.min_sites,
-        profile=sweep.profile and not no_profile(registry.get(choice.name)),
+        profile=sweep.profile and not registry.get(choice.name).why_no_profile,
         mlflow_experiment=sweep.mlflow_experiment,
     )
 

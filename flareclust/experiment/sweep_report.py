@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import floor, log10
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -16,30 +15,15 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from flareclust._foundation.csv_text import write_rows
-from flareclust._foundation.extras import installed
 from flareclust.experiment.report import escape
-from flareclust.experiment.sweep_figure import sweep_figure
 from flareclust.experiment.trials import Cell, TrialRun, by_cell
-from flareclust.plotting.style import save
 
-TABLE, CSV, FIGURE = "table.md", "table.csv", "figure.png"
 #: What the terminal shows, where it is there; the files have all measures.
 SHOWN = ("l2", "ari", "inertia", "centroids_found", "rounds")
 _FIRST = (*SHOWN[:3], "nmi", "purity", "accuracy", "mse_matched", "simplified_silhouette", "davies_bouldin")
 _REASONS = 10
 #: Deviations below this part of the mean are rounding.
 _SAME = 1e-9
-
-
-def write_files(name: str, done: Sequence[TrialRun], folder: Path) -> list[Path]:
-    """Write table.md, table.csv and figure.png (where a trial came to something) and return their paths."""
-    cells = by_cell(done)
-    (folder / TABLE).write_text(f"# {name}\n\n{markdown(cells)}{_failures(done)}", encoding="utf-8")
-    (folder / CSV).write_text(comma_separated(cells), encoding="utf-8")
-    files = [folder / TABLE, folder / CSV]
-    if installed("plots") and any(cell.mean for cell in cells):
-        files.append(save(sweep_figure(cells, title=name), folder / FIGURE))
-    return files
 
 
 def markdown(cells: Sequence[Cell]) -> str:
@@ -78,8 +62,8 @@ def print_sweep(done: Sequence[TrialRun], places: Sequence[str]) -> None:
     for cell in cells:
         table.add_row(*map(escape, _place(cell, cells)), _count(cell), *(spread(cell, name) for name in names))
     console.print(table)
-    failures = _failures(done).strip("\n")
-    for line in ([failures] if failures else []) + list(places):
+    failed = failures(done).strip("\n")
+    for line in ([failed] if failed else []) + list(places):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
@@ -177,7 +161,7 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def _failures(done: Sequence[TrialRun]) -> str:
+def failures(done: Sequence[TrialRun]) -> str:
     """Return the failed trials in words, each different reason once; nothing if there are none."""
     found = reasons(done)
     if not found:

@@ -38,6 +38,7 @@ class SecureExchanges(Exchanges):
             )
         self.needed = max(self.needed, LEAST_SITES)
         self.summed = {name for name, step in aggregator.steps.items() if step.maskable}
+        self.public = {name for name, step in aggregator.steps.items() if step.public}
         self.counted = {name: aggregator.least_rows() for name, step in aggregator.steps.items() if step.counted}
         self.unmasked = self._unmasked_before()
         self.unassessed = ""
@@ -71,7 +72,7 @@ class SecureExchanges(Exchanges):
             if round_.step in self.counted:
                 round_ = self._with_reported_groups(round_)
             return {ALL: self._required_total(schema, round_)}
-        if round_.step not in (DESCRIBE, NAMES, *self.unmasked):
+        if round_.step not in (DESCRIBE, NAMES, *self.public, *self.unmasked):
             self.unmasked.append(round_.step)
         return super().cluster(schema, round_, own_sizes, limits)
 

@@ -92,7 +92,7 @@ class Server:
 
 
 class JobMonitor:
-    """A job at a server, and what was last heard of it."""
+    """A job at a server, and its last known state."""
 
     def __init__(self, server: Server, on_round: OnRound, deadline: float) -> None:
         self.server, self.on_round, self.deadline = server, on_round, deadline

@@ -22,6 +22,7 @@ class SiteContext:
         reported: groups of a masked sum that have enough rows over all sites (K,); rows of the others go to the nearest
             of these. None where no total decides.
         ones: what 1 is in each column (d,), where all are of 0 and 1 (`flareclust.core.disclosure.describable`).
+        sum_sites: over how many sites the reply is added up, masked, as the job says of itself; 0 where it leaves as it is.
         dp: what the site grants the job under differential privacy; None where it grants nothing.
     """
 
@@ -31,6 +32,7 @@ class SiteContext:
     secure: bool = False
     reported: BoolArray | None = None
     ones: FloatArray | None = None
+    sum_sites: int = 0
     dp: "DPSession | None" = None
 
     @property

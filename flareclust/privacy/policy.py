@@ -4,24 +4,21 @@ At a real site a policy stands in `local/privacy.json`, as the arguments of our 
 mapping that holds at every site. Both have the same keys.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings_file import NotPlain, parse_yaml, read_text
 from flareclust._foundation.validation import check_bool, check_int, did_you_mean
+from flareclust.privacy.bounds import Bounds, check_positive, checked_bounds, number, plain_bounds
 from flareclust.privacy.dp.accounting import check_delta, check_epsilon
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 
 #: More than any table has rows, and no number that takes long to write.
 _MOST = 10**9
 
-#: Lower and upper bound of all columns, of each in their order, or of each by its name.
-Bounds = tuple[float, float] | tuple[tuple[float, float], ...] | Mapping[str, tuple[float, float]]
 
 #: The key of a policy's differential privacy in files.
 DP = "differential_privacy"
@@ -36,17 +33,22 @@ class DifferentialPrivacy:
         epsilon: the most that one job may spend, at `delta`.
         delta: of all statements here, below 1 / number of rows.
         budget: the most that all jobs together may spend, as an epsilon at the same `delta`.
+        colluding: how many sites of a masked sum may tell the server their shares of its noise, at least, for this site to add
+            only a share; None for a third of them.
     """
 
     bounds: Bounds
     epsilon: float
     delta: float
     budget: float
+    colluding: int | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
         for name in _NUMBERS:
-            _check_positive(name, getattr(self, name))
+            check_positive(name, getattr(self, name))
+        if self.colluding is not None:
+            check_int("colluding", self.colluding, minimum=0)
         check_epsilon("epsilon", self.epsilon)
         check_epsilon("budget", self.budget)
         check_delta("delta", self.delta)
@@ -55,7 +57,7 @@ class DifferentialPrivacy:
                 f"epsilon={self.epsilon:g} for one job is more than the budget of {self.budget:g} for all jobs together; lower "
                 "the one or raise the other"
             )
-        object.__setattr__(self, "bounds", _checked_bounds(self.bounds))
+        object.__setattr__(self, "bounds", checked_bounds(self.bounds))
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,12 @@ class Policy:
         settings["arrays"] = None if self.arrays is None else list(self.arrays)
         settings["secure_sites"] = None if self.secure_sites is None else list(self.secure_sites)
         if self.dp is not None:
-            settings[DP] = {"bounds": _plain(self.dp.bounds), **{name: getattr(self.dp, name) for name in _NUMBERS}}
+            settings[DP] = {
+                "bounds": plain_bounds(self.dp.bounds),
+                **{name: getattr(self.dp, name) for name in _NUMBERS},
+            }
+            if self.dp.colluding is not None:
+                settings[DP]["colluding"] = self.dp.colluding
         return settings
 
 
@@ -224,67 +231,12 @@ def check_sites_of_sums(number: str, minimum: object, names: str, sites: object)
 def _private(settings: Any) -> DifferentialPrivacy:
     if not isinstance(settings, Mapping):
         raise UserError(f"{DP} is a mapping with bounds, {', '.join(_NUMBERS)}; got {type(settings).__name__}")
-    known = ("bounds", *_NUMBERS)
+    needed = ("bounds", *_NUMBERS)
+    known = (*needed, "colluding")
     for key in settings:
         if key not in known:
             raise UserError(f"{DP} has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")
-    if missing := [key for key in known if settings.get(key) is None]:
+    if missing := [key for key in needed if settings.get(key) is None]:
         advice = "; bounds are never computed from the rows" if "bounds" in missing else ""
         raise UserError(f"{DP} needs {', '.join(missing)}{advice}")
-    return DifferentialPrivacy(**{key: _number(value) if key in _NUMBERS else value for key, value in settings.items()})
-
-
-def _number(value: Any) -> Any:
-    """Return the number that a text such as "1e-6" is, which YAML takes for no number for want of a point."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-def _check_positive(name: str, value: object) -> None:
-    if not _is_number(value) or value <= 0:  # type: ignore[operator]
-        raise UserError(f"{name} must be a finite number above 0, got {_short(value)}")
-
-
-def _checked_bounds(bounds: object) -> Bounds:
-    if isinstance(bounds, Mapping):
-        if len(names := set(map(str, bounds))) < len(bounds) or not names:
-            raise UserError("bounds by column need names, each once")
-        return {str(name): _pair(pair, f"bounds of {_short(str(name))}") for name, pair in bounds.items()}
-    if not isinstance(bounds, list | tuple) or not len(bounds):
-        raise UserError(f"bounds are a pair [low, high], a list of pairs, or pairs by column; got {_short(bounds)}")
-    if all(isinstance(value, Real) for value in bounds):
-        return _pair(bounds, "bounds")
-    return tuple(_pair(pair, f"bounds of column {j + 1}") for j, pair in enumerate(bounds))
-
-
-def _pair(pair: Any, what: str) -> tuple[float, float]:
-    good = isinstance(pair, list | tuple) and len(pair) == 2 and all(_is_number(value) for value in pair)
-    if not good:
-        raise UserError(f"{what}: expected a pair of finite numbers [low, high], got {_short(pair)}")
-    low, high = float(pair[0]), float(pair[1])
-    if low >= high:
-        raise UserError(f"{what}: expected low below high, got {_short(pair)}")
-    return low, high
-
-
-def _is_number(value: object) -> bool:
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(float(value))
-    except OverflowError:  # an integer beyond all floats
-        return False
-
-
-def _short(value: object) -> str:
-    """Return a value for a message, not longer than a line."""
-    text = repr(value) if not isinstance(value, int) or abs(value) < 10**40 else f"{str(value)[:30]}..."
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _plain(bounds: Bounds) -> Any:
-    if isinstance(bounds, Mapping):
-        return {name: list(pair) for name, pair in bounds.items()}
-    return [list(pair) if isinstance(pair, tuple) else pair for pair in bounds]
+    return DifferentialPrivacy(**{key: number(value) if key in _NUMBERS else value for key, value in settings.items()})

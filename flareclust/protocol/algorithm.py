@@ -49,6 +49,17 @@ class Algorithm:
         """Return whether the sites may have different columns."""
         return "partial-features" in self.promises
 
+    @property
+    def why_no_profile(self) -> str:
+        """Return why the clusters of a result are not described, in words; empty where they are."""
+        if not self.federated:
+            return f"{self.name} is not federated and describes no clusters"
+        if "differentially-private" in self.promises:
+            return f"{self.name} is differentially private: profiles of its clusters would spend more than its budget"
+        if self.partial:
+            return f"{self.name} is for sites with different columns, and profiles need the same ones"
+        return ""
+
     def executor_class(self) -> "type[ClusteringExecutor]":
         """Import and return the executor."""
         if self.executor is None:

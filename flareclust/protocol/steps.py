@@ -20,6 +20,7 @@ class Step:
         named: see `method`.
         counted: whether replies are about groups of rows that, with secure sums, must be large enough in total, not at each
             site. Sites are asked for the numbers of rows first, by the step `counts_of(name)`.
+        public: whether a reply holds nothing that is computed from rows.
         parameter: the parameter that asks for the step; an algorithm without it does not have the step. None for all.
     """
 
@@ -29,6 +30,7 @@ class Step:
     jobs: Literal["all", "secure", "plain"] = "all"
     named: bool = False
     counted: bool = False
+    public: bool = False
     parameter: str | None = None
 
     @property

@@ -10,6 +10,8 @@ from flareclust.api import run
 from flareclust.evaluation.criteria import USUAL
 from flareclust.evaluation.selection import parse_k, selection_of, summary
 from flareclust.experiment.result import Result
+from flareclust.studies.null_test import NullTest, check_null, null_test
+from flareclust.studies.repeats import check_repeatable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,6 +28,7 @@ class KSelected:
             `separated`; None where the sites were not asked for it.
         best: the number that each criterion with known scores selects.
         result: the algorithm's result with k clusters.
+        null: how the rows compare with rows without clusters; None where that was not asked for.
     """
 
     k: int
@@ -33,6 +36,7 @@ class KSelected:
     scores: Mapping[int, Mapping[str, float | None]]
     best: Mapping[str, int]
     result: Result
+    null: NullTest | None = None
 
     def plot(self) -> "Figure":
         """Return a picture of all criteria over the numbers of clusters."""
@@ -45,7 +49,14 @@ class KSelected:
 
 
 def select_k(
-    algorithm: str, data: Any, k_range: str | range | tuple[int, int], *, criterion: str = USUAL, **settings: Any
+    algorithm: str,
+    data: Any,
+    k_range: str | range | tuple[int, int],
+    *,
+    criterion: str = USUAL,
+    null: int = 0,
+    null_reference: str = "box",
+    **settings: Any,
 ) -> KSelected:
     """Select the number of clusters from one upload of each site, and run an algorithm with it.
 
@@ -54,17 +65,25 @@ def select_k(
         data: as in `run`.
         k_range: the numbers to try: range(2, 16), (2, 15) or "2..15".
         criterion: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation".
+        null: number of runs on rows without clusters to compare with, at least 19; 0 for none. `KSelected.null` has the answer.
+        null_reference: what these rows are: "box", uniform with the covariance of the real rows, or "permuted", each column of each
+            site in another order.
         **settings: further arguments of `run`.
 
     Raises:
-        UserError: as `run`; or `k_range` is one number.
+        UserError: as `run`; `k_range` is one number; or there cannot be such a comparison, as on real sites.
         JobFailed: as `run`.
     """
     if parse_k(k_range)[1] is None:
         raise UserError(f"k_range: expected numbers of clusters such as range(2, 16), got {k_range!r}")
+    criterion = settings.pop("choose_by", criterion)
+    check_null(null, null_reference, algorithm, k_range, criterion)
+    if null:
+        check_repeatable(algorithm, settings)
     result = run(algorithm, data, k_range, criterion=criterion, **settings)
     known = summary(result.arrays)
     assert known is not None
     names = [name for name in known if name not in ("k", "rules")]
     scores = {k: {name: known[name][i] for name in names} for i, k in enumerate(known["k"])}
-    return KSelected(result.k, str(result.experiment["criterion"]), scores, known["rules"], result)
+    compared = null_test(result, null, reference=null_reference, criterion=criterion) if null else None
+    return KSelected(result.k, str(result.experiment["criterion"]), scores, known["rules"], result, compared)

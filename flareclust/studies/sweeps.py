@@ -8,7 +8,9 @@ from typing import Any
 from flareclust._foundation.extras import require
 from flareclust._foundation.own_files import check_target
 from flareclust.experiment.sweep import Sweep, make_sweep, read_sweep, trials
-from flareclust.experiment.sweep_report import CSV, FIGURE, TABLE, markdown, summary, write_files
+from flareclust.experiment.sweep_compare import COMPARE
+from flareclust.experiment.sweep_files import CSV, FIGURE, TABLE, write_files
+from flareclust.experiment.sweep_report import markdown, summary
 from flareclust.experiment.trials import OnDone, Trial, TrialRun, by_cell
 from flareclust.experiment.trials_file import TRIALS, FileRunner, TrialFile, read_trials, study_folder
 
@@ -20,9 +22,10 @@ class SweepResult:
     Attributes:
         name: of the sweep.
         trials: every trial, with its metrics or why it failed.
-        folder: has trials.jsonl, table.md, table.csv and, with the extra `plots`, figure.png.
+        folder: has trials.jsonl, table.md, table.csv, compare.html and, with the extra `plots`, figure.png.
         files: these files.
         run_id: MLflow's parent run; None if not tracked.
+        run_page: the address of its page, once MLflow's pages are started.
         warnings: what went wrong besides trials, a sentence each: what is not in MLflow, a folder that was full.
     """
 
@@ -32,6 +35,7 @@ class SweepResult:
     files: Sequence[Path]
     run_id: str | None
     warnings: Sequence[str] = ()
+    run_page: str | None = None
 
     @property
     def failed(self) -> int:
@@ -59,6 +63,7 @@ class SweepResult:
             **summary(self.trials),
             "files": files,
             "run_id": self.run_id,
+            "run_page": self.run_page,
             "warnings": list(self.warnings),
         }
 
@@ -99,11 +104,11 @@ def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) 
     """Run a sweep and write its files."""
     todo = trials(chosen)
     folder = out or study_folder(chosen.name, todo)
-    check_target(folder, (TRIALS, f"{TRIALS}.part", TABLE, CSV, FIGURE))
+    check_target(folder, (TRIALS, f"{TRIALS}.part", TABLE, CSV, COMPARE, FIGURE))
     read_trials(folder / TRIALS, chosen.name, todo)  # refuses those of another sweep
-    done, kept, run_id, warnings = _run(chosen, todo, folder / TRIALS, on_done, track=track)
+    done, kept, run_id, page, warnings = _run(chosen, todo, folder / TRIALS, on_done, track=track)
     files = [kept.file, *write_files(chosen.name, done, kept.file.parent)]
-    return SweepResult(chosen.name, done, kept.file.parent, files, run_id, warnings)
+    return SweepResult(chosen.name, done, kept.file.parent, files, run_id, warnings, page)
 
 
 def _checked(study: str | Path | Mapping[str, Any], workers: int | None) -> Sweep:
@@ -114,12 +119,12 @@ def _checked(study: str | Path | Mapping[str, Any], workers: int | None) -> Swee
 
 def _run(
     sweep: Sweep, trials: Sequence[Trial], file: Path, on_done: OnDone, *, track: bool
-) -> tuple[list[TrialRun], TrialFile, str | None, Sequence[str]]:
-    """Run the trials; return what they came to, their file, MLflow's parent run, and warnings."""
+) -> tuple[list[TrialRun], TrialFile, str | None, str | None, Sequence[str]]:
+    """Run the trials; return what they came to, their file, MLflow's parent run, its page, and warnings."""
     if not track:
         plain = FileRunner(file, sweep.name, sweep.workers, on_done, sweep.mlflow_experiment)
         done = plain(trials)
-        return done, plain.kept[-1], None, [plain.kept[-1].warning] if plain.kept[-1].warning else []
+        return done, plain.kept[-1], None, None, [plain.kept[-1].warning] if plain.kept[-1].warning else []
     for extra in ("tracking", "flows"):
         require(extra, "a sweep with MLflow runs (track=True; --no-track leaves them out)")
     from flareclust.flows.sweep import tracked_runner
@@ -130,4 +135,4 @@ def _run(
     runner = tracked_runner(sweep.name, sweep.mlflow_experiment, on_done=on_done, workers=sweep.workers, keep=keep)
     done = runner(trials)
     assert runner.file is not None
-    return done, runner.file, runner.run_id, runner.warnings
+    return done, runner.file, runner.run_id, runner.run_page, runner.warnings

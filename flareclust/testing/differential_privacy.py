@@ -137,7 +137,7 @@ class _Watched(DPSession):
 def _watched(d: int, script: list[IntArray]) -> _Watched:
     dp = GRANTED.dp
     assert dp is not None
-    return _Watched(*bounds_of(dp.bounds, None, d), dp, "checks", Ledger.in_memory(), np.inf, [], script)
+    return _Watched(bounds_of(dp.bounds, None, d), dp, "checks", Ledger.in_memory(), np.inf, seen=[], script=script)
 
 
 def _answer(executor: ClusteringExecutor, task: Task, rows: FloatArray, script: list[IntArray]) -> tuple[_Watched, str]:

@@ -14,7 +14,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.experiment.artifacts import read_result
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.result import Result
-from flareclust.experiment.sweep_report import write_files
+from flareclust.experiment.sweep_files import write_files
 from flareclust.experiment.trials_file import all_trials
 from flareclust.protocol.outcome import SUMMARY
 from flareclust.tracking.promotion import METRIC, check_alias, check_metric

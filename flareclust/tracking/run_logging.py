@@ -11,13 +11,16 @@ from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 from flareclust.features.scaling import FILL, scaling_of
 from flareclust.features.space import of_directions
-from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome, is_round
+from flareclust.tracking.note import NOTE_TAG, describe
+from flareclust.tracking.origin import data_origin
 from flareclust.tracking.promotion import METRIC
+from flareclust.tracking.run_numbers import in_units, round_numbers, run_params
 from flareclust.tracking.runs import Tracker
 from flareclust.tracking.store import resolve_uri, store_errors
 
@@ -51,9 +54,8 @@ def log_run(result: Result, experiment: Experiment, run_id: str, started: float)
     uri = resolve_uri(experiment.tracking_uri)
     parts = _Parts(result, result.outcome, run_id)
     todo: dict[str, Callable[[Tracker], object]] = {
-        "the rounds": lambda tracker: parts.log_rounds(tracker, int(started * 1000)),
         "metrics and files": lambda tracker: parts.log_result(tracker, chosen=experiment.k_range is not None),
-        "the profiles": parts.log_profiles,
+        "the rounds": lambda tracker: parts.log_rounds(tracker, int(started * 1000)),
         "the model": parts.log_model,
     }
     if name := experiment.register_as:
@@ -64,11 +66,12 @@ def log_run(result: Result, experiment: Experiment, run_id: str, started: float)
             for part in list(todo):
                 todo[part](tracker)
                 del todo[part]
+            tracker.tag(run_id, NOTE_TAG, describe(result, experiment))
             parts.finish(tracker)
     except FlareclustError as error:
         left = f"missing are {', '.join(todo)}" if todo else "its run was not closed"
         raise NotLogged(f"{left} ({error})") from error
-    return replace(result, run_id=run_id)
+    return replace(result, run_id=run_id, run_page=tracker.page(run_id))
 
 
 def log_or_warn(result: Result, experiment: Experiment, run_id: str, started: float, options: str = "") -> Result:
@@ -111,8 +114,10 @@ class _Parts:
     run_id: str
 
     def log_rounds(self, tracker: Tracker, started_ms: int) -> None:
-        rounds = [_numbers(record) for record in self.outcome.rounds if is_round(record)]
-        tracker.log_rounds(self.run_id, rounds, started_ms)
+        records = [record for record in self.outcome.rounds if is_round(record)]
+        tracker.log_rounds(
+            self.run_id, [round_numbers(r, self.result.arrays, len(records)) for r in records], started_ms
+        )
 
     def log_result(self, tracker: Tracker, *, chosen: bool) -> None:
         result = self.result
@@ -123,15 +128,17 @@ class _Parts:
         cost |= {f"bytes_{name}": float(value) for name, value in result.bytes.items()}
         tracker.log_result(
             self.run_id,
-            final={**result.metrics, **counts, **({"chosen_k": float(result.k)} if chosen else {})},
+            final={
+                **in_units(result.metrics, result.arrays),
+                **counts,
+                **({"chosen_k": float(result.k)} if chosen else {}),
+            },
             cost=cost,
             centroids=result.centroids,
             columns=result.columns,
             files=sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE),
         )
-
-    def log_profiles(self, tracker: Tracker) -> None:
-        if (profiles := profiles_of(self.result.arrays, self.result.columns)) is not None:
+        if (profiles := profiles_of(result.arrays, result.columns)) is not None:
             tracker.log_table(self.run_id, PROFILES_FILE, profiles.table())
 
     def log_model(self, tracker: Tracker) -> None:
@@ -147,19 +154,28 @@ class _Parts:
         tracker.finish(self.run_id)
 
 
-def start_run(experiment: Experiment, run_key: str, tags: Mapping[str, object]) -> str:
-    """Find or create the MLflow run of this experiment, whose k must be known; return its id."""
-    params = experiment.model_dump(mode="json", exclude={"params", "tracking_uri", "mlflow_experiment", "retries"})
-    if experiment.partition == "none":
-        del params["n_sites"]  # as many as have brought rows; the metrics say how many took part
-    settings = registry.get(experiment.algorithm).parameters() | experiment.params
-    params |= {f"param.{name}": value for name, value in settings.items()}
+def start_run(
+    experiment: Experiment, run_key: str, tags: Mapping[str, object], prepared: Prepared | None = None
+) -> str:
+    """Find or create the MLflow run of this experiment, whose k must be known; return its id.
+
+    Args:
+        experiment: what is run.
+        run_key: by which the run is found when it is tried again.
+        tags: of the run.
+        prepared: what it runs on, for MLflow's column Dataset; None where it is not here.
+    """
+    params = run_params(experiment)
+    origin = None if prepared is None else data_origin(experiment, prepared)
     own = {"algorithm": experiment.algorithm, "partition": experiment.partition, "seed": experiment.seed}
     own |= {"engine": experiment.engine, "data": experiment.data, "flareclust.version": __version__}
     uri = resolve_uri(experiment.tracking_uri)
     with store_errors(uri):
         tracker = Tracker(uri, experiment.mlflow_experiment)
-        return tracker.start(run_key, experiment.name, params, {**own, **tags})
+        run_id = tracker.start(run_key, experiment.name, params, {**own, **tags})
+        if origin is not None:
+            tracker.log_origin(run_id, origin)
+        return run_id
 
 
 def offer_alias(experiment: Experiment, run_id: str, alias: str, metric: str = METRIC) -> str:
@@ -201,13 +217,3 @@ def was_stopped(error: BaseException) -> bool:
     TerminationSignal.
     """
     return not isinstance(error, Exception)
-
-
-def _numbers(record: Mapping[str, object]) -> dict[str, float]:
-    """Return a round's numbers for MLflow: the counts of sites in place of their names."""
-    sites, refused, diagnostics = record["sites"], record["refused"], record["diagnostics"]
-    assert isinstance(sites, list)
-    assert isinstance(refused, dict)
-    assert isinstance(diagnostics, dict)
-    own = {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
-    return {**diagnostics, **own, "sites": float(len(sites)), "refused": float(len(refused))}

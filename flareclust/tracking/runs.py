@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -22,7 +21,11 @@ from flareclust._foundation.own_files import make_folder
 from flareclust._foundation.typing import FloatArray
 from flareclust.features.scaling import Scaling
 from flareclust.tracking import model_registry as tracking_registry
+from flareclust.tracking.experiments import open_experiment
 from flareclust.tracking.model_files import MODEL_NAME, column_names, save_model
+from flareclust.tracking.note import NOTE_TAG, describe_failure
+from flareclust.tracking.origin import DataOrigin, dataset_input
+from flareclust.tracking.pages import run_page
 from flareclust.tracking.promotion import METRIC, Decision, check_alias, decide
 from flareclust.tracking.run_values import (
     PARAM_LENGTH,
@@ -55,7 +58,7 @@ class Tracker:
     def __init__(self, uri: str | None = None, experiment: str = "flareclust") -> None:
         self.uri = resolve_uri(uri)
         self._client = connect(self.uri)
-        self._experiment_id = self._open_experiment(experiment)
+        self._experiment_id = open_experiment(self._client, self.uri, experiment)
 
     def start(
         self, run_key: str, name: str, params: Mapping[str, object], tags: Mapping[str, object] | None = None
@@ -68,7 +71,7 @@ class Tracker:
         Args:
             run_key: What makes this federation the same one when it is tried again.
             name: Shown in MLflow's lists.
-            params: Logged as text, cut at MLflow's 6000 characters.
+            params: Logged as text, cut at MLflow's 6000 characters; those that are None are left out.
             tags: Logged as text, cut at MLflow's 8000 characters.
 
         Raises:
@@ -76,13 +79,13 @@ class Tracker:
         """
         from mlflow.entities import Param, RunTag
 
-        texts = {key: str(value)[:PARAM_LENGTH] for key, value in params.items()}
+        texts = {key: str(value)[:PARAM_LENGTH] for key, value in params.items() if value is not None}
         labels = {key: str(value)[:TAG_LENGTH] for key, value in (tags or {}).items()} | {RUN_KEY_TAG: run_key}
         if (run := self.find(run_key)) is not None:
             check_unchanged(run.data.params, texts, run_key)
             self._client.update_run(run.info.run_id, status="RUNNING", name=name)
-            if ERROR_TAG in run.data.tags:
-                self._client.delete_tag(run.info.run_id, ERROR_TAG)
+            for tag in {ERROR_TAG, NOTE_TAG} & run.data.tags.keys() if ERROR_TAG in run.data.tags else ():
+                self._client.delete_tag(run.info.run_id, tag)
         else:
             # The key goes in with the run: a crash between two calls must not leave a run that nobody finds again.
             run = self._client.create_run(self._experiment_id, run_name=name, tags={RUN_KEY_TAG: run_key})
@@ -104,6 +107,10 @@ class Tracker:
             max_results=1,
         )
         return found[0] if found else None
+
+    def log_origin(self, run_id: str, origin: DataOrigin) -> None:
+        """Log which data the run is about, by name and digest; a second time changes nothing."""
+        self._client.log_inputs(run_id, datasets=[dataset_input(origin)])
 
     def log_rounds(self, run_id: str, rounds: Sequence[Mapping[str, float | None]], started_ms: int) -> None:
         """Log what each round reported, as metrics `round/<key>`.
@@ -262,39 +269,24 @@ class Tracker:
         """Set a tag of a run, as text."""
         self._client.set_tag(run_id, key, str(value)[:TAG_LENGTH])
 
+    def page(self, run_id: str) -> str:
+        """Return the address of the run's page."""
+        return run_page(self.uri, self._experiment_id, run_id)
+
     def finish(self, run_id: str) -> None:
         """Close the run as FINISHED."""
         self._client.set_terminated(run_id, "FINISHED")
 
     def fail(self, run_id: str, reason: str, *, stopped: bool = False) -> None:
-        """Close the run as FAILED, or as KILLED if somebody stopped it; the tag `flareclust.error` has the reason."""
-        self._client.set_tag(run_id, ERROR_TAG, reason[:TAG_LENGTH])
+        """Close the run as FAILED, or as KILLED if somebody stopped it; its description and the tag `flareclust.error` have the reason."""
+        self.tag(run_id, ERROR_TAG, reason)
+        self.tag(run_id, NOTE_TAG, describe_failure(reason, stopped=stopped))
         self._client.set_terminated(run_id, "KILLED" if stopped else "FAILED")
 
     def _make_folder(self) -> None:
         """Make the folder for files beside a SQLite store, for its owner only: pictures show rows."""
         if file := sqlite_file(self.uri):
             make_folder(file.parent / "mlruns")
-
-    def _open_experiment(self, name: str) -> str:
-        from mlflow.exceptions import MlflowException
-
-        if (experiment := self._client.get_experiment_by_name(name)) is None:
-            # A server knows where its files belong; for a local database MLflow would take the working directory.
-            file = sqlite_file(self.uri)
-            location = (file.parent / "mlruns" / quote(name, safe=" ")).as_uri() if file else None
-            try:
-                return str(self._client.create_experiment(name, artifact_location=location))
-            except MlflowException as error:
-                if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another process was quicker
-                    raise
-                experiment = self._client.get_experiment_by_name(name)
-        if experiment.lifecycle_stage == "deleted":
-            raise UserError(
-                f"the MLflow experiment {name!r} was deleted; choose another name, or restore it with "
-                f"`mlflow experiments restore --experiment-id {experiment.experiment_id}`"
-            )
-        return str(experiment.experiment_id)
 
     def _find_model(self, run_id: str) -> Any:
         query = f"name = '{MODEL_NAME}' AND source_run_id = '{run_id}'"

@@ -80,7 +80,9 @@ def ui_command(uri: str | None = None, port: int = 5000) -> list[str]:
         raise UserError(f"{store} is an MLflow server already; open that address in a browser")
     if not 1 <= port <= 65535:
         raise UserError(f"expected a port from 1 to 65535, got {port}")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of MLflow's own libraries
     options = ["--backend-store-uri", store, "--port", str(port), "--workers", "1"]
+    options += ["--uvicorn-opts", "--log-level warning"]  # no line for each file that the browser asks for
     if file := sqlite_file(store):
         # Or experiments made in the browser would keep their files wherever the command was started.
         options += ["--artifacts-destination", (file.parent / "mlruns").as_uri()]
@@ -135,6 +137,19 @@ def connect(uri: str) -> Any:
         ) from error
     _upgrade(uri)
     return MlflowClient(uri)
+
+
+def check_store(uri: str) -> None:
+    """Raise NoAnswer, or UserError, where a store that should be there cannot be used; MLflow is not imported.
+
+    Args:
+        uri: as `resolve_uri` returns it.
+    """
+    if file := sqlite_file(uri):
+        _make_sqlite(file)
+        _check_unlocked(file)
+    else:
+        _check_reachable(uri)
 
 
 def download(run_id: str, names: Sequence[str], folder: Path, uri: str | None = None) -> Path:

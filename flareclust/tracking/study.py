@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flareclust._foundation.errors import FlareclustError
-from flareclust.experiment.sweep_report import write_files
+from flareclust.experiment.sweep_files import write_files
 from flareclust.experiment.trials import OnDone, Trial, TrialRun, attempt_any
 from flareclust.experiment.trials_file import TrialFile
 from flareclust.tracking.store import store_errors

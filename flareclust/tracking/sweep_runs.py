@@ -14,8 +14,10 @@ from threading import Lock
 from typing import Any
 
 from flareclust._foundation.version import __version__
-from flareclust.experiment.trials import Trial, TrialResult, TrialRun, by_cell, cell_of
+from flareclust.experiment.trials import Trial, TrialResult, TrialRun, cell_of
 from flareclust.experiment.trials_file import study_key, trial_keys
+from flareclust.tracking.note import NOTE_TAG, describe_study
+from flareclust.tracking.origin import source_tags
 from flareclust.tracking.run_values import PARAM_LENGTH, TAG_LENGTH, finite
 from flareclust.tracking.runs import ERROR_TAG, RUN_KEY_TAG, Tracker
 from flareclust.tracking.store import sqlite_file
@@ -47,7 +49,7 @@ class SweepTracker(Tracker):
         self._trials = list(trials)
         # SQLite takes one writer at a time, and MLflow's threads would wait for each other in its own way: by failing.
         self._lock = Lock() if sqlite_file(self.uri) else nullcontext()
-        tags = {"kind": "sweep", "study": study, "flareclust.version": __version__}
+        tags = {**source_tags(), "kind": "sweep", "study": study, "flareclust.version": __version__}
         self.parent = self.start(study_key(study, self._keys), study, {"trials": len(trials), **_axes(trials)}, tags)
         self._children: dict[str, Any] = {}
         self._reused: dict[str, Any] = {}
@@ -106,8 +108,9 @@ class SweepTracker(Tracker):
     def close(self, done: Sequence[TrialRun], files: Sequence[Path]) -> None:
         """Log the means and the files to the parent, and close it: FAILED if a trial failed.
 
-        Its metrics are `final/<name>`, the mean over all trials, so that MLflow's charts of parents show something;
-        `final/<cell>/<name>` and `..._std` per cell; and how many trials were `trials/done` and have `trials/failed`.
+        Its metrics are `final/<name>`, the mean over all trials, so that MLflow's charts of parents show something, and
+        how many trials were `trials/done` and have `trials/failed`. What each cell came to is in the files: as metrics it
+        would be hundreds of columns in MLflow's tables. The description has the table of the main qualities.
         """
         from mlflow.entities import Metric
 
@@ -123,6 +126,7 @@ class SweepTracker(Tracker):
             self.fail(self.parent, failure(done))
         else:
             self.finish(self.parent)
+        self.tag(self.parent, NOTE_TAG, describe_study(done))
 
     def abandon(self) -> None:
         """Close the parent as KILLED: the study was stopped and can go on."""
@@ -181,13 +185,7 @@ def _numbers(measured: TrialResult) -> list[tuple[str, float, int]]:
 
 
 def _means(done: Sequence[TrialRun]) -> dict[str, float]:
-    means = {f"final/{_key(name)}": value for name, value in cell_of({}, done).mean.items()}
-    for cell in by_cell(done):
-        where = "/".join(["final", *(_key(value) or "-" for value in cell.cell.values())])
-        for name, value in cell.mean.items():
-            means[f"{where}/{_key(name)}"] = value
-            means[f"{where}/{_key(name)}_std"] = cell.std[name]
-    return means
+    return {f"final/{_key(name)}": value for name, value in cell_of({}, done).mean.items()}
 
 
 def _axes(trials: Sequence[Trial]) -> dict[str, str]:

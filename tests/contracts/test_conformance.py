@@ -120,7 +120,7 @@ def test_the_checks_notice(check, fault):
         check(broken(**fault))
 
 
-def by_count_only(data, labels, centroids, min_count):
+def by_count_only(data, labels, centroids, min_count, *, ones=None):
     return np.bincount(labels[labels >= 0], minlength=len(centroids)) >= min_count
 
 

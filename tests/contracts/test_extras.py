@@ -52,6 +52,7 @@ def test_a_result_without_matplotlib_has_all_but_the_pictures(without, tmp_path)
     result = flareclust.run("feca", data="iris", n_sites=3, out=tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "labels.csv",
+        "report.html",
         "result.json",
         "result.npz",
         "rounds.jsonl",

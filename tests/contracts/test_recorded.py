@@ -148,8 +148,8 @@ def _summary(outcome: Any, messages: Messages, *, private: bool, secure: bool) -
         "shapes": {} if private else shape_of(outcome.arrays),
         "warnings": len(outcome.warnings),
     }
-    if private:  # its noise follows from no seed
-        return found
+    if private:  # its noise follows from no seed, and so do warnings of it
+        return {name: value for name, value in found.items() if name != "warnings"}
     bits = {
         "arrays": digest(outcome.arrays),
         "labels": digest(outcome.labels),

@@ -38,7 +38,8 @@ def test_what_an_experiment_shares_with_the_call_has_the_same_default():
 
 
 def test_what_a_sweep_shares_with_an_experiment_has_the_same_default():
-    shared = (set(Sweep.model_fields) & set(Experiment.model_fields)) - {"data", "engine"}
+    # A sweep compares many runs and describes the clusters of none, unless it is asked to.
+    shared = (set(Sweep.model_fields) & set(Experiment.model_fields)) - {"data", "engine", "profile"}
     assert shared == {"n_sites", "k", "table_schema", "id_column", "truth", "min_sites", "mlflow_experiment"}
     assert all(Sweep.model_fields[name].default == Experiment.model_fields[name].default for name in shared)
 

@@ -16,7 +16,7 @@ from scipy.ndimage import gaussian_filter, gaussian_filter1d
 
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.clusterers import weighted_kmeans
-from flareclust.core.dp.sums import Box
+from flareclust.core.dp.box import Box
 from flareclust.core.lloyd import sums_by_label
 
 #: Cells for each cluster, and how many along a column there must be for a grid to say anything.
@@ -27,6 +27,9 @@ _WIDTHS = (0.0, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 
 #: Where the cells that stay hold less than this share of all rows, the rest is spread over the others: too much is unknown.
 _KEPT = 0.3
+
+#: So it is where the best smoothing has this width or more, as then no cluster stands out of the noise.
+_BLURRED = 2.0
 
 _STARTS = 30
 
@@ -53,7 +56,7 @@ def grid_shape(box: Box, cells: int) -> tuple[int, ...]:
 
 def cell_centers(box: Box, shape: tuple[int, ...]) -> FloatArray:
     """Return the middles of the cells (cells, d), the last axis first to change."""
-    axes = [lo + (np.arange(g) + 0.5) / g * (hi - lo) for lo, hi, g in zip(*box, shape, strict=True)]
+    axes = [lo + (np.arange(g) + 0.5) / g * (hi - lo) for lo, hi, g in zip(box.low, box.high, shape, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(shape))
 
 
@@ -65,10 +68,10 @@ def denoised(noisy: FloatArray, sigma: float, k: int) -> FloatArray:
         sigma: standard deviation of the noise of each.
         k: number of clusters.
     """
-    smooth, deviation = _smoothed(noisy, sigma)
+    smooth, deviation, width = _smoothed(noisy, sigma)
     above = np.where(smooth > deviation * math.sqrt(2 * math.log(max(smooth.size, 2))), smooth, 0)
     total, inside = max(float(noisy.sum()), 1.0), float(above.sum())
-    if inside < _KEPT * total or np.count_nonzero(above) < k:
+    if inside < _KEPT * total or np.count_nonzero(above) < k or width >= _BLURRED:
         empty = above == 0
         above[empty] = max(total - inside, (1 - _KEPT) * total) / max(int(empty.sum()), 1)
     return above
@@ -93,9 +96,9 @@ def grid_clusters(
     return centroids, sums_by_label(labels, weights, len(centroids))
 
 
-def _smoothed(noisy: FloatArray, sigma: float) -> tuple[FloatArray, float]:
-    """Return the grid under the smoothing of the least estimated risk, and the noise's standard deviation afterwards."""
-    best, minimum = (noisy, sigma), math.inf
+def _smoothed(noisy: FloatArray, sigma: float) -> tuple[FloatArray, float, float]:
+    """Return the grid under the smoothing of the least estimated risk, the noise's standard deviation afterwards, and the width."""
+    best, minimum = (noisy, sigma, 0.0), math.inf
     impulse = np.zeros(49)
     impulse[24] = 1
     for width in _WIDTHS:
@@ -105,5 +108,5 @@ def _smoothed(noisy: FloatArray, sigma: float) -> tuple[FloatArray, float]:
         # Stein: |y - S y|^2 + 2 sigma^2 trace(S) is the risk but for a constant. The trace is that of a grid without edges.
         risk = float(((noisy - smooth) ** 2).sum()) + 2 * sigma**2 * noisy.size * float(kernel[24]) ** along
         if risk < minimum:
-            best, minimum = (smooth, sigma * float(np.sqrt((kernel**2).sum())) ** along), risk
+            best, minimum = (smooth, sigma * float(np.sqrt((kernel**2).sum())) ** along, width), risk
     return best

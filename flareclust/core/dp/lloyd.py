@@ -8,11 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.typing import FloatArray
-from flareclust.core.dp.sums import COUNT, UNIT, Box, ClusterSums
+from flareclust._foundation.typing import BoolArray, FloatArray
+from flareclust.core.dp.box import Box
+from flareclust.core.dp.sums import COUNT, UNIT, ClusterSums
 
 #: Share of the columns' deviations that the random start is drawn with.
 _SPREAD = 0.5
+
+#: The share of the squared length of sums that noise alone explains, from which on they are shrunk.
+_NOISY = 0.5
 
 #: Fewer rows than that many standard deviations of their own noise are not taken for rows.
 _SURE = 2.0
@@ -26,13 +30,28 @@ class Moments(NamedTuple):
     deviation: FloatArray
 
 
-def moments(values: FloatArray, box: Box) -> Moments:
-    """Return the estimates from the noisy `moment_sums` of all sites in total (1 + 2 d,), in units; the mean lies in the box."""
+def moments(values: FloatArray, box: Box, noise: float = 0.0) -> Moments:
+    """Return the estimates from the noisy `moment_sums` of all sites in total (1 + 2 d,), in units; the mean lies in the box.
+
+    Args:
+        values: the sums.
+        box: what they are about.
+        noise: standard deviation of the noise of each.
+    """
     d, middle, half = len(box.low), box.middle, box.half
     rows = max(float(values[0]), 1.0)
-    mean = values[1 : 1 + d] / rows
+    mean = shrunk(values[1 : 1 + d], noise) / rows
     variance = np.clip(values[1 + d :] / rows - mean**2, 0, 1)
-    return Moments(rows, box.clip(middle + half * mean), half * np.sqrt(variance))
+    return Moments(rows, box.clip((middle + half * mean)[None])[0], half * np.sqrt(variance))
+
+
+def shrunk(values: FloatArray, noise: float) -> FloatArray:
+    """Return sums (d,) shrunk toward 0 by as much as noise alone moves them away from it, where that is most of their length.
+
+    The estimate of James and Stein (1961); below one half it is not worth what it adds to the error of the mean's direction.
+    """
+    of_noise = max(len(values) - 2, 0) * noise**2 / max(float((values**2).sum()), 1e-300)
+    return values if of_noise < _NOISY else values * max(1 - of_noise, 0.0)
 
 
 def spread_start(found: Moments, box: Box, k: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -45,7 +64,7 @@ def spread_start(found: Moments, box: Box, k: int, rng: np.random.Generator) -> 
 
 
 def widest_radius(box: Box, k: int) -> float:
-    """Return the radius beyond which rows are clipped at the latest: half the box's diagonal, by the d-th root of k."""
+    """Return the radius beyond which rows are clipped at the latest: that of the bounds, by the d-th root of k."""
     return box.half / float(k ** (1 / len(box.low)))
 
 
@@ -83,7 +102,7 @@ def next_centroids(
     """
     d = centroids.shape[1]
     rows = sums.rows
-    sure = rows > max(_SURE * noise * UNIT / COUNT, 1)
+    sure = sure_rows(rows, noise)
     behind = np.where(sure, rows, 1)
     goal = centroids + sums.shifts / behind[:, None] * radii[:, None]
     if toward is not None and d > 2:
@@ -93,6 +112,11 @@ def next_centroids(
     step = 2 / (done + 2)
     moved = np.where(sure[:, None], centroids + step * (goal - centroids), centroids)
     return box.clip(moved), rows
+
+
+def sure_rows(rows: FloatArray, noise: float) -> BoolArray:
+    """Return which clusters (k,) have more rows than noise explains; `noise` is that of the shifts, in radii."""
+    return rows > max(_SURE * noise * UNIT / COUNT, 1)
 
 
 def rms_radii(radii: FloatArray, sums: ClusterSums) -> FloatArray:

@@ -15,8 +15,8 @@ import numpy as np
 
 from flareclust._foundation.errors import Aborted
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
-from flareclust._foundation.validation import LARGEST
 from flareclust.core.chunks import pieces
+from flareclust.core.dp.box import Box
 from flareclust.core.kernels import two_nearest
 from flareclust.core.lloyd import assign
 
@@ -36,38 +36,8 @@ SILHOUETTE = UNIT // 2
 #: Keeps rounding errors of lengths from making a contribution longer than 1.
 _WITHIN = 1 - 1e-9
 
-#: The least half diagonal of a box (`LARGEST` is the most), and what radii and reaches lie between. With values up to
-#: `LARGEST` nothing below can become infinite or NaN then, and the radii that follow from a box are such as sites take.
-_LEAST_HALF = 1e-90
+#: What radii and reaches lie between.
 LEAST_RADIUS, LARGEST_RADIUS = 1e-100, 1e145
-
-
-class Box(NamedTuple):
-    """Lower and upper bounds of the columns, (d,) each: low < high."""
-
-    low: FloatArray
-    high: FloatArray
-
-    @property
-    def half(self) -> float:
-        """Half the diagonal: no point of the box is farther from its middle."""
-        return float(np.linalg.norm(self.high - self.low)) / 2
-
-    @property
-    def middle(self) -> FloatArray:
-        """The point (d,) half way between the bounds."""
-        return (self.low + self.high) / 2
-
-    @property
-    def usable(self) -> bool:
-        """Whether low is below high, and both are so large and so small that sums over rows in the box can be computed."""
-        if not ((np.abs(self.low) <= LARGEST).all() and (np.abs(self.high) <= LARGEST).all()):
-            return False
-        return bool((self.low < self.high).all() and _LEAST_HALF <= self.half <= LARGEST)
-
-    def clip(self, points: FloatArray) -> FloatArray:
-        """Return points (n, d) with every value between the bounds of its column, C-contiguous."""
-        return np.ascontiguousarray(np.minimum(np.maximum(points, self.low), self.high))
 
 
 class ClusterSums(NamedTuple):
@@ -113,8 +83,7 @@ def cell_counts(data: FloatArray, own: Box, box: Box, shape: tuple[int, ...], ab
 def moment_sums(data: FloatArray, own: Box, box: Box, aborted: AbortCheck) -> IntArray:
     """Return the number of rows and the sums of their values and of the values' squares, by column (1 + 2 d,).
 
-    Values are clipped at the site's `own` bounds, and are distances from the middle of the `box`, in half diagonals of
-    it. So the values of a row have length at most 1, and the squares, too. With UNIT for the row itself a row changes the
+    Values are clipped at the site's `own` bounds, and are distances from the middle of the `box`, in radii of it. So the values of a row have length at most 1, and the squares, too. With UNIT for the row itself a row changes the
     sums by at most `moment_sensitivity`.
     """
     n, d = data.shape
@@ -125,8 +94,8 @@ def moment_sums(data: FloatArray, own: Box, box: Box, aborted: AbortCheck) -> In
         _go_on(aborted)
         values = (box.clip(own.clip(data[part])) - middle) / half
         values /= np.maximum(np.sqrt((values**2).sum(axis=1)), 1)[:, None]  # beyond 1 by rounding only
-        sums[1 : 1 + d] += _whole(values).sum(axis=0)
-        sums[1 + d :] += _whole(values**2).sum(axis=0)
+        sums[1 : 1 + d] += whole(values).sum(axis=0)
+        sums[1 + d :] += whole(values**2).sum(axis=0)
     return sums
 
 
@@ -157,7 +126,7 @@ def cluster_sums(data: FloatArray, own: Box, centroids: FloatArray, radii: Float
         shift, radius = values - centroids[labels], radii[labels]
         length = np.sqrt((shift**2).sum(axis=1))  # in radii it could be too large to be squared
         contributions = np.empty((len(values), d + 2), np.int64)
-        contributions[:, :d] = _whole(shift / np.maximum(length, radius)[:, None])
+        contributions[:, :d] = whole(shift / np.maximum(length, radius)[:, None])
         contributions[:, d] = COUNT
         contributions[:, d + 1] = (_share(length / radius) ** 2 * SQUARE).astype(np.int64)
         np.add.at(sums, labels, contributions)
@@ -201,7 +170,7 @@ def quality_sensitivity() -> float:
     return math.hypot(UNIT, SILHOUETTE)
 
 
-def _whole(vectors: FloatArray) -> IntArray:
+def whole(vectors: FloatArray) -> IntArray:
     """Return vectors (n, d) of length at most 1 (but for rounding) as integers of length at most UNIT.
 
     A vector that is longer, or not of numbers, counts as 0: so no row adds more, and none makes a site say that it did.

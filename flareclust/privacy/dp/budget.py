@@ -11,12 +11,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.typing import IntArray
+from flareclust.core.dp.box import Box
 from flareclust.data.tables import Table
+from flareclust.privacy.bounds import Ball, Bounds
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.ledger import Ledger, Overspent
-from flareclust.privacy.policy import Bounds, DifferentialPrivacy
+from flareclust.privacy.dp.shared import SharedNoise
+from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.privacy.session import SiteSession
 
 
@@ -25,20 +28,20 @@ class DPSession:
     """A site's terms for one job.
 
     Attributes:
-        low: least values of the columns (d,), by the site's policy and never from its rows.
-        high: largest values of the columns (d,).
+        box: bounds of the columns, by the site's policy and never from its rows.
         dp: the policy's limits.
         job: the name that spendings are written down under.
         ledger: where they are written down.
         rho: the most that the job may spend in all.
+        shared: the sites whose masked sums hold one noise together; None where the site adds all of it.
     """
 
-    low: FloatArray
-    high: FloatArray
+    box: Box
     dp: DifferentialPrivacy
     job: str
     ledger: Ledger
     rho: float
+    shared: SharedNoise | None = None
 
     @classmethod
     def of(cls, site: SiteSession, table: Table, name: str) -> "DPSession":
@@ -56,8 +59,8 @@ class DPSession:
         if dp is None or site.ledger is None:
             raise Refusal(NO_TERMS)
         mechanism.check_installed()
-        low, high = bounds_of(dp.bounds, table.columns, table.X.shape[1])
-        return cls(low, high, dp, site.job, site.ledger, _rho("the site's policy", dp.epsilon, dp.delta))
+        box = bounds_of(dp.bounds, table.columns, table.X.shape[1])
+        return cls(box, dp, site.job, site.ledger, _rho("the site's policy", dp.epsilon, dp.delta))
 
     def granted(self, epsilon: float, delta: float) -> "DPSession":
         """Return the terms for a job that asks for (epsilon, delta): it may spend that, and no more.
@@ -93,12 +96,39 @@ class DPSession:
         Raises:
             Refusal: the job, or all jobs together, would spend more than the site grants.
         """
+        self._spend(what, rho)
+        return mechanism.gaussian(values, sensitivity, rho)
+
+    def sharing(self, sites: int, colluding: int | None) -> "DPSession":
+        """Return the terms for a sum that leaves masked, added to those of other sites.
+
+        Args:
+            sites: of the sum; 0 for none, where the site adds all of the noise.
+            colluding: how many of them may tell the server their shares, by the job; None for a third.
+
+        Raises:
+            Refusal: the site's policy asks for more.
+        """
+        return replace(self, shared=SharedNoise.of(sites, colluding, self.dp.colluding)) if sites else self
+
+    def summed(self, values: IntArray, sensitivity: float, rho: float, what: str) -> IntArray:
+        """Return integers with this site's share of the noise that makes their total over sites rho-zCDP.
+
+        All of it goes into the ledger: so much is spent toward the server if as many sites tell it their shares as may. Where
+        the sum does not leave masked, this is `gaussian`.
+        """
+        if self.shared is None:
+            return self.gaussian(values, sensitivity, rho, what)
+        scale = self.shared.scale(sensitivity, rho, values.size)
+        self._spend(f"{what}, with the noise of {self.shared.honest} of {self.shared.sites} sites", rho)
+        return mechanism.share(values, scale)
+
+    def _spend(self, what: str, rho: float) -> None:
         total = _rho("the site's policy", self.dp.budget, self.dp.delta)
         try:
             self.ledger.spend(self.job, what, rho, self.rho, total)
         except Overspent as over:
             raise Refusal(self._words(over)) from None
-        return mechanism.gaussian(values, sensitivity, rho)
 
     def _words(self, over: Overspent) -> str:
         spent = epsilon_of(over.spent, self.dp.delta)
@@ -127,12 +157,14 @@ NO_TERMS = (
 )
 
 
-def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int) -> tuple[FloatArray, FloatArray]:
-    """Return the least and the largest values (d,) and (d,) of a table's columns.
+def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int) -> Box:
+    """Return the bounds of a table's columns.
 
     Raises:
         Refusal: there are bounds for other columns, in words that name none of them.
     """
+    if isinstance(bounds, Ball):
+        return _around(bounds, columns, d)
     if isinstance(bounds, Mapping):
         if columns is None:
             raise Refusal(
@@ -156,7 +188,24 @@ def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int) -> tuple[
         diagonal = ((high - low) ** 2).sum()
     if not (np.isfinite(pairs).all() and (low < high).all() and np.isfinite(diagonal)):
         raise Refusal("has bounds that are not low < high, or too far apart; correct them in the site's policy")
-    return low, high
+    return Box(low, high)
+
+
+def _around(ball: Ball, columns: tuple[str, ...] | None, d: int) -> Box:
+    """Return the bounds that a ball is: the box around it, and its radius."""
+    center = ball.center
+    if isinstance(center, Mapping):
+        if columns is None or any(column not in center for column in columns):
+            raise Refusal(f"has a center of its bounds that does not name each of its {d} columns; correct its policy")
+        center = tuple(center[column] for column in columns)
+    middle = np.array(center, dtype=np.float64)
+    if middle.ndim and len(middle) != d:
+        raise Refusal(f"has a center of its bounds for {len(middle)} columns and rows of {d}; correct its policy")
+    middle = np.broadcast_to(middle, (d,))
+    low, high = middle - ball.norm, middle + ball.norm
+    if not (low < high).all():  # the radius is below the last digit of the center
+        raise Refusal("has bounds that are not low < high, or too far apart; correct them in the site's policy")
+    return Box(low, high, ball.norm)
 
 
 def _rho(who: str, epsilon: float, delta: float) -> float:

@@ -49,13 +49,37 @@ def gaussian(values: IntArray, sensitivity: float, rho: float) -> IntArray:
         UserError: the numbers are none of these.
         Refusal: OpenDP is missing.
     """
+    _check_sums(values)
+    measurement = _measurement(_positive("sensitivity", sensitivity), _positive("rho", rho))
+    noisy = measurement(values.ravel().tolist())
+    return np.array(noisy, dtype=np.int64).reshape(values.shape)
+
+
+def share(values: IntArray, scale: float) -> IntArray:
+    """Return `values` (any shape) with discrete Gaussian noise of a scale: a share of a noise, which protects nothing by itself.
+
+    Raises:
+        UserError: the values are no integers below `LARGEST_SUM`, or the scale is too large.
+        Refusal: OpenDP is missing.
+    """
+    _check_sums(values)
+    if not scale < LARGEST_SUM / 16:
+        raise UserError(f"a scale of {scale:g} is too large for noise in 64 bits")
+    noisy = _of_scale(scale)(values.ravel().tolist())
+    return np.array(noisy, dtype=np.int64).reshape(values.shape)
+
+
+@lru_cache(maxsize=64)
+def _of_scale(scale: float) -> Any:
+    dp = _opendp()
+    return dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64"), scale)
+
+
+def _check_sums(values: IntArray) -> None:
     if values.dtype != np.int64:
         raise UserError(f"noise is for integers (int64), got {values.dtype}")
     if values.size and max(int(values.max()), -int(values.min())) > LARGEST_SUM:
         raise UserError("sums are too large for noise in 64 bits")
-    measurement = _measurement(_positive("sensitivity", sensitivity), _positive("rho", rho))
-    noisy = measurement(values.ravel().tolist())
-    return np.array(noisy, dtype=np.int64).reshape(values.shape)
 
 
 @lru_cache(maxsize=64)

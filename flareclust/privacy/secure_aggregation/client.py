@@ -11,7 +11,7 @@ from flareclust.privacy.job_sums import SecureSums, check_members
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.identity import Identity
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED, KeyTable, SiteMasks, key_reply
-from flareclust.privacy.secure_aggregation.totals import LARGEST_SENT, Layout, check_range, sizes_of
+from flareclust.privacy.secure_aggregation.totals import LARGEST_SENT, Layout, check_range, sizes_in, sizes_of
 from flareclust.protocol.schema import Schema
 
 #: Says in a job's folder that the site has given its key. The key itself is nowhere but in memory.
@@ -42,6 +42,11 @@ class SiteSums:
             folder: of the job at this site, where it is noted that the key was given.
         """
         self._identity, self._job_id, self._folder = Identity.of(startup), job_id, folder
+
+    @property
+    def promised(self) -> bool:
+        """Whether the job says of itself that sums leave masked only."""
+        return self._job is not None
 
     def secure(self, site: str) -> bool:
         """Return whether the site's sums leave it masked in this job: the job says so, or the site has given a key."""
@@ -150,6 +155,6 @@ class SiteSums:
         """
         step, round_, arrays = question
         d = reply["centroids"].shape[1] if "centroids" in reply else 0
-        words = Layout(schema, sizes_of(arrays, d)).words(reply)
+        words = Layout(schema, {**sizes_of(arrays, d), **sizes_in(schema, reply)}).words(reply)
         masked = self._masks[site].hide(words, step, round_, arrays, table)
         return MASKED.pack({"masked": masked.view(np.int64)})

@@ -1,6 +1,6 @@
 """The stage that masks a site's sums in jobs with secure sums."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -46,10 +46,12 @@ class MaskingStage(Stage):
     Attributes:
         sums: what the site remembers of the job's secure sums.
         policy: the site's, if it has one.
+        alike: settings of the job that must be the same at all sites for their masks to cancel.
     """
 
     sums: SiteSums
     policy: Policy | None
+    alike: Message = field(default_factory=dict)
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
         """Split the task into arrays and keys; refuse sums that would leave without a mask."""
@@ -62,7 +64,8 @@ class MaskingStage(Stage):
             task.site, task.step, task.arrays, sums=step.maskable, always=always, policy=self.policy
         )
         reported = None if keys is None else reported_groups(step, arrays)
-        context = replace(exchange.context, secure=secure, reported=reported)
+        sites = len(keys.keys) if keys is not None and self.sums.promised else 0
+        context = replace(exchange.context, secure=secure, reported=reported, sum_sites=sites)
         return replace(exchange, task=replace(task, arrays=arrays), keys=keys, context=context)
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:
@@ -70,5 +73,5 @@ class MaskingStage(Stage):
         if exchange.keys is None:
             return reply
         task = exchange.task
-        question = (task.step, task.round, task.arrays)
+        question = (task.step, task.round, {**task.arrays, **self.alike})
         return self.sums.hidden(task.site, question, exchange.keys, exchange.step.schema, reply)

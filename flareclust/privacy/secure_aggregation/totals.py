@@ -172,7 +172,8 @@ class Layout:
 
 
 def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
-    """Return the sizes of what sites answer to a task: K or k groups of d columns, c solutions that are compared, p weights, l leaves and h bins of a profile.
+    """Return the sizes of what sites answer to a task: K or k groups of d columns, t pairs of columns, g cells, c solutions
+    that are compared, p weights, l leaves and h bins of a profile.
 
     Args:
         arrays: of the task. With `columns` but without centroids it is about the columns, each a group of its own.
@@ -192,9 +193,19 @@ def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
         d, edges = arrays["edges"].shape
         return {"l": len(arrays["leaves"]), "k": len(arrays["centroids"]), "d": d, "h": edges + 1}
     if "centroids" not in arrays:
-        return {"K": len(arrays["columns"]), "d": 1} if "columns" in arrays else {"K": 1, "d": columns}
+        if "columns" in arrays:
+            return {"K": len(arrays["columns"]), "d": 1}
+        cells = prod(map(int, arrays["shape"])) if "shape" in arrays else 0
+        return {"K": 1, "d": columns, "t": columns * (columns + 1) // 2, "g": cells}
     k, d = arrays["centroids"].shape
     return {"K": k, "k": k, "d": d}
+
+
+def sizes_in(schema: Schema, reply: Message) -> dict[str, int]:
+    """Return the sizes of a checked reply that is not about groups; none of others."""
+    if GROUP in schema.fields:
+        return {}
+    return {axis: n for name, one in schema.fields.items() for axis, n in zip(one.axes, reply[name].shape, strict=True)}
 
 
 def rounded_spread(groups: Message, multiple: int, floor: int) -> Message:

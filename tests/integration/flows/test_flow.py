@@ -50,7 +50,7 @@ def test_a_simulator_job_through_the_flow_is_tracked(server, folder):
     )
     client, (run,) = runs()
     assert run.info.status == "FINISHED"
-    assert run.info.run_name == "feca/iid/s0"
+    assert run.info.run_name == "feca/iris/k3/iid/s0"
     assert run.info.run_id == result.run_id
     assert run.data.metrics["final/inertia"] == pytest.approx(result.metrics["inertia"])
     assert run.data.metrics["final/centroids_found"] == result.centroids_found
@@ -60,7 +60,7 @@ def test_a_simulator_job_through_the_flow_is_tracked(server, folder):
     assert all(isinstance(value, str) for value in run.data.tags.values())
     artifacts = {item.path for item in client.list_artifacts(run.info.run_id)}
     assert {"centroids.npz", "centroids.csv", "picture.png", "result.json", "result.npz", "rounds.jsonl"} <= artifacts
-    assert [record["step"] for record in rounds] == ["cluster", "assess"]
+    assert [record["step"] for record in rounds][:3] == ["cluster", "assess", "profile"]
 
     here = flareclust.run("feca", data="iris", n_sites=3)
     np.testing.assert_array_equal(result.centroids, here.centroids)
@@ -82,7 +82,7 @@ def test_arrays_in_memory_go_through_the_flow_too(server, folder, sites, monkeyp
     monkeypatch.setattr(flows, "submit", submit)
     flareclust.run("kfed", data=sites, k=4, engine="simulator", track=True, out="out")
     assert set(seen) == set(sites)
-    assert runs()[1][0].info.run_name == "kfed/none/s0"
+    assert runs()[1][0].info.run_name == "kfed/own data/k4/none/s0"
 
 
 def test_a_failed_job_is_shown_as_failed_with_its_reason(server, folder):
@@ -140,6 +140,44 @@ def test_the_flow_takes_its_experiment_as_plain_values(server, folder, monkeypat
     result = flows.experiment_flow({"algorithm": "kfed", "data": "iris", "n_sites": 3})
     assert result.algorithm == "kfed"
     assert len(os.listdir("flareclust-runs")) == 1
+
+
+def test_the_page_of_a_flow_run_shows_rounds_warnings_tags_progress_and_the_result(server, folder, monkeypatch):
+    import logging
+
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, LogFilter, LogFilterFlowRunId
+    from prefect.logging.handlers import APILogHandler
+    from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
+
+    from flareclust.experiment import submit as steps
+    from flareclust.flows import experiment as flows
+
+    def inprocess(experiment, prepared, on_round, token=None, kept=None):
+        logging.getLogger("flareclust.engines.simulator").warning("a site was slow")
+        return steps.submit(experiment.model_copy(update={"engine": "inprocess"}), prepared, on_round, token)
+
+    monkeypatch.setattr(flows, "submit", inprocess)
+    with temporary_settings({PREFECT_LOGGING_TO_API_ENABLED: True}):
+        params = {"rounds": 4, "tol": 0}
+        state = flows.experiment_flow(
+            {"algorithm": "fkm", "data": "iris", "n_sites": 3, "params": params}, return_state=True
+        )
+        result = state.result()
+        APILogHandler().flush()
+    run_id = state.state_details.flow_run_id
+    with get_client(sync_client=True) as client:
+        flow_run = client.read_flow_run(run_id)
+        logs = [log.message for log in client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run_id])))]
+        of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]))
+        artifacts = {one.key: one.data for one in client.read_artifacts(artifact_filter=of_run)}
+    assert set(flow_run.tags) == {"fkm", "iris", "simulator"}
+    assert sum("3 sites" in message for message in logs) >= 4
+    assert "a site was slow" in logs
+    assert artifacts["flareclust-rounds"] == 100.0
+    text = artifacts["flareclust-result"]
+    assert f"[The run in MLflow]({result.run_page})" in text
+    assert f"| simplified silhouette | {result.metrics['simplified_silhouette']:.4f} |" in text
 
 
 def test_bad_parameters_are_refused_before_anything_starts(server, folder):

@@ -116,14 +116,16 @@ def completed(scheduler, deployment):
 def test_the_projects_deployments_say_what_they_should(scheduler):
     with scheduler.client() as client:
         nightly = client.read_deployment_by_name(f"{NIGHTLY}/nightly")
-        manual = client.read_deployment_by_name("flareclust-experiment/manual")
+        manual = client.read_deployment_by_name("flareclust-experiment/experiment")
+        sweep = client.read_deployment_by_name("flareclust-sweep/sweep")
     (schedule,) = nightly.schedules
     assert (schedule.schedule.cron, schedule.schedule.timezone, schedule.active) == ("0 2 * * *", "Europe/Berlin", True)
     assert (nightly.global_concurrency_limit.limit, nightly.work_pool_name) == (1, POOL)
     assert nightly.concurrency_options.collision_strategy.value == "CANCEL_NEW"
     assert nightly.parameters["experiment"]["register_as"]
     assert nightly.entrypoint == "flareclust.flows.nightly.nightly_flow"
-    assert list(manual.schedules) == []
+    assert list(manual.schedules) == list(sweep.schedules) == []
+    assert sweep.parameters["sweep"]["algorithms"] == ["feca", "kfed"]
     (step,) = nightly.pull_steps
     assert step["prefect.deployments.steps.set_working_directory"]["directory"] == str(scheduler.folder)
 
@@ -144,7 +146,7 @@ def test_the_scheduler_runs_a_federation_of_provisioned_sites_whose_model_is_tra
     scheduler.pause(f"{NIGHTLY}/often")
     assert first.auto_scheduled
     run = run_of(client, first.id)
-    assert (run.info.status, run.info.run_name) == ("FINISHED", "feca/none/s0")
+    assert (run.info.status, run.info.run_name) == ("FINISHED", "feca/sites/k3/none/s0")
     assert run.data.params["engine"] == "production"
     assert run.data.metrics["final/simplified_silhouette"] > 0
     assert [run.data.metrics[f"final/{name}"] for name in ("centroids_found", "sites_took_part")] == [3, 2]
@@ -162,12 +164,12 @@ def test_the_scheduler_runs_a_federation_of_provisioned_sites_whose_model_is_tra
 def test_a_manual_run_takes_its_experiment_from_the_command_line(scheduler, client):
     experiment = json.dumps(TINY | {"algorithm": "kfed", "seed": 3})
     said = scheduler.run(
-        "deployment", "run", "flareclust-experiment/manual", "--param", f"experiment={experiment}", "--watch"
+        "deployment", "run", "flareclust-experiment/experiment", "--param", f"experiment={experiment}", "--watch"
     )
     assert "Completed" in said
-    (run,) = scheduler.runs_of("flareclust-experiment/manual")
+    (run,) = scheduler.runs_of("flareclust-experiment/experiment")
     assert run.state.is_completed()
-    assert run_of(client, run.id).info.run_name == "kfed/iid/s3"
+    assert run_of(client, run.id).info.run_name == "kfed/iris/k3/iid/s3"
 
 
 def test_a_wrong_experiment_is_refused_when_the_run_is_asked_for(scheduler):

@@ -88,7 +88,7 @@ def test_a_flow_run_is_tried_again_only_if_its_failure_may_pass(
 
     submitted = []
 
-    def submit(experiment, prepared, on_round, token):
+    def submit(experiment, prepared, on_round, token, kept=None):
         submitted.append(token)
         raise error
 

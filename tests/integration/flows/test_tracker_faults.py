@@ -63,8 +63,21 @@ def sweep_progress(n):
     yield fault
 
 report.progress, sweep_report.sweep_progress = progress, sweep_progress
-from flareclust.cli.main import main
-main(sys.argv[1:])
+from flareclust.cli.main import QUIET, main
+
+@contextlib.contextmanager
+def prefect_server():
+
+    os.environ |= dict.fromkeys(QUIET, "CRITICAL")
+    from flareclust.flows.server import SubprocessASGIServer, temporary_settings
+    from prefect.settings import PREFECT_API_URL
+    server = SubprocessASGIServer()
+    server.start(timeout=120)
+    with temporary_settings({PREFECT_API_URL: server.api_url}):
+        yield
+
+with prefect_server() if PREFECT else contextlib.nullcontext():
+    main(sys.argv[1:])
 """
 
 #: Within which the command is over, from the fault on.
@@ -82,7 +95,12 @@ def command(folder: Path, *args: str, fault: str = "pass", uri: str | None = Non
     happened = folder / "happened"
     happened.unlink(missing_ok=True)
     done = subprocess.run(
-        [sys.executable, "-c", COMMAND.replace("FAULT", fault), *args],
+        [
+            sys.executable,
+            "-c",
+            COMMAND.replace("FAULT", fault).replace("PREFECT else", f"{'no_prefect' in fault} else"),
+            *args,
+        ],
         cwd=folder,
         env=env if uri is None else env | {"MLFLOW_TRACKING_URI": uri},
         stdin=subprocess.DEVNULL,
@@ -144,7 +162,7 @@ def test_an_mlflow_server_that_is_killed_costs_no_result(tmp_path):
         kill(process)
     warning = only_warning(done)
     assert "\n" not in warning
-    for part in (f"in {tmp_path}/out", "missing are the rounds, metrics and files, the model", f"127.0.0.1:{port}"):
+    for part in (f"in {tmp_path}/out", "missing are metrics and files, the rounds, the model", f"127.0.0.1:{port}"):
         assert part in warning
     assert f"log it later with: flareclust log {tmp_path}/out --uri {uri}" in warning
     assert (tmp_path / "out" / "result.json").exists()

@@ -187,7 +187,9 @@ def test_the_wheel_holds_every_module_and_every_job_once_and_nothing_else(wheel,
     files = [name for name in wheel_files(wheel) if name.startswith("flareclust/")]
     jobs = [f"flareclust/{path.relative_to(tree).as_posix()}" for path in (tree / "nvflare_jobs").rglob("*.json")]
     assert len(jobs) >= 6
-    assert sorted(files) == sorted([*tracked(tree, ".py"), *jobs, "flareclust/py.typed"])
+    templates = tracked(tree, ".yml", ".yaml", ".toml")
+    assert sorted(files) == sorted([*tracked(tree, ".py"), *jobs, *templates, "flareclust/py.typed"])
+    assert "flareclust/cli/templates/sweep.toml" in files
 
 
 @pytest.mark.slow

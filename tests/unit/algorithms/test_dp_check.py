@@ -5,8 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from flareclust.core.dp import axis_sums
 from flareclust.core.dp import sums as dp_sums
-from flareclust.core.dp.sums import COUNT, UNIT, Box
+from flareclust.core.dp.box import Box
+from flareclust.core.dp.sums import COUNT, UNIT
 from flareclust.executors import dp_base, stages
 from flareclust.privacy.dp import mechanism
 from flareclust.protocol.registry import get
@@ -19,7 +21,6 @@ from tests.unit.algorithms.dp_cases import PRIVATE
 @pytest.mark.parametrize(
     ("place", "wrong"),
     [
-        ("moment_sensitivity", lambda: UNIT),
         ("cluster_sensitivity", lambda: math.hypot(UNIT, COUNT) * 0.99),
         ("quality_sensitivity", lambda: UNIT * 0.9),
     ],
@@ -30,8 +31,21 @@ def test_the_check_notices_a_sensitivity_that_is_too_small(name, place, wrong, m
         checks_private.check_differentially_private(get(name))
 
 
+@pytest.mark.parametrize(
+    ("name", "module", "place", "wrong"),
+    [
+        ("dp-oneshot", dp_sums, "moment_sensitivity", UNIT),
+        ("dp-lloyd", axis_sums, "second_moment_sensitivity", 0.98 * axis_sums.second_moment_sensitivity()),
+    ],
+)
+def test_the_check_notices_moments_with_too_small_a_sensitivity(name, module, place, wrong, monkeypatch):
+    monkeypatch.setattr(module, place, lambda: wrong)
+    with pytest.raises(ContractViolation, match="a row changed sums"):
+        checks_private.check_differentially_private(get(name))
+
+
 def test_the_check_notices_rows_that_are_not_clipped(monkeypatch):
-    monkeypatch.setattr(dp_sums, "_whole", lambda vectors: (vectors * 1.01 * UNIT).astype(np.int64))
+    monkeypatch.setattr(dp_sums, "whole", lambda vectors: (vectors * 1.01 * UNIT).astype(np.int64))
     with pytest.raises(ContractViolation, match="a row changed sums"):
         checks_private.check_differentially_private(get("dp-lloyd"))
 
@@ -53,7 +67,7 @@ def test_the_check_notices_a_box_that_is_too_small_to_compute_with(monkeypatch):
         lambda box: bool((box.low < box.high).all() and np.isfinite(box.low).all() and np.isfinite(box.half))
     )
     monkeypatch.setattr(Box, "usable", old)
-    monkeypatch.setattr(dp_sums, "_whole", lambda vectors: (vectors * UNIT).astype(np.int64))
+    monkeypatch.setattr(dp_sums, "whole", lambda vectors: (vectors * UNIT).astype(np.int64))
     with pytest.raises(ContractViolation, match=r"not finite|a row changed sums"):
         checks_private.check_differentially_private(get("dp-lloyd"))
 
@@ -61,7 +75,7 @@ def test_the_check_notices_a_box_that_is_too_small_to_compute_with(monkeypatch):
 @pytest.mark.parametrize("name", PRIVATE)
 def test_the_check_notices_a_refusal_for_values_beyond_the_bounds(name, monkeypatch):
     monkeypatch.setattr(
-        stages, "check_rows", lambda data, *, private, check=stages.check_rows: check(data, private=False)
+        stages, "check_rows", lambda data, *, private, gaps, check=stages.check_rows: check(data, private=False)
     )
     with pytest.raises(ContractViolation, match="a row changes whether a site answers"):
         checks_private.check_differentially_private(get(name))

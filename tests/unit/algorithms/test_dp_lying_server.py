@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import never_abort
-from flareclust.executors.dp_lloyd import BOUNDS, OUTLINE, UPDATE, DPLloydExecutor
+from flareclust.executors.dp_lloyd import AXES, BOUNDS, OUTLINE, SECOND_MOMENTS, UPDATE, DPLloydExecutor
 from flareclust.privacy.dp.accounting import rho_of
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
@@ -17,6 +17,8 @@ from flareclust.protocol.task import ASSESS, CLUSTER, PLACE, Task
 from flareclust.testing import differential_privacy as checks_private
 from tests.examples import examples
 from tests.unit.algorithms.dp_cases import policy
+
+ALONG = {"middle": np.zeros(3), "axes": np.eye(3)[:1], "half": np.ones(1), "shape": np.array([2])}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,22 @@ from tests.unit.algorithms.dp_cases import policy
         (OUTLINE, {"low": np.zeros(3), "high": np.full(3, 5e-324)}),
         (OUTLINE, {"low": np.full(3, -1.7e308), "high": np.full(3, 1.7e308)}),
         (OUTLINE, {"low": np.full(3, 1.1e140), "high": np.full(3, 1.2e140)}),
+        (OUTLINE, {"low": np.zeros(3), "high": np.ones(3), "radius": np.array(0.0)}),
+        (OUTLINE, {"low": np.zeros(3), "high": np.ones(3), "radius": np.ones(1)}),
+        (SECOND_MOMENTS, {"low": np.zeros(3), "high": np.ones(3), "radius": np.array(np.nan)}),
+        (SECOND_MOMENTS, {"high": np.ones(3), "radius": np.array(1.0)}),
+        (AXES, {}),
+        (AXES, {**ALONG, "axes": np.full((1, 3), 1.1)}),
+        (AXES, {**ALONG, "axes": np.full((1, 3), np.nan)}),
+        (AXES, {**ALONG, "axes": np.eye(3)[:2]}),
+        (AXES, {**ALONG, "middle": np.full(3, 1.1e140)}),
+        (AXES, {**ALONG, "half": np.zeros(1)}),
+        (AXES, {**ALONG, "half": np.array(1.0)}),
+        (AXES, {**ALONG, "shape": np.array([10**7])}),
+        (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.ones(2)}),
+        (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.ones(2), "share": np.array(0.0)}),
+        (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.ones(2), "share": np.array(1.1)}),
+        (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.ones(2), "share": np.array(np.nan)}),
         (UPDATE, {"centroids": np.zeros((2, 3))}),
         (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.zeros(2)}),
         (UPDATE, {"centroids": np.zeros((2, 3)), "radii": np.full(2, np.nan)}),
@@ -67,6 +85,8 @@ ANY = st.one_of(
     st.sampled_from([0.0, 1e-200, -1e-200, 1e-100, 1.1e-100, 2e-90, 1e-9, 999.0, 1e139, -1e139, 1e140, 9.9e144, 1e150]),
 )
 
+UP_TO_ONE = st.one_of(st.floats(-1, 1), ANY)
+
 FINITE = ANY.filter(np.isfinite)
 
 
@@ -75,7 +95,7 @@ def hostile_tasks(draw) -> tuple[Task, np.ndarray]:
     """Return what a server could ask a site of two columns, and its rows."""
     two, radii = st.tuples(ANY, ANY).map(np.array), st.lists(ANY, min_size=2, max_size=2).map(np.array)
     centroids = draw(st.tuples(two, two).map(np.array))
-    step = draw(st.sampled_from([CLUSTER, OUTLINE, UPDATE, ASSESS]))
+    step = draw(st.sampled_from([CLUSTER, OUTLINE, SECOND_MOMENTS, AXES, UPDATE, ASSESS]))
     arrays = {
         CLUSTER: lambda: {
             "low": draw(two),
@@ -83,7 +103,12 @@ def hostile_tasks(draw) -> tuple[Task, np.ndarray]:
             "shape": np.array(draw(st.tuples(*[st.integers(0, 9)] * 2))),
         },
         OUTLINE: lambda: {"low": draw(two), "high": draw(two)},
-        UPDATE: lambda: {"centroids": centroids, "radii": draw(radii)},
+        SECOND_MOMENTS: lambda: {"low": draw(two), "high": draw(two), "radius": np.array(draw(ANY))},
+        AXES: lambda: (
+            {"middle": draw(two), "axes": draw(st.tuples(UP_TO_ONE, UP_TO_ONE).map(lambda t: np.array([t])))}
+            | {"half": np.array([draw(ANY)]), "shape": np.array([draw(st.integers(0, 9))])}
+        ),
+        UPDATE: lambda: {"centroids": centroids, "radii": draw(radii), "share": np.array(0.1)},
         ASSESS: lambda: {"centroids": centroids, "reach": np.array(draw(ANY))},
     }[step]()
     if "low" in arrays and draw(st.booleans()):  # most pairs that come as they are would be refused
@@ -105,7 +130,7 @@ def test_values_of_any_size_are_taken_and_others_than_numbers_are_not(sites):
     centroids, rows = sites["site-1"][:3], sites["site-1"].copy()
     tasks = (
         Task(BOUNDS, 0, {}, "site-1"),
-        Task(UPDATE, 1, {"centroids": centroids, "radii": np.ones(3)}, "site-1"),
+        Task(UPDATE, 1, {"centroids": centroids, "radii": np.ones(3), "share": np.array(0.15)}, "site-1"),
         Task(ASSESS, 2, {"centroids": centroids, "reach": np.array(1.0)}, "site-1"),
         Task(PLACE, 2, {"centroids": centroids}, "site-1"),
     )
@@ -122,7 +147,7 @@ def test_values_of_any_size_are_taken_and_others_than_numbers_are_not(sites):
 def test_a_site_that_is_asked_again_and_again_stops_at_the_jobs_budget(sites):
     ledger = Ledger.in_memory()
     held = SiteSession(Policy.of(policy(epsilon=5.0, budget=50.0)), "a", ledger)
-    arrays = {"centroids": np.zeros((1, 3)), "radii": np.ones(1)}
+    arrays = {"centroids": np.zeros((1, 3)), "radii": np.ones(1), "share": np.array(0.15)}
 
     def ask(round_: int) -> None:
         DPLloydExecutor(4, rounds=3).answer(Task(UPDATE, round_, arrays, "site-1"), sites["site-1"], never_abort, held)

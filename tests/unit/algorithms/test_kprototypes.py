@@ -232,7 +232,7 @@ def test_columns_that_are_no_category_are_refused():
         KPrototypesExecutor(3, categories=[[9]]).answer(Task(SCALES, 0, {}, "a"), X, never_abort)
     with pytest.raises(UserError, match="got a column twice"):
         flareclust.run("kprototypes", split(X), k=3, categories=[[1], [1]])
-    with pytest.raises(flareclust.JobFailed, match="start has centers of 2 columns where the rows have 9"):
+    with pytest.raises(flareclust.JobFailed, match="start has centroids of 2 columns where the rows have 9"):
         run(split(X), start=[[0.0, 1.0], [1.0, 0.0], [2.0, 0.0]])
 
 

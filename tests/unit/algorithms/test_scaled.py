@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import flareclust
-from flareclust import UserError
+from flareclust import JobFailed, UserError
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.portfolio import PortfolioAggregator
@@ -277,3 +277,37 @@ def test_a_column_without_quartiles_is_scaled_by_its_deviation():
     standard = flareclust.run("pooled", rows, k=3, scale="standard")
     for name in ("mean", "deviation"):
         assert result.arrays[name][3] == standard.arrays[name][3]
+
+
+@pytest.mark.parametrize("scale", ["standard", "robust", "range"])
+@pytest.mark.parametrize("secure", [False, True])
+def test_the_columns_of_a_category_count_as_one_column(rng, scale, secure):
+    """Of each category the variances add up to 1, however many values it has."""
+    numbers = rng.normal(size=(900, 2)) * [1, 50]
+    two, five = np.eye(2)[rng.integers(0, 2, 900)], np.eye(5)[rng.integers(0, 5, 900)]
+    X = np.concatenate([numbers, two, five], axis=1)
+    sites = {name: X[start::3] for start, name in enumerate("abc")}
+    categories = [[2, 3], [4, 5, 6, 7, 8]]
+    result = flareclust.run("lloyd", sites, k=3, scale=scale, categories=categories, secure_sums=secure)
+    scaled = X / result.arrays["deviation"]
+    for group in categories:
+        assert scaled[:, group].var(axis=0).sum() == pytest.approx(1, abs=0.03)
+        assert len(set(result.arrays["deviation"][group])) == 1
+
+
+def test_categories_that_rows_do_not_have_are_refused(sites):
+    with pytest.raises(JobFailed, match="categories name columns that rows of 3 columns do not have"):
+        flareclust.run("lloyd", sites, k=2, scale="standard", categories=[[3, 4]])
+
+
+def test_given_centroids_are_in_the_units_of_the_columns(sites):
+    X = np.concatenate(list(sites.values()))
+    start = X[:4] * [1, 100, 10_000]
+    large = {site: rows * [1, 100, 10_000] for site, rows in sites.items()}
+    result = flareclust.run("lloyd", large, k=4, scale="standard", start=start.tolist(), rounds=1)
+    mean, deviation = result.arrays["mean"], result.arrays["deviation"]
+    pooled = np.concatenate(list(large.values()))
+    labels = (((pooled - mean) / deviation)[:, None] - ((start - mean) / deviation)[None]) ** 2
+    nearest = labels.sum(axis=2).argmin(axis=1)
+    expected = np.array([pooled[nearest == c].mean(axis=0) for c in range(4)])
+    np.testing.assert_allclose(result.centroids, expected, rtol=1e-9)

@@ -227,8 +227,10 @@ def test_list_names_every_algorithm_with_its_settings(command):
         "centroids float64 (k, d), m2 float64 (k, d); "
         "with scale, in step bins: counts int64 (d, b); with scale, in step finer_bins: counts int64 (d, b)"
     )
-    words = command("list").out.split()
-    assert set(table) <= set(words)
+    printed = command("list").out
+    assert set(table) <= set(printed.split())
+    assert max(map(len, printed.splitlines())) <= 80
+    assert f"leaves a site: {listed['feca']['sends']}" in command("list", "feca").out
 
 
 def test_data_list_names_every_data_set(command):
@@ -273,16 +275,15 @@ def test_ui_says_what_it_cannot_show(command, tmp_path, monkeypatch, store, word
     assert (done.code, words in done.err) == (2, True)
 
 
-def test_ui_hands_over_to_mlflow(command, tmp_path, monkeypatch):
-    (tmp_path / "runs.db").touch()
+def test_ui_hands_over_to_mlflow(command, store, monkeypatch):
     calls = []
     monkeypatch.setattr(os, "environ", dict(os.environ))  # what the command adds is for the program that it becomes
     monkeypatch.setattr(os, "execv", lambda path, argv: calls.append((path, argv)))
-    done = command("ui", "--port", "5055", "--uri", f"sqlite:///{tmp_path}/runs.db")
-    assert (done.code, done.out) == (0, "")
-    assert "http://127.0.0.1:5055" in done.err
+    done = command("ui", "--port", "5055", "--uri", store)
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"^runs of flareclust: http://127.0.0.1:5055/#/experiments/\d+/runs\?", done.out)
     ((path, argv),) = calls
     assert path == argv[0] == sys.executable
     assert argv[1:4] == ["-m", "mlflow", "ui"]
-    assert f"sqlite:///{tmp_path}/runs.db" in argv
+    assert store in argv
     assert argv[argv.index("--port") + 1] == "5055"

@@ -9,12 +9,13 @@ from flareclust._foundation.typing import never_abort
 from flareclust.core.dp import grid as dp_grid
 from flareclust.core.dp import lloyd as dp_lloyd
 from flareclust.core.dp import sums as dp_sums
-from flareclust.core.dp.sums import SQUARE, UNIT, Box
+from flareclust.core.dp.box import Box
+from flareclust.core.dp.sums import SQUARE, UNIT
 
 
 def brute_force(rows, box, centroids, radii):
     sums = np.zeros((len(centroids), len(box.low) + 2))
-    for row in np.clip(rows, *box):
+    for row in np.clip(rows, box.low, box.high):
         c = int(((row - centroids) ** 2).sum(axis=1).argmin())
         away = (row - centroids[c]) / radii[c]
         length = float(np.sqrt(away @ away))
@@ -78,6 +79,23 @@ def test_a_cluster_that_noise_alone_could_be_keeps_its_centroid():
     assert (moved[1] > 0).all()
 
 
+def test_a_mean_is_shrunk_where_most_of_it_is_noise(rng):
+    noisy = np.array([rng.normal(0.5, 2.0, size=40) for _ in range(300)])
+    shrunk = np.array([dp_lloyd.shrunk(one, 2.0) for one in noisy])
+    assert ((shrunk - 0.5) ** 2).sum(axis=1).mean() < 0.2 * ((noisy - 0.5) ** 2).sum(axis=1).mean()
+    clear = rng.normal(10.0, 2.0, size=40)
+    np.testing.assert_array_equal(dp_lloyd.shrunk(clear, 2.0), clear)
+    np.testing.assert_array_equal(dp_lloyd.shrunk(clear[:2], 50.0), clear[:2])
+
+
+def test_noise_that_blurs_the_whole_grid_leaves_no_cell_empty(rng):
+    """Cells above a threshold would be those about one hill of the noise, and all other clusters be missed."""
+    rows = np.zeros((12, 12))
+    rows[3:9, 3:9] = 40
+    for _ in range(20):
+        assert np.count_nonzero(dp_grid.denoised(rows + rng.normal(0, 400, size=rows.shape), 400.0, 5)) == 144
+
+
 def test_a_grid_has_cells_near_to_cubes():
     assert dp_grid.grid_shape(Box(np.zeros(2), np.array([4.0, 1.0])), 100) == (20, 5)
     assert dp_grid.grid_shape(Box(np.zeros(3), np.array([1.0, 1.0, 1e-9])), 64) == (8, 8, 1)
@@ -110,7 +128,7 @@ def test_extreme_centroids_and_radii_are_answered_with_sums_of_cut_length():
 
 def test_a_vector_that_is_no_number_or_too_long_counts_nothing():
     vectors = np.array([[np.nan, 0.0], [np.inf, 0.0], [1e200, 0.0], [0.8, 0.7], [0.6, -0.8], [1.0, 0.0]])
-    counted = dp_sums._whole(vectors)
+    counted = dp_sums.whole(vectors)
     assert not counted[:4].any()
     np.testing.assert_allclose(counted[4:] / UNIT, vectors[4:], atol=1e-5)
     assert dp_sums._share(np.array([np.nan, np.inf, -1.0, 0.5])).tolist() == [0, 1, 0, 0.5]

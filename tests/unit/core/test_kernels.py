@@ -4,15 +4,34 @@ import sys
 import numpy as np
 import pytest
 
-from flareclust.core import assessment, kernels, lloyd, seeds
+from flareclust.core import (
+    assessment,
+    chunks,
+    compiled,
+    kernels,
+    lloyd,
+    pyramid,
+    pyramid_steps,
+    screen,
+    seed_kernels,
+    seeds,
+)
 
 #: Every kernel that Python calls.
 KERNELS = (
     kernels.nearest_centroids,
     kernels.two_nearest,
     kernels.own_distances,
-    kernels.closest_with,
+    kernels.label_rows,
     kernels.lloyd_steps,
+    chunks.column_moments,
+    screen.fill_tiles,
+    pyramid.count_cells,
+    pyramid.fill_cells,
+    pyramid_steps.pyramid_steps,
+    seed_kernels.seed_tiles,
+    seed_kernels.seeds_with,
+    seed_kernels.rows_drawn,
 )
 
 
@@ -76,17 +95,39 @@ def test_distances_far_from_the_origin_keep_their_precision():
     np.testing.assert_array_equal(squared, [0.0, 1.0])
 
 
-@pytest.mark.parametrize(("n", "d"), [(1, 1), (257, 2), (300, 64)])
-def test_closest_with_takes_the_minimum_and_adds_it_up_by_weight(n, d):
+# Up to 16 columns in tiles, made before or on the way; beyond, two points at a time.
+@pytest.mark.parametrize("tiled", [False, True])
+@pytest.mark.parametrize(
+    ("n", "d", "points"), [(1, 1, 1), (257, 2, 4), (512, 3, 6), (300, 16, 2), (300, 17, 5), (70, 64, 6)]
+)
+def test_a_pass_takes_a_seed_and_adds_up_what_each_candidate_would_leave(n, d, points, tiled):
     rng = np.random.default_rng(n)
-    X, weights, points, closest = rng.normal(size=(n, d)), rng.random(n), rng.normal(size=(3, d)), rng.random(n) * d
-    out, potentials = np.empty((3, n)), np.empty(3)
-    expected = np.minimum(closest, literal_squared_distances(X, points).T)
+    X, weights, closest = rng.normal(size=(n, d)), rng.random(n), rng.random(n) * d
+    P, tiles = rng.normal(size=(points, d)), -(-n // seed_kernels.TILE)
+    own = np.zeros((tiles if tiled else 0, min(d, seed_kernels.TILED), seed_kernels.TILE))
+    if tiled and d <= seed_kernels.TILED:
+        seed_kernels.seed_tiles(X, 0, own)
+    squared = literal_squared_distances(X, P).T
+    after = np.minimum(closest, squared[0])
+    sums = np.empty((points, tiles))
 
-    kernels.closest_with(X, weights, points, closest, out, potentials)
+    seed_kernels.seeds_with(X, weights, own, P, closest, sums)
 
-    np.testing.assert_allclose(out, expected, rtol=1e-12)
-    np.testing.assert_allclose(potentials, expected @ weights, rtol=1e-12)
+    np.testing.assert_allclose(closest, after, rtol=1e-12)
+    expected = np.add.reduceat(weights * np.minimum(after, squared), np.arange(0, n, seed_kernels.TILE), axis=1)
+    np.testing.assert_allclose(sums, expected, rtol=1e-12)
+
+
+def test_rows_are_drawn_where_the_running_sum_exceeds_a_number_and_rows_that_add_nothing_are_skipped():
+    n = 1000
+    X = np.zeros((n, 1))
+    X[[3, 300, 301, 999], 0] = [1, 2, 1, 1]  # squared distances 1, 4, 1, 1 to the seed at 0
+    weights = np.ones(n)
+    ends, rows = np.array([1.0, 6.0, 6.0, 7.0]), np.empty(8, np.int64)
+    at = np.array([0.0, 0.99, 1.0, 4.99, 5.0, 6.0, 6.99, 7.0])
+    tiles = np.array([0, 0, 1, 1, 1, 3, 3, 3])
+    seed_kernels.rows_drawn(X, weights, np.zeros(1), np.full(n, np.inf), ends, at, tiles, rows)
+    assert rows.tolist() == [3, 3, 300, 300, 301, 999, 999, 999]
 
 
 def inputs_of_every_form():
@@ -114,7 +155,7 @@ def test_every_kernel_has_one_signature_whatever_is_passed(form):
     X = inputs_of_every_form()[form]
     n = len(X)
     k = min(n, 3)
-    kernels.warm_up()
+    compiled.warm_up()
     # One, and another where rows in a mapped file were used before.
     before = {kernel.__name__: len(kernel.signatures) for kernel in KERNELS}
 

@@ -6,20 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flareclust.core import chunks as pieces
-from flareclust.core import kernels
+from flareclust.core import compiled
 from flareclust.core.arrays import as_matrix
 from flareclust.core.chunks import all_finite, is_mapped, means_of, variances
 from flareclust.core.disclosure import describable, varies_in_one_feature
 from flareclust.core.lloyd import Clustering, cluster_statistics, member_statistics, recompute_centroids
+from flareclust.core.moments import column_moments
 from flareclust.core.spectral import trusted_rows
 
 SHAPES = st.tuples(st.integers(1, 400), st.integers(1, 9), st.integers(0, 2**32 - 1))
 
 
 @pytest.fixture(autouse=True, scope="module")
-def compiled():
+def compile_first():
     """The first call of a kernel takes longer than an example may."""
-    kernels.warm_up()
+    compiled.warm_up()
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +46,14 @@ def test_large_arrays_too(monkeypatch):
     for n, d in ((200_001, 3), (5_000, 67), (3, 40_000)):
         X = rows(n, d, n)
         np.testing.assert_array_equal(variances(X), X.var(axis=0))
+
+
+@pytest.mark.parametrize(("n", "d"), [(1, 2), (7, 3), (400, 2), (90_001, 3), (500, 4), (33, 67), (3, 4000)])
+def test_moments_of_columns(n, d):
+    X, mean, variance = rows(n, d, n), np.empty(d), np.empty(d)
+    column_moments(X, mean, variance)
+    np.testing.assert_array_equal(mean, X.mean(axis=0))
+    np.testing.assert_array_equal(variance, X.var(axis=0))
 
 
 @given(SHAPES)

@@ -33,7 +33,7 @@ def test_columns_have_names_and_are_scaled_where_units_differ(experiment):
 
 def test_categories_follow_from_the_schema_where_an_algorithm_has_them(tmp_path):
     (tmp_path / "schema.yaml").write_text("columns: {age: number, sex: {type: category, values: [f, m]}}")
-    for algorithm, expected in (("kprototypes", [[1, 2]]), ("pooled", None)):
+    for algorithm, expected in (("kprototypes", [[1, 2]]), ("pooled", [[1, 2]])):
         about = {"algorithm": algorithm, "k": 2, "engine": "production", "kit": "kits/lead"}
         params = prepare(make_experiment(**about, schema=str(tmp_path / "schema.yaml"))).params
         assert params.get("categories") == expected

@@ -41,7 +41,7 @@ def test_a_tracked_run_holds_the_result(runs, store, tmp_path):
     )
     (run,) = runs()
     assert result.run_id == run.info.run_id
-    assert (run.info.run_name, run.info.status) == ("feca/dirichlet:1/s2", "FINISHED")
+    assert (run.info.run_name, run.info.status) == ("feca/iris/k3/dirichlet:1/s2", "FINISHED")
     metrics = run.data.metrics
     for name, value in result.metrics.items():
         if value is not None:

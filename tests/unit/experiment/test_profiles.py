@@ -17,9 +17,11 @@ from flareclust.experiment.profile_report import profile_lines
 from flareclust.experiment.report_command import command_of
 from flareclust.experiment.report_html import report_page
 from flareclust.federation import run_federation
+from flareclust.privacy.enforcement import PolicyEnforcer
+from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
-from flareclust.protocol.task import PROFILE, PROFILE_BINS, Task
+from flareclust.protocol.task import ASSESS, CLUSTER, PROFILE, PROFILE_BINS, Task
 
 COLUMNS = ["age", "crp", "sex=f", "sex=m"]
 ABLE = [
@@ -150,6 +152,20 @@ def test_no_bin_of_a_site_has_fewer_rows_than_min_count():
     assert len(counts) >= 6
     assert all((one[one > 0] >= 7).all() for one in counts)
     assert all((arrays["counts"] >= 7).all() for step, arrays in seen if step == PROFILE)
+
+
+def test_a_site_with_a_policy_answers_profiles_after_the_assessment_only_and_five_of_them():
+    gate, arrays = PolicyEnforcer(Policy()), {"centroids": np.zeros((2, 3))}
+    gate.check_request(CLUSTER, 0, {})
+    with pytest.raises(Refusal, match="too late"):
+        gate.check_request(PROFILE, 1, arrays)
+    gate.check_request(ASSESS, 1, arrays)
+    gate.check_request(PROFILE, 1, arrays)
+    for round_ in range(1, 5):
+        gate.check_request(PROFILE_BINS, round_, arrays)
+    for step in (PROFILE_BINS, PROFILE, CLUSTER):
+        with pytest.raises(Refusal, match="too late"):
+            gate.check_request(step, 5, arrays)
 
 
 def test_a_profile_that_fails_is_a_warning(monkeypatch):

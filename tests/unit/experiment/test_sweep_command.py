@@ -44,7 +44,13 @@ def test_the_example_of_the_documentation_runs(command, tmp_path):
     assert err.splitlines()[-1] == "40 of 40 trials, 0 s left"
     (folder,) = (tmp_path / "flareclust-sweeps").iterdir()
     assert rows[-1] == ["files:", str(folder.relative_to(tmp_path))]
-    assert sorted(path.name for path in folder.iterdir()) == ["figure.png", "table.csv", "table.md", "trials.jsonl"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "compare.html",
+        "figure.png",
+        "table.csv",
+        "table.md",
+        "trials.jsonl",
+    ]
     assert "These are 40 trials" in PAGE
 
 

@@ -9,15 +9,18 @@ from scipy.stats import beta
 
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
+from flareclust.core.dp.axis_sums import ROW_UNIT, SQUARE_UNIT, VALUE_UNIT
+from flareclust.core.dp.box import Box
 from flareclust.core.dp.sums import COUNT, SQUARE, UNIT
-from flareclust.executors.dp_base import GRID_START, PrivateExecutor, update_share
-from flareclust.executors.dp_lloyd import OUTLINE, UPDATE, DPLloydExecutor
+from flareclust.executors.dp_base import AXES_START, MOMENTS_START, PrivateExecutor
+from flareclust.executors.dp_lloyd import AXES, OUTLINE, SECOND_MOMENTS, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.budget import DPSession
 from flareclust.privacy.dp.ledger import Ledger
+from flareclust.privacy.dp.shared import usual
 from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.protocol.task import CLUSTER, Task
 from tests.computed import computed
@@ -28,7 +31,13 @@ SURE = 0.95
 
 LOW, HIGH = np.full(2, -1.0), np.full(2, 1.0)
 LINE: Message = {"low": LOW[:1], "high": HIGH[:1]}  # in one column a row can change values and squares by most at once
-PLACES: Message = {"centroids": np.array([[-0.5, 0.0], [0.5, 0.0]]), "radii": np.full(2, 0.4)}
+PLACES: Message = {"centroids": np.array([[-0.5, 0.0], [0.5, 0.0]]), "radii": np.full(2, 0.4), "share": np.array(0.45)}
+ALONG: Message = {
+    "middle": np.zeros(2),
+    "axes": np.array([[0.8, 0.6], [-0.6, 0.8]]),
+    "half": np.ones(2),
+    "shape": np.array([4, 2]),
+}
 ROWS = np.random.default_rng(0).uniform(-1, 1, size=(60, 2))
 ONE_MORE = np.concatenate([ROWS, [[1.0, 1.0]]])
 
@@ -41,17 +50,26 @@ class Free(Ledger):
 
 
 class Attacked(NamedTuple):
-    """A release: who makes it, what the server sends for it, its message as what was noised, and of how many columns."""
+    """A release: who makes it, what the server sends for it, its message as what was noised, of how many columns, how many sites.
+
+    Of a masked sum the attacker knows what one of its sites sent, and the total.
+    """
 
     executor: PrivateExecutor
     step: str
     arrays: Message
     of: Callable[[Message], FloatArray]
     d: int = 2
+    sites: int = 0
 
 
 def moments(message: Message) -> FloatArray:
     return UNIT * np.concatenate([np.atleast_1d(message[name]) for name in ("rows", "values", "squares")])
+
+
+def second_moments(message: Message) -> FloatArray:
+    scaled = ROW_UNIT * message["rows"], VALUE_UNIT * message["values"], SQUARE_UNIT * message["products"]
+    return np.concatenate([np.atleast_1d(part) for part in scaled])
 
 
 def sums(message: Message) -> FloatArray:
@@ -72,11 +90,21 @@ RELEASES = {
         lambda message: message["cells"],
     ),
     "moments": Attacked(
-        DPLloydExecutor(2, epsilon=job(GRID_START), delta=DELTA, rounds=1), OUTLINE, LINE, moments, d=1
+        DPLloydExecutor(2, epsilon=job(MOMENTS_START), delta=DELTA, rounds=1), OUTLINE, LINE, moments, d=1
     ),
-    "update": Attacked(
-        DPLloydExecutor(2, epsilon=job(update_share(2, 2, None, 1)), delta=DELTA, rounds=1), UPDATE, PLACES, sums
+    "second moments": Attacked(
+        DPLloydExecutor(2, epsilon=job(MOMENTS_START), delta=DELTA, rounds=1), SECOND_MOMENTS, LINE, second_moments, d=1
     ),
+    "cells along axes": Attacked(
+        DPLloydExecutor(2, epsilon=job(AXES_START), delta=DELTA, rounds=1),
+        AXES,
+        ALONG,
+        lambda message: message["cells"],
+    ),
+    "update of four sites, one of them the attacker's": Attacked(
+        DPLloydExecutor(2, epsilon=job(0.45), delta=DELTA, rounds=1), UPDATE, PLACES, sums, sites=4
+    ),
+    "update": Attacked(DPLloydExecutor(2, epsilon=job(0.45), delta=DELTA, rounds=1), UPDATE, PLACES, sums),
 }
 
 
@@ -84,10 +112,16 @@ def reported(attacked: Attacked, data: FloatArray) -> FloatArray:
     """Return what a site with these rows sends, once, through all that it does in earnest but the ledger."""
     epsilon = attacked.executor.epsilon
     dp = DifferentialPrivacy((-1.0, 1.0), epsilon, DELTA, epsilon)
-    terms = DPSession(LOW[: attacked.d], HIGH[: attacked.d], dp, "job", Free.in_memory(), rho_of(epsilon, DELTA))
+    terms = DPSession(Box(LOW[: attacked.d], HIGH[: attacked.d]), dp, "job", Free.in_memory(), rho_of(epsilon, DELTA))
     task = Task(attacked.step, 0, attacked.arrays, "site-1")
     rows, rng = data[:, : attacked.d], stream(0, 0, "site-1")
-    return attacked.of(computed(attacked.executor, task, rows, rng, context=SiteContext(dp=terms)))
+    context = SiteContext(dp=terms, sum_sites=attacked.sites)
+
+    def sent(rows: FloatArray) -> FloatArray:
+        return attacked.of(computed(attacked.executor, task, rows, rng, context=context))
+
+    others = attacked.sites - usual(attacked.sites) - 1  # they tell nobody; what they have in all is known here
+    return sent(rows) + sum(sent(rows[:1]) for _ in range(others)) if attacked.sites else sent(rows)
 
 
 def proven(what: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> float:
@@ -95,6 +129,7 @@ def proven(what: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> float:
     attacked = RELEASES[what]
     with monkeypatch.context() as exact:
         exact.setattr(mechanism, "gaussian", lambda values, sensitivity, rho: values)
+        exact.setattr(mechanism, "share", lambda values, scale: values)
         direction = reported(attacked, ONE_MORE) - reported(attacked, ROWS)
     without, added = (
         np.array([direction @ reported(attacked, data) for _ in range(runs)]) for data in (ROWS, ONE_MORE)
@@ -122,6 +157,7 @@ def test_an_attack_proves_no_more_than_is_claimed(what, monkeypatch):
 @pytest.mark.nightly  # thousands of runs; tests/unit/algorithms/test_dp_check.py has the checks of sensitivities
 @pytest.mark.parametrize("what", RELEASES)
 def test_the_attack_would_notice_half_the_noise(what, monkeypatch):
-    draw = mechanism.gaussian
+    draw, draw_share = mechanism.gaussian, mechanism.share
+    monkeypatch.setattr(mechanism, "share", lambda values, scale: draw_share(values, scale / 2))
     monkeypatch.setattr(mechanism, "gaussian", lambda values, sensitivity, rho: draw(values, sensitivity / 2, rho))
     assert proven(what, 4000, monkeypatch) > EPSILON

@@ -60,7 +60,7 @@ def test_without_opendp_a_site_says_what_to_install(monkeypatch):
 )
 def test_bounds_come_in_three_forms(bounds, columns, low, high):
     found = terms(np.zeros((4, 2)), columns, bounds=bounds)
-    assert (found.low.tolist(), found.high.tolist()) == (low, high)
+    assert (found.box.low.tolist(), found.box.high.tolist()) == (low, high)
 
 
 @pytest.mark.parametrize(

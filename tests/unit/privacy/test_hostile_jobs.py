@@ -137,7 +137,9 @@ def test_a_site_with_impossible_bounds_is_named_and_the_others_go_on(name):
     schema = get(name).executor_class().step(step).schema
     replies, problems, _ = accept(schema, {site: SiteReply(arrays) for site, arrays in sent.items()}, list(sent))
     assert list(problems) == ["site-2"]
-    assert problems["site-2"].startswith("sent a bad reply: low, high: expected low below high for every column")
+    assert problems["site-2"].startswith(
+        "sent a bad reply: low, high, radius: expected low below high for every column"
+    )
     assert len(replies) == 3
 
 

@@ -15,6 +15,7 @@ from tests.forked import run_at_once, run_each
 SITES = """
 import os
 import numpy as np
+from flareclust.core.dp.box import Box
 from flareclust.privacy.dp import ledger_file, mechanism
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import DifferentialPrivacy
@@ -55,7 +56,7 @@ def case(folder, where, at, job):
     draw = mechanism.gaussian
     mechanism.gaussian = drawn
     dp = DifferentialPrivacy((0.0, 1.0), 1.0, 1e-5, 1.0)
-    terms = DPSession(np.zeros(1), np.ones(1), dp, job, Ledger(folder + "/ledger.db"), 1.0)
+    terms = DPSession(Box(np.zeros(1), np.ones(1)), dp, job, Ledger(folder + "/ledger.db"), 1.0)
     for _ in range(3):
         terms.gaussian(np.zeros(2, np.int64), 1.0, 1e-3, "test")
         passing("before send")

@@ -20,7 +20,17 @@ from flareclust.protocol.registry import algorithms, get
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.steps import counts_of
-from flareclust.protocol.task import ASSESS, BINNED, FINER_BINNED, KEYS, KNOWN_SCALES, NAMES, SCALES, SCORE
+from flareclust.protocol.task import (
+    ASSESS,
+    BINNED,
+    FINER_BINNED,
+    KEYS,
+    KNOWN_SCALES,
+    NAMES,
+    PROFILING,
+    SCALES,
+    SCORE,
+)
 from flareclust.testing import iid_sites
 from flareclust.testing.partial_features import overlapping_sites
 from tests.unit.privacy.secure_cases import FEWER, OPTIONS, PLAIN, asker, lloyd_sites, run_lloyd
@@ -196,6 +206,7 @@ def test_server_and_sites_agree_on_what_adds_up() -> None:
         counts_of(SPREAD),
         SCORE,
         ASSESS,
+        *PROFILING,
     }
 
 
@@ -207,7 +218,8 @@ def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object
         return found
 
     assert set(tasks(FEWER)) == {KEYS, NAMES, *COLUMNS, *SUMS, ASSESS}
-    assert not {KEYS, counts_of(SPREAD), counts_of(UPDATE)} & set(tasks(PLAIN))
+    assert not {KEYS, counts_of(SPREAD), counts_of(UPDATE), *PROFILING} & set(tasks(PLAIN))
+    assert set(PROFILING) <= set(tasks(PLAIN.model_copy(update={"profile": True})))
 
 
 def test_a_job_that_was_asked_for_without_secure_sums_is_as_it_was() -> None:

@@ -126,3 +126,13 @@ def test_a_form_of_an_algorithm_leaves_out_parameters_that_do_not_apply():
     assert "robust" in get("fkm").parameters()
     assert "robust" not in get("fkm-common").parameters()
     assert FKMExecutor.params_class() is FKMAggregator.params_class()
+
+
+@pytest.mark.parametrize("algorithm", BUILT_IN, ids=lambda algorithm: algorithm.name)
+def test_a_parameter_is_what_the_most_derived_class_says_of_it(algorithm):
+    """pydantic copies the fields of all bases, the first base last: one that repeats an older field would undo a newer one."""
+    params = algorithm.params_class()
+    for name, field in params.model_fields.items():
+        source = next(cls for cls in params.__mro__ if name in vars(cls).get("__annotations__", {}))
+        assert field.description == source.model_fields[name].description, f"{name} is not that of {source.__name__}"
+        assert side_of(field) == side_of(source.model_fields[name])

@@ -70,6 +70,7 @@ def test_parameters_of_both_sides_are_listed():
     assert get("kfed").parameters() == {
         "table_schema": None,
         "table_ranges": None,
+        "categories": None,
         "compare": "none",
         "missing": "refuse",
         "min_count": 2,

@@ -83,7 +83,7 @@ def test_a_folder_of_a_run_that_was_not_tracked_is_logged_too(store, tmp_path, s
 @pytest.mark.parametrize(
     ("method", "missing"),
     [
-        ("log_rounds", "missing are the rounds, metrics and files, the model, the model's version in m"),
+        ("log_rounds", "missing are the rounds, the model, the model's version in m"),
         ("log_model", "missing are the model, the model's version in m"),
         ("finish", "its run was not closed"),
     ],

@@ -45,7 +45,8 @@ def test_ui_command_shows_the_store_of_the_tracker(tmp_path):
     command = ui_command(f"sqlite:///{tmp_path}/runs.db", port=5001)
     expected = f"-m mlflow ui --backend-store-uri sqlite:///{tmp_path}/runs.db --port 5001 --workers 1"
     assert command[0] == sys.executable
-    assert " ".join(command[1:]) == f"{expected} --artifacts-destination file://{tmp_path}/mlruns"
+    options = "--uvicorn-opts --log-level warning"
+    assert " ".join(command[1:]) == f"{expected} {options} --artifacts-destination file://{tmp_path}/mlruns"
     assert "--artifacts-destination" not in ui_command("postgresql://me@host/runs")
     with pytest.raises(UserError, match="in a browser"):
         ui_command("http://tracking:5000")

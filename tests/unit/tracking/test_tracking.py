@@ -17,7 +17,7 @@ from tests.unit.tracking.tracking_cases import CENTROIDS, ROUNDS, STARTED, artif
 # --- runs ---
 def test_run_carries_name_params_and_tags_as_text(tracker, client):
     run = client.get_run(tracker.start("key", "feca/iid/s0", {"k": 15, "noise": 0.1, "init": None}, {"seed": 7}))
-    assert run.data.params == {"k": "15", "noise": "0.1", "init": "None"}
+    assert run.data.params == {"k": "15", "noise": "0.1"}
     assert {key: run.data.tags[key] for key in (RUN_KEY_TAG, "seed")} == {RUN_KEY_TAG: "key", "seed": "7"}
     assert all(isinstance(value, str) for value in run.data.tags.values())
     assert (run.info.run_name, run.info.status) == ("feca/iid/s0", "RUNNING")

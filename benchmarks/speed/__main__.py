@@ -1,0 +1,56 @@
+"""Lloyd's algorithm, sites of 500 rows and k-means++ against scikit-learn and faiss: CPU time at one thread.
+
+    python -m benchmarks.speed [--quick] [--shapes 100000,2,15 ...] [--only lloyd|sites|seeds] [--record]
+
+Contenders take turns in one process; a ratio is the median of those of the turns, above 1 where a contender is faster
+than scikit-learn. `--record` writes benchmarks/records/speed.json and the tables in docs/performance.md. faiss takes part where
+faiss-cpu is installed. Nothing here runs in a test: other work on the machine moves the figures.
+"""
+
+import argparse
+import json
+from datetime import date
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from benchmarks.speed import cases, contenders, machine, page
+from benchmarks.speed.measure import measured
+
+RECORD = Path(__file__).resolve().parent.parent / "records" / "speed.json"
+GROUPS = {
+    "lloyd": (cases.LLOYD, contenders.LLOYD),
+    "sites": (cases.SITES, contenders.SITES),
+    "seeds": (cases.SEEDS, contenders.SEEDS),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="leave out the shapes that take minutes")
+    parser.add_argument("--shapes", nargs="+", metavar="N,D,K", help="only these")
+    parser.add_argument("--only", choices=GROUPS, help="only this table")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each contender")
+    parser.add_argument("--record", action="store_true", help="write the record and the page")
+    options = parser.parse_args()
+    found = {}
+    with threadpool_limits(1):
+        limits = machine.limits()
+        print(json.dumps(limits))
+        for group, (shapes, who) in GROUPS.items():
+            found[group] = []
+            for case in shapes if options.only in (None, group) else ():
+                large = case.n * case.d > cases.QUICK_SIZE
+                if (options.shapes and case.name not in options.shapes) or (options.quick and large):
+                    continue
+                lines = measured(case, who, min(3, options.rounds) if large else options.rounds)
+                found[group] += lines
+                print(*(page.text_line(group, line) for line in lines), sep="\n", flush=True)
+    if options.record:
+        record = {"date": date.today().isoformat(), "machine": limits, **found}
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+        page.write(record)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""What is timed: rows of several shapes, the same start for every contender, and how often."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from flareclust._foundation.typing import FloatArray
+
+
+class Case(NamedTuple):
+    """One line of the tables. `weighted`: rows have random weights. `fits`: how many fits one measurement adds up."""
+
+    n: int
+    d: int
+    k: int
+    max_iter: int = 300
+    weighted: bool = False
+    fits: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.n},{self.d},{self.k}" + (",weighted" if self.weighted else "")
+
+
+#: Lloyd's algorithm from given centroids, tolerance 0, to convergence or for `max_iter` iterations.
+LLOYD = (
+    Case(1_000_000, 2, 15, 30),
+    Case(100_000, 2, 15, 40),
+    Case(100_000, 2, 15, 40, weighted=True),
+    Case(100_000, 3, 15, 40),
+    Case(5_000, 2, 15, 40, fits=10),
+    Case(100_000, 8, 20, 30),
+    Case(100_000, 16, 30, 30),
+    Case(100_000, 16, 30, 30, weighted=True),
+    Case(1_000_000, 16, 100, 6),
+    Case(100_000, 64, 60, 15),
+    Case(100_000, 784, 60, 6),
+)
+#: Sites of 500 rows.
+SITES = (
+    Case(500, 2, 5, fits=100),
+    Case(500, 2, 15, fits=100),
+    Case(500, 16, 10, fits=100),
+    Case(500, 64, 15, fits=50),
+)
+#: k-means++ from scikit-learn's random numbers.
+SEEDS = (
+    Case(1_000_000, 2, 15),
+    Case(100_000, 2, 15),
+    Case(5_000, 2, 15, fits=10),
+    Case(500, 2, 15, fits=50),
+    Case(100_000, 16, 30),
+    Case(100_000, 64, 60),
+    Case(100_000, 784, 60),
+)
+#: `--quick` leaves out what takes minutes.
+QUICK_SIZE = 10_000_000
+
+
+def rows_of(case: Case) -> tuple[FloatArray, FloatArray | None]:
+    """Return rows (n, d), and weights or None.
+
+    Up to 12 columns, overlapping normal clusters; beyond, clusters on a curved surface of 8 dimensions: bounds and
+    filters gain little on either, so nobody is favoured.
+    """
+    rng = np.random.default_rng(case.n + case.d)
+    inner = min(case.d, 8)
+    centres = rng.uniform(-4, 4, (case.k, inner))
+    rows = centres[rng.integers(case.k, size=case.n)] + rng.normal(size=(case.n, inner))
+    if case.d > 12:
+        rows = np.tanh(0.3 * rows @ rng.normal(size=(inner, case.d))) + 0.05 * rng.normal(size=(case.n, case.d))
+    weights = rng.uniform(0.5, 2.0, case.n) if case.weighted else None
+    return np.ascontiguousarray(rows), weights
+
+
+def start_of(case: Case, X: FloatArray) -> FloatArray:
+    """Return k different rows to start from."""
+    return X[np.random.default_rng(1).choice(case.n, case.k, replace=False)].copy()

@@ -1,0 +1,81 @@
+"""Who is timed: each contender is a function of a case's input that returns what it found."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import numpy as np
+import sklearn.cluster
+from sklearn.cluster import KMeans
+
+from benchmarks.speed.cases import Case
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.lloyd import lloyd
+from flareclust.core.seeds import kmeans_plusplus
+
+
+class Input(NamedTuple):
+    """What all contenders get."""
+
+    case: Case
+    X: FloatArray
+    weights: FloatArray | None
+    start: FloatArray
+
+
+class Found(NamedTuple):
+    """Labels (n,) and centroids (k, d); for k-means++ the rows chosen (k,) and the seeds (k, d)."""
+
+    labels: IntArray
+    centroids: FloatArray
+
+
+Contender = Callable[[Input], Found]
+
+
+def ours(given: Input) -> Found:
+    found = lloyd(given.X, given.start, weights=given.weights, max_iter=given.case.max_iter, tol=0)
+    return Found(found.labels, found.centroids)
+
+
+def scikit_learn(algorithm: str) -> Contender:
+    def fit(given: Input) -> Found:
+        model = KMeans(
+            given.case.k, init=given.start, n_init=1, max_iter=given.case.max_iter, tol=0, algorithm=algorithm
+        ).fit(given.X, sample_weight=given.weights)
+        return Found(model.labels_, model.cluster_centers_)
+
+    return fit
+
+
+def faiss(given: Input) -> Found:
+    """In float32, from the same start, for `max_iter` iterations: it does not stop where no label changes."""
+    import faiss
+
+    X = given.X.astype(np.float32)
+    options = {"niter": given.case.max_iter, "max_points_per_centroid": given.case.n, "seed": 1}
+    model = faiss.Kmeans(given.case.d, given.case.k, **options)
+    model.train(X, init_centroids=given.start.astype(np.float32), weights=given.weights)
+    return Found(model.index.search(X, 1)[1][:, 0], model.centroids.astype(np.float64))
+
+
+def our_seeds(given: Input) -> Found:
+    seeds, rows = kmeans_plusplus(given.X, given.case.k, np.random.RandomState(3), weights=given.weights)
+    return Found(rows, seeds)
+
+
+def their_seeds(given: Input) -> Found:
+    seeds, rows = sklearn.cluster.kmeans_plusplus(given.X, given.case.k, random_state=3, sample_weight=given.weights)
+    return Found(rows, seeds)
+
+
+#: The first is who the others are compared with.
+LLOYD: dict[str, Contender] = {
+    "scikit-learn lloyd": scikit_learn("lloyd"),
+    "flareclust": ours,
+    "scikit-learn elkan": scikit_learn("elkan"),
+}
+if find_spec("faiss") is not None:
+    LLOYD["faiss (float32)"] = faiss
+SITES = {name: LLOYD[name] for name in ("scikit-learn lloyd", "flareclust")}
+SEEDS: dict[str, Contender] = {"scikit-learn": their_seeds, "flareclust": our_seeds}

@@ -1,0 +1,54 @@
+"""Paired measurement: contenders take turns in one process, in CPU time, at one thread."""
+
+import statistics
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from benchmarks.speed.cases import Case, rows_of, start_of
+from benchmarks.speed.contenders import Contender, Found, Input
+from flareclust._foundation.typing import FloatArray
+
+
+def measured(case: Case, contenders: Mapping[str, Contender], rounds: int) -> list[dict[str, Any]]:
+    """Return one line per contender: the first is what ratios and labels are compared with."""
+    X, weights = rows_of(case)
+    given = Input(case, X, weights, start_of(case, X))
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    found: dict[str, Found] = {}
+    for turn in range(rounds + 1):  # turn 0 compiles, and fills caches
+        for name, contender in contenders.items():
+            if turn == 0 and given.X.size > 20_000_000 and name != "flareclust":
+                continue
+            started = time.process_time()
+            for _ in range(case.fits):
+                found[name] = contender(given)
+            seconds[name].append(time.process_time() - started)
+    first = next(iter(contenders))
+    return [
+        {
+            "case": case.name,
+            "contender": name,
+            "seconds": statistics.median(seconds[name][-rounds:]) / case.fits,
+            "ratio": statistics.median(
+                a / b for a, b in zip(seconds[first][-rounds:], seconds[name][-rounds:], strict=True)
+            ),
+            "inertia": inertia(X, weights, found[name].centroids),
+            "equal": float(np.mean(found[name].labels == found[first].labels)),
+        }
+        for name in contenders
+    ]
+
+
+def inertia(X: FloatArray, weights: FloatArray | None, centroids: FloatArray) -> float:
+    """Return the weighted sum of squared distances to the nearest centroid, in float64 about the rows' mean."""
+    origin = X.mean(axis=0)
+    C, total = centroids - origin, 0.0
+    for start in range(0, len(X), 10_000):
+        Y = X[start : start + 10_000] - origin
+        nearest = ((C**2).sum(axis=1) - 2 * Y @ C.T).argmin(axis=1)
+        squared = ((Y - C[nearest]) ** 2).sum(axis=1)
+        total += float(squared.sum() if weights is None else weights[start : start + 10_000] @ squared)
+    return total

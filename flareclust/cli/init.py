@@ -1,0 +1,47 @@
+"""The command `flareclust init`: commented files to start from."""
+
+from enum import Enum
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flareclust._foundation.errors import UserError
+from flareclust.cli.entry import say
+
+
+class Kind(str, Enum):
+    """What there are files for."""
+
+    consortium = "consortium"
+    schedule = "schedule"
+    sweep = "sweep"
+
+
+#: The file of each kind, and the command that uses it.
+FILES = {
+    Kind.consortium: ("project.yml", "nvflare provision -p {file} -w kits"),
+    Kind.schedule: (
+        "prefect.yaml",
+        "prefect work-pool create flareclust --type process && prefect --no-prompt deploy --all",
+    ),
+    Kind.sweep: ("sweep.toml", "flareclust sweep {file}"),
+}
+
+
+def init(
+    what: Annotated[Kind, typer.Argument(help="A provisioned federation, Prefect's deployments, or a sweep.")],
+    folder: Annotated[Path, typer.Argument(help="Where to write the file.")] = Path(),
+) -> None:
+    """Write a commented project.yml, prefect.yaml or sweep.toml to start from; it overwrites nothing."""
+    name, command = FILES[what]
+    file = folder / name
+    text = files("flareclust.cli.templates").joinpath(name).read_text(encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise UserError(f"{file} is there already; name another folder") from None
+    say(f"{file}: put in your own names and values, then: {command.format(file=file)}")

@@ -1,0 +1,89 @@
+"""The command `flareclust stability`."""
+
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flareclust._foundation.errors import UserError
+from flareclust.cli.names import split_names
+from flareclust.cli.settings import AsJson, SecureSums, Seed, Settings, parse_settings
+
+
+def stability(
+    algorithm: Annotated[str, typer.Argument(help="See `flareclust list`.")],
+    data: Annotated[
+        str, typer.Option(help="A name from `flareclust data list`, a file, or a folder with a file per site.")
+    ] = "digits",
+    k: Annotated[
+        str | None, typer.Option("--k", help="Number of clusters, or a range 5..25; known for the named data sets.")
+    ] = None,
+    repeats: Annotated[
+        int,
+        typer.Option(help="Repeats with other seeds, and again with resampled rows; at most so many sites left out."),
+    ] = 20,
+    null: Annotated[
+        int, typer.Option(help="Runs on rows without clusters to compare with, at least 19; 0 for none.")
+    ] = 0,
+    null_reference: Annotated[
+        str, typer.Option(help="These rows: box (uniform, with the covariance of the real ones) or permuted (columns).")
+    ] = "box",
+    criterion: Annotated[
+        str | None,
+        typer.Option(help="What selects k from a range, as in `flareclust run`, and what --null compares."),
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option(help="How rows are assigned to sites, as in `flareclust run`; iid by default.")
+    ] = None,
+    n_sites: Annotated[int | None, typer.Option("--n-sites", help="Number of sites; 10 by default.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns of the files to use, with commas.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="Schema by which your own tables are read.")] = None,
+    id_column: Annotated[str | None, typer.Option("--id", help="The column with ids, where no schema says it.")] = None,
+    truth: Annotated[str | None, typer.Option(help="The column with known classes; no feature.")] = None,
+    seed: Seed = 0,
+    settings: Settings = [],  # noqa: B006 - typer reads the default, nothing changes it
+    secure_sums: SecureSums = False,
+    policy: Annotated[Path | None, typer.Option(help="What the sites let out, a YAML file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Repeat a clustering with other seeds, other rows and one site less, and say which clusters come back."""
+    from flareclust.studies.stability import stability as repeat
+    from flareclust.studies.stability_report import print_stability, repeats_progress
+
+    given: dict[str, Any] = {
+        "criterion": criterion,
+        "partition": partition,
+        "n_sites": n_sites,
+        "columns": split_names(columns),
+        "schema": schema,
+        "id_column": id_column,
+        "truth": truth,
+        "policy": policy,
+    }
+    own = parse_settings(settings)
+    if taken := sorted(
+        own.keys() & {*given, "data", "k", "seed", "secure_sums", "repeats", "null", "engine", "out", "track"}
+    ):
+        raise UserError(f"--set is for settings of the algorithm; {taken[0]} is no such setting")
+    given = {name: value for name, value in given.items() if value is not None}
+    with redirect_stdout(sys.stderr), repeats_progress() as on_done:
+        found = repeat(
+            algorithm,
+            data,
+            k,
+            repeats=repeats,
+            null=null,
+            null_reference=null_reference,
+            on_done=on_done,
+            seed=seed,
+            secure_sums=secure_sums,
+            **given,
+            **own,
+        )
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), allow_nan=False))
+    else:
+        print_stability(found)

@@ -1,0 +1,168 @@
+"""A start with many columns from noisy sums: main axes of all rows, and clusters of cells along them. Nothing here sees a row.
+
+The noisy matrix of second moments has the directions in which rows differ most. Of the cells of a grid along these, those that
+hold more rows than noise explains are clustered, weighted by what they hold. Centroids are then known along the axes; the
+updates find the rest.
+
+Source: Dwork, Talwar, Thakurta, Zhang, Analyze Gauss (2014); Scott, Lampert, Saulpic (2025), Differentially Private Federated
+k-Means Clustering with Server-Side Data, which projects on the main axes, too, and takes candidates from rows at the server.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from flareclust._foundation.typing import FloatArray
+from flareclust.core.clusterers import weighted_kmeans
+from flareclust.core.dp.axis_sums import matrix_of, product_noise, value_noise
+from flareclust.core.dp.box import Box
+from flareclust.core.dp.lloyd import Moments, shrunk, sure_rows, widest_radius
+from flareclust.core.dp.sums import ClusterSums
+
+#: Cells along the axes for each cluster at least; more, up to a limit, while rows are so many times the noise of all cells.
+_CELLS_PER_CLUSTER, _ROWS_TO_NOISE, _MOST_CELLS = 128, 3.0, 2**15
+
+#: The axes are used where noise alone would make a variance of this at most along one, in squared radii of the bounds, and
+#: where cells that noise alone explains hold at most this share of a cluster's rows.
+_MOST_VARIANCE, _MOST_OF_CLUSTER = 0.1, 2 / 3
+
+#: Half the length of the grid along an axis, in deviations of the rows.
+_REACH = 2.0
+
+#: The number of cells for each cluster that are looked at in any case.
+_LEAST = 4
+
+_STARTS = 30
+
+#: In updates rows are clipped at so many root mean square distances from their centroids.
+_RADIUS = 1.3
+
+
+class Spread(NamedTuple):
+    """Estimates for all rows from noisy sums, in radii of the bounds about their middle.
+
+    Attributes:
+        rows: how many there are.
+        mean: (d,).
+        covariance: (d, d).
+        noise: the variance along an axis that noise alone would make.
+    """
+
+    rows: float
+    mean: FloatArray
+    covariance: FloatArray
+    noise: float
+
+    def moments(self, box: Box) -> Moments:
+        """Return the same by column, in the columns' units."""
+        deviation = box.half * np.sqrt(np.clip(np.diag(self.covariance), 0, 1))
+        return Moments(self.rows, box.clip((box.middle + box.half * self.mean)[None])[0], deviation)
+
+
+class Grid(NamedTuple):
+    """Cells along axes: their middle (d,), directions (p, d), half lengths (p,) and numbers of cells (p,)."""
+
+    middle: FloatArray
+    axes: FloatArray
+    half: FloatArray
+    shape: tuple[int, ...]
+
+
+def spread_of(rows: float, values: FloatArray, products: FloatArray, noise: float) -> Spread:
+    """Return the estimates from noisy `second_moment_sums` of all sites in total, in units.
+
+    Args:
+        rows: how many.
+        values: sums (d,).
+        products: sums (d (d + 1) / 2,).
+        noise: standard deviation of the noise of all integers.
+    """
+    d, counted = len(values), max(rows, 1.0)
+    mean = shrunk(values, value_noise(noise)) / counted
+    covariance = matrix_of(products, d) / counted - np.outer(mean, mean)
+    return Spread(counted, mean, covariance, 2 * math.sqrt(d) * product_noise(noise) / counted)
+
+
+def cells_for(found: Spread, noise: float, k: int) -> int:
+    """Return how many cells along the axes there should be.
+
+    Args:
+        found: of all rows.
+        noise: standard deviation of the noise of each cell.
+        k: number of clusters.
+    """
+    return max(_CELLS_PER_CLUSTER * k, int(min(found.rows / (_ROWS_TO_NOISE * noise), _MOST_CELLS)))
+
+
+def is_clear(found: Spread, cells: int, noise: float, k: int) -> bool:
+    """Return whether there are so many rows that main axes, and cells along them, stand out of noise.
+
+    Args:
+        found: of all rows.
+        cells: how many there will be.
+        noise: standard deviation of the noise of each.
+        k: number of clusters.
+    """
+    return found.noise <= _MOST_VARIANCE and _threshold(cells, noise) <= _MOST_OF_CLUSTER * found.rows / k
+
+
+def grid_along(found: Spread, box: Box, cells: int, k: int) -> Grid:
+    """Return a grid of about so many cells along the axes of the largest variance, k of them at most, one cell along the others."""
+    variances, axes = np.linalg.eigh(found.covariance)
+    p = min(k, len(variances))
+    deviations = np.sqrt(np.maximum(variances[::-1][:p], 1e-12))
+    along = np.ones(p, np.int64)
+    while 1.5 * math.prod(map(int, along)) < cells:
+        along[(deviations / along).argmax()] += 1
+    used = along > 1 if (along > 1).any() else np.arange(p) == 0
+    middle = box.middle + box.half * found.mean
+    half = _REACH * box.half * deviations[used]
+    directions = np.clip(axes.T[::-1][:p][used], -1, 1)
+    return Grid(middle, np.ascontiguousarray(directions), half, tuple(map(int, along[used])))
+
+
+def cluster_cells(noisy: FloatArray, noise: float, grid: Grid, k: int, rng: np.random.Generator) -> FloatArray:
+    """Return at most k centroids (k, d) of the rows behind noisy cells (cells,), within the grid."""
+    marks = [(2 * np.arange(g) + 1) / g - 1 for g in grid.shape]
+    least = max(_threshold(len(noisy), noise), 1e-9)
+    chosen = np.flatnonzero(noisy > least)
+    if len(chosen) < 2 * k:
+        chosen = np.sort(np.argsort(-noisy, kind="stable")[: _LEAST * k])
+    place = np.unravel_index(chosen, grid.shape)
+    points = np.stack([mark[at] for mark, at in zip(marks, place, strict=True)], axis=1) * grid.half
+    found, _ = weighted_kmeans(points, np.maximum(noisy[chosen], 1), k, _STARTS, rng)
+    return grid.middle + found @ grid.axes
+
+
+def first_radii(found: Spread, box: Box, k: int) -> FloatArray:
+    """Return the radii of the first update (k,): the deviation of all rows from their mean."""
+    deviation = box.half * math.sqrt(max(float(np.trace(found.covariance)), 0.0))
+    return np.full(k, float(np.clip(deviation, widest_radius(box, k) / 100, box.half)))
+
+
+def settled_radii(radii: FloatArray, sums: ClusterSums, noise: float, box: Box) -> FloatArray:
+    """Return the radii of the next update (k,), one for all: what rows are away from their centroids, and these from the truth.
+
+    Args:
+        radii: of these sums (k,).
+        sums: noisy, in total over the sites.
+        noise: standard deviation of the noise of each of the shifts, in radii.
+        box: bounds of the rows.
+    """
+    k, d = sums.shifts.shape
+    sure = sure_rows(sums.rows, noise)
+    if not sure.any():
+        return radii
+    rows, squared = sums.rows[sure], radii[sure] ** 2
+    error = d * (noise / rows) ** 2 * squared  # of the centroids
+    shifted = np.maximum((sums.shifts[sure] ** 2).sum(axis=1) / rows**2 * squared - error, 0)
+    about = float((sums.squares[sure] * squared).sum() / rows.sum())
+    within = max(about - float((rows * shifted).sum() / rows.sum()), 0.0)
+    radius = _RADIUS * math.sqrt(within + float(error.mean()))
+    return np.minimum(radii, max(radius, widest_radius(box, k) / 100))
+
+
+def _threshold(cells: int, noise: float) -> float:
+    """Return the number of rows that no cell is likely to have by noise alone (Donoho and Johnstone 1994)."""
+    return noise * math.sqrt(2 * math.log(max(cells, 2)))

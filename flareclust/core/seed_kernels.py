@@ -1,0 +1,142 @@
+"""Numba kernels that choose rows to start from: distances to several candidates in one pass over the rows.
+
+Every row is read once for the latest seed and all candidates. Up to `TILED` columns rows lie in tiles, feature by feature,
+so that rows are independent lanes; beyond, each row is compared with two points at a time. Sums may be added in any order,
+which differs between processors only in their last bits, and is 0 exactly for equal rows.
+"""
+
+import numpy as np
+from numba import njit
+
+from flareclust._foundation.typing import Array, FloatArray, IntArray
+
+#: Rows per tile, and per partial sum of the weights that rows are drawn by.
+TILE = 256
+
+#: Most columns for which tiles are faster.
+TILED = 16
+
+_FAST = {"contract", "nsz", "nnan", "reassoc"}
+
+
+@njit(nogil=True, cache=True)
+def seed_tiles(X: FloatArray, first: int, tiles: Array) -> None:
+    """tiles[t, j, i] = X[first + 256 t + i, j], as far as there are rows."""
+    for start in range(first, min(X.shape[0], first + TILE * tiles.shape[0])):
+        t, i = (start - first) // TILE, (start - first) % TILE
+        for j in range(X.shape[1]):
+            tiles[t, j, i] = X[start, j]
+
+
+@njit(nogil=True, cache=True)
+def _tile_distances(tile: Array, point: FloatArray, out: FloatArray) -> None:
+    """out[i] = |tile[:, i] - point|^2, feature after feature, two at a time."""
+    d = tile.shape[0]
+    first, p = tile[0], point[0]
+    if d % 2 == 1:
+        for i in range(TILE):
+            out[i] = (first[i] - p) * (first[i] - p)
+    else:
+        second, q = tile[1], point[1]
+        for i in range(TILE):
+            a, b = first[i] - p, second[i] - q
+            out[i] = a * a + b * b
+    for j in range(2 - d % 2, d, 2):
+        u, v, r, s = tile[j], tile[j + 1], point[j], point[j + 1]
+        for i in range(TILE):
+            a, b = u[i] - r, v[i] - s
+            out[i] = out[i] + a * a + b * b
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _distance(x: FloatArray, point: FloatArray) -> float:
+    """Return |x - point|^2."""
+    total = 0.0
+    for j in range(x.shape[0]):
+        total += (x[j] - point[j]) * (x[j] - point[j])
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _two_distances(x: FloatArray, p: FloatArray, q: FloatArray) -> tuple[float, float]:
+    """Return |x - p|^2 and |x - q|^2: x is read once."""
+    a, b = 0.0, 0.0
+    for j in range(x.shape[0]):
+        a += (x[j] - p[j]) * (x[j] - p[j])
+        b += (x[j] - q[j]) * (x[j] - q[j])
+    return a, b
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _weighted_sum(weights: FloatArray, values: FloatArray, closest: FloatArray) -> float:
+    """Return the sum of weights[i] min(closest[i], values[i])."""
+    total = 0.0
+    for i in range(closest.shape[0]):
+        least = values[i] if values[i] < closest[i] else closest[i]  # noqa: FURB136
+        total += weights[i] * least
+    return total
+
+
+@njit(nogil=True, cache=True)
+def seeds_with(
+    X: FloatArray, weights: FloatArray, tiles: Array, points: FloatArray, closest: FloatArray, sums: FloatArray
+) -> None:
+    """Take points[0] as a seed: closest[i] becomes min(closest[i], |X_i - points_0|^2). Try the others.
+
+    sums[p, t] = sum over tile t of weights[i] min(closest[i], |X_i - points_p|^2), for the seed and the candidates. Tiles
+    are made here where `tiles` has none.
+    """
+    rows, d = X.shape
+    n = points.shape[0]
+    own = np.zeros((1, min(d, TILED), TILE))
+    distances = np.empty((n, TILE))
+    for start in range(0, rows, TILE):
+        t, size = start // TILE, min(TILE, rows - start)
+        if d > TILED:
+            for i in range(size):
+                x = X[start + i]
+                for p in range(0, n - 1, 2):
+                    distances[p, i], distances[p + 1, i] = _two_distances(x, points[p], points[p + 1])
+                if n % 2 == 1:
+                    distances[n - 1, i] = _distance(x, points[n - 1])
+        elif tiles.shape[0] > 0:
+            for p in range(n):
+                _tile_distances(tiles[t], points[p], distances[p])
+        else:
+            seed_tiles(X[: start + size], start, own)
+            for p in range(n):
+                _tile_distances(own[0], points[p], distances[p])
+        least, mass = closest[start : start + size], weights[start : start + size]
+        seed = distances[0]
+        for i in range(size):
+            least[i] = min(least[i], seed[i])
+        for p in range(n):
+            sums[p, t] = _weighted_sum(mass, distances[p], least)
+
+
+@njit(nogil=True, cache=True)
+def rows_drawn(
+    X: FloatArray,
+    weights: FloatArray,
+    seed: FloatArray,
+    closest: FloatArray,
+    ends: FloatArray,
+    at: FloatArray,
+    tiles: IntArray,
+    rows: IntArray,
+) -> None:
+    """rows[t] = the first row up to which weights[i] min(closest[i], |X_i - seed|^2) add up to more than at[t].
+
+    `ends` are the sums up to the end of each tile, and tiles[t] is the one to look in. Where rounding leaves no such row,
+    it is the last of the tile that adds anything.
+    """
+    for t in range(at.shape[0]):
+        tile = tiles[t]
+        total = ends[tile - 1] if tile > 0 else 0.0
+        for i in range(tile * TILE, min((tile + 1) * TILE, X.shape[0])):
+            added = weights[i] * min(closest[i], _distance(X[i], seed))
+            total += added
+            if added > 0.0:
+                rows[t] = i
+                if total > at[t]:
+                    break

@@ -1,0 +1,216 @@
+"""Whether this machine is ready: versions and pins, disk, ports, leftovers, plugins, a kit's files, MLflow, Prefect.
+
+Every check only looks: it changes nothing, starts nothing, and sends nothing but a request to servers that are set.
+"""
+
+import os
+import platform
+import shutil
+import socket
+import tempfile
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any, Literal
+
+from packaging.requirements import Requirement
+
+from flareclust._foundation.errors import FlareclustError
+from flareclust._foundation.version import __version__
+from flareclust.engines.scratch import leftovers, scratch_base
+from flareclust.sites import class_list
+from flareclust.sites.check import local_of
+from flareclust.sites.permissions import problems
+from flareclust.tracking import store
+
+State = Literal["ok", "warn", "fail"]
+
+_GIB = 1 << 30
+#: Free space below which a run may end early, and below which it surely does.
+_LITTLE, _NOTHING = 2 * _GIB, _GIB // 4
+#: Ports of pages, and the option that names another one.
+_PORTS = {5000: "flareclust ui --port", 4200: "prefect server start --port"}
+#: Extras without which nothing is amiss, only less is there.
+_EXTRAS = ("tracking", "flows", "plots", "dp", "deep", "postgres")
+_SHOWN = ("nvflare", "numpy", "scikit-learn", "numba", "mlflow", "prefect", "fastapi", "sqlalchemy")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        check: what was looked at.
+        state: ok; warn, if something may go wrong; fail, if something will.
+        found: in words.
+        advice: what to do; empty where all is well.
+    """
+
+    check: str
+    state: State
+    found: str
+    advice: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain values."""
+        return asdict(self)
+
+
+def examine(kit: Path | None = None) -> list[Finding]:
+    """Return the findings of all checks.
+
+    Args:
+        kit: of a site, a server or an admin, whose files are checked, too; None for none.
+    """
+    checks: dict[str, Callable[[], Iterator[Finding]]] = {
+        "python": _python,
+        "packages": _packages,
+        "disk": _disk,
+        "ports": _ports,
+        "leftovers": _leftovers,
+        "plugins": _plugins,
+        "MLflow": _mlflow,
+        "Prefect": _prefect,
+        "data": _data,
+    }
+    if kit is not None:
+        checks["kit"] = lambda: _kit(kit)
+    return [finding for name, check in checks.items() for finding in _guarded(name, check)]
+
+
+def _guarded(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    """Return what a check found; its own error is a finding, too."""
+    try:
+        return list(check())
+    except (FlareclustError, OSError) as error:
+        return [Finding(name, "fail", str(error))]
+
+
+def _python() -> Iterator[Finding]:
+    yield Finding("python", "ok", f"flareclust {__version__}, Python {platform.python_version()}, {platform.system()}")
+
+
+def _packages() -> Iterator[Finding]:
+    wrong, absent = [], {}
+    for text in requires("flareclust") or ():
+        needed = Requirement(text)
+        extra = next((name for name in _EXTRAS if needed.marker and needed.marker.evaluate({"extra": name})), "")
+        if needed.marker is not None and not extra and not needed.marker.evaluate({"extra": ""}):
+            continue
+        if (found := _version(needed.name)) is None:
+            if not extra:
+                wrong.append((needed, "is missing"))
+            elif needed.name != "flareclust":
+                absent[extra] = needed.name
+        elif needed.specifier and not needed.specifier.contains(found, prereleases=True):
+            wrong.append((needed, f"has version {found}"))
+    for needed, what in wrong:
+        pin = f"{needed.name}{needed.specifier}"
+        yield Finding("packages", "fail", f"{needed.name} {what}, needed is {pin}", f"python -m pip install '{pin}'")
+    shown = [f"{name} {found}" for name in _SHOWN if (found := _version(name))]
+    if not wrong:
+        yield Finding("packages", "ok", ", ".join(shown))
+    for extra in absent:
+        yield Finding("packages", "ok", f"without the extra {extra} (python -m pip install 'flareclust[{extra}]')")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _disk() -> Iterator[Finding]:
+    for what, folder in {"this folder": Path.cwd(), "temporary files": scratch_base()}.items():
+        free = shutil.disk_usage(folder).free
+        state: State = "fail" if free < _NOTHING else "warn" if free < _LITTLE else "ok"
+        advice = "" if state == "ok" else "make room, or work in another folder (TMPDIR for temporary files)"
+        yield Finding("disk", state, f"{free / _GIB:.1f} GiB free for {what} in {folder}", advice)
+    if scratch_base() != Path(tempfile.gettempdir()):
+        text = f"the simulator cannot work in {tempfile.gettempdir()}, whose path is long or has a space"
+        yield Finding("disk", "warn", f"{text}; it uses {scratch_base()}", "set TMPDIR to a short path")
+
+
+def _ports() -> Iterator[Finding]:
+    taken = [port for port in _PORTS if not _free(port)]
+    for port in taken:
+        text = f"port {port} is in use; if by your own server, all is well"
+        yield Finding("ports", "warn", text, f"otherwise name another one: {_PORTS[port]} {port + 1}")
+    if not taken:
+        yield Finding("ports", "ok", f"{', '.join(map(str, _PORTS))} are free")
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _leftovers() -> Iterator[Finding]:
+    found = leftovers()
+    if not found:
+        yield Finding("leftovers", "ok", "no folder of a run that was killed")
+        return
+    text = f"{len(found)} folder(s) of killed runs, with rows of their sites: {', '.join(map(str, found[:3]))}"
+    yield Finding("leftovers", "warn", text, "the next simulator run removes them, or remove them now")
+
+
+def _plugins() -> Iterator[Finding]:
+    names = class_list.installed_plugins()
+    for name in names:
+        try:
+            class_list.of_plugins([name])
+        except FlareclustError as error:
+            yield Finding("plugins", "fail", str(error), f"update or uninstall the package of {name}")
+    if not names:
+        yield Finding("plugins", "ok", f"none; {len(class_list.of_sites())} classes of ours may be named in jobs")
+    else:
+        yield Finding("plugins", "ok", f"installed: {', '.join(names)}")
+
+
+def _mlflow() -> Iterator[Finding]:
+    uri = store.resolve_uri()
+    shown = uri if "@" not in uri else uri.partition("://")[0] + "://..." + uri.rpartition("@")[2]
+    file = store.sqlite_file(uri)
+    if file is not None and not file.exists():
+        yield Finding("MLflow", "ok", f"the first tracked run makes {file}")
+        return
+    store.check_store(uri)
+    yield Finding("MLflow", "ok", f"the store {shown} answers")
+
+
+def _prefect() -> Iterator[Finding]:
+    url = os.environ.get("PREFECT_API_URL")
+    if not url:
+        yield Finding("Prefect", "ok", "PREFECT_API_URL is not set; runs are not reported to a Prefect server")
+        return
+    try:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=5):
+            yield Finding("Prefect", "ok", f"the server {url} answers")
+    except (OSError, ValueError) as error:
+        advice = "start it (prefect server start), or unset PREFECT_API_URL"
+        yield Finding("Prefect", "fail", f"no server answers at {url} ({error})", advice)
+
+
+def _data() -> Iterator[Finding]:
+    folder = os.environ.get("FLARECLUST_DATA")
+    if folder and not Path(folder).is_dir():
+        yield Finding("data", "warn", f"FLARECLUST_DATA names {folder}, which is no folder", "correct it, or unset it")
+    else:
+        yield Finding("data", "ok", f"data sets are kept in {folder}" if folder else "FLARECLUST_DATA is not set")
+
+
+def _kit(kit: Path) -> Iterator[Finding]:
+    local = local_of(kit)
+    found = problems(local, kit.name)
+    for problem in found:
+        yield Finding("kit", "fail", problem, f"flareclust site check {kit}")
+    if not found:
+        yield Finding("kit", "ok", f"the allow-list and the rights in {local} are as they should be")

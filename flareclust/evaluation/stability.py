@@ -1,0 +1,48 @@
+"""How stable clusters are: whether other runs find each of them again.
+
+Source: Hennig 2007, Cluster-wise assessment of cluster stability, Computational Statistics & Data Analysis 52. A cluster of the
+reference run is matched to the cluster of another run that has the largest Jaccard index with it (section 3).
+
+Readings and deviations:
+1. The Jaccard index is over all rows of the reference run, each labelled by the other run's centroids; the paper takes the rows
+   that were drawn.
+2. Stable from 0.85 and unstable below 0.6, as in the paper and in R's `fpc::clusterboot`; what lies between is one class here.
+"""
+
+import numpy as np
+
+from flareclust._foundation.typing import FloatArray, IntArray
+
+#: Mean Jaccard indices from which a cluster is stable, and from which it is uncertain.
+STABLE, UNCERTAIN = 0.85, 0.6
+
+
+def jaccard(reference: IntArray, other: IntArray, k: int) -> FloatArray:
+    """Return for each cluster of a reference (k,) the largest Jaccard index with a cluster of another run.
+
+    Args:
+        reference: label of each row (n,); rows with -1 are in no cluster.
+        other: labels of the same rows (n,) in the other run; -1 as well.
+        k: number of clusters of the reference.
+
+    Returns:
+        NaN for a cluster without rows.
+    """
+    other_k = int(other.max(initial=0)) + 1
+    table = np.zeros((k + 1, other_k + 1))  # the last row and column are of -1
+    np.add.at(table, (reference, other), 1)
+    shared = table[:k, :other_k]
+    own = table[:k].sum(axis=1)
+    union = own[:, None] + table[:, :other_k].sum(axis=0) - shared
+    found: FloatArray = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0).max(axis=1)
+    found[own == 0] = np.nan
+    return found
+
+
+def word(index: float) -> str:
+    """Return what a mean Jaccard index means: stable, uncertain or unstable; unknown for NaN."""
+    if np.isnan(index):
+        return "unknown"
+    if index >= STABLE:
+        return "stable"
+    return "uncertain" if index >= UNCERTAIN else "unstable"

@@ -1,0 +1,145 @@
+"""Whether the rows of a run have clusters at all: its criterion against that of rows without any."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.validation import check_choice, check_int
+from flareclust.evaluation.criteria import USUAL, current_rule
+from flareclust.evaluation.null_reference import COMPARABLE, FEWEST, LEVEL, REFERENCES, best, p_value, reference_rows
+from flareclust.evaluation.selection import CHOOSER, parse_k, selection_of, settings
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepared import Prepared
+from flareclust.experiment.result import Result
+from flareclust.experiment.submit import submit
+from flareclust.protocol import registry
+from flareclust.studies.repeats import experiment_of, repeatable
+
+
+@dataclass(frozen=True)
+class NullTest:
+    """How the rows compare with rows that have no clusters.
+
+    Attributes:
+        criterion: what is compared.
+        reference: "box" or "permuted".
+        k_range: the numbers of clusters tried.
+        observed: the best value of the criterion over `k_range`, the larger the better (Davies-Bouldin with a minus).
+        null: the same of every run without clusters (B,).
+        p: share of runs, the real one included, that are at least as good as the real one.
+    """
+
+    criterion: str
+    reference: str
+    k_range: tuple[int, int]
+    observed: float
+    p: float
+    null: FloatArray = field(repr=False)
+
+    @property
+    def evidence(self) -> bool:
+        """Return whether the rows have clusters beyond what rows without any show: p of 0.05 or less."""
+        return self.p <= LEVEL
+
+    @property
+    def sentence(self) -> str:
+        """Return the answer in words."""
+        tried = (
+            f"k={self.k_range[0]}" if self.k_range[0] == self.k_range[1] else f"k={self.k_range[0]}..{self.k_range[1]}"
+        )
+        answer = "evidence of clusters" if self.evidence else "no evidence of clusters"
+        rows = "rows from a uniform box" if self.reference == "box" else "rows with permuted columns"
+        as_good = int((self.null >= self.observed).sum())
+        return f"{answer}: {as_good} of {len(self.null)} runs on {rows} have as good a {self.criterion} ({tried}, p={self.p:.2g})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain values."""
+        return {
+            "criterion": self.criterion,
+            "reference": self.reference,
+            "k_range": list(self.k_range),
+            "observed": self.observed,
+            "null": [value if np.isfinite(value) else None for value in self.null.tolist()],
+            "p": self.p,
+            "evidence": self.evidence,
+        }
+
+
+def check_null(runs: int, reference: str, algorithm: str, k: Any, criterion: str) -> None:
+    """Raise UserError for a request that `null_test` cannot carry out."""
+    if check_int("null", runs, 0) == 0:
+        return
+    if runs < FEWEST:
+        raise UserError(f"null must be 0 or at least {FEWEST}, got {runs}: with fewer runs p is never {LEVEL} or less")
+    check_choice("null_reference", reference, REFERENCES)
+    if current_rule(criterion) not in COMPARABLE:
+        raise UserError(
+            f"{criterion} compares solutions of the same rows with each other, so it cannot be compared with that of other rows; take "
+            f"{', '.join(COMPARABLE)}"
+        )
+    if "differentially-private" in registry.get(algorithm).promises:
+        raise UserError(
+            f"{algorithm} is differentially private, and what compares numbers of clusters is not; leave out null"
+        )
+    if parse_k(k)[0] == 1:
+        raise UserError("one cluster cannot be compared with none; give k of 2 or more, or a range")
+
+
+def null_test(
+    run: Result,
+    runs: int,
+    *,
+    reference: str = "box",
+    criterion: str = USUAL,
+    on_done: Callable[[int, int], None] = lambda done, total: None,
+) -> NullTest:
+    """Compare the criterion of a run with that of as many runs on rows without clusters.
+
+    Each selects from the range of k of the run, or scores its one k, by a job of `pooled`.
+
+    Args:
+        run: in this process, on rows that are here.
+        runs: number of runs on rows without clusters, at least 19.
+        reference: what these rows are, see `flareclust.evaluation.null_reference`.
+        criterion: "calinski-harabasz", "silhouette" or "davies-bouldin".
+        on_done: called after each run with how many are done, and of how many.
+
+    Raises:
+        UserError: the rows are not here, or hold categories of a uniform box.
+        JobFailed: solutions of the rows, or of rows without clusters, could not be scored.
+    """
+    sites, rule = repeatable(run), current_rule(criterion)
+    if reference == "box" and run.params.get("categories"):
+        raise UserError('a uniform box has no categories; take null_reference="permuted" (--null-reference permuted)')
+    asked = Experiment(**run.experiment)
+    k_range = asked.k_range or (run.k, run.k)
+    known = selection_of(run.arrays)
+    observed = (
+        best(known, rule) if known is not None and rule == asked.criterion else _best(run, sites, k_range, rule, 0)
+    )
+    if observed == -np.inf:
+        raise JobFailed(
+            f"{rule} is undefined for every k tried, so there is nothing to compare; try another criterion or k"
+        )
+    null = []
+    for i in range(1, runs + 1):
+        rows = reference_rows(sites, reference, stream(run.seed, i, "null reference"))
+        null.append(_best(run, rows, k_range, rule, i))
+        on_done(i, runs)
+    return NullTest(rule, reference, k_range, observed, p_value(observed, np.array(null)), np.array(null))
+
+
+def _best(run: Result, sites: dict[str, FloatArray], k_range: tuple[int, int], rule: str, i: int) -> float:
+    """Return the best value of a rule over the numbers of clusters, on these rows (n_i, d) by site."""
+    experiment = experiment_of(run, len(sites), run.seed + i)
+    own = experiment.params if experiment.algorithm == CHOOSER else settings(k_range, rule, experiment.params)
+    changed = {"algorithm": CHOOSER, "params": own, "k": None, "k_range": k_range, "criterion": rule}
+    outcome = submit(experiment.model_copy(update=changed), Prepared(k_range[1], sites))
+    known = selection_of(outcome.arrays)
+    assert known is not None
+    return best(known, rule)

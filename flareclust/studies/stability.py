@@ -1,0 +1,206 @@
+"""`flareclust.stability`: whether other starts, other rows and other sites give the same clusters."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import FlareclustError
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.validation import check_int
+from flareclust.api import run
+from flareclust.data.frames import frame_of
+from flareclust.evaluation.criteria import USUAL
+from flareclust.evaluation.stability import jaccard, word
+from flareclust.experiment.result import Result
+from flareclust.studies.null_test import NullTest, check_null, null_test
+from flareclust.studies.repeats import check_repeatable, repeatable, run_again
+
+#: What is changed in a repeat, and what the table calls it.
+KINDS: Mapping[str, str] = {"seeds": "other seeds", "rows": "resampled rows", "sites": "one site left out"}
+
+
+@dataclass(frozen=True)
+class ClusterStability:
+    """How stable one cluster is.
+
+    Attributes:
+        cluster: its number in the reference run.
+        rows: how many rows it has.
+        seeds: mean Jaccard index over repeats with other seeds.
+        resampled: mean over repeats with resampled rows.
+        left_out: mean over repeats without one site; NaN where there is one site only.
+        jaccard: the smallest of these means.
+        word: stable (from 0.85), uncertain (from 0.6) or unstable, by `jaccard`.
+    """
+
+    cluster: int
+    rows: int
+    seeds: float
+    resampled: float
+    left_out: float
+    jaccard: float
+    word: str
+
+
+@dataclass(frozen=True)
+class Stability:
+    """How stable the clusters of a run are.
+
+    Attributes:
+        algorithm: its name.
+        k: number of clusters asked for; of a range, the one selected.
+        clusters: one entry per cluster of the reference run.
+        repeats: number of repeats that reached a result, by what was changed: seeds, rows, sites.
+        warnings: a sentence each, such as for repeats that failed.
+        indices: Jaccard indices (repeats, clusters) of every repeat, by what was changed.
+        result: of the reference run.
+        null: how the rows compare with rows without clusters; None where that was not asked for.
+    """
+
+    algorithm: str
+    k: int
+    clusters: tuple[ClusterStability, ...]
+    repeats: Mapping[str, int]
+    warnings: tuple[str, ...]
+    indices: Mapping[str, FloatArray] = field(repr=False)
+    result: Result = field(repr=False)
+    null: NullTest | None = None
+
+    def frame(self) -> Any:
+        """Return a data frame with a line per cluster (pandas, where it is installed)."""
+        names = list(ClusterStability.__dataclass_fields__)
+        return frame_of({name: [getattr(one, name) for one in self.clusters] for name in names})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain values, as `flareclust stability --json` prints them."""
+        return {
+            "algorithm": self.algorithm,
+            "k": self.k,
+            "clusters": [{name: _plain(value) for name, value in vars(one).items()} for one in self.clusters],
+            "repeats": dict(self.repeats),
+            "null": None if self.null is None else self.null.to_json(),
+            "warnings": list(self.warnings),
+        }
+
+
+def stability(
+    algorithm: str,
+    data: Any,
+    k: Any = None,
+    *,
+    repeats: int = 20,
+    null: int = 0,
+    null_reference: str = "box",
+    criterion: str = USUAL,
+    on_done: Callable[[int, int], None] = lambda done, total: None,
+    **settings: Any,
+) -> Stability:
+    """Cluster data, repeat that with other seeds, resampled rows and one site less, and compare the clusters.
+
+    Runs in this process, since it needs the rows: of data that are split here, or of sites given as a mapping.
+
+    Args:
+        algorithm: as in `run`.
+        data: as in `run`.
+        k: as in `run`; of a range, the repeats have the number that the reference run selects.
+        repeats: number of repeats with other seeds, and again with resampled rows (each site draws as many as it has, with
+            replacement); at most so many sites are left out, one at a time.
+        null: number of runs on rows without clusters to compare with, at least 19; 0 for none.
+        null_reference: what these rows are: "box", uniform with the covariance of the real rows, or "permuted", each column of each
+            site in another order.
+        criterion: what selects k from a range, and is compared with that of rows without clusters.
+        on_done: called after each repeat with how many are done, and of how many.
+        **settings: further arguments of `run`, without `engine` and what is about files.
+
+    Raises:
+        UserError: as `run`; or the algorithm is for sites with different columns, or for images.
+        JobFailed: the reference run failed. Repeats that fail are counted in the warnings.
+
+    Example:
+        >>> import flareclust
+        >>> found = flareclust.stability("kfed", "iris", k=3, n_sites=3, repeats=5)
+        >>> [one.word for one in found.clusters]  # doctest: +SKIP
+        ['stable', 'uncertain', 'uncertain']
+    """
+    check_int("repeats", repeats, 2)
+    check_repeatable(algorithm, settings)
+    check_null(null, null_reference, algorithm, k, criterion)
+    reference = run(algorithm, data, k, criterion=criterion, **settings)
+    sites = repeatable(reference)
+    rows = np.concatenate(list(sites.values()))
+    labels, found = reference.predict(rows), len(reference.centroids)
+    plan = list(_plan(sites, repeats, reference.seed))
+    indices: dict[str, list[FloatArray]] = {kind: [] for kind in KINDS}
+    failed: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for done, (kind, seed, chosen) in enumerate(plan, 1):
+        try:
+            repeat = run_again(reference, chosen(), seed)
+            indices[kind].append(jaccard(labels, repeat.predict(rows), found))
+        except FlareclustError as error:
+            failed[kind].append(str(error))
+        on_done(done, len(plan) + null)
+    compared = None
+    if null:
+
+        def later(done: int, total: int) -> None:
+            on_done(len(plan) + done, len(plan) + total)
+
+        compared = null_test(reference, null, reference=null_reference, criterion=criterion, on_done=later)
+    tables = {kind: np.array(own).reshape(-1, found) for kind, own in indices.items()}
+    sizes = np.bincount(labels[labels >= 0], minlength=found)
+    return Stability(
+        algorithm=reference.algorithm,
+        k=reference.k,
+        clusters=tuple(_judged(c, int(sizes[c]), tables) for c in range(found)),
+        repeats={kind: len(own) for kind, own in tables.items()},
+        warnings=tuple(_warnings(failed, len(sites))),
+        indices=tables,
+        result=reference,
+        null=compared,
+    )
+
+
+Draw = Callable[[], Mapping[str, FloatArray]]
+
+
+def _plan(sites: Mapping[str, FloatArray], repeats: int, seed: int) -> Iterator[tuple[str, int, Draw]]:
+    """Yield for each repeat what is changed, the seed of its job, and what gives its rows by site."""
+    for i in range(1, repeats + 1):
+        yield "seeds", seed + i, lambda: sites
+    for i in range(1, repeats + 1):
+        yield "rows", seed + i, lambda i=i: _drawn(sites, seed, i)  # type: ignore[misc]
+    if len(sites) > 1:
+        order = stream(seed, 0, "stability").permutation(len(sites))[:repeats]
+        for site in (list(sites)[j] for j in sorted(order)):
+            yield "sites", seed, lambda site=site: {name: X for name, X in sites.items() if name != site}  # type: ignore[misc]
+
+
+def _drawn(sites: Mapping[str, FloatArray], seed: int, i: int) -> dict[str, FloatArray]:
+    """Return a bootstrap sample of each site's rows."""
+    drawn = {}
+    for site, X in sites.items():
+        rng = stream(seed, i, f"stability {site}")
+        drawn[site] = X[rng.integers(len(X), size=len(X))]
+    return drawn
+
+
+def _judged(c: int, rows: int, tables: Mapping[str, FloatArray]) -> ClusterStability:
+    means = {kind: float(own[:, c].mean()) if len(own) else np.nan for kind, own in tables.items()}
+    known = [mean for mean in means.values() if not np.isnan(mean)]
+    worst = min(known, default=np.nan)
+    return ClusterStability(c, rows, means["seeds"], means["rows"], means["sites"], worst, word(worst))
+
+
+def _warnings(failed: Mapping[str, list[str]], sites: int) -> Iterator[str]:
+    for kind, reasons in failed.items():
+        if reasons:
+            yield f"{len(reasons)} repeats with {KINDS[kind]} failed and are not counted; the first: {reasons[0]}"
+    if sites == 1:
+        yield "there is one site, so none was left out"
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and np.isnan(value) else value

@@ -1,0 +1,63 @@
+"""What a person sees of a stability study: its table on the terminal, and a bar while it runs."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from flareclust.evaluation.stability import STABLE, UNCERTAIN
+from flareclust.experiment.report import escape
+from flareclust.studies.stability import KINDS, Stability
+
+_COLOURS = {"stable": "green", "uncertain": "yellow", "unstable": "red"}
+
+
+@contextmanager
+def repeats_progress() -> Iterator[Callable[[int, int], None]]:
+    """Show on stderr how many repeats are done, where that is a terminal."""
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reference run", total=None)
+
+        def on_done(done: int, total: int) -> None:
+            bar.update(task, description=f"repeat {done} of {total}", completed=done, total=total)
+
+        yield on_done
+
+
+def print_stability(found: Stability) -> None:
+    """Print a line per cluster, and what the numbers are."""
+    console = Console()
+    result = found.result
+    console.print(
+        escape(f"{found.algorithm}, k={found.k}, {result.took_part}, seed {result.seed}"),
+        highlight=False,
+        soft_wrap=True,
+    )
+    table = Table(box=None)
+    for heading in ("cluster", "rows", *KINDS.values()):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for one in found.clusters:
+        means = (one.seeds, one.resampled, one.left_out)
+        colour = _COLOURS.get(one.word, "default")
+        table.add_row(str(one.cluster), f"{one.rows:,}", *map(_number, means), f"[{colour}]{one.word}[/]")
+    console.print(table)
+    counts = ", ".join(f"{found.repeats[kind]} with {name}" for kind, name in KINDS.items())
+    console.print(
+        f"mean Jaccard index with the reference run over the repeats ({counts}); by the smallest of a line: stable from "
+        f"{STABLE}, unstable below {UNCERTAIN}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if found.null is not None:
+        console.print(escape(found.null.sentence), highlight=False, soft_wrap=True)
+    for warning in [*result.warnings, *found.warnings]:
+        console.print(f"[yellow]note:[/] {escape(warning)}", highlight=False, soft_wrap=True)
+
+
+def _number(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:.2f}"

@@ -1,0 +1,116 @@
+"""The description of a run on its MLflow page: what ran, warnings first, then metrics and sizes of clusters.
+
+Texts from data and sites are escaped: neither Markdown nor HTML finds anything to obey in them.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.result import Result
+from flareclust.experiment.sweep_report import measures, reasons, spread
+from flareclust.experiment.trials import TrialRun, by_cell
+from flareclust.tracking.origin import data_name
+from flareclust.tracking.run_numbers import in_units
+
+#: MLflow's tag of a description.
+NOTE_TAG = "mlflow.note.content"
+
+#: Qualities that the first sentence names, where they are known.
+_MAIN = ("simplified_silhouette", "ari")
+#: So many clusters are listed, the largest ones.
+_MOST_CLUSTERS = 20
+#: So many qualities of a study's cells are listed.
+_MOST_MEASURES = 4
+#: So many warnings are listed.
+_MOST_WARNINGS = 10
+
+
+def describe(result: Result, experiment: Experiment) -> str:
+    """Return the description of a run that reached a result."""
+    lines = [
+        _title(result, experiment),
+        *_warnings(result.warnings),
+        *_table(
+            ("measure", "value"),
+            [(name.replace("_", " "), _number(v)) for name, v in in_units(result.metrics, result.arrays).items()],
+        ),
+    ]
+    if sizes := _sizes(result):
+        lines += _table(("cluster", "rows", "share"), sizes)
+    folder = "" if result.centroids_file is None else f" Files: `{Path(result.centroids_file).parent}`"
+    lines.append(f"Engine {result.engine}, seed {result.seed}, {result.seconds['total']:.1f} s.{folder}")
+    return "\n\n".join(lines)
+
+
+def describe_failure(reason: str, *, stopped: bool) -> str:
+    """Return the description of a run that reached no result: its reason, in words."""
+    return f"**{'Stopped' if stopped else 'Failed'}:** {escape(reason)}"
+
+
+def describe_study(done: Sequence[TrialRun]) -> str:
+    """Return the description of a study's parent run: failures first, then the main qualities of each cell."""
+    cells = by_cell(done)
+    found = reasons(done)
+    lines = [f"{len(done)} trials in {len(cells)} cells; compare.html has their means side by side."]
+    if found:
+        failed = sum(count for _, count, _ in found)
+        lines = [f"**{failed} of {len(done)} trials failed:** {escape(found[0][0])}", *lines]
+    names = [name for name in measures(cells) if any(name in cell.mean for cell in cells)][:_MOST_MEASURES]
+    heads = [*(cells[0].cell if cells else ()), "trials", *(name.replace("_", " ") for name in names)]
+    rows = [
+        [*map(escape, cell.cell.values()), str(cell.n), *(spread(cell, name) for name in names)]
+        for cell in cells[:_MOST_CLUSTERS]
+    ]
+    return "\n\n".join([*lines, *_table(heads, rows)])
+
+
+def escape(text: str) -> str:
+    """Return a text in one line for Markdown."""
+    return re.sub(r"([\\`*_{}\[\]<>#|!~&])", r"\\\1", " ".join(text.split()))
+
+
+def _title(result: Result, experiment: Experiment) -> str:
+    """Return what ran and the main numbers in a sentence: MLflow folds a description after a few lines."""
+    found = f"{result.centroids_found} of {result.k} centroids from {escape(result.took_part)}"
+    main = [
+        f"{name.replace('_', ' ')} {value:.3f}" for name in _MAIN if (value := result.metrics.get(name)) is not None
+    ]
+    return f"**{escape(result.algorithm)}** on {escape(data_name(experiment.data))}: {', '.join([found, *main])}"
+
+
+def _warnings(warnings: Sequence[str]) -> list[str]:
+    if not warnings:
+        return []
+    shown = [f"> **Warning:** {escape(text)}" for text in warnings[:_MOST_WARNINGS]]
+    if more := len(warnings) - len(shown):
+        shown.append(f"> and {more} more, in result.json")
+    return ["\n>\n".join(shown)]
+
+
+def _sizes(result: Result) -> list[tuple[str, str, str]]:
+    """Return a line per cluster, the largest first; nothing where the rows are not here."""
+    labels = result.labels[result.labels >= 0]
+    if not len(labels):
+        return []
+    counts = np.bincount(labels, minlength=len(result.centroids))
+    order = np.argsort(-counts, kind="stable")
+    rows = [(str(c), f"{counts[c]:,}", f"{100 * counts[c] / len(labels):.1f} %") for c in order[:_MOST_CLUSTERS]]
+    if len(order) > _MOST_CLUSTERS:
+        rest = counts[order[_MOST_CLUSTERS:]].sum()
+        rows.append((f"{len(order) - _MOST_CLUSTERS} others", f"{rest:,}", f"{100 * rest / len(labels):.1f} %"))
+    return rows
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    if not rows:
+        return []
+    lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
+    return ["\n".join("| " + " | ".join(line) + " |" for line in lines)]
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:,.4f}"

@@ -1,0 +1,112 @@
+"""Where a run comes from, for MLflow's columns Source and Dataset: the command, and the data by name and digest."""
+
+import hashlib
+import json
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flareclust.data.tables import Table
+from flareclust.experiment.config import OWN_ROWS, Experiment
+from flareclust.experiment.prepared import Prepared
+
+SOURCE_NAME, SOURCE_TYPE = "mlflow.source.name", "mlflow.source.type"
+
+#: What stands for the digest of rows that are not in this process.
+NOT_HERE = "rows-at-the-sites"
+
+#: MLflow's limit for a digest, in characters; half of it distinguishes data sets.
+_DIGEST = 16
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class DataOrigin:
+    """What an MLflow run says about its data; no row is part of it.
+
+    Attributes:
+        name: of the data set, or of the file or folder.
+        digest: of the rows as they were assigned to sites.
+        source: of a file or folder its path, else the name.
+        is_file: whether the source is a path.
+        profile: numbers of rows, columns and sites, and the partition, where they are known here.
+        columns: names of the columns, where they have any.
+    """
+
+    name: str
+    digest: str
+    source: str
+    is_file: bool
+    profile: dict[str, Any]
+    columns: tuple[str, ...] | None = None
+
+
+def source_tags() -> dict[str, str]:
+    """Return the tags with the command that this process runs: of ours in full, of others the program's name."""
+    program = Path(sys.argv[0] or "python")
+    ours = program.stem == "flareclust" or program.parts[-3:] == ("flareclust", "cli", "__main__.py")
+    command = shlex.join(["flareclust", *sys.argv[1:]]) if ours else program.name
+    return {SOURCE_NAME: command, SOURCE_TYPE: "LOCAL"}
+
+
+def data_name(data: str) -> str:
+    """Return what data are called: of a path its last part."""
+    return Path(data).name or data
+
+
+def data_origin(experiment: Experiment, prepared: Prepared) -> DataOrigin:
+    """Return what an MLflow run says about the data of an experiment.
+
+    Args:
+        experiment: what was asked.
+        prepared: what it runs on.
+    """
+    profile: dict[str, Any] = {"sites": len(prepared.sites) or None, "partition": experiment.partition}
+    dataset, digest = prepared.dataset, NOT_HERE
+    if dataset is not None:
+        profile |= {"rows": len(dataset.X), "columns": dataset.X.shape[1]}
+        digest = _digest(f"{experiment.partition}/{experiment.n_sites}/{experiment.seed}", [dataset.X])
+    elif prepared.sites:
+        found = [rows.X if isinstance(rows, Table) else rows for _, rows in sorted(prepared.sites.items())]
+        digest = _digest(" ".join(sorted(prepared.sites)), found)
+        if arrays := [rows for rows in found if not isinstance(rows, Path)]:
+            profile |= {"rows": sum(map(len, arrays)), "columns": arrays[0].shape[1]}
+    is_file = experiment.data != OWN_ROWS and Path(experiment.data).exists()
+    source = str(Path(experiment.data).absolute()) if is_file else experiment.data
+    known = {name: value for name, value in profile.items() if value is not None}
+    return DataOrigin(data_name(experiment.data), digest, source, is_file, known, prepared.columns)
+
+
+def dataset_input(origin: DataOrigin) -> Any:
+    """Return the origin as MLflow's entity."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    source = {"uri": origin.source} if origin.is_file else {"tags": {SOURCE_NAME: origin.source}}
+    columns = None if origin.columns is None else [{"name": name, "type": "double"} for name in origin.columns]
+    dataset = Dataset(
+        name=origin.name,
+        digest=origin.digest,
+        source_type="local" if origin.is_file else "code",
+        source=json.dumps(source),
+        schema=None if columns is None else json.dumps({"mlflow_colspec": columns}),
+        profile=json.dumps(origin.profile),
+    )
+    return DatasetInput(dataset, tags=[InputTag("mlflow.data.context", "clustering")])
+
+
+def _digest(about: str, tables: list[Any]) -> str:
+    total = hashlib.sha256(about.encode())
+    for rows in tables:
+        if isinstance(rows, Path):
+            for path in [rows] if rows.is_file() else sorted(rows.rglob("*")):
+                if path.is_file():
+                    with path.open("rb") as stream:
+                        while chunk := stream.read(_CHUNK):
+                            total.update(chunk)
+        else:
+            total.update(np.ascontiguousarray(rows).data)
+    return total.hexdigest()[:_DIGEST]

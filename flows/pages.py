@@ -1,0 +1,134 @@
+"""What Prefect's page of a flow run shows: rounds and warnings as logs, tags, progress, and the result as an artifact."""
+
+# No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+# First, because it sets Prefect's switches before that is imported.
+from flareclust.flows.steps import Steps  # isort: split
+
+from prefect import get_run_logger
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.client.orchestration import get_client
+from prefect.runtime import flow_run
+
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.result import Result
+from flareclust.experiment.trials import TrialRun, by_cell
+from flareclust.federation import OnRound
+from flareclust.tracking.note import describe
+
+#: Keys of artifacts, by which Prefect lists all versions of one.
+RESULT, ROUNDS, SWEEP = "flareclust-result", "flareclust-rounds", "flareclust-sweep"
+
+#: Seconds between two reports of progress, each of which is a request.
+_PAUSE = 2.0
+
+
+class RunPage:
+    """The page of the flow run in whose function this is made.
+
+    Args:
+        steps: of the flow run; what cannot be reported ends in its `lost`.
+        experiment: what is run.
+    """
+
+    def __init__(self, steps: Steps, experiment: Experiment) -> None:
+        self._steps, self._experiment, self._log = steps, experiment, get_run_logger()
+        self._rounds = experiment.params.get("rounds")
+        self._progress: UUID | None = None
+        self._next = 0.0
+
+    def tag(self) -> None:
+        """Add tags to the flow run: algorithm, data, engine."""
+        own = {self._experiment.algorithm, self._experiment.data, self._experiment.engine}
+        run_id, tags = UUID(str(flow_run.id)), sorted({*flow_run.tags, *own})
+
+        def send() -> None:
+            with get_client(sync_client=True) as client:
+                client.update_flow_run(run_id, tags=tags)
+
+        self._steps.report(send)
+
+    @contextmanager
+    def logs(self) -> Iterator[None]:
+        """Show what flareclust logs, from warnings on, among the logs of the flow run."""
+        handler = _ToRun(self._log)
+        ours = logging.getLogger("flareclust")
+        ours.addHandler(handler)
+        try:
+            yield
+        finally:
+            ours.removeHandler(handler)
+
+    def on_round(self, then: OnRound) -> OnRound:
+        """Return a callback that logs an exchange and shows progress, and then calls another."""
+        self._steps.report(self._begin)
+
+        def called(record: Mapping[str, object]) -> None:
+            sites, refused = record["sites"], record["refused"]
+            assert isinstance(sites, list)
+            assert isinstance(refused, dict)
+            lost = "".join(f"; {site} {why}" for site, why in sorted(refused.items()))
+            self._log.info("%s, round %s: %d sites%s", record["step"], record["round"], len(sites), lost)
+            self._show(record)
+            then(record)
+
+        return called
+
+    def result(self, result: Result, decision: str) -> None:
+        """Show a result: as an artifact with metrics and the link to MLflow, its warnings as logs."""
+        link = "" if result.run_page is None else f"\n\n[The run in MLflow]({result.run_page})"
+        summary = describe(result, self._experiment) + link + (f"\n\n{decision}" if decision else "")
+        self._steps.report(lambda: create_markdown_artifact(summary, key=RESULT, description=self._experiment.name))
+        if self._progress is not None:
+            self._steps.report(lambda: update_progress_artifact(self._progress, progress=100.0))  # type: ignore[arg-type]
+        for warning in result.warnings:
+            self._log.warning(warning)
+
+    def _begin(self) -> None:
+        if isinstance(self._rounds, int) and self._rounds > 1:
+            made: Any = create_progress_artifact(0.0, key=ROUNDS, description=f"of at most {self._rounds} rounds")
+            self._progress = made
+
+    def _show(self, record: Mapping[str, object]) -> None:
+        if self._progress is None or record["step"] == "assess" or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _PAUSE
+        share = min(99.0, 100.0 * (float(str(record["round"])) + 1) / float(self._rounds or 1))
+        self._steps.report(lambda: update_progress_artifact(self._progress, progress=share))  # type: ignore[arg-type]
+
+
+class _ToRun(logging.Handler):
+    """Sends records to a flow run's own logger, which any thread may use."""
+
+    def __init__(self, to: Any) -> None:
+        super().__init__(logging.WARNING)
+        self._to = to
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record."""
+        self._to.log(record.levelno, record.getMessage())
+
+
+def show_study(done: Sequence[TrialRun], page: str | None) -> None:
+    """Show what a study came to as a table: a row per cell with the means of its qualities."""
+    rows = [
+        {**cell.cell, "done": cell.n, "failed": cell.failed, **{name: f"{v:.5g}" for name, v in cell.mean.items()}}
+        for cell in by_cell(done)
+    ]
+    Steps().report(
+        lambda: create_table_artifact(
+            rows, key=SWEEP, description=None if page is None else f"[The sweep in MLflow]({page})"
+        )
+    )

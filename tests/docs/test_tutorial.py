@@ -1,0 +1,50 @@
+"""The tutorial: its files, its error and its result, as a reader gets them."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import flareclust
+from flareclust import UserError
+from tests.paths import ROOT
+
+PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The three hospitals' tables, the schema and the mapping of west, as the page has them."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    make = [sys.executable, str(ROOT / "examples" / "hospitals" / "make.py"), str(folder / "data")]
+    subprocess.run(make, check=True)
+    schema, west, south = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
+    (folder / "schema.yaml").write_text(schema, encoding="utf-8")
+    (folder / "data" / "west.mapping.yaml").write_text(west, encoding="utf-8")
+    (folder / "south.mapping.yaml").write_text(south, encoding="utf-8")
+    return folder
+
+
+def run(folder, **settings):
+    own = {"partition": "none", "schema": folder / "schema.yaml", "truth": "diagnosis"}
+    return flareclust.run("portfolio", data=folder / "data", k=(2, 8), **own, **settings)
+
+
+def test_centimetres_are_found_before_anything_runs(folder):
+    with pytest.raises(UserError) as error:
+        run(folder)
+    (expected,) = re.findall(r"^  (tumour: 25 cells.*)$", PAGE, flags=re.MULTILINE)
+    assert expected in str(error.value)
+
+
+def test_the_result_is_that_of_the_page(folder):
+    shutil.copy(folder / "south.mapping.yaml", folder / "data" / "south.mapping.yaml")
+    result = run(folder)
+    assert result.k == 3
+    assert result.warnings == []
+    assert result.metrics["accuracy"] > 0.93
+    assert f"{result.metrics['accuracy']:.4f}" in PAGE
+    sizes = result.profiles().groupby("cluster")["rows"].first().tolist()
+    assert all(f"       {cluster}   {rows}  " in PAGE for cluster, rows in enumerate(sizes))

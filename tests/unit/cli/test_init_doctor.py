@@ -1,0 +1,143 @@
+"""The commands `flareclust init` and `flareclust doctor`."""
+
+import json
+import os
+import socket
+from importlib.metadata import version
+from importlib.util import find_spec
+
+import pytest
+import yaml
+
+from flareclust import doctor
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.sweep import make_sweep, read_sweep, trials
+
+
+# --- init ---
+def test_the_sweep_that_is_written_can_be_read(command, tmp_path):
+    done = command("init", "sweep", str(tmp_path / "new"))
+    assert (done.code, done.err) == (0, "")
+    assert f"flareclust sweep {tmp_path}/new/sweep.toml" in done.out
+    assert len(trials(read_sweep(tmp_path / "new" / "sweep.toml"))) == 4 * 2 * 5
+
+
+def test_the_deployments_that_are_written_name_flows_and_take_their_parameters(command, tmp_path):
+    assert command("init", "schedule", str(tmp_path)).code == 0
+    found = {one["name"]: one for one in yaml.safe_load((tmp_path / "prefect.yaml").read_text())["deployments"]}
+    assert set(found) == {"nightly", "experiment", "sweep"}
+    for one in found.values():
+        module, _, name = one["entrypoint"].rpartition(".")
+        assert f"def {name}(" in find_spec(module).loader.get_source(module)
+    for name in ("nightly", "experiment"):
+        Experiment(**found[name]["parameters"]["experiment"])
+    assert len(trials(make_sweep(found["sweep"]["parameters"]["sweep"]))) == 10
+
+
+def test_the_project_that_is_written_is_one_of_nvflare_with_our_builder(command, tmp_path):
+    from nvflare.lighter.provision import prepare_project
+
+    from flareclust.provision import SiteDefaults
+
+    assert command("init", "consortium", str(tmp_path)).code == 0
+    about = yaml.safe_load((tmp_path / "project.yml").read_text())
+    project = prepare_project(about)
+    assert len(project.get_clients()) >= 2
+    (ours,) = [one for one in about["builders"] if one["path"] == "flareclust.provision.SiteDefaults"]
+    SiteDefaults(**ours.get("args", {}))
+
+
+@pytest.mark.parametrize(("name", "original"), [("project.yml", "poc_workspace"), ("prefect.yaml", ".")])
+def test_the_files_are_those_of_the_repository(name, original):
+    from tests.paths import ROOT
+
+    assert (ROOT / "flareclust/cli/templates" / name).read_bytes() == (ROOT / original / name).read_bytes()
+
+
+def test_nothing_is_overwritten(command, tmp_path):
+    (tmp_path / "sweep.toml").write_text("mine")
+    done = command("init", "sweep", str(tmp_path))
+    assert done.code == 2
+    assert "is there already" in done.err
+    assert (tmp_path / "sweep.toml").read_text() == "mine"
+
+
+# --- doctor ---
+@pytest.fixture
+def healthy(monkeypatch, tmp_path):
+    """A folder of its own, and nothing of the machine that a test may not rely on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(doctor, "_LITTLE", 0)
+    monkeypatch.setattr(doctor, "_NOTHING", 0)
+    monkeypatch.setattr(doctor, "_PORTS", {})
+    monkeypatch.setattr(doctor, "leftovers", list)
+    for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL", "FLARECLUST_DATA"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def states(found):
+    return {(one.check, one.state) for one in found}
+
+
+def test_a_machine_that_is_ready_gives_0_and_a_line_per_check(command, healthy):
+    done = command("doctor", "--json")
+    found = json.loads(done.out)
+    assert (done.code, done.err) == (0, "")
+    assert {one["state"] for one in found} == {"ok"}
+    assert {"python", "packages", "disk", "leftovers", "plugins", "MLflow", "Prefect", "data"} <= {
+        one["check"] for one in found
+    }
+    lines = command("doctor").out.splitlines()
+    assert len(lines) == len(found)
+    assert all(line.startswith("ok ") for line in lines)
+
+
+def test_a_package_outside_of_its_pin_fails_and_the_command_for_it_is_named(command, healthy, monkeypatch):
+    monkeypatch.setattr(doctor, "version", lambda name: "0.155.0" if name == "fastapi" else version(name))
+    done = command("doctor")
+    assert done.code == 1
+    assert "fail packages: fastapi has version 0.155.0, needed is fastapi<0.151,>=0.139" in done.out
+    assert "to do: python -m pip install 'fastapi<0.151,>=0.139'" in done.out
+
+
+def test_little_disk_a_taken_port_leftovers_and_a_wrong_folder_are_warnings(healthy, monkeypatch, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr(doctor, "_PORTS", {taken.getsockname()[1]: "flareclust ui --port"})
+        monkeypatch.setattr(doctor, "_LITTLE", 1 << 60)
+        monkeypatch.setattr(doctor, "leftovers", lambda: [tmp_path / "fc-x"])
+        monkeypatch.setenv("FLARECLUST_DATA", str(tmp_path / "none"))
+        found = doctor.examine()
+    warned = {one.check for one in found if one.state == "warn"}
+    assert warned == {"disk", "ports", "leftovers", "data"}
+    assert all(one.advice for one in found if one.state == "warn")
+
+
+def test_servers_that_are_set_and_do_not_answer_fail(healthy, monkeypatch, tmp_path):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    assert {("MLflow", "fail"), ("Prefect", "fail")} <= states(doctor.examine())
+    (tmp_path / "notes.db").write_text("no database")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/notes.db")
+    assert ("MLflow", "fail") in states(doctor.examine())
+
+
+def test_a_kit_that_is_none_fails(healthy, tmp_path):
+    assert ("kit", "fail") in states(doctor.examine(tmp_path))
+
+
+def test_only_folders_of_killed_runs_are_leftovers(tmp_path, monkeypatch):
+    from flareclust.engines import scratch
+
+    monkeypatch.setattr(scratch, "scratch_base", lambda: tmp_path)
+    monkeypatch.setattr(scratch, "_YOUNGEST_LEFTOVER", 0.0)
+    (tmp_path / "fc-of-others").mkdir()
+    (tmp_path / "fc-killed").mkdir()
+    (tmp_path / "fc-killed" / ".flareclust").touch()
+    living, lock = scratch._make(tmp_path)
+    try:
+        assert scratch.leftovers() == [tmp_path / "fc-killed"]
+        assert living.exists()
+    finally:
+        os.close(lock)

@@ -1,0 +1,68 @@
+"""Rules that like several numbers of clusters equally, or none."""
+
+import numpy as np
+import pytest
+
+import flareclust
+from flareclust._foundation.errors import JobFailed
+from flareclust.evaluation.criteria import decides, tied
+from flareclust.evaluation.selection import summary, tie
+from tests.unit.evaluation.choice_cases import NAN, selection_with, sites
+
+
+@pytest.mark.parametrize(
+    ("rule", "columns", "expected"),
+    [
+        ("silhouette", {"silhouette": [0.1, 0.3, 0.7, 0.2]}, True),
+        ("silhouette", {"silhouette": [0.7, 0.7, 0.7, 0.2]}, True),
+        ("silhouette", {"silhouette": [0.7, NAN, NAN, NAN]}, True),
+        ("silhouette", {"silhouette": [NAN] * 4}, False),
+        ("separation", {"separated": [0.0] * 4}, False),
+        ("separation", {"separated": [1.0] * 4}, False),
+        ("elbow", {"inertia": [10] * 4}, False),
+        ("elbow", {"inertia": [40, 30, 20, 10]}, False),  # a straight line has no elbow
+    ],
+)
+def test_a_rule_decides_where_its_values_differ(rule, columns, expected):
+    assert decides(selection_with(**columns), rule) is expected
+
+
+def test_the_best_are_named_with_their_numbers_of_clusters():
+    known = selection_with(separated=[0.2, 0.5, 0.5, 0.1])
+    assert tied(known, "separation") == [3, 4]
+    arrays = {f"choice_{name}": value for name, value in known._asdict().items()}
+    assert tie(arrays, "separation").startswith("separation likes k=3 and 4 equally")
+    assert tie({**arrays, "choice_separated": np.array([0.2, 0.5, 0.4, 0.1])}, "separation") == ""
+    assert tie({}, "separation") == ""
+
+
+def test_rules_that_decide_nothing_are_not_reported():
+    arrays = {
+        f"choice_{name}": value for name, value in selection_with(silhouette=[0.1, 0.4, 0.2, 0.3])._asdict().items()
+    }
+    found = summary(arrays)
+    assert found is not None
+    assert found["rules"] == {"silhouette": 3}
+
+
+def test_a_rule_that_tells_no_k_from_another_chooses_none():
+    with pytest.raises(JobFailed, match=r"elbow tells none of k=2\.\.3 from the others.*another criterion"):
+        flareclust.run("pooled", sites(), "2..3", criterion="elbow")
+    with pytest.raises(JobFailed, match="elbow tells none"):
+        flareclust.run("kfed", sites(), "2..3", criterion="elbow")
+
+
+def test_one_k_needs_no_decision():
+    assert flareclust.run("pooled", sites(), "4..4", criterion="elbow").k == 4
+
+
+def test_a_tie_is_among_the_warnings():
+    """Three narrow blobs far apart: all pairs are separated at k=2 and at k=3, not all at k=4, which divides a blob."""
+    rng = np.random.default_rng(0)
+    rows = {f"s{i}": np.concatenate([rng.normal(c, 1, (40, 2)) for c in ((0, 0), (99, 0), (0, 99))]) for i in range(3)}
+    result = flareclust.run("pooled", rows, "2..4", criterion="separation")
+    assert result.to_json()["choice"]["separated"][:2] == [1, 1]
+    assert result.to_json()["choice"]["separated"][2] < 1
+    assert result.k == 2
+    assert any(warning.startswith("separation likes k=2 and 3 equally") for warning in result.warnings)
+    assert not any("equally" in warning for warning in flareclust.run("pooled", rows, "2..4").warnings)

@@ -1,0 +1,94 @@
+"""No clusters as a possible answer of `select_k` and `flareclust stability`."""
+
+import json
+
+import numpy as np
+import pytest
+
+import flareclust
+from flareclust._foundation.errors import UserError
+from tests.command_line import call
+from tests.unit.experiment.stability_cases import blobs
+
+
+def uniform():
+    rng = np.random.default_rng(0)
+    return {f"s{i}": rng.uniform(size=(80, 2)) for i in range(3)}
+
+
+def cloud():
+    rng = np.random.default_rng(0)
+    return {f"s{i}": rng.normal(size=(80, 2)) @ np.array([[3.0, 2], [0, 1]]) for i in range(3)}
+
+
+@pytest.mark.parametrize("criterion", ["calinski-harabasz", "silhouette", "davies-bouldin"])
+def test_separated_clusters_are_evident(criterion):
+    found = flareclust.select_k("pooled", blobs(), (2, 5), criterion=criterion, null=19)
+    assert found.k == 3
+    assert found.null.p == 0.05
+    assert found.null.evidence
+    assert found.null.sentence.startswith("evidence of clusters: 0 of 19 runs on rows from a uniform box")
+    name = criterion.replace("silhouette", "simplified_silhouette").replace("-", "_")
+    value = found.scores[3][name]
+    assert found.null.observed == pytest.approx(-value if criterion == "davies-bouldin" else value)
+
+
+@pytest.mark.parametrize("rows", [uniform, cloud])
+def test_one_piece_of_rows_is_no_evidence(rows):
+    found = flareclust.select_k("pooled", rows(), (2, 5), null=19)
+    assert found.null.p > 0.05
+    assert not found.null.evidence
+    assert found.null.sentence.startswith("no evidence of clusters")
+
+
+def test_permuted_columns_say_whether_columns_go_together():
+    assert flareclust.select_k("pooled", cloud(), (2, 5), null=19, null_reference="permuted").null.evidence
+    assert not flareclust.select_k("pooled", uniform(), (2, 5), null=19, null_reference="permuted").null.evidence
+
+
+def test_one_k_is_compared_with_the_same_k_whatever_the_algorithm():
+    found = flareclust.stability("kfed", blobs(), 3, repeats=2, null=19)
+    assert found.null.k_range == (3, 3)
+    assert found.null.evidence
+    assert "(k=3, p=0.05)" in found.null.sentence
+    assert found.null.observed > found.null.null.max()
+
+
+def test_nothing_is_compared_unless_it_is_asked_for():
+    assert flareclust.select_k("kfed", "iris", (2, 4), n_sites=3).null is None
+    assert flareclust.stability("kfed", blobs(), 3, repeats=2).to_json()["null"] is None
+
+
+def test_columns_are_scaled_in_the_comparison_as_in_the_run():
+    sites = {site: X * [1, 1e4] for site, X in uniform().items()}
+    assert not flareclust.select_k("pooled", sites, (2, 5), null=19, scale="standard").null.evidence
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"null": 10}, "at least 19"),
+        ({"null": -1}, "null must be"),
+        ({"null": 19, "criterion": "elbow"}, "calinski-harabasz"),
+        ({"null": 19, "criterion": "separation"}, "calinski-harabasz"),
+        ({"null": 19, "null_reference": "sphere"}, "null_reference must be one of"),
+        ({"null": 19, "engine": "production"}, "real sites"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_runs(settings, text):
+    with pytest.raises(UserError, match=text):
+        flareclust.select_k("pooled", "iris", (2, 4), **settings)
+
+
+def test_one_cluster_is_not_compared():
+    with pytest.raises(UserError, match="2 or more"):
+        flareclust.stability("pooled", "iris", 1, null=19)
+
+
+def test_the_command_says_the_answer(capsys):
+    args = ("stability", "pooled", "--data", "iris", "--n-sites", 3, "--k", "2..4", "--repeats", 2, "--null", 19)
+    assert call(*args) == 0
+    assert "evidence of clusters: 0 of 19 runs" in capsys.readouterr().out
+    assert call(*args, "--criterion", "silhouette", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["null"]["criterion"] == "silhouette"
+    assert call(*args[:-1], 3) == 2
