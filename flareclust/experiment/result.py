@@ -148,23 +148,31 @@ class Result:
             raise UserError(
                 "placements are not for sites with different columns, whose distances are over different columns"
             )
-        arrays = {**self.arrays, "centroids": self.centroids}
-        return frame_of(placements(arrays, self._complete(X), self.thresholds(far)).table())
+        found = placements({**self.arrays, "centroids": self.centroids}, self._complete(X), self.thresholds(far))
+        return frame_of(found.table())
 
     def thresholds(self, far: float = FAR) -> FloatArray | None:
         """Return the distance from each centroid (k,) beyond which `placements` calls a row far from it; None if unknown."""
         if not (far > 0 and np.isfinite(far)):
             raise UserError(f"far: expected a number above 0, got {far!r}")
-        rows = (self.assessed or {}).get("rows")
-        arrays = {**self.arrays, "centroids": self.centroids}
-        return thresholds_of(arrays, self.metrics.get("inertia"), rows, far)
+        found = self.metrics.get("inertia"), (self.assessed or {}).get("rows")
+        return thresholds_of({**self.arrays, "centroids": self.centroids}, *found, far)
+
+    def export(self, file: str | Path) -> Path:
+        """Write the model to a new file: NAME.skops, a scikit-learn pipeline, or NAME.onnx, a graph in double precision.
+
+        Raises:
+            UserError: another ending, the file is there, sites had different columns, or the extra `export` is missing.
+        """
+        from flareclust.experiment.export import export
+
+        return export(self, Path(file))
 
     def _complete(self, X: object) -> FloatArray:
         """Return rows (n, d) of the result's columns, gaps filled."""
         if is_frame(X) and self.columns is not None:
             X = rows_of(X, self.columns)
-        known = filled(self.arrays, as_numbers(np.asarray(X), None, "X"))
-        return check_rows(known, where="X")
+        return check_rows(filled(self.arrays, as_numbers(np.asarray(X), None, "X")), where="X")
 
     def plot(self) -> "Figure":
         """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA).
