@@ -9,6 +9,7 @@ EXTRAS = {
     "tracking": ("mlflow", "pandas"),
     "flows": ("prefect",),
     "plots": ("matplotlib",),
+    "export": ("skops", "onnx"),
     "deep": ("torch", "monai", "kornia", "PIL"),
 }
 

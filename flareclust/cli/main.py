@@ -19,6 +19,7 @@ from flareclust._foundation.extras import require
 from flareclust._foundation.version import __version__
 from flareclust.cli.doctor import doctor
 from flareclust.cli.entry import PlainFormatter, run_app, say
+from flareclust.cli.export import export
 from flareclust.cli.init import init
 from flareclust.cli.log import log
 from flareclust.cli.names import split_names
@@ -53,6 +54,7 @@ app.command()(personalise)
 app.command()(log)
 app.command()(doctor)
 app.command()(init)
+app.command()(export)
 
 
 @app.command("list")

@@ -11,12 +11,14 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.data.cells import as_numbers, check_rows
-from flareclust.data.frames import frame_of, is_frame, table_of
+from flareclust.data.frames import frame_of, is_frame
+from flareclust.data.one_hot import rows_of
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.profile_words import tree_table
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.image_results import image_of
 from flareclust.features import result as partial
+from flareclust.features.placement import FAR, placements, thresholds_of
 from flareclust.features.scaling import filled, scaling_of
 from flareclust.features.space import as_clustered, nearest, of_directions
 from flareclust.protocol import registry
@@ -114,7 +116,7 @@ class Result:
 
         X is in the units of the data, also where the run scaled its columns or, with `metric=cosine`, rows; a row of zeros
         has no direction then, and the label -1. NaN is filled where the run filled gaps. A data frame is read by the names of
-        the columns, where the data of the run had names. Of algorithms for sites
+        the columns, where the data of the run had names; a category may be one column, `sex` in the place of `sex=f` and `sex=m`. Of algorithms for sites
         with different columns, X may lack columns (of a data frame) or have NaN for what is missing; a row that
         can be compared with no centroid has the label -1.
 
@@ -124,10 +126,53 @@ class Result:
         if partial.is_partial(self.arrays):
             rows = partial.with_gaps(X, partial.columns_of(self.arrays).names)
             return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
+        return nearest({**self.arrays, "centroids": self.centroids}, self._complete(X))
+
+    def placements(self, X: object, far: float = FAR) -> Any:
+        """Return where each row of X (n, d) is among the clusters, as a data frame (pandas, where it is installed).
+
+        Columns: `cluster` (as `predict` says), `distance` to its centroid, `second` (the second nearest cluster; -1 for none) and
+        `second_distance`, `silhouette` (simplified: 0 between two clusters, 1 at the centroid), `threshold` and `far`: whether
+        the row is farther from every centroid than the threshold of that cluster. `threshold` is that of the row's cluster.
+        Distances are in the space in which the run clustered: of scaled columns, or of rows of length 1.
+
+        Args:
+            X: as `predict` takes it.
+            far: the threshold of a cluster is so many times the root mean square distance of its rows to its centroid, where the
+                run has a profile; else that of all rows. Both columns are None where the run disclosed neither.
+
+        Raises:
+            UserError: X is not as `predict` takes it, `far` is not above 0, or sites had different columns.
+        """
+        if partial.is_partial(self.arrays):
+            raise UserError(
+                "placements are not for sites with different columns, whose distances are over different columns"
+            )
+        found = placements({**self.arrays, "centroids": self.centroids}, self._complete(X), self.thresholds(far))
+        return frame_of(found.table())
+
+    def thresholds(self, far: float = FAR) -> FloatArray | None:
+        """Return the distance from each centroid (k,) beyond which `placements` calls a row far from it; None if unknown."""
+        if not (far > 0 and np.isfinite(far)):
+            raise UserError(f"far: expected a number above 0, got {far!r}")
+        found = self.metrics.get("inertia"), (self.assessed or {}).get("rows")
+        return thresholds_of({**self.arrays, "centroids": self.centroids}, *found, far)
+
+    def export(self, file: str | Path) -> Path:
+        """Write the model to a new file: NAME.skops, a scikit-learn pipeline, or NAME.onnx, a graph in double precision.
+
+        Raises:
+            UserError: another ending, the file is there, sites had different columns, or the extra `export` is missing.
+        """
+        from flareclust.experiment.export import export
+
+        return export(self, Path(file))
+
+    def _complete(self, X: object) -> FloatArray:
+        """Return rows (n, d) of the result's columns, gaps filled."""
         if is_frame(X) and self.columns is not None:
-            X = table_of("X", X, self.columns, may_be_empty=True).X
-        known = filled(self.arrays, as_numbers(np.asarray(X), None, "X"))
-        return nearest({**self.arrays, "centroids": self.centroids}, check_rows(known, where="X"))
+            X = rows_of(X, self.columns)
+        return check_rows(filled(self.arrays, as_numbers(np.asarray(X), None, "X")), where="X")
 
     def plot(self) -> "Figure":
         """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA).

@@ -23,6 +23,9 @@ Labels = NDArray[np.int64]
 #: Least divisor of a distance, relative to the length of the extremes.
 FLOOR = 1e-12
 
+#: The value of a category that stands for a missing cell.
+MISSING = "missing"
+
 
 class NearestCentroid(mlflow.pyfunc.PythonModel):
     """Assign rows to the nearest of k centroids.
@@ -38,7 +41,8 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
                 `settings`, a JSON file with how the federation scaled, filled and measured; if columns were scaled,
                 `scaling`, a .npy file (2, d) with what is taken away from them and what then divides them; if gaps were filled, `filling`,
                 a .npy file (d,) with what they are filled with; if rows were brought to length 1, `metric`, a file with the
-                word cosine.
+                word cosine; if it is known which rows are far from all centroids, `thresholds`, a .npy file (k,) of distances;
+                if columns are categories, `columns`, a JSON file with all their names, a category's called like sex=f.
         """
         self.centroids = np.load(context.artifacts["centroids"], allow_pickle=False)
         self.gaps = "settings" in context.artifacts
@@ -48,6 +52,12 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         self.scaling = None
         if "scaling" in context.artifacts:
             self.scaling = np.load(context.artifacts["scaling"], allow_pickle=False)
+        self.thresholds = None
+        if "thresholds" in context.artifacts:
+            self.thresholds = np.load(context.artifacts["thresholds"], allow_pickle=False)
+        self.columns: list[str] = []
+        if "columns" in context.artifacts:
+            self.columns = json.loads(Path(context.artifacts["columns"]).read_text(encoding="utf-8"))
         self.directions = "metric" in context.artifacts
         if self.gaps:
             settings = json.loads(Path(context.artifacts["settings"]).read_text(encoding="utf-8"))
@@ -58,21 +68,59 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             self.standardize: bool = settings["standardize"]
 
     # MLflow reads the hint of model_input: a DataFrame is the one kind that it takes without a warning.
-    def predict(self, context: Any, model_input: pd.DataFrame) -> Labels:
+    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
         """Return the label of each row; a tie goes to the lowest label, and -1 means that nothing can be compared.
 
         Args:
             context: Given by MLflow; not used.
             model_input: (n, d) DataFrame or array, columns in the order of the centroids. Where entries may be unknown,
-                a DataFrame whose columns are some of the federation's, NaN where a value is missing.
+                a DataFrame whose columns are some of the federation's, NaN where a value is missing. A category may be one
+                column of its values.
+            params: With `details` true, the answer is a DataFrame, a line per row: cluster, distance, second and
+                second_distance (of the second nearest centroid), silhouette, threshold, far (from all centroids).
 
         Raises:
-            ValueError: The columns do not match the centroids, or a value is infinite, or missing where it may not be.
+            ValueError: The columns do not match the centroids, or a value is infinite, or missing where it may not be;
+                or details are asked of a model of sites with different columns.
         """
-        return self._with_gaps(model_input) if self.gaps else self._complete(model_input)
+        details = bool((params or {}).get("details"))
+        if not self.gaps:
+            return self._details(model_input) if details else self._complete(model_input)
+        if details:
+            raise ValueError(
+                "this model is of sites with different columns, and has no details; leave out the parameter"
+            )
+        return self._with_gaps(model_input)
 
     def _complete(self, model_input: pd.DataFrame) -> Labels:
-        X = np.asarray(model_input, dtype=np.float64)
+        distances, lengths = self._squared(model_input)
+        labels: Labels = np.argmin(distances, axis=1).astype(np.int64)
+        return np.where(lengths == 0, -1, labels) if self.directions else labels
+
+    def _details(self, model_input: pd.DataFrame) -> pd.DataFrame:
+        squared, lengths = self._squared(model_input)
+        n, k = squared.shape
+        order = np.argsort(squared, axis=1, kind="stable")
+        own, second = order[:, 0], order[:, min(1, k - 1)]
+        distances = np.sqrt(squared)
+        a, b = distances[np.arange(n), own], distances[np.arange(n), second]
+        silhouette = np.divide(b - a, b, out=np.zeros(n), where=b > 0)
+        if k == 1:
+            second, b = np.full(n, -1), np.full(n, np.nan)
+        threshold: Any = None if self.thresholds is None else self.thresholds[own]
+        far: Any = None if self.thresholds is None else (distances > self.thresholds).all(axis=1)
+        table = {"cluster": own, "distance": a, "second": second, "second_distance": b, "silhouette": silhouette}
+        found = pd.DataFrame({**table, "threshold": threshold, "far": far}, index=range(n))
+        if self.directions and (without := lengths == 0).any():
+            found.loc[without, ["cluster", "second"]] = -1
+            found.loc[without, ["distance", "second_distance", "silhouette"]] = np.nan
+            if self.thresholds is not None:
+                found.loc[without, "threshold"], found.loc[without, "far"] = np.nan, True
+        return found
+
+    def _squared(self, model_input: pd.DataFrame) -> tuple[Floats, Floats]:
+        """Return the squared distances (n, k) of complete rows to the centroids, and the lengths (n,) of the rows."""
+        X = np.asarray(self._ready(model_input), dtype=np.float64)
         d = self.centroids.shape[1]
         if X.ndim != 2 or X.shape[1] != d:
             raise ValueError(
@@ -86,13 +134,39 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         centroids = self.centroids
         if self.scaling is not None:
             X, centroids = (X - self.scaling[0]) / self.scaling[1], (centroids - self.scaling[0]) / self.scaling[1]
-        lengths = np.linalg.norm(X, axis=1, keepdims=True)
+        lengths = np.linalg.norm(X, axis=1)
         if self.directions:
-            X = X / np.where(lengths > 0, lengths, 1.0)
+            X = X / np.where(lengths > 0, lengths, 1.0)[:, None]
         # Explicit differences: the expanded form x.x - 2 x.c + c.c loses small distances far from the origin.
         squared = [np.square(X - centroid).sum(axis=1) for centroid in centroids]
-        labels: Labels = np.argmin(np.stack(squared, axis=1), axis=1).astype(np.int64)
-        return np.where(lengths[:, 0] == 0, -1, labels) if self.directions else labels
+        return np.stack(squared, axis=1), lengths
+
+    def _ready(self, model_input: pd.DataFrame) -> pd.DataFrame:
+        """Return the input with a column of 0 and 1 for each value of a category that has one column of its values."""
+        if not self.columns or not isinstance(model_input, pd.DataFrame):
+            return model_input
+        ready: dict[str, Any] = {}
+        for column in self.columns:
+            name, _, value = column.partition("=")
+            if column in model_input.columns:
+                ready[column] = model_input[column].to_numpy()
+            elif name in model_input.columns:
+                ready[column] = self._indicator(model_input[name], name, value)
+            else:
+                raise ValueError(f"the input has no column {column}")
+        return pd.DataFrame(ready)
+
+    def _indicator(self, cells: Any, name: str, value: str) -> Floats:
+        """Return where a category has a value (n,), 0 or 1; NaN where the cell is missing and that is no value of its own."""
+        values = [column.partition("=")[2] for column in self.columns if column.startswith(f"{name}=")]
+        missing = (cells.isna() | (cells == "")).to_numpy(dtype=bool)
+        texts = np.where(missing, MISSING, cells.astype(str).to_numpy(dtype=object))
+        if (~missing & ~np.isin(texts.astype(str), values)).any():
+            raise ValueError(
+                f"column {name} holds values other than {', '.join(values)}, which the federation did not have"
+            )
+        found = (texts == value).astype(np.float64)
+        return found if MISSING in values else np.where(missing, np.nan, found)
 
     def _with_gaps(self, model_input: pd.DataFrame) -> Labels:
         present = [name for name in self.names if name in model_input.columns]

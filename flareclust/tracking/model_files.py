@@ -40,6 +40,7 @@ def save_model(
     scaling: Scaling | None = None,
     metric: str = "euclidean",
     filling: FloatArray | None = None,
+    thresholds: FloatArray | None = None,
 ) -> None:
     """Write the model of a run to `folder`.
 
@@ -54,6 +55,7 @@ def save_model(
         scaling: of the columns, where the federation scaled them.
         metric: "cosine" where the clusters are of rows of length 1.
         filling: what gaps of the columns (d,) are filled with, where the federation filled them.
+        thresholds: distances from the centroids (k,) beyond which a row is far from them, where they are known.
 
     Raises:
         UserError: the centroids are not finite where they must be, or the names do not fit.
@@ -62,41 +64,71 @@ def save_model(
     from mlflow import __version__ as installed
     from mlflow import pyfunc
     from mlflow.models import Model, ModelSignature
-    from mlflow.types import ColSpec, Schema, TensorSpec
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
     from mlflow.types.schema import AnyType
 
     names = column_names(centroids, columns) if columns is not None else None
     if gaps is None and not np.isfinite(centroids).all():
         raise UserError("expected finite centroids, got missing or infinite values; fill them before log_model")
     with tempfile.TemporaryDirectory() as scratch:
-        array = Path(scratch, "centroids.npy")
-        np.save(array, centroids, allow_pickle=False)
-        artifacts = {"centroids": str(array)}
-        if gaps is not None:
-            Path(scratch, "settings.json").write_text(json.dumps(dict(gaps), allow_nan=False), encoding="utf-8")
-            artifacts["settings"] = str(Path(scratch, "settings.json"))
-        if scaling is not None:
-            np.save(Path(scratch, "scaling.npy"), np.stack(scaling), allow_pickle=False)
-            artifacts["scaling"] = str(Path(scratch, "scaling.npy"))
-        if metric != "euclidean":
-            Path(scratch, "metric.txt").write_text(metric, encoding="utf-8")
-            artifacts["metric"] = str(Path(scratch, "metric.txt"))
-        if filling is not None:
-            np.save(Path(scratch, "filling.npy"), filling, allow_pickle=False)
-            artifacts["filling"] = str(Path(scratch, "filling.npy"))
+        artifacts = _artifacts(
+            Path(scratch), centroids=centroids, scaling=scaling, filling=filling, thresholds=thresholds
+        )
+        texts = {"settings": None if gaps is None else json.dumps(dict(gaps), allow_nan=False)}
+        texts["metric"] = None if metric == "euclidean" else metric
+        texts["columns"] = json.dumps(names) if gaps is None and names is not None and raw_names(names) else None
+        artifacts |= _text_artifacts(Path(scratch), texts)
         if names is None:
             # Not unnamed columns: for those MLflow drops surplus columns of the input without a word.
             inputs = Schema([TensorSpec(np.dtype(np.float64), (-1, centroids.shape[1]))])
         else:
             # Not "double", which refuses integers: a column of these is what read_csv makes of ages.
-            inputs = Schema([ColSpec(AnyType(), name, required=gaps is None) for name in names])
+            raw = raw_names(names) if gaps is None else {}
+            optional = {column for columns in raw.values() for column in columns}
+            own = [ColSpec(AnyType(), name, required=gaps is None and name not in optional) for name in names]
+            inputs = Schema(own + [ColSpec(AnyType(), name, required=False) for name in raw])
         example = np.nan_to_num(centroids[:1])
         pyfunc.save_model(
             folder,
             python_model=str(Path(__file__).with_name("model.py")),
             artifacts=artifacts,
-            signature=ModelSignature(inputs, Schema([TensorSpec(np.dtype(np.int64), (-1,))])),
+            signature=ModelSignature(
+                inputs,
+                Schema([TensorSpec(np.dtype(np.int64), (-1,))]),
+                ParamSchema([ParamSpec("details", DataType.boolean, False)]),
+            ),
             input_example=example if names is None else pd.DataFrame(example, columns=names),
             pip_requirements=["numpy", "pandas", f"mlflow=={installed}"],
             mlflow_model=Model(artifact_path=MODEL_NAME, run_id=run_id, model_id=model_id, model_uuid=model_id),
         )
+
+
+def raw_names(columns: Sequence[str]) -> dict[str, list[str]]:
+    """Return the columns of each category, such as `sex=f` and `sex=m` of `sex`, by the name of the category."""
+    found: dict[str, list[str]] = {}
+    for column in columns:
+        name, equals, _ = column.partition("=")
+        if equals and name and name not in columns:
+            found.setdefault(name, []).append(column)
+    return found
+
+
+def _artifacts(folder: Path, **arrays: Any) -> dict[str, str]:
+    """Write those arrays that are there, each to a file of its name; return the files by name."""
+    files = {}
+    for name, values in arrays.items():
+        if values is not None:
+            files[name] = str(folder / f"{name}.npy")
+            np.save(files[name], np.stack(values), allow_pickle=False)
+    return files
+
+
+def _text_artifacts(folder: Path, texts: Mapping[str, str | None]) -> dict[str, str]:
+    """Write those texts that are there, each to a file of its name; return the files by name."""
+    files = {}
+    for name, text in texts.items():
+        if text is not None:
+            path = folder / f"{name}.{'txt' if name == 'metric' else 'json'}"
+            path.write_text(text, encoding="utf-8")
+            files[name] = str(path)
+    return files

@@ -146,7 +146,9 @@ class _Parts:
         settings = partial.model_settings(result.algorithm, result.params, result.arrays)
         metric = "cosine" if of_directions(result.arrays) else "euclidean"
         scaling, filling = scaling_of(result.arrays), result.arrays.get(FILL)
-        tracker.log_model(self.run_id, result.centroids, result.columns, settings, scaling, metric, filling)
+        thresholds = None if settings else result.thresholds()
+        parts = scaling, metric, filling, thresholds
+        tracker.log_model(self.run_id, result.centroids, result.columns, settings, *parts)
 
     def finish(self, tracker: Tracker) -> None:
         if self.outcome.job:

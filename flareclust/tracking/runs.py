@@ -198,6 +198,7 @@ class Tracker:
         scaling: Scaling | None = None,
         metric: str = "euclidean",
         filling: FloatArray | None = None,
+        thresholds: FloatArray | None = None,
     ) -> str:
         """Log a model whose `predict` gives the nearest centroid, and return its address `runs:/<run_id>/model`.
 
@@ -209,6 +210,7 @@ class Tracker:
             scaling: Of the columns, where the federation scaled them; the model takes rows in the data's units.
             metric: "cosine" where the clusters are of rows of length 1.
             filling: What gaps of the columns are filled with; the model then takes rows with gaps.
+            thresholds: Distances from the centroids (k,) beyond which the model's details call a row far from them.
 
         Raises:
             UserError: The centroids are not finite, or the names do not match them.
@@ -222,7 +224,8 @@ class Tracker:
         )
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch, MODEL_NAME)
-            save_model(folder, centroids, columns, gaps, run_id, model.model_id, scaling, metric, filling)
+            parts = scaling, metric, filling, thresholds
+            save_model(folder, centroids, columns, gaps, run_id, model.model_id, *parts)
             self._client.log_model_artifacts(model.model_id, str(folder))
         self._client.finalize_logged_model(model.model_id, "READY")
         outputs = run.outputs.model_outputs if run.outputs else []

@@ -1,0 +1,143 @@
+"""Where rows are among the clusters of a result: nearest and second nearest centroid, and whether a row is far from all.
+
+All distances are in the space in which the clusters were computed: of scaled columns, or of rows of length 1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
+from flareclust.core.kernels import two_nearest
+from flareclust.features.scaling import scaling_of
+from flareclust.features.space import as_clustered, nearest, of_directions
+from flareclust.protocol.profile_arrays import MEANS, ROWS, SQUARES
+
+#: A row is far from a centroid beyond so many root mean square distances of its cluster. At most 1/9 of a cluster's rows are,
+#: whatever their distribution (Markov's inequality of the squared distances).
+FAR = 3.0
+
+#: Distances up to this part of the largest coordinate of a centroid are rounding.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Placements:
+    """Where n rows are among k clusters.
+
+    Attributes:
+        cluster: of the nearest centroid (n,); the first of equally near ones, -1 for a row without a direction.
+        distance: to it (n,); NaN for a row without a direction, as the other numbers are.
+        second: cluster of the second nearest centroid (n,); -1 where there is none.
+        second_distance: to it (n,); NaN where there is none.
+        silhouette: simplified silhouette (n,), from 0 (between two clusters) to 1; 0 where there is one cluster only.
+        threshold: distance from the nearest centroid beyond which a row is far from it (n,); None where it is not known.
+        far: whether a row is beyond the threshold of every cluster, or without a direction (n,); None where these are not known.
+    """
+
+    cluster: IntArray
+    distance: FloatArray
+    second: IntArray
+    second_distance: FloatArray
+    silhouette: FloatArray
+    threshold: FloatArray | None
+    far: BoolArray | None
+
+    def table(self) -> dict[str, list[Any]]:
+        """Return a line per row; None for what is not known of any."""
+        nothing = [None] * len(self.cluster)
+        return {name: nothing if values is None else values.tolist() for name, values in vars(self).items()}
+
+
+def placements(arrays: Mapping[str, Array], X: FloatArray, thresholds: FloatArray | None) -> Placements:
+    """Return where complete rows (n, d) are among the clusters of a result.
+
+    Args:
+        arrays: of the result, `centroids` (k, d) among them.
+        X: in the units of the data.
+        thresholds: of the clusters (k,), see `thresholds_of`; None where they are not known.
+    """
+    cluster = nearest(arrays, X)
+    rows = np.ascontiguousarray(as_clustered(arrays, X))
+    centroids = np.ascontiguousarray(as_clustered(arrays, arrays["centroids"]))
+    n, k = len(rows), len(centroids)
+    own, second = _two(rows, centroids)
+    a, b = (_distances(rows, centroids, place) for place in (own, second))
+    silhouette = np.zeros(n)
+    if k > 1:
+        np.divide(b - a, b, out=silhouette, where=b > 0)
+    threshold = far = None
+    if thresholds is not None:
+        threshold, far = thresholds[own], np.ones(n, dtype=bool)
+        for r in range(k):
+            far &= _distances(rows, centroids, np.full(n, r)) > thresholds[r]
+    without = cluster < 0
+    if without.any():
+        a, b, silhouette = (np.where(without, np.nan, values) for values in (a, b, silhouette))
+        second = np.where(without, -1, second)
+        threshold = None if threshold is None else np.where(without, np.nan, threshold)
+        far = None if far is None else far | without
+    return Placements(cluster, a, second, b, silhouette, threshold, far)
+
+
+def thresholds_of(
+    arrays: Mapping[str, Array], inertia: float | None, rows: int | None, times: float = FAR
+) -> FloatArray | None:
+    """Return the distance from each centroid (k,) beyond which a row is far from it; None where nothing says it.
+
+    It is `times` the root mean square distance of the cluster's rows to the centroid, which is exact from the moments of a
+    profile. Without a profile, and for clusters that it does not describe, it is that of all rows.
+
+    Args:
+        arrays: of the result.
+        inertia: sum of the squared distances of `rows` to their centroids.
+        rows: how many.
+        times: above 0.
+    """
+    centroids = as_clustered(arrays, arrays["centroids"])
+    squared = np.full(len(centroids), np.nan)
+    if ROWS in arrays and not of_directions(arrays):  # moments of columns say nothing of directions
+        squared = _mean_squares(arrays)
+    known = ~np.isnan(squared)
+    if inertia is not None and rows:
+        rest = inertia / rows
+    elif known.any():
+        rest = float(np.average(squared[known], weights=arrays[ROWS][known]))
+    else:
+        return None
+    least = _ROUNDING * float(np.abs(centroids).max())  # for clusters of equal rows
+    found: FloatArray = np.maximum(times * np.sqrt(np.where(known, squared, rest)), least)
+    return found
+
+
+def _mean_squares(arrays: Mapping[str, Array]) -> FloatArray:
+    """Return the mean squared distance of each cluster's rows to the centroid (k,), NaN for those that are not described."""
+    counts = arrays[ROWS]
+    scaling = scaling_of(arrays)
+    unit = 1.0 if scaling is None else scaling.deviation
+    variance = arrays[SQUARES] / np.maximum(counts, 1)[:, None]
+    columns = (variance + (arrays[MEANS] - arrays["centroids"]) ** 2) / np.square(unit)
+    return np.where(counts > 0, columns.sum(axis=1), np.nan)
+
+
+def _two(rows: FloatArray, centroids: FloatArray) -> tuple[IntArray, IntArray]:
+    """Return the nearest and the second nearest centroid of each row, each (n,); -1 where there is no second one."""
+    n, k = len(rows), len(centroids)
+    own, squared, other = np.empty(n, np.int64), np.empty(n), np.empty(n)
+    two_nearest(rows, centroids, own, squared, other)
+    second = np.full(n, -1, dtype=np.int64)
+    for r in range(k if k > 1 else 0):
+        at = np.flatnonzero(own == r)
+        rest = np.delete(np.arange(k), r)
+        found, left, right = np.empty(len(at), np.int64), np.empty(len(at)), np.empty(len(at))
+        two_nearest(np.ascontiguousarray(rows[at]), np.ascontiguousarray(centroids[rest]), found, left, right)
+        second[at] = rest[found]
+    return own, second
+
+
+def _distances(rows: FloatArray, centroids: FloatArray, places: IntArray) -> FloatArray:
+    """Return the distance of each row to the centroid at its place (n,); NaN at -1."""
+    found: FloatArray = np.linalg.norm(rows - centroids[places], axis=1)
+    return np.where(places < 0, np.nan, found)

@@ -1,0 +1,93 @@
+"""Models for scikit-learn and ONNX: the labels of the result on 10,000 rows, in every space it may have clustered in."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pandas as pd
+import pytest
+from skops.io import get_untrusted_types, load
+
+import flareclust
+from flareclust._foundation.errors import UserError
+from flareclust.cli.main import main
+
+RNG = np.random.default_rng(0)
+X = np.concatenate([RNG.normal(center, 1, (40, 3)) * [1, 1000, 0.1] for center in (-10, 0, 10)])
+ASKED = RNG.uniform(-12, 12, (10_000, 3)) * [1, 1000, 0.1]
+
+CASES = {
+    "plain": {},
+    "far from the origin": {},
+    "scaled": {"scale": "standard"},
+    "directions": {"metric": "cosine"},
+    "filled": {"missing": "mean", "scale": "standard"},
+}
+
+
+def clustered(case):
+    """Return a result, and the rows that are asked of it."""
+    rows, asked = X.copy(), ASKED.copy()
+    if case == "far from the origin":
+        rows, asked = rows + 1e9, asked + 1e9
+    if case == "filled":
+        rows[::9, 0] = np.nan
+        asked[::5, 0] = np.nan
+        asked[::7, 1] = np.nan
+    return flareclust.run("lloyd", rows, k=3, n_sites=3, **CASES[case]), asked
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_formats_give_the_labels_of_the_result(case, tmp_path):
+    result, asked = clustered(case)
+    expected = result.predict(asked)
+    assert len(set(expected.tolist())) == 3
+    path = result.export(tmp_path / "model.skops")
+    trusted = ["numpy.dtype"] if case == "filled" else []
+    assert get_untrusted_types(file=path) == trusted
+    model = load(path, trusted=trusted)
+    np.testing.assert_array_equal(model.predict(asked), expected)
+    session = onnxruntime.InferenceSession(str(result.export(tmp_path / "model.onnx")))
+    labels, distances = session.run(["cluster", "distance"], {"rows": asked})
+    np.testing.assert_array_equal(labels, expected)
+    placed = result.placements(asked)
+    np.testing.assert_allclose(distances, placed["distance"], rtol=1e-9)
+    np.testing.assert_allclose(model.transform(asked).min(axis=1), placed["distance"], rtol=1e-6)
+
+
+def test_a_row_without_a_direction_has_no_cluster(tmp_path):
+    result, _ = clustered("directions")
+    session = onnxruntime.InferenceSession(str(result.export(tmp_path / "model.onnx")))
+    assert session.run(["cluster"], {"rows": np.zeros((1, 3))})[0].tolist() == [-1]
+
+
+def test_names_of_columns_go_along(tmp_path):
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    result = flareclust.run("lloyd", {"one": frame[::2], "two": frame[1::2]}, k=3)
+    model = load(result.export(tmp_path / "model.skops"))
+    np.testing.assert_array_equal(model.predict(frame), result.predict(frame))
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(frame[["b", "a", "c"]])
+    (columns,) = onnx.load(result.export(tmp_path / "model.onnx")).metadata_props
+    assert (columns.key, columns.value) == ("columns", "a\nb\nc")
+
+
+def test_the_command_writes_the_model_of_a_saved_result(tmp_path, capsys):
+    flareclust.run("lloyd", X, k=3, n_sites=3, out=tmp_path / "out")
+    file = tmp_path / "models" / "model.onnx"
+    with pytest.raises(SystemExit) as ended:
+        main(["export", str(tmp_path / "out"), "--to", str(file)])
+    assert not ended.value.code
+    assert capsys.readouterr().out.strip() == str(file)
+    assert len(onnx.load(file).graph.output) == 2
+
+
+def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch):
+    result, _ = clustered("plain")
+    with pytest.raises(UserError, match=r"ends in \.skops or \.onnx, got 'model.pkl'"):
+        result.export(tmp_path / "model.pkl")
+    (tmp_path / "model.onnx").touch()
+    with pytest.raises(UserError, match="is there already"):
+        result.export(tmp_path / "model.onnx")
+    monkeypatch.setattr("flareclust._foundation.extras.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"\.skops export needs skops and onnx; .*flareclust\[export\]"):
+        result.export(tmp_path / "model.skops")

@@ -1,0 +1,100 @@
+"""Where rows are among the clusters: distances, silhouettes, and rows far from all, compared with NumPy on pooled rows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import flareclust
+from flareclust._foundation.errors import UserError
+from flareclust.data.one_hot import rows_of
+from flareclust.features.placement import placements, thresholds_of
+
+RNG = np.random.default_rng(0)
+ROWS = np.concatenate([RNG.normal(center, 1, (60, 2)) * [1, 1000] for center in (-10, 0, 10)])
+
+
+def test_a_row_worked_by_hand():
+    arrays = {"centroids": np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 20.0]])}
+    X = np.array([[3.0, 4.0], [10.0, 0.0], [5.0, 0.0], [100.0, 0.0]])
+    found = placements(arrays, X, np.array([5.0, 1.0, 50.0]))
+    assert found.cluster.tolist() == [0, 1, 0, 1]
+    assert found.second.tolist() == [1, 0, 1, 0]
+    assert found.distance.tolist() == [5.0, 0.0, 5.0, 90.0]
+    np.testing.assert_allclose(found.second_distance, [np.sqrt(65), 10, 5, 100])
+    np.testing.assert_allclose(found.silhouette, [1 - 5 / np.sqrt(65), 1, 0, 0.1])
+    assert found.threshold.tolist() == [5.0, 1.0, 5.0, 1.0]
+    assert found.far.tolist() == [False, False, False, True]
+
+
+def test_a_row_within_the_threshold_of_another_than_its_cluster_is_not_far():
+    arrays = {"centroids": np.array([[0.0], [10.0]])}
+    assert placements(arrays, np.array([[4.0]]), np.array([1.0, 7.0])).far.tolist() == [False]
+
+
+def test_one_cluster_has_no_second():
+    table = placements({"centroids": np.array([[1.0]])}, np.array([[3.0]]), None).table()
+    assert (table["second"], table["silhouette"], table["far"], table["threshold"]) == ([-1], [0.0], [None], [None])
+    assert np.isnan(table["second_distance"]).all()
+
+
+@pytest.mark.parametrize("profile", [True, False])
+def test_thresholds_are_of_the_pooled_rows_in_scaled_units(profile):
+    result = flareclust.run("lloyd", ROWS, k=3, n_sites=3, scale="standard", profile=profile)
+    scaled, centroids = (
+        (values - result.arrays["mean"]) / result.arrays["deviation"] for values in (ROWS, result.centroids)
+    )
+    squared = np.square(scaled[:, None] - centroids).sum(axis=2)
+    found = result.placements(ROWS)
+    np.testing.assert_array_equal(found["cluster"], result.labels)
+    np.testing.assert_allclose(found["distance"], np.sqrt(squared.min(axis=1)))
+    np.testing.assert_allclose(found["second_distance"], np.sqrt(np.sort(squared, axis=1)[:, 1]))
+    assert found["silhouette"].mean() == pytest.approx(result.metrics["simplified_silhouette"])
+    nearest = squared.min(axis=1)
+    of_each = [nearest[result.labels == r].mean() for r in range(3)] if profile else [nearest.mean()] * 3
+    np.testing.assert_allclose(result.thresholds(), 3 * np.sqrt(of_each), rtol=1e-9)
+    np.testing.assert_allclose(result.thresholds(2.0), 2 * np.sqrt(of_each), rtol=1e-9)
+    outlier = result.placements([[5.0, 50_000.0], ROWS[0]])
+    assert outlier["far"].tolist() == [True, False]
+
+
+def test_directions_have_distances_of_rows_of_length_one():
+    result = flareclust.run("lloyd", ROWS / [1, 1000] + 20, k=2, n_sites=3, metric="cosine")
+    found = result.placements([[3.0, 3.0], [0.0, 0.0]])
+    unit = result.centroids / np.linalg.norm(result.centroids, axis=1, keepdims=True)
+    assert found["distance"][0] == pytest.approx(np.linalg.norm(np.sqrt([0.5, 0.5]) - unit, axis=1).min())
+    assert (found["cluster"][1], found["second"][1], found["far"][1]) == (-1, -1, True)
+    assert found[["distance", "second_distance", "silhouette", "threshold"]].loc[1].isna().all()
+
+
+def test_without_sums_there_are_no_thresholds():
+    assert thresholds_of({"centroids": np.eye(2)}, None, None) is None
+    result = flareclust.run("lloyd", ROWS, k=3, n_sites=3)
+    for wrong in (0, -1, np.nan):
+        with pytest.raises(UserError, match="far: expected a number above 0"):
+            result.placements(ROWS, far=wrong)
+
+
+def test_clusters_of_equal_rows_are_not_far_by_rounding():
+    thresholds = thresholds_of({"centroids": np.array([[100.0], [3.0]])}, 0.0, 10)
+    assert not placements({"centroids": np.array([[100.0], [3.0]])}, np.array([[100.0 + 1e-12]]), thresholds).far.any()
+
+
+def test_a_frame_may_have_a_category_as_it_was_read():
+    columns = ["age", "sex=f", "sex=m", "stage=I", "stage=missing"]
+    frame = pd.DataFrame({"stage": ["I", None], "sex": ["m", None], "age": [3.0, 4.0], "other": ["x", "y"]})
+    expected = [[3.0, 0.0, 1.0, 1.0, 0.0], [4.0, np.nan, np.nan, 0.0, 1.0]]
+    np.testing.assert_array_equal(rows_of(frame, columns), expected)
+    ready = pd.DataFrame(expected[:1], columns=columns)
+    np.testing.assert_array_equal(rows_of(ready[columns[::-1]], columns), expected[:1])
+    with pytest.raises(UserError, match="column 'sex' holds values other than f, m"):
+        rows_of(frame.assign(sex="secret"), columns)
+    with pytest.raises(UserError, match="X has no column 'age'"):
+        rows_of(frame[["sex", "stage"]], columns)
+
+
+def test_the_categories_of_a_result_are_found_in_raw_rows():
+    raw = pd.DataFrame({"age": [20.0, 21.0, 60.0, 61.0] * 10, "sex": ["f", "m", "m", "f"] * 10})
+    ready = pd.DataFrame({"age": raw["age"], "sex=f": (raw["sex"] == "f") * 1.0, "sex=m": (raw["sex"] == "m") * 1.0})
+    result = flareclust.run("lloyd", {"a": ready[:20], "b": ready[20:]}, k=2)
+    np.testing.assert_array_equal(result.predict(raw), result.labels)
+    assert result.placements(raw).equals(result.placements(ready))

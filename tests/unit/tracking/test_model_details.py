@@ -1,0 +1,96 @@
+"""What the tracked model says of rows beside their labels, and what MLflow's scoring server answers."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import flareclust
+from flareclust.tracking.model_files import save_model
+
+RNG = np.random.default_rng(0)
+X = np.concatenate([RNG.normal(center, 1, (40, 2)) * [1, 1000] for center in (-10, 0, 10)])
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Return the loaded model of a result."""
+    import mlflow
+
+    def load(result):
+        from flareclust.features.scaling import FILL, scaling_of
+        from flareclust.features.space import of_directions
+
+        folder = tmp_path / "model"
+        metric = "cosine" if of_directions(result.arrays) else "euclidean"
+        parts = scaling_of(result.arrays), metric, result.arrays.get(FILL), result.thresholds()
+        save_model(folder, result.centroids, result.columns, None, "0" * 32, "m-" + "0" * 32, *parts)
+        return mlflow.pyfunc.load_model(str(folder))
+
+    return load
+
+
+def frame(rows):
+    return pd.DataFrame(rows, columns=["a", "b"])
+
+
+CASES = {
+    "scaled": {"scale": "standard"},
+    "described": {"scale": "standard", "profile": True},
+    "directions": {"metric": "cosine"},
+    "filled": {"missing": "mean"},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_details_are_the_placements_of_the_result(model, case):
+    rows = X + np.array([30.0, 30_000.0]) if case == "directions" else X.copy()
+    if case == "filled":
+        rows[::9, 0] = np.nan
+    result = flareclust.run("lloyd", {"a": frame(rows[::2]), "b": frame(rows[1::2])}, k=3, **CASES[case])
+    loaded, asked = model(result), np.concatenate([rows, [[0.0, 0.0], [1e3, -1e6]]])
+    found = loaded.predict(frame(asked), params={"details": True})
+    expected = result.placements(frame(asked))
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-9, check_dtype=False)
+    assert expected["far"].any()
+    labels = loaded.predict(frame(asked))
+    np.testing.assert_array_equal(labels, result.predict(frame(asked)))
+
+
+def test_the_scoring_server_answers_raw_rows_with_gaps_and_categories(model):
+    from fastapi.testclient import TestClient
+    from mlflow.pyfunc.scoring_server import init
+
+    raw = pd.DataFrame({"age": [20.0, 21.0, 60.0, np.nan] * 10, "sex": ["f", "m", "m", "f"] * 10})
+    ready = pd.DataFrame({"age": raw["age"], "sex=f": (raw["sex"] == "f") * 1.0, "sex=m": (raw["sex"] == "m") * 1.0})
+    result = flareclust.run("lloyd", {"a": ready[:20], "b": ready[20:]}, k=2, missing="mean")
+    loaded = model(result)
+    np.testing.assert_array_equal(loaded.predict(raw), result.predict(ready))
+    records = [{"age": 22, "sex": "m"}, {"age": None, "sex": "f"}, {"age": 900, "sex": None}]
+    client = TestClient(init(loaded))
+    asked = {"dataframe_records": records, "params": {"details": True}}
+    answer = client.post("/invocations", content=json.dumps(asked), headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200, answer.text
+    found = answer.json()["predictions"]
+    expected = result.placements(pd.DataFrame(records))
+    assert [row["cluster"] for row in found] == expected["cluster"].tolist()
+    assert [row["far"] for row in found] == expected["far"].tolist() == [False, False, True]
+    np.testing.assert_allclose([row["distance"] for row in found], expected["distance"])
+    wrong = client.post("/invocations", json={"dataframe_records": [{"age": 1, "sex": "secret"}]})
+    assert wrong.status_code == 400
+    assert "column sex holds values other than f, m" in wrong.text
+    assert "secret" not in wrong.json().get("message", "")
+    neither = client.post("/invocations", json={"dataframe_records": [{"age": 1}]})
+    assert "the input has no column sex=f" in neither.text
+
+
+def test_without_thresholds_far_is_not_known(tmp_path):
+    import mlflow
+
+    save_model(tmp_path / "model", np.array([[1.0], [5.0]]), ["a"], None, "0" * 32, "m-" + "0" * 32)
+    loaded = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    found = loaded.predict(pd.DataFrame({"a": [2.0]}), params={"details": True})
+    assert (found["cluster"][0], found["second"][0], found["distance"][0]) == (0, 1, 1.0)
+    assert found["far"].isna().all()
+    assert found["threshold"].isna().all()
