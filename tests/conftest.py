@@ -12,6 +12,7 @@ import pytest
 from flareclust._foundation.typing import FloatArray
 from flareclust.testing import iid_sites
 from tests import examples  # noqa: F401 - it loads the profile of hypothesis
+from tests.patience import PATIENCE
 
 # Nothing that a test starts may look for a server elsewhere or phone home.
 os.environ.setdefault("DO_NOT_TRACK", "true")
@@ -43,6 +44,9 @@ def _signals() -> Iterator[None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests that take minutes unless they are asked for; neither -m slow nor -m "not slow" does that."""
     items.sort(key=lambda item: not item.get_closest_marker("slow"))  # a stable sort: what takes longest begins first
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(3 * PATIENCE))  # it may wait several times
     if "nightly" in config.getoption("markexpr"):
         return
     left_out = [item for item in items if item.get_closest_marker("nightly")]

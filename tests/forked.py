@@ -5,6 +5,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from tests.patience import PATIENCE
+
 #: Calls `case(*arguments)` for each of the cases, in a process of its own, forked so that Python is started once.
 _EACH = """
 import json, os, sys
@@ -25,7 +27,7 @@ def run_each(script: str, cases: Sequence[Sequence[object]]) -> list[int]:
     """Run the function `case` of a script once for each of the cases, one after the other; return the exit codes."""
     command = [sys.executable, "-c", script + _EACH, json.dumps(cases)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    out, errors = process.communicate(timeout=100)
+    out, errors = process.communicate(timeout=PATIENCE)
     codes = [int(line) for line in out.split()]
     assert len(codes) == len(cases), errors.decode()
     return codes
@@ -53,4 +55,4 @@ def run_at_once(script: str, cases: Sequence[Sequence[str]]) -> list[int]:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    return [int(process.communicate(timeout=90)[0]) for process in processes]
+    return [int(process.communicate(timeout=PATIENCE)[0]) for process in processes]

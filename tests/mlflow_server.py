@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from flareclust.tracking.runs import Tracker
+from tests.patience import PATIENCE
 
 
 def free_port() -> int:
@@ -35,7 +36,7 @@ def process_group(command: list[str], **kwargs: Any) -> Iterator[subprocess.Pope
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def wait_until_healthy(process: subprocess.Popen[Any], url: str, seconds: float = 90) -> None:
+def wait_until_healthy(process: subprocess.Popen[Any], url: str, seconds: float = PATIENCE) -> None:
     """Return when the server answers; fail where it ends before that."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

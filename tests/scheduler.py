@@ -18,8 +18,7 @@ from uuid import UUID
 import psutil
 
 from tests.living import short_folder
-
-STARTS, RUNS, STOPS = 90, 120, 60
+from tests.patience import PATIENCE
 
 
 class Scheduler:
@@ -70,7 +69,7 @@ class Scheduler:
         finally:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(STOPS)
+                process.wait(PATIENCE)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -83,7 +82,7 @@ class Scheduler:
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=RUNS,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr
@@ -94,7 +93,7 @@ class Scheduler:
         """Start a worker and wait until it polls."""
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process"]
         with self.process(command, log) as process:
-            self.wait(lambda: "started!" in self.text(log), f"the worker of {pool} has started", STARTS)
+            self.wait(lambda: "started!" in self.text(log), f"the worker of {pool} has started")
             yield process
 
     def text(self, log: str) -> str:
@@ -102,7 +101,7 @@ class Scheduler:
         path = self.folder / log
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def wait(self, condition: Callable[[], Any], what: str, seconds: float = RUNS) -> Any:
+    def wait(self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
         """Return what the condition returns once that is true; fail with all logs after so many seconds."""
         end = time.monotonic() + seconds
         while not (found := condition()):
@@ -185,13 +184,13 @@ def started() -> Iterator[Scheduler]:
     scheduler = Scheduler(folder)
     try:
         with scheduler.process(scheduler.command, "server.log") as process:
-            scheduler.wait(lambda: _answers(scheduler, process), "the server answers", STARTS)
+            scheduler.wait(lambda: _answers(scheduler, process), "the server answers")
             Tracker(scheduler.store)  # made once, here, and not by the first run
             yield scheduler
             # A flow run that lost its worker is still reporting to the server and MLflow.
-            psutil.wait_procs(scheduler.processes("flareclust"), timeout=STOPS)
+            psutil.wait_procs(scheduler.processes("flareclust"), timeout=PATIENCE)
             _drain()
-        _, left = psutil.wait_procs(scheduler.processes(), timeout=STOPS)
+        _, left = psutil.wait_procs(scheduler.processes(), timeout=PATIENCE)
     finally:
         for process in scheduler.processes():
             process.kill()

@@ -18,6 +18,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.interrupts import ENDING
 from tests.benchmarks.papers_cases import toy_entry
 from tests.paths import ROOT
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -137,7 +138,7 @@ def test_a_tracked_entry_is_an_mlflow_parent_with_its_trials_and_its_report(shar
     command = [sys.executable, "-m", "benchmarks.papers", "feca-table5", "--quick", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PREFECT_HOME": str(tmp_path / "prefect")}
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["reports"][0]["failed"] == 0
@@ -206,7 +207,7 @@ def test_the_quick_form_of_everything_runs(shared_data, tmp_path):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

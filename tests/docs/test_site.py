@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from tests.paths import ROOT
+from tests.patience import PATIENCE
 
 
 def pages_of(nav: object) -> set[str]:
@@ -28,7 +29,7 @@ def test_every_page_is_in_the_navigation():
 @pytest.mark.slow
 def test_the_site_builds_without_a_broken_link(tmp_path):
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-2000:]
     index = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
     assert 'href="tables.html"' in index

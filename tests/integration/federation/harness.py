@@ -24,14 +24,12 @@ from nvflare.fuel.flare_api.api_spec import NoConnection
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from tests.living import short_folder
+from tests.patience import PATIENCE
 
 PROJECT = "fct"
 SERVER = "server"
 LEAD, ADMIN, MEMBER = "lead@hub.org", "admin@hub.org", "member@hub.org"
 FOLDERS = "fcf-"
-
-#: Longest that starting, connecting and the like may take on a busy machine with two cores.
-PATIENCE = 240.0
 
 
 class Federation:

@@ -13,6 +13,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.engines.provisioned import run_production
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
+from tests.patience import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Job:
     def _hear(self, record: Mapping[str, object]) -> None:
         self.rounds.append((time.monotonic(), record))
 
-    def wait_round(self, number: int, patience: float = 90.0) -> None:
+    def wait_round(self, number: int, patience: float = PATIENCE) -> None:
         """Wait until the user has seen the round with this number."""
         wait_until(
             lambda: self.ended or any(record["round"] >= number for _, record in self.rounds),
@@ -62,7 +63,7 @@ class Job:
         if self.ended:
             raise AssertionError(f"the job ended before round {number} was seen: {self._error or self._outcome}")
 
-    def outcome(self, patience: float = 240.0) -> Outcome:
+    def outcome(self, patience: float = PATIENCE) -> Outcome:
         """Wait for the job and return its outcome, or raise what the engine raised."""
         self._thread.join(patience)
         if self._thread.is_alive():

@@ -55,7 +55,7 @@ def as_site(federation: Federation, site: str) -> Iterator[Cell]:
             cert_file=certificate,
             msg_timeout=10.0,
             retry_interval=1.0,
-            timeout=30.0,
+            timeout=120.0,
         )
         fl_ctx = FLContext()
         fl_ctx.set_public_props({ReservedKey.IDENTITY_NAME: site})

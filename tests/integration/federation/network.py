@@ -13,6 +13,8 @@ import owner
 import processes
 import psutil
 
+from tests.patience import PATIENCE
+
 #: Bridges are called fct<n> and hosts' namespaces fct<n>-<host>; n also gives the address range 10.<200 + n / 256>.<n % 256>.0/24.
 PREFIX = "fct"
 MOST = 1024
@@ -185,4 +187,4 @@ def _namespaces(bridge: str) -> list[str]:
 
 
 def _ip(*arguments: str) -> str:
-    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True, timeout=30).stdout
+    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True, timeout=PATIENCE).stdout

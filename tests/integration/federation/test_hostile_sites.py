@@ -17,7 +17,7 @@ from jobs import Job
 from flareclust.engines.options import JobOptions
 from flareclust.flare.receiver import MOST_BYTES
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 #: By name: what the site sends, what the user reads, and what happens beside.
 LIES = {
@@ -49,7 +49,7 @@ LIES = {
 
 
 def options(**others: int) -> JobOptions:
-    return JobOptions(k=1, min_sites=1, task_timeout=60, assess=False, deadline=150, **others)
+    return JobOptions(k=1, min_sites=1, task_timeout=60, assess=False, deadline=600, **others)
 
 
 def mean_of(files: dict[str, Path], *sites: str) -> np.ndarray:

@@ -14,8 +14,9 @@ from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
+from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 
 def flareclust(folder: Path, *arguments: str) -> str:
@@ -25,7 +26,7 @@ def flareclust(folder: Path, *arguments: str) -> str:
         env=os.environ | {"TMPDIR": str(folder)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

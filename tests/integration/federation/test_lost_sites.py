@@ -19,7 +19,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 ROUNDS = 40
 
@@ -34,7 +34,7 @@ def start(federation: Federation, min_sites: int) -> Job:
 
 
 def options(min_sites: int) -> JobOptions:
-    return JobOptions(k=5, seed=3, min_sites=min_sites, task_timeout=600, deadline=280)
+    return JobOptions(k=5, seed=3, min_sites=min_sites, task_timeout=600, deadline=600)
 
 
 def check_went_on_without(lost: Sequence[str], outcome: Outcome, files: Mapping[str, Path]) -> None:

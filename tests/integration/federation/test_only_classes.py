@@ -19,10 +19,10 @@ from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
 from flareclust.testing import iid_sites
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 SITES = ("north", "south")
-OPTIONS = JobOptions(k=4, seed=3, min_sites=2, task_timeout=60, deadline=120)
+OPTIONS = JobOptions(k=4, seed=3, min_sites=2, task_timeout=60, deadline=600)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 OPTIONS = JobOptions(k=5, seed=3, min_sites=3)
 SECRET = "4.999999"

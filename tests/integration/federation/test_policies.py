@@ -19,7 +19,7 @@ from flareclust.protocol.registry import get
 from flareclust.sites.budget import budget_of
 from flareclust.sites.policy_file import remove_policy
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 FAR = 5e3
 
@@ -46,7 +46,7 @@ def policy(federation: Federation, site: str, *options: str) -> None:
 
 def job(federation: Federation, name_or_line: object, k: int, **params: object) -> Job:
     line = get(name_or_line) if isinstance(name_or_line, str) else name_or_line
-    options = JobOptions(k=k, min_sites=1, task_timeout=60, deadline=120)
+    options = JobOptions(k=k, min_sites=1, task_timeout=60, deadline=600)
     return Job(federation, line, options, params)
 
 

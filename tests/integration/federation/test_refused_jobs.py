@@ -16,9 +16,9 @@ from flareclust.engines.options import JobOptions
 from flareclust.engines.provisioned import run_job, run_production
 from flareclust.protocol.registry import get
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
-OPTIONS = JobOptions(k=5, seed=3, min_sites=3, deadline=120)
+OPTIONS = JobOptions(k=5, seed=3, min_sites=3, deadline=600)
 
 
 def test_a_user_who_may_not_submit_is_informed(federation, record):

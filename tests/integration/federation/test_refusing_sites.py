@@ -19,13 +19,13 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 6
 
 
 def options(min_sites: int | None, **others: int) -> JobOptions:
-    return JobOptions(k=1, min_sites=min_sites, task_timeout=TIMEOUT, assess=False, deadline=120, **others)
+    return JobOptions(k=1, min_sites=min_sites, task_timeout=TIMEOUT, assess=False, deadline=600, **others)
 
 
 def mean_of(files: dict[str, Path], sites: tuple[str, ...]) -> np.ndarray:
@@ -122,7 +122,7 @@ def test_a_site_that_does_not_allow_the_classes_is_named(federation, record):
     launcher["path"] = f"{ClientProcessJobLauncher.__module__}.{ClientProcessJobLauncher.__name__}"
     file.write_text(json.dumps(config))
     try:
-        job = Job(federation, get("feca"), JobOptions(k=5, min_sites=2, deadline=120))
+        job = Job(federation, get("feca"), JobOptions(k=5, min_sites=2, deadline=600))
         with pytest.raises(JobFailed, match="west does not allow") as caught:
             job.outcome()
     finally:

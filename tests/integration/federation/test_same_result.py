@@ -18,7 +18,7 @@ from flareclust.protocol.outcome import Outcome, read
 from flareclust.protocol.registry import get
 from flareclust.testing.partial_features import overlapping_sites
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 OPTIONS = JobOptions(k=5, seed=3, min_sites=3)
 

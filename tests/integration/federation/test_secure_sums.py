@@ -19,7 +19,7 @@ from flareclust.protocol.steps import counts_of
 from flareclust.protocol.task import ASSESS, KEYS, Task
 from tests.computed import replied
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 #: What sites answer with masks.
 SUMS = (SPREAD, counts_of(SPREAD), UPDATE, counts_of(UPDATE), ASSESS)

@@ -22,8 +22,9 @@ from flareclust.protocol.outcome import ARRAYS, SUMMARY, read, read_rounds
 from flareclust.protocol.outcome import ROUNDS as ROUNDS_FILE
 from flareclust.protocol.registry import get
 from flareclust.tracking.store import connect
+from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 ROUNDS = 25
 PARAMS = {"rounds": ROUNDS, "tol": 0.0}
@@ -81,7 +82,7 @@ def test_a_flow_submits_a_lost_job_once_more_under_the_same_mlflow_run(federatio
         assert process.poll() is None, process.stdout.read()
         at = time.monotonic()
         federation.crash_server()
-        printed, _ = process.communicate(timeout=200)
+        printed, _ = process.communicate(timeout=PATIENCE)
         seconds = time.monotonic() - at
     finally:
         process.kill()
@@ -122,7 +123,7 @@ def test_a_result_that_was_not_written_to_its_end_is_none(federation, record, rn
         federation.configure(site, path=str(file))
     before = runs_of(federation)
     stored = jobs_in_store(federation)
-    options = JobOptions(k=5, seed=3, min_sites=3, deadline=200)
+    options = JobOptions(k=5, seed=3, min_sites=3, deadline=600)
     job = Job(federation, get("fkm"), options, {"rounds": 6, "tol": 0.0})
     wait_until(lambda: job.ended or rounds_of(federation, before), "the job is under way")
     assert not job.ended, job.outcome()

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from tests.mlflow_server import free_port, process_group, wait_until_healthy
+from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.slow
 
 #: Names of Chromium, as distributions install it.
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -25,7 +26,7 @@ def browser():
         """Return the page after its programs have run."""
         command = [found, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}", "--dump-dom"]
         command += ["--virtual-time-budget=20000", "--timeout=60000", url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
         return done.stdout
 
     return text_of

@@ -10,7 +10,7 @@ import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,10 @@ import yaml
 
 from tests.integration.flows.nightly_cases import TINY, champion, run_of
 from tests.paths import ROOT
-from tests.scheduler import STOPS, Scheduler, started
+from tests.patience import PATIENCE
+from tests.scheduler import Scheduler, started
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slow
 
 NIGHTLY, POOL = "flareclust-nightly", "flareclust"
 #: Goes on for hours unless it is stopped.
@@ -184,7 +185,7 @@ def test_a_served_flow_runs_by_its_schedule(scheduler, client):
         scheduler.wait(lambda: champion(client, "served"), "the served flow's model has the alias")
         scheduler.pause(f"{NIGHTLY}/served")
         process.terminate()
-        assert process.wait(STOPS) == 0
+        assert process.wait(PATIENCE) == 0
     run = client.get_model_version("served", "1").run_id
     assert client.get_run(run).info.status == "FINISHED"
 
@@ -233,7 +234,7 @@ def test_a_worker_that_is_asked_to_stop_aborts_its_job_at_the_sites(scheduler, c
     with scheduler.worker("stopped", "stopped.log") as worker:
         run_id = under_way(scheduler, f"{NIGHTLY}/stopped-real", SITE)
         worker.terminate()
-        worker.wait(STOPS)
+        worker.wait(PATIENCE)
     assert ended(scheduler, run_id) == "CRASHED"
     assert last_state(scheduler) == "FINISHED:ABORTED"
     assert run_of(client, run_id).info.status == "KILLED"
@@ -248,7 +249,7 @@ def test_a_worker_that_is_stopped_with_all_its_processes_ends_a_simulated_job(sc
             with contextlib.suppress(psutil.NoSuchProcess):  # one that has just ended
                 if process is worker or "flareclust.flows.guard" in process.cmdline():
                     process.terminate()
-        worker.wait(STOPS)
+        worker.wait(PATIENCE)
     assert ended(scheduler, run_id) == "CRASHED"
     scheduler.wait(lambda: not scheduler.processes("simulator"), "the simulator's processes are gone")
     assert run_of(client, run_id).info.status == "KILLED"

@@ -9,7 +9,7 @@ from flareclust.tracking.store import NoAnswer
 from tests.integration.flows.nightly_cases import TINY, champion, run_of
 from tests.scheduler import Scheduler, started
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

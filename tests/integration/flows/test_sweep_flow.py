@@ -9,8 +9,9 @@ import pytest
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.experiment.trials import Trial, TrialResult
 from tests.integration.flows.sweep_runs import parent_and_children
+from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +216,7 @@ def test_a_child_that_was_cut_off_after_its_batch_has_no_second_history(server, 
 def test_trials_run_side_by_side_but_no_more_than_the_workers(server, store):
     from flareclust.flows.sweep import tracked_runner
 
-    together = threading.Barrier(2, timeout=60)
+    together = threading.Barrier(2, timeout=PATIENCE)
     running, maximum, lock = 0, 0, threading.Lock()
 
     def measure() -> TrialResult:

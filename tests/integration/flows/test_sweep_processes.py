@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.flows.sweep_runs import parent_and_children
+from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.slow
 
 
 def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
@@ -39,7 +40,7 @@ def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     try:
         first = process.stderr.readline()
         os.killpg(process.pid, signal.SIGINT)
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=PATIENCE)
     finally:
         limit.cancel()
         process.kill()
@@ -61,7 +62,13 @@ def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     assert 12 <= len(before) == int(words[2]) < 120
 
     again = subprocess.run(
-        [*command, "--json"], cwd=tmp_path, env=environment, check=False, capture_output=True, text=True, timeout=200
+        [*command, "--json"],
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert again.returncode == 0, again.stderr
     reported = json.loads(again.stdout)
@@ -81,6 +88,6 @@ def test_without_tracking_neither_prefect_nor_mlflow_is_imported(tmp_path):
         "assert not {'mlflow', 'prefect'} & set(sys.modules), 'imported'\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], cwd=tmp_path, check=False, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr

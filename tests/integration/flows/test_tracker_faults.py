@@ -15,8 +15,9 @@ import pytest
 
 from flareclust.tracking.runs import Tracker
 from tests.mlflow_server import free_port, kill, mlflow_server, process_group, wait_until_healthy
+from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(290)]
+pytestmark = pytest.mark.slow
 
 #: The command line, with a fault when the first round of a run, or the first trial of a sweep, is over.
 COMMAND = """
@@ -86,7 +87,7 @@ def command(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=PATIENCE,
         check=False,
         start_new_session=True,
     )

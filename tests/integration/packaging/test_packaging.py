@@ -18,6 +18,7 @@ import pytest
 
 from tests.living import naming
 from tests.paths import ROOT
+from tests.patience import PATIENCE
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -69,7 +70,7 @@ def test_every_package_is_listed_once_and_lies_where_the_map_says():
 def test_no_generic_name_can_be_imported_from_elsewhere(tmp_path):
     names = [*MAPPED, "tests", "core", "engines"]
     code = f"import importlib.util as u, sys; print([n for n in {names!r} if u.find_spec(n)], bool(u.find_spec('flareclust.executors.feca')))"
-    done = limited([sys.executable, "-c", code], cwd=tmp_path, seconds=60)
+    done = limited([sys.executable, "-c", code], cwd=tmp_path)
     assert done.out == "[] True\n", done.err
 
 
@@ -82,7 +83,7 @@ class TrialRun(NamedTuple):
     err: str
 
 
-def limited(command, *, cwd, seconds, **env):
+def limited(command, *, cwd, **env):
     """Run a command in a session of its own; end all of it when the time is over."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     process = subprocess.Popen(
@@ -96,23 +97,21 @@ def limited(command, *, cwd, seconds, **env):
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=seconds)
+        out, err = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)  # the command takes its sites' processes with it
         try:
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
-        pytest.fail(f"{command} took more than {seconds} s\n{out}\n{err}")
+        pytest.fail(f"{command} took more than {PATIENCE} s\n{out}\n{err}")
     return TrialRun(process.returncode, out, err)
 
 
 def build(source, out, *kinds):
     """Build in the environment that is there, so that no network is needed."""
-    done = limited(
-        [sys.executable, "-m", "build", "--no-isolation", *kinds, "--outdir", out, source], cwd=out.parent, seconds=240
-    )
+    done = limited([sys.executable, "-m", "build", "--no-isolation", *kinds, "--outdir", out, source], cwd=out.parent)
     assert done.code == 0, done.out + done.err
     return out
 
@@ -122,7 +121,7 @@ def tree(tmp_path_factory):
     """The files that a fresh clone has, at their present state."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("not a git checkout, so nothing says which files belong to the project")
-    done = limited(["git", "ls-files", "-z"], cwd=ROOT, seconds=60)
+    done = limited(["git", "ls-files", "-z"], cwd=ROOT)
     assert done.code == 0, done.err
     folder = tmp_path_factory.mktemp("clone") / "flareclust"
     for name in filter(None, done.out.split("\0")):
@@ -153,7 +152,7 @@ def installed(wheel, folder):
     """Install the wheel, and nothing else, into a folder of its own, and return this."""
     target = folder / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", target, wheel]
-    done = limited(pip, cwd=folder, seconds=120)
+    done = limited(pip, cwd=folder)
     assert done.code == 0, done.err
     return target
 
@@ -224,10 +223,10 @@ def test_the_installed_wheel_runs_the_simulator_without_the_checkout(wheel, tmp_
     target, empty = installed(wheel, tmp_path), tmp_path / "empty"
     empty.mkdir()
     code = "import flareclust, flareclust.executors.feca as e, flareclust.experiment.config as f; print(flareclust.__file__, e.__file__, f.__file__, sep='\\n')"
-    where = limited([sys.executable, "-c", code], cwd=empty, seconds=120, PYTHONPATH=str(target))
+    where = limited([sys.executable, "-c", code], cwd=empty, PYTHONPATH=str(target))
     assert [Path(line).is_relative_to(target) for line in where.out.splitlines()] == [True] * 3, where
     run = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--n-sites", "3"]
-    done = limited([*run, "--no-track", "--json"], cwd=empty, seconds=240, PYTHONPATH=str(target))
+    done = limited([*run, "--no-track", "--json"], cwd=empty, PYTHONPATH=str(target))
     assert done.code == 0, done.err
     printed = json.loads(done.out)
     assert (printed["engine"], printed["n_sites"], printed["warnings"]) == ("simulator", 3, [])
@@ -241,12 +240,12 @@ def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_p
     target, empty = installed(wheel, tmp_path), tmp_path.resolve() / "empty"
     empty.mkdir()
     code = "import flareclust, flareclust.engines.poc.federation as p, flareclust.executors.kfed as e; print(flareclust.__file__, p.__file__, e.__file__, sep='\\n')"
-    where = limited([sys.executable, "-c", code], cwd=empty, seconds=120, PYTHONPATH=str(target))
+    where = limited([sys.executable, "-c", code], cwd=empty, PYTHONPATH=str(target))
     assert [Path(line).is_relative_to(target) for line in where.out.splitlines()] == [True] * 3, where
 
-    def flareclust(*words, seconds=120):
+    def flareclust(*words):
         command = [sys.executable, "-m", "flareclust.cli", *words]
-        done = limited(command, cwd=empty, seconds=seconds, PYTHONPATH=str(target))
+        done = limited(command, cwd=empty, PYTHONPATH=str(target))
         assert done.code == 0, done.out + done.err
         return done.out
 

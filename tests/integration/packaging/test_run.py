@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.paths import ROOT
+from tests.patience import PATIENCE
 
 LEAVES_A_DAEMON = """
 import subprocess, sys, tempfile, pathlib, time
@@ -44,10 +45,10 @@ def test_a_run_that_is_stopped_takes_its_daemons_along(tmp_path, number):
         psutil.wait_procs([psutil.Process(run.pid)], timeout=0.05)
     assert left(tmp_path) == (True, True)
     run.send_signal(number)
-    assert run.wait(60) == 128 + number
+    assert run.wait(PATIENCE) == 128 + number
     assert left(tmp_path) == (False, False)
 
 
 def test_a_run_whose_tests_leave_a_daemon_fails(tmp_path):
-    assert started(tmp_path, 0).wait(120) == 1
+    assert started(tmp_path, 0).wait(PATIENCE) == 1
     assert left(tmp_path) == (False, False)

@@ -9,6 +9,7 @@ from contextlib import suppress
 import psutil
 
 from tests.living import naming
+from tests.patience import PATIENCE
 
 COMMAND = [sys.executable, "-m", "flareclust.cli", "poc"]
 
@@ -26,7 +27,7 @@ def command(place, *words):
         env=environment(place),
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=PATIENCE,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -40,8 +41,8 @@ def nvflare(kit):
     return None
 
 
-def until(condition, seconds):
-    end = time.monotonic() + seconds
+def until(condition):
+    end = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < end, f"not so within {seconds} s"
+        assert time.monotonic() < end, f"not so within {PATIENCE} s"
         time.sleep(0.2)

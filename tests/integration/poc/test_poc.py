@@ -43,7 +43,6 @@ def up(place):
 
 @pytest.mark.slow
 @pytest.mark.smoke
-@pytest.mark.timeout(200)
 def test_up_says_what_is_there_and_what_to_do_next(up):
     folder, out = up
     assert "3 sites are connected" in out
@@ -57,7 +56,6 @@ def test_up_says_what_is_there_and_what_to_do_next(up):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_status_names_everybody_with_rows_and_logs(up, place):
     code, out, _ = command(place, "status", "--json")
     found = json.loads(out)
@@ -75,7 +73,6 @@ def test_status_names_everybody_with_rows_and_logs(up, place):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_it_can_be_found_with_its_kits(up):
     folder, _ = up
     there = poc.find(folder)
@@ -87,7 +84,6 @@ def test_it_can_be_found_with_its_kits(up):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_the_server_took_its_settings_from_the_kit(up):
     folder, _ = up
     kit = poc.find(folder).server_kit
@@ -96,7 +92,6 @@ def test_the_server_took_its_settings_from_the_kit(up):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_a_second_one_in_the_same_folder_is_refused(up, place):
     folder, _ = up
     before = (folder / "poc.json").read_text()
@@ -107,22 +102,20 @@ def test_a_second_one_in_the_same_folder_is_refused(up, place):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_killed_site_is_shown_and_started_again(up, place):
     folder, _ = up
     kit = folder / KITS / "site-2"
     killed = nvflare(kit)
     killed.kill()
-    until(lambda: (found := nvflare(kit)) is None or found.pid != killed.pid, 10)
+    until(lambda: (found := nvflare(kit)) is None or found.pid != killed.pid)
     code, out, _ = command(place, "status", "--json")
     if nvflare(kit) is None:  # its daemon looks every five seconds and may have been as quick
         assert (code, json.loads(out)["site-2"]["connected"]) == (1, False)
-    until(lambda: (found := nvflare(kit)) is not None and found.pid != killed.pid, 30)
-    until(lambda: command(place, "status")[0] == 0, 60)
+    until(lambda: (found := nvflare(kit)) is not None and found.pid != killed.pid)
+    until(lambda: command(place, "status")[0] == 0)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_two_in_two_folders_do_not_disturb_each_other_and_down_ends_what_hangs_or_is_half_dead(up, place):
     folder, _ = up
     other = place / "work" / "other"
@@ -154,7 +147,6 @@ def test_two_in_two_folders_do_not_disturb_each_other_and_down_ends_what_hangs_o
 
 @pytest.mark.slow
 @pytest.mark.smoke
-@pytest.mark.timeout(300)
 def test_down_leaves_no_process_frees_the_port_and_keeps_the_logs(up, place):
     folder, _ = up
     there = poc.find(folder)
@@ -177,7 +169,6 @@ def test_down_leaves_no_process_frees_the_port_and_keeps_the_logs(up, place):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_an_older_one_that_is_down_is_replaced_and_down_works_after_everything_was_killed(up, place):
     folder, _ = up
     command(place, "down")

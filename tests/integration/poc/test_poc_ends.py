@@ -14,10 +14,10 @@ from flareclust.engines.poc.state import KITS
 from flareclust.experiment import poc as set_up
 from tests.integration.poc.poc_cases import COMMAND, environment, nvflare, until
 from tests.living import naming
+from tests.patience import PATIENCE
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_a_site_that_does_not_connect_is_named_with_its_last_words_and_all_is_stopped(tmp_path, monkeypatch):
     def broken(kit, rows, numbers, place=poc_kits.place):
         if kit.name == "site-2":
@@ -36,7 +36,6 @@ def test_a_site_that_does_not_connect_is_named_with_its_last_words_and_all_is_st
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_ctrl_c_while_it_comes_up_leaves_nothing(place, tmp_path):
     folder = tmp_path.resolve() / "poc"
     coming = subprocess.Popen(
@@ -48,11 +47,11 @@ def test_ctrl_c_while_it_comes_up_leaves_nothing(place, tmp_path):
         start_new_session=True,
     )
     try:
-        until(lambda: nvflare(folder / KITS / "localhost") is not None, 60)
+        until(lambda: nvflare(folder / KITS / "localhost") is not None)
         with pytest.raises(UserError, match="a POC is up"):
             set_up.up(folder, "iris")
         coming.send_signal(signal.SIGINT)
-        _, err = coming.communicate(timeout=60)
+        _, err = coming.communicate(timeout=PATIENCE)
     finally:
         coming.kill()
         coming.wait()
@@ -66,7 +65,6 @@ def test_ctrl_c_while_it_comes_up_leaves_nothing(place, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_a_process_that_got_the_number_of_an_older_one_is_left_alone(tmp_path):
     other = subprocess.Popen(["sleep", "60"])
     try:

@@ -17,6 +17,7 @@ from flareclust.engines.poc import state as poc_state
 from flareclust.experiment import poc as set_up
 from flareclust.sites import permissions as site_policy
 from tests.command_line import call
+from tests.patience import PATIENCE
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_of_two_that_come_up_at_once_in_one_folder_one_is_refused_and_the_other_
     monkeypatch.setattr(set_up, "split_rows", deal)
     monkeypatch.setattr(poc_kits, "provision", provision)
     with ThreadPoolExecutor(2) as pool:
-        reported = sorted(future.result(60) for future in [pool.submit(come_up) for _ in range(2)])
+        reported = sorted(future.result(PATIENCE) for future in [pool.submit(come_up) for _ in range(2)])
     assert len(began) == 1
     assert reported[0].startswith(("a POC is up in", "another process is just using"))
     assert reported[1] == "far enough"
@@ -99,7 +100,7 @@ def test_a_lock_that_a_killed_process_left_holds_nobody_up_and_one_that_is_held_
     ):
         pytest.fail("two have the lock")
     killed = f"import os, pathlib; from flareclust.engines.poc.state import locked\nwith locked(pathlib.Path({str(folder)!r})): os.kill(os.getpid(), 9)"
-    assert subprocess.run([sys.executable, "-c", killed], check=False, timeout=60).returncode == -signal.SIGKILL
+    assert subprocess.run([sys.executable, "-c", killed], check=False, timeout=PATIENCE).returncode == -signal.SIGKILL
     with poc_state.locked(folder):
         poc_state.clear(folder)
         assert folder.stat().st_mode & 0o077 == 0

@@ -9,6 +9,7 @@ import pytest
 
 from flareclust.engines.process_tree import end_all, naming
 from tests.paths import ROOT
+from tests.patience import PATIENCE
 
 PAGE = ROOT / "docs" / "client-selection.md"
 
@@ -19,7 +20,6 @@ def printed() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_job_of_the_page_trains_the_clients_with_the_largest_losses(tmp_path, monkeypatch):
     job, script, *_ = printed()
     (tmp_path / "job.py").write_text(job)
@@ -32,7 +32,7 @@ def test_the_job_of_the_page_trains_the_clients_with_the_largest_losses(tmp_path
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=PATIENCE,
         )
     finally:
         end_all(lambda: naming(str(tmp_path)), 30)

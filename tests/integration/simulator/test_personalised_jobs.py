@@ -7,7 +7,6 @@ import flareclust
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_jobs_in_the_simulator_train_the_models_of_one_process(tmp_path):
     settings = {"k": 1, "devices": 2, "model": "linear", "rounds": 2, "lr": 0.05}
     jobs = flareclust.personalise("iris", **settings, engine="simulator", out=tmp_path / "out")

@@ -11,7 +11,6 @@ from flareclust.protocol.registry import get
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_policy_in_the_simulator_does_what_it_does_in_one_process(tmp_path, sites, rng):
     """The executor rounds and leaves out; that the assessment may not leave is found by the filters alone."""
     sites = sites | {"site-5": rng.normal(size=(8, 3)), "site-6": np.concatenate([sites["site-2"], 5e3 + np.eye(3)])}

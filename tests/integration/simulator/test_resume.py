@@ -24,7 +24,6 @@ class Stopping(CheckpointFile):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_a_job_in_the_simulator_goes_on_after_an_interruption(tmp_path):
     lloyd = get("lloyd")
     rows, params = case_of(lloyd)

@@ -26,9 +26,8 @@ from flareclust.protocol.registry import Algorithm, get
 from flareclust.testing import iid_sites
 from tests.living import short_folder
 from tests.paths import TESTS
+from tests.patience import PATIENCE
 from tests.same_outcome import OPTIONS, PRIVATE, REPEATABLE, case_of, check_same
-
-LIMIT = pytest.mark.timeout(120)
 
 
 @pytest.fixture
@@ -64,7 +63,6 @@ def _simulated(algorithm: Algorithm) -> object:
     return pytest.param(algorithm, marks=marks.get(algorithm.name, [pytest.mark.nightly]), id=algorithm.name)
 
 
-@LIMIT
 @pytest.mark.parametrize("algorithm", [_simulated(algorithm) for algorithm in REPEATABLE])
 def test_simulator_equals_inprocess_bit_for_bit(algorithm, tmp_path):
     sites, params = case_of(algorithm)
@@ -77,7 +75,6 @@ def test_simulator_equals_inprocess_bit_for_bit(algorithm, tmp_path):
 
 
 @pytest.mark.slow
-@LIMIT
 @pytest.mark.parametrize(
     "algorithm",
     [PRIVATE[0], *(pytest.param(one, marks=pytest.mark.nightly) for one in PRIVATE[1:])],
@@ -99,7 +96,6 @@ def test_private_algorithms_find_the_same_clusters_in_both_engines(algorithm, tm
 
 
 @pytest.mark.slow
-@LIMIT
 def test_faulty_sites_are_named_and_the_others_go_on(faulty, tmp_path, sites):
     many = {f"site-{i}": rows for i, rows in enumerate([*sites.values(), *sites.values(), *sites.values()], 1)}
     faults = {
@@ -132,7 +128,6 @@ def test_faulty_sites_are_named_and_the_others_go_on(faulty, tmp_path, sites):
 
 
 @pytest.mark.slow
-@LIMIT
 def test_below_the_quorum_the_reason_reaches_the_user_without_data(faulty, tmp_path, sites, caplog):
     with caplog.at_level(logging.ERROR), pytest.raises(JobFailed) as caught:
         run_simulator(
@@ -146,7 +141,6 @@ def test_below_the_quorum_the_reason_reaches_the_user_without_data(faulty, tmp_p
 
 
 @pytest.mark.slow
-@LIMIT
 @pytest.mark.parametrize(
     ("number", "again"),
     [
@@ -165,7 +159,7 @@ def test_an_interrupt_leaves_nothing(number, again, tmp_path, short_tmp):
         for seconds in again:
             time.sleep(seconds)
             process.send_signal(number)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE)
     # A last signal may come while Python itself ends, which has given up the handlers by then.
     assert process.returncode in ((130, -number) if again else (130,)), errors
     assert b"interrupted" in errors
@@ -175,17 +169,16 @@ def test_an_interrupt_leaves_nothing(number, again, tmp_path, short_tmp):
 
 
 @pytest.mark.slow
-@LIMIT
 def test_what_a_killed_run_leaves_goes_when_the_next_one_begins(tmp_path, short_tmp):
     with _running_sites(tmp_path, short_tmp) as process:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
     (left,) = short_tmp.glob("fc-*/simulator-1")
     assert list(left.glob("data/*.npy")), "the rows of the sites are there, or this test shows nothing"
     time.sleep(5)  # younger folders are left alone
     code = "from flareclust.engines.scratch import scratch_folder\nwith scratch_folder():\n    pass"
     environment = os.environ | {"TMPDIR": str(short_tmp)}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=PATIENCE)
     assert not processes_of(str(short_tmp))
     assert list(short_tmp.iterdir()) == []
 
@@ -200,7 +193,7 @@ def _running_sites(folder: Path, temporary: Path) -> Iterator["subprocess.Popen[
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while not any("simulator_worker" in line for line in processes_of(str(temporary))):
             assert time.monotonic() < end, "the sites did not start"
             assert process.poll() is None, process.stderr.read()
@@ -212,7 +205,6 @@ def _running_sites(folder: Path, temporary: Path) -> Iterator["subprocess.Popen[
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_ctrl_c_in_a_tracked_run_ends_it_within_seconds(tmp_path, short_tmp):
     """A terminal sends the interrupt to every process of its group."""
     command = [sys.executable, "-m", "flareclust.cli", "run", "feca", "--data", "iris", "--n-sites", "2"]
@@ -221,13 +213,13 @@ def test_ctrl_c_in_a_tracked_run_ends_it_within_seconds(tmp_path, short_tmp):
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
-        end = time.monotonic() + 120
+        end = time.monotonic() + PATIENCE
         while not any("simulator_worker" in line for line in processes_of(str(short_tmp))):
             assert time.monotonic() < end, "the sites did not start"
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.1)
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=40)
+        _, errors = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         process.wait()
@@ -239,7 +231,6 @@ def test_ctrl_c_in_a_tracked_run_ends_it_within_seconds(tmp_path, short_tmp):
 
 
 @pytest.mark.slow
-@LIMIT
 def test_a_recipe_runs_in_nvflares_own_environment(tmp_path, sites):
     from nvflare.recipe.sim_env import SimEnv
 

@@ -12,6 +12,7 @@ from flareclust._foundation.errors import Aborted, UserError
 from flareclust.core.lloyd import kmeans
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, MOST_STARTS
 from flareclust.protocol.registry import BUILT_IN
+from tests.patience import PATIENCE
 
 MOST = {
     **dict.fromkeys(("n_init", "restarts"), MOST_STARTS),
@@ -77,7 +78,7 @@ def test_ctrl_c_ends_a_long_job_in_this_process(tmp_path, settings):
         assert process.poll() is None, process.communicate()
         process.send_signal(signal.SIGINT)
         started = time.monotonic()
-        errors = process.communicate(timeout=60)[1]
+        errors = process.communicate(timeout=PATIENCE)[1]
     finally:
         process.kill()
         process.wait()

@@ -17,6 +17,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.cli.settings import parse_settings
 from flareclust.data.datasets import names
 from flareclust.protocol.registry import algorithms
+from tests.patience import PATIENCE
 from tests.unit.cli.cli_cases import FAST, FILES, IRIS, TrialRun, rows, tree, write
 
 KEYS = [
@@ -33,7 +34,7 @@ def in_a_process(folder, *args):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=240,  # the first process of a fresh clone compiles the kernels
+        timeout=PATIENCE,  # the first process of a fresh clone compiles the kernels
         check=False,
         start_new_session=True,
     )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -45,6 +46,18 @@ def test_the_project_that_is_written_is_one_of_nvflare_with_our_builder(command,
     assert len(project.get_clients()) >= 2
     (ours,) = [one for one in about["builders"] if one["path"] == "flareclust.provision.SiteDefaults"]
     SiteDefaults(**ours.get("args", {}))
+
+
+def test_the_services_of_a_team_reach_each_other_by_their_names(command, tmp_path):
+    assert command("init", "team", str(tmp_path)).code == 0
+    text = (tmp_path / "compose.yaml").read_text()
+    services = yaml.safe_load(text)["services"]
+    assert set(services) == {"database", "prefect", "mlflow", "worker"}
+    assert set(re.findall(r"(?:@|http://)([a-z]+)[:/]", text)) <= set(services)
+    for name, service in services.items():
+        assert set(service.get("depends_on", {})) <= set(services) - {name}
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+    assert "mlflow:5000" in services["mlflow"]["command"].split("--allowed-hosts ")[1].split(",")
 
 
 @pytest.mark.parametrize(("name", "original"), [("project.yml", "poc_workspace"), ("prefect.yaml", ".")])

@@ -16,6 +16,7 @@ from flareclust.core import (
     seed_kernels,
     seeds,
 )
+from tests.patience import PATIENCE
 
 #: Every kernel that Python calls.
 KERNELS = (
@@ -175,7 +176,7 @@ def test_importing_the_core_loads_no_heavy_package():
     # numba itself imports the bare package scipy.
     heavy = {"sklearn", "scipy.linalg", "scipy.sparse", "pandas", "prefect", "mlflow", "nvflare", "torch"}
     code = "import sys; from flareclust.core import assessment, kernels, lloyd, seeds; print(*sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE)
     loaded = set(result.stdout.split())
     assert "flareclust.core.lloyd" in loaded
     assert not heavy & loaded

@@ -11,6 +11,7 @@ from scipy.spatial.distance import cdist
 
 from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import describe, get, load, names
+from tests.patience import PATIENCE
 from tests.unit.data.dataset_cases import FILE_SHAPES, _expect
 
 # What the sets' authors state: rows, columns, clusters; and whether true centroids are known.
@@ -145,6 +146,6 @@ def test_reading_from_the_folder_imports_neither_sklearn_nor_pooch_nor_pyarrow(t
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "FLARECLUST_DATA": str(tmp_path)},
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=PATIENCE,
     )  # fmt: skip
     assert done.stdout.strip() == "[]"

@@ -16,6 +16,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.protocol.registry import get
 from tests.large_site import OPTIONS
 from tests.paths import TESTS
+from tests.patience import PATIENCE
 
 pytestmark = [
     pytest.mark.slow,
@@ -79,12 +80,11 @@ def run(folder: Path, work: Path, path: str, memory: str, algorithm: str) -> sub
         check=False,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PATIENCE,
         start_new_session=True,
     )
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("path", "algorithm"),
     [
@@ -105,7 +105,6 @@ def test_rows_beyond_the_memory_give_the_same_centroids_labels_and_metrics(folde
     assert about["metrics"] == expected[algorithm].metrics
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "path",
     [
@@ -120,7 +119,6 @@ def test_without_a_limit_for_the_rows_the_same_process_has_too_little_memory(fol
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.timeout(120)
 def test_a_killed_process_leaves_nothing_in_the_scratch_folder(folder, tmp_path):
     code = (
         "import os, signal, sys; from pathlib import Path; from flareclust.sites.rows import SiteData; "
@@ -128,7 +126,9 @@ def test_a_killed_process_leaves_nothing_in_the_scratch_folder(folder, tmp_path)
         "print(len(table), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     command = [sys.executable, "-c", code, str(folder / "part-0.parquet"), str(tmp_path)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100, start_new_session=True)
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=PATIENCE, start_new_session=True
+    )
     assert done.returncode == -signal.SIGKILL
     assert done.stdout.strip() == str(N // 4)
     assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 from flareclust._foundation.errors import UserError
 from flareclust.data.cells import check_rows
 from flareclust.data.tables import read_table
+from tests.patience import PATIENCE
 from tests.unit.data.tables_cases import NAMES, _write, _write_arrow
 
 
@@ -141,6 +142,6 @@ def test_npy_and_npz_import_neither_pandas_nor_pyarrow(tmp_path: Path) -> None:
     )
     path = _write(tmp_path / "t.npz", np.ones((2, 3)))
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     assert done.stdout.strip() == "[]"

@@ -11,6 +11,7 @@ from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
 
 from tests.paths import ROOT
+from tests.patience import PATIENCE
 
 PROJECT = ROOT / "poc_workspace" / "project.yml"
 
@@ -32,7 +33,7 @@ def provisioned(project, folder):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     return folder / "kits" / "clinics" / "prod_00", done.stdout + done.stderr
 

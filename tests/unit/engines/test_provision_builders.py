@@ -9,6 +9,7 @@ import pytest
 from nvflare.fuel.utils.class_utils import instantiate_class
 
 from flareclust.sites.class_list import of_server, of_sites
+from tests.patience import PATIENCE
 from tests.unit.engines.provision_cases import OURS, SITES, changed, component, provisioned, resources
 
 #: A Builder that makes NVFlare sign the kits, as it does for those with homomorphic encryption.
@@ -58,7 +59,7 @@ def test_signed_kits_verify_and_no_longer_do_when_they_are_altered(tmp_path, mon
 def verified(folder, kit):
     command = [sys.executable, "-m", "nvflare.tool.verify_startup_kits", "-f", str(folder)]
     command += ["-c", str(kit / "startup" / "rootCA.pem")]
-    return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode == 0
+    return subprocess.run(command, check=False, capture_output=True, timeout=PATIENCE).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_kits_prepared_for_containers_keep_what_the_builder_made(kits, tmp_path,
     for name in ("localhost", "clinic-a"):
         command = [sys.executable, "-m", "nvflare.cli", "deploy", "prepare", str(kits / name)]
         command += ["--output", str(tmp_path / name), "--config", str(tmp_path / "runtime.yaml")]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
         listed = of_server() if name == "localhost" else of_sites()
         assert resources(tmp_path / name)["class_allow_list"] == list(listed)
     assert component(resources(tmp_path / "clinic-a"), "app_deployer")["path"].startswith("flareclust.")

@@ -10,6 +10,7 @@ from pathlib import Path
 from nvflare.fuel.utils.class_utils import instantiate_class
 
 from flareclust.engines.server import OUTCOME_WAIT
+from tests.patience import PATIENCE
 from tests.unit.engines.provision_cases import component, resources
 
 
@@ -57,7 +58,7 @@ def test_a_server_that_reads_the_kit_waits_as_long_as_it_says_wherever_it_lies(k
         env=env,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.stdout.split()[0] == "20.0"
     assert "job_store" in done.stdout

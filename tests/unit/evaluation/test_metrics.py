@@ -17,6 +17,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import IntArray
 from flareclust.evaluation import metrics
 from tests.examples import examples
+from tests.patience import PATIENCE
 
 
 # --- matched centroids ---
@@ -223,7 +224,7 @@ def test_misuse_is_refused_with_the_shapes(call, text: str):
 
 def test_importing_the_module_loads_neither_scipy_nor_scikit_learn():
     code = "import sys, flareclust.evaluation.metrics; print([m for m in ('scipy', 'sklearn') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -12,6 +12,7 @@ import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import load
 from flareclust.evaluation.metrics import ari
+from tests.patience import PATIENCE
 from tests.unit.experiment.api_cases import POINTS, by_position, nearest, rows
 
 # --- kinds of data ---
@@ -167,7 +168,7 @@ def nothing_else_is_loaded(code, tmp_path):
         env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
         start_new_session=True,
     )

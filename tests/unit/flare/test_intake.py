@@ -35,6 +35,7 @@ from flareclust.protocol.schema import Schema, counts
 from flareclust.protocol.task import CLUSTER, ROUND, STEP
 from tests.examples import examples
 from tests.memory import peak_of
+from tests.patience import PATIENCE
 
 SCHEMA = Schema(centroids="k d", counts=counts("k"))
 GOOD = {"centroids": np.ones((2, 3)), "counts": np.array([5, 7])}
@@ -205,7 +206,9 @@ def test_the_servers_kit_says_how_large_a_reply_may_be(tmp_path: Path):
         (tmp_path / "local").mkdir(exist_ok=True)
         (tmp_path / "local" / "comm_config.json").write_text(json.dumps(said))
         command = [sys.executable, "-c", code, str(tmp_path)]
-        reported.append(int(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout))
+        reported.append(
+            int(subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout)
+        )
     assert reported == [MOST_BYTES, 1000]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from flareclust._foundation.errors import JobFailed
 from tests.mlflow_server import free_port
+from tests.patience import PATIENCE
 
 
 class Lost(Exception):
@@ -91,7 +92,7 @@ def test_a_process_of_a_worker_says_last_that_prefect_does_not_answer(tmp_path):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 1

@@ -14,6 +14,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.plotting.federation import LEGEND_SITES, federation_picture
 from flareclust.plotting.style import PALETTE, save
+from tests.patience import PATIENCE
 
 CENTROIDS = np.array([[0.0, 0.0], [5.0, 5.0], [0.0, 5.0]])
 
@@ -204,5 +205,5 @@ print("matplotlib" in sys.modules)
 plots.federation_picture({"a": [[0.0, 0.0]]}, [[0.0, 0.0]])
 print("matplotlib.pyplot" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout.split() == ["False", "False"]

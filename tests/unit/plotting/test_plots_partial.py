@@ -17,6 +17,7 @@ from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust.plotting.features import NAMED, coverage_picture
 from flareclust.plotting.style import PALETTE, save
 from flareclust.plotting.tree import tree_picture
+from tests.patience import PATIENCE
 
 NAN = np.nan
 MASKS = np.array([[1, 1, 0, 0], [0, 1, 1, 1]])
@@ -290,5 +291,5 @@ plots.coverage_picture(["a"], ["s"], [[1]], None, [[0.0]])
 trees.tree_picture([0], [1], [1.0], [0, 0], ["s", "t"], 1)
 print("matplotlib.pyplot" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -28,7 +28,6 @@ def _case(case: Case) -> object:
     return pytest.param(case, marks=[pytest.mark.slow] if case.name in LONG else [], id=case.name)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", [_case(case) for case in QUICK])
 def test_an_attack_gets_nothing_and_would_without_a_policy(case: Case) -> None:
     records = case.records(quick=True)

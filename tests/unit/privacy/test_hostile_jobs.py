@@ -25,6 +25,7 @@ from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.task import CLUSTER, ROUND, STEP, Task
 from flareclust.testing import iid_sites
 from flareclust.testing.tools import exchanges
+from tests.patience import PATIENCE
 
 FEDERATED = [algorithm for algorithm in algorithms().values() if algorithm.federated]
 
@@ -122,7 +123,7 @@ def test_nvflare_alone_decodes_what_the_sites_of_all_algorithms_send(tmp_path):
         "print(len([from_shareable(fobs.loads(f.read_bytes())).data for f in files]), 'flareclust' in sys.modules)\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(len(list(tmp_path.glob("*.fobs")))), "False"]
     assert len(list(tmp_path.glob("*.fobs"))) > len(FEDERATED)

@@ -79,7 +79,6 @@ def lines(events: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_site_killed_at_any_step_never_counts_less_than_it_drew(tmp_path):
     killed, after = [], []
     for where in [*STEPS, "before send"]:
@@ -121,7 +120,6 @@ print(spent)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_processes_at_once_share_one_budget(tmp_path):
     path = tmp_path / "ledger.db"  # which they make at once, too
     spent = run_at_once(SPENDER, [(str(path), job) for job in ("a", "b", "a")])

@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from flareclust._foundation.errors import BadMessage
 from flareclust.protocol.schema import SECONDS, Field, Schema, counts, nbytes, real
+from tests.patience import PATIENCE
 
 SCHEMA = Schema(centroids="k d", radii=real("k", minimum=0), counts=counts("k"))
 
@@ -136,7 +137,7 @@ def test_messages_cross_to_a_process_that_knows_nvflare_only(tmp_path, k):
         "print(sorted((k, str(v.dtype), v.shape) for k, v in m.items()), 'flareclust' in sys.modules)"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "message.bin")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.stdout.strip() == (
         f"[('centroids', 'float64', ({k}, 2)), ('counts', 'int64', ({k},)), ('radii', 'float64', ({k},))] False"
     ), done.stderr

@@ -106,7 +106,6 @@ STEPS = (
 STEPS = ["make", "set_up", "_sign", "take_over", "_remember", "write_json", "_entries", "_mark", "merge", "note"]
 
 
-@pytest.mark.timeout(120)
 def test_a_takeover_killed_at_any_step_is_done_by_the_next_job_exactly_once(tmp_path, rows, state):
     cases = []
     for number, where in enumerate(f"{when} {step}" for step in STEPS for when in ("before", "after")):
@@ -148,7 +147,6 @@ print(spent)
 """
 
 
-@pytest.mark.timeout(120)
 def test_two_kits_whose_first_jobs_begin_at_once_share_one_budget(tmp_path, rows):
     spent = run_at_once(SPENDER, [(str(kit_of(tmp_path, name, rows)), name) for name in ("north", "south")])
     assert sum(spent) == 64, spent

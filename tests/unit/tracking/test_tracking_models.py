@@ -12,6 +12,7 @@ import pytest
 from flareclust._foundation.errors import UserError
 from flareclust.features.scaling import Scaling
 from tests.mlflow_server import process_group
+from tests.patience import PATIENCE
 from tests.unit.tracking.tracking_cases import CENTROIDS, CLEAN_ENV, log_federation, model_folder
 
 
@@ -110,7 +111,7 @@ def test_mlflow_models_predict_gives_the_labels(tracker, store, tmp_path):
     command += ["--env-manager", "local", "-i", "in.json", "-t", "json"]
     env = CLEAN_ENV | {"MLFLOW_TRACKING_URI": store, "MLFLOW_DISABLE_TELEMETRY": "true"}
     with process_group(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as process:
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert json.loads(output) == {"predictions": [1, 0, 1]}
 

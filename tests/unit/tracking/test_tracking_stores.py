@@ -14,6 +14,7 @@ import pytest
 from flareclust._foundation.errors import UserError
 from flareclust.tracking.runs import RUN_KEY_TAG, Tracker
 from tests.mlflow_server import free_port, mlflow_server, process_group
+from tests.patience import PATIENCE
 from tests.unit.tracking.tracking_cases import (
     CENTROIDS,
     CLEAN_ENV,
@@ -52,7 +53,7 @@ from mlflow.telemetry.utils import is_telemetry_disabled
 assert is_telemetry_disabled()
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], env=CLEAN_ENV, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", script], env=CLEAN_ENV, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert list(elsewhere.iterdir()) == []
@@ -118,7 +119,7 @@ def test_processes_that_start_at_once_share_one_new_store(tmp_path):
         running = [
             stack.enter_context(process_group([sys.executable, "-c", script, uri, key], env=CLEAN_ENV)) for key in "abc"
         ]
-        assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
+        assert [process.wait(timeout=PATIENCE) for process in running] == [0, 0, 0]
     tracker = Tracker(uri)
     assert len(tracker._client.search_runs([tracker._experiment_id])) == 3
     assert [path.name for path in tmp_path.iterdir()] == ["new.db"]
