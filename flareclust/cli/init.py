@@ -17,6 +17,7 @@ class Kind(str, Enum):
     consortium = "consortium"
     schedule = "schedule"
     sweep = "sweep"
+    team = "team"
 
 
 #: The file of each kind, and the command that uses it.
@@ -27,14 +28,17 @@ FILES = {
         "prefect work-pool create flareclust --type process && prefect --no-prompt deploy --all",
     ),
     Kind.sweep: ("sweep.toml", "flareclust sweep {file}"),
+    Kind.team: ("compose.yaml", "docker compose --file {file} up --detach"),
 }
 
 
 def init(
-    what: Annotated[Kind, typer.Argument(help="A provisioned federation, Prefect's deployments, or a sweep.")],
+    what: Annotated[
+        Kind, typer.Argument(help="A provisioned federation, Prefect's deployments, a sweep, or servers for a team.")
+    ],
     folder: Annotated[Path, typer.Argument(help="Where to write the file.")] = Path(),
 ) -> None:
-    """Write a commented project.yml, prefect.yaml or sweep.toml to start from; it overwrites nothing."""
+    """Write a commented project.yml, prefect.yaml, sweep.toml or compose.yaml to start from; it overwrites nothing."""
     name, command = FILES[what]
     file = folder / name
     text = files("flareclust.cli.templates").joinpath(name).read_text(encoding="utf-8")
