@@ -32,8 +32,11 @@ def _names(command: list[str], folders: list[str]) -> bool:
 
 
 def kill(found: Iterable[psutil.Process], patience: float = 20.0) -> None:
-    """SIGKILL all at once and wait until they are gone; what is left of them until its parent asks does not count."""
+    """SIGKILL all and their children at once and wait until they are gone; zombies do not count."""
     found = list(found)
+    for process in list(found):  # the daemon's script waits in a `sleep`, which names no kit
+        with suppress(psutil.NoSuchProcess):
+            found += [child for child in process.children(recursive=True) if child not in found]
     for process in found:
         with suppress(psutil.NoSuchProcess):
             process.kill()
