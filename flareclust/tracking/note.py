@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flareclust.evaluation.continuity_words import summary
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.result import Result
 from flareclust.experiment.sweep_report import measures, reasons, spread
@@ -39,6 +40,8 @@ def describe(result: Result, experiment: Experiment) -> str:
             [(name.replace("_", " "), _number(v)) for name, v in in_units(result.metrics, result.arrays).items()],
         ),
     ]
+    if result.continuity is not None and result.matched_to is not None:
+        lines.append(escape(summary(result.continuity, result.matched_to)))
     if sizes := _sizes(result):
         lines += _table(("cluster", "rows", "share"), sizes)
     folder = "" if result.centroids_file is None else f" Files: `{Path(result.centroids_file).parent}`"
