@@ -27,6 +27,7 @@ from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile
 from flareclust.privacy.policy import read_policy
 from flareclust.protocol import registry
+from flareclust.tracking.reference import reference_of, with_numbers_of
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ def run(
     secure_sums: bool = False,
     policy: str | Path | Mapping[str, Any] | None = None,
     profile: bool | None = None,
+    match_to: str | Path | None = None,
     progress: bool = False,
     on_round: OnRound | None = None,
     resume: str | Path | None = None,
@@ -96,6 +98,8 @@ def run(
         secure_sums: whether sites send sums masked, so that the server learns their total only.
         policy: what simulated sites let out, a file or a mapping; see `flareclust.privacy.policy`.
         profile: whether the clusters are described, see `Result.profiles`; None for where the columns have names and are at most 60.
+        match_to: earlier result under whose numbers the clusters are kept: its folder, "runs:/<run id>" or
+            "models:/<name>@<alias>"; see `Result.match_to`.
         progress: whether to show rounds and sites while the job runs, in a notebook or on a terminal.
         on_round: called with a record per exchange while the job runs; not together with `progress`.
         resume: folder (`out`) of an interrupted run with the same settings to go on from; for "poc" and "production" the id of
@@ -143,6 +147,7 @@ def run(
         secure_sums=secure_sums,
         policy=None if policy is None else read_policy(policy).to_json(),
         profile=profile,
+        match_to=None if match_to is None else str(match_to),
     )
     loaded = _in_memory(experiment, data)
     folder = None if out is None else Path(out)
@@ -211,9 +216,10 @@ def _run_untracked(
     experiment: Experiment, prepared: Prepared | None, out: Path | None, on_round: OnRound, kept: Kept
 ) -> Result:
     started = time.time()
+    reference = reference_of(experiment)
     prepared = prepared or prepare(experiment)
     outcome = submit(experiment, prepared, on_round, kept=kept)
-    result = evaluate(experiment, prepared, outcome, time.time() - started)
+    result = with_numbers_of(reference, evaluate(experiment, prepared, outcome, time.time() - started))
     return result if out is None else keep(result, out)
 
 
@@ -222,6 +228,7 @@ def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, o
     from flareclust.tracking.run_logging import close_run, log_or_warn, start_run, was_stopped
 
     started = time.time()
+    reference = reference_of(experiment)
     prepared = prepared or prepare(experiment)
     experiment = experiment.model_copy(update=prepared.settled(experiment.params))
     run_key = experiment.key(uuid.uuid4().hex)
@@ -229,7 +236,7 @@ def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, o
     run_id = start_run(experiment, run_key, tags, prepared)
     try:
         outcome = submit_again(experiment, prepared, on_round, run_key, kept)
-        result = evaluate(experiment, prepared, outcome, time.time() - started)
+        result = with_numbers_of(reference, evaluate(experiment, prepared, outcome, time.time() - started))
         result = keep(replace(result, tracking={"key": run_key, "tags": tags, "started": started}), out)
         return log_or_warn(result, experiment, run_id, started)
     except BaseException as error:

@@ -29,6 +29,7 @@ from flareclust.flows.pages import RunPage
 from flareclust.flows.steps import Steps
 from flareclust.tracking.origin import source_tags
 from flareclust.tracking.promotion import METRIC
+from flareclust.tracking.reference import Reference, champion_of, reference_of, with_numbers_of
 from flareclust.tracking.run_logging import close_run, log_command, log_or_warn, offer_alias, start_run, was_stopped
 from flareclust.tracking.store import NoAnswer
 
@@ -72,6 +73,7 @@ def run_logged(
     folder = Path(out) if out else folder_name(experiment, time.strftime("%Y%m%d-%H%M%S"))
     check_out(folder, resume=kept is not None)
     steps, flow_run_id = Steps(), str(flow_run.id)
+    reference = steps.run("load the earlier result", _reference, experiment, alias)
     prepared = prepared or steps.run("prepare", prepare, experiment)
     experiment = experiment.model_copy(update=prepared.settled(experiment.params))
     page = RunPage(steps, experiment)
@@ -84,6 +86,7 @@ def run_logged(
             shown = page.on_round(on_round)
             outcome = steps.run("submit", submit, experiment, prepared, shown, run_key, kept, options=again)
             result = steps.run("evaluate", evaluate, experiment, prepared, outcome, time.time() - started)
+            result = with_numbers_of(reference, result)
             result = keep(replace(result, tracking={"key": run_key, "tags": tags, "started": started}), folder)
             result = steps.run("log to MLflow", log_or_warn, result, experiment, run_id, started, _alias_options(alias))
     except BaseException as error:
@@ -94,6 +97,13 @@ def run_logged(
         result, decision = _offered(steps, result, experiment, *alias)
     page.result(result, decision)
     return _checked(steps, result)
+
+
+def _reference(experiment: Experiment, alias: tuple[str, str] | None) -> Reference | None:
+    """Return the result whose numbers the clusters get: the one that is named, else the one that has the alias."""
+    if alias is None or experiment.match_to is not None:
+        return reference_of(experiment)
+    return champion_of(experiment, alias[0])
 
 
 def _alias_options(alias: tuple[str, str] | None) -> str:

@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
 from typing import Any
 from uuid import UUID
 
@@ -22,14 +24,16 @@ from prefect.artifacts import (
 from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
+from flareclust.experiment.artifacts import PICTURE
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.result import Result
 from flareclust.experiment.trials import TrialRun, by_cell
 from flareclust.federation import OnRound
 from flareclust.tracking.note import describe
+from flareclust.tracking.pages import file_address
 
 #: Keys of artifacts, by which Prefect lists all versions of one.
-RESULT, ROUNDS, SWEEP = "flareclust-result", "flareclust-rounds", "flareclust-sweep"
+RESULT, ROUNDS, SWEEP, TRIALS = "flareclust-result", "flareclust-rounds", "flareclust-sweep", "flareclust-trials"
 
 #: Seconds between two reports of progress, each of which is a request.
 _PAUSE = 2.0
@@ -87,8 +91,8 @@ class RunPage:
         return called
 
     def result(self, result: Result, decision: str) -> None:
-        """Show a result: as an artifact with metrics and the link to MLflow, its warnings as logs."""
-        link = "" if result.run_page is None else f"\n\n[The run in MLflow]({result.run_page})"
+        """Show a result: as an artifact with metrics, the link to MLflow and the picture there, its warnings as logs."""
+        link = "" if result.run_page is None else f"\n\n[The run in MLflow]({result.run_page})" + _picture(result)
         summary = describe(result, self._experiment) + link + (f"\n\n{decision}" if decision else "")
         self._steps.report(lambda: create_markdown_artifact(summary, key=RESULT, description=self._experiment.name))
         if self._progress is not None:
@@ -109,6 +113,15 @@ class RunPage:
         self._steps.report(lambda: update_progress_artifact(self._progress, progress=share))  # type: ignore[arg-type]
 
 
+def _picture(result: Result) -> str:
+    """Return the picture as Markdown, by its address: it shows rows, so it stays in MLflow, and readers need a way there."""
+    if result.run_page is None or result.run_id is None or result.centroids_file is None:
+        return ""
+    if not Path(result.centroids_file).with_name(PICTURE).exists():
+        return ""
+    return f"\n\n![picture]({file_address(result.run_page, result.run_id, PICTURE)})"
+
+
 class _ToRun(logging.Handler):
     """Sends records to a flow run's own logger, which any thread may use."""
 
@@ -119,6 +132,36 @@ class _ToRun(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Send a record."""
         self._to.log(record.levelno, record.getMessage())
+
+
+class StudyPage:
+    """The page of a study's flow run, in whose function this is made: how many of its trials are over.
+
+    Args:
+        trials: how many are to be run.
+    """
+
+    def __init__(self, trials: int) -> None:
+        self._steps, self._trials, self._over, self._lock = Steps(), trials, 0, Lock()
+        self._progress: UUID | None = None
+        self._next = 0.0
+        if trials > 1:
+            self._steps.report(self._begin)
+
+    def trial_over(self) -> None:
+        """Show that one more trial is over; threads may call it side by side."""
+        with self._lock:
+            self._over += 1
+            last = self._over == self._trials
+            if self._progress is None or (time.monotonic() < self._next and not last):
+                return
+            self._next = time.monotonic() + _PAUSE
+            share, progress = 100.0 * self._over / self._trials, self._progress
+            self._steps.report(lambda: update_progress_artifact(progress, progress=share))
+
+    def _begin(self) -> None:
+        made: Any = create_progress_artifact(0.0, key=TRIALS, description=f"of {self._trials} trials")
+        self._progress = made
 
 
 def show_study(done: Sequence[TrialRun], page: str | None) -> None:

@@ -26,7 +26,7 @@ from flareclust.experiment.sweep import trials as trials_of
 from flareclust.experiment.trials import OnDone, Trial, TrialRun
 from flareclust.experiment.trials_file import TRIALS, TrialFile, run_in_threads, study_folder
 from flareclust.flows.configured import server_configured
-from flareclust.flows.pages import show_study
+from flareclust.flows.pages import StudyPage, show_study
 from flareclust.tracking.run_logging import log_command
 from flareclust.tracking.store import resolve_uri, store_errors
 from flareclust.tracking.study import TrackedStudy
@@ -44,9 +44,11 @@ def _run_all(study: TrackedStudy, workers: int) -> State[Any]:
     @task(name="trial", task_run_name="{name}", cache_policy=NO_CACHE)
     def trial_task(name: str, number: int) -> State[Any]:
         done = study.run(number)
+        shown.trial_over()
         return Completed(message="done") if done.error is None else Failed(message=done.error)
 
     names = [study.trials[number].name for number in study.missing]
+    shown = StudyPage(len(names))
     # A runner of our own: on leaving, also by Ctrl-C, it lets the tasks that are running end and drops the others.
     with ThreadPoolTaskRunner[Any](max_workers=workers) as runner:
         wait(list(runner.map(trial_task, {"name": names, "number": study.missing})) if names else [])

@@ -85,6 +85,12 @@ def run(
             help="Describe the clusters column by column; by default where up to 60 columns have names.",
         ),
     ] = None,
+    match_to: Annotated[
+        str | None,
+        typer.Option(
+            help="Earlier result whose cluster numbers are kept: a folder, runs:/ID, or models:/NAME@champion."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
     resume: Annotated[
         str | None,
@@ -129,6 +135,7 @@ def run(
         secure_sums=secure_sums,
         policy=None if policy is None else read_policy(policy).to_json(),
         profile=profile,
+        match_to=match_to,
         register_as=register,
         mlflow_experiment=in_experiment,
     )

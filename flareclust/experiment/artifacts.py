@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from flareclust._foundation.typing import IntArray
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
+from flareclust.evaluation.continuity import Continuity
 from flareclust.experiment.evaluate import left_out
 from flareclust.experiment.report_html import report_page
 from flareclust.experiment.result import JSON_FIELDS, Result
@@ -106,6 +108,8 @@ def _saved(result: Result, folder: Path) -> Result:
         new.mkdir()
         about = {**result.to_json(), "experiment": dict(result.experiment), "flareclust": __version__}
         about |= {"columns": None if result.columns is None else list(result.columns), "rows": len(result.labels)}
+        rows = result.cluster_rows
+        about |= {"cluster_rows": None if rows is None else rows.tolist()}
         about |= {"tracking": dict(result.tracking)} if result.tracking else {}
         assert result.outcome is not None
         outcome_files.write(result.outcome, new, about)
@@ -131,6 +135,8 @@ def read_result(folder: Path) -> Result:
         columns = about["columns"]
         plain = {name: about[name] for name in JSON_FIELDS}
         experiment, n_rows = about["experiment"], int(about["rows"])
+        rows, matched = about.get("cluster_rows"), about.get("matched")  # of older versions there are none
+        more = {} if matched is None else _continuity(matched)
     except (JobFailed, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(
             f"{folder} holds no complete result of flareclust {__version__}; name the folder that `run` or `save` has written"
@@ -149,8 +155,21 @@ def read_result(folder: Path) -> Result:
         experiment=experiment,
         outcome=outcome,
         tracking=about.get("tracking", {}),
-        assessed=about.get("assessed"),  # of older versions there is none
+        assessed=about.get("assessed"),
+        saved_rows=None if rows is None else tuple(map(int, rows)),
+        **more,
     )
+
+
+def _continuity(matched: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a result says of an earlier one, whose numbers it has."""
+    values = dict(matched)
+    numbers = values.pop("job_numbers")
+    return {
+        "matched_to": str(values.pop("to")),
+        "job_numbers": None if numbers is None else tuple(map(int, numbers)),
+        "continuity": Continuity.from_json(values),
+    }
 
 
 def _read_labels(file: Path) -> tuple[dict[str, IntArray], dict[str, IntArray]]:

@@ -44,7 +44,7 @@ OPTIONS = (
         "kit",
         "policy",
     ),
-    *("min_sites", "task_timeout", "secure_sums", "profile", "out", "track"),
+    *("min_sites", "task_timeout", "secure_sums", "profile", "match_to", "out", "track"),
 )
 
 
@@ -93,6 +93,11 @@ class Experiment(RunSettings):
     params: dict[str, Any] = Field(default_factory=dict, description="The algorithm's own parameters.")
     policy: dict[str, Any] | None = Field(
         default=None, description="Policy of simulated sites (`flareclust.privacy.policy`); real sites have their own."
+    )
+    match_to: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Earlier result whose numbers the clusters get: folder, runs:/ID or models:/NAME@ALIAS.",
     )
     retries: int = Field(
         default=1, ge=0, description="How often a job starts again that ended for a reason outside of it."

@@ -18,6 +18,7 @@ from flareclust._foundation.settings import expected
 from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
+from flareclust.evaluation.continuity_words import summary
 from flareclust.experiment.config import Experiment, folder_name
 from flareclust.experiment.profile_report import profile_lines
 from flareclust.experiment.result import Result
@@ -87,6 +88,8 @@ def print_result(result: Result) -> None:
     console.print(table)
     for line in profile_lines(result):
         console.print(escape(line) if isinstance(line, str) else line, highlight=False, soft_wrap=isinstance(line, str))
+    if result.continuity is not None:
+        console.print(escape(summary(result.continuity, result.matched_to or "")), highlight=False, soft_wrap=True)
     if (chosen := choice.summary(result.arrays)) is not None:
         rules = ", ".join(f"{rule} {k}" for rule, k in chosen["rules"].items())
         console.print(

@@ -19,6 +19,7 @@ _OPTIONS = {
     "table_schema": ("--schema", ()),
     "min_sites": ("--min-sites", ()),
     "task_timeout": ("--task-timeout", (600,)),
+    "match_to": ("--match-to", ()),
 }
 
 

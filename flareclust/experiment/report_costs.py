@@ -37,6 +37,8 @@ _MEASURES = {
     "nmi": "normalised mutual information with the known classes",
     "purity": "purity against the known classes",
     "accuracy": "accuracy against the known classes",
+    "drift_centroids": "drift of the centroids (0 to 1; beyond 1 a cluster counts as another one)",
+    "drift_shares": "drift of the shares (part of the rows that is in other clusters than before)",
 }
 
 

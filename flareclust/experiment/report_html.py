@@ -14,6 +14,7 @@ from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.html_parts import Html, page, section, table, tag
 from flareclust.experiment.report_charts import RowMap, colour, legend, stacked, swatch
 from flareclust.experiment.report_columns import heat_map
+from flareclust.experiment.report_continuity import since
 from flareclust.experiment.report_costs import choice_of_k, messages, quality, repeat
 from flareclust.experiment.result import Result, why_no_profiles
 from flareclust.features import result as partial
@@ -26,7 +27,7 @@ _MOST_SITES = 60
 def report_page(result: Result) -> str:
     """Return the page."""
     profiles = profiles_of(result.arrays, result.columns)
-    sizes = _sizes(result, profiles)
+    sizes = None if result.cluster_rows is None else result.cluster_rows.tolist()
     title = f"{result.centroids_found} clusters in {_data(result)}"
     return page(
         title,
@@ -34,6 +35,7 @@ def report_page(result: Result) -> str:
         _who(result, sizes),
         _warnings(result),
         section("The clusters", _cards(result, profiles, sizes)),
+        since(result),
         heat_map(profiles) if profiles is not None else Html(""),
         section("Whose rows they are", *_site_bars(result, profiles)),
         section("Map of the rows", *_maps(result)),
@@ -47,14 +49,6 @@ def report_page(result: Result) -> str:
 def _data(result: Result) -> str:
     data = str(result.experiment.get("data", "data"))
     return "the sites' own rows" if data == "sites" else data.rstrip("/").rsplit("/", 1)[-1]
-
-
-def _sizes(result: Result, profiles: Profiles | None) -> list[int] | None:
-    """Return the rows of each cluster: of the labels here, or as far as they are described; None where neither is known."""
-    labels = result.labels[result.labels >= 0]
-    if len(labels):
-        return list(map(int, np.bincount(labels, minlength=result.centroids_found)))
-    return None if profiles is None else list(map(int, profiles.rows))
 
 
 def _who(result: Result, sizes: list[int] | None) -> Html:

@@ -14,15 +14,16 @@ from flareclust.data.cells import as_numbers, check_rows
 from flareclust.data.frames import frame_of, is_frame
 from flareclust.data.one_hot import rows_of
 from flareclust.evaluation import selection as choice
+from flareclust.evaluation.continuity import Continuity
 from flareclust.evaluation.profile_words import tree_table
 from flareclust.evaluation.profiles import profiles_of
-from flareclust.experiment.image_results import image_of
 from flareclust.features import result as partial
 from flareclust.features.placement import FAR, placements, thresholds_of
-from flareclust.features.scaling import filled, scaling_of
-from flareclust.features.space import as_clustered, nearest, of_directions
+from flareclust.features.scaling import filled
+from flareclust.features.space import nearest
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.profile_arrays import ROWS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,6 +66,10 @@ class Result:
         experiment: what was asked, as plain values.
         outcome: what the engine returned: the sites, the exchanges, and the arrays of the server.
         tracking: of a tracked run, how its MLflow run is found and dated: `key`, `tags`, and `started` (s since 1970).
+        saved_rows: rows of each cluster, of a loaded result; see `cluster_rows`.
+        matched_to: the earlier result whose numbers the clusters have, see `match_to`; None for those of the job.
+        continuity: what became of the clusters of that result.
+        job_numbers: the number of each cluster in the job, which the sites' own files have; None for the same.
         assessed: over how many `rows` inertia, silhouette and Davies-Bouldin index are, and `of` how many rows of the sites
             that took part, None where that is not known; None where it is not disclosed.
     """
@@ -99,6 +104,21 @@ class Result:
     outcome: Outcome | None = field(repr=False, default=None)
     tracking: Mapping[str, Any] = field(repr=False, default_factory=dict)
     assessed: Mapping[str, int | None] | None = None
+    saved_rows: tuple[int, ...] | None = field(repr=False, default=None)
+    matched_to: str | None = None
+    continuity: Continuity | None = field(repr=False, default=None)
+    job_numbers: tuple[int, ...] | None = field(repr=False, default=None)
+
+    @property
+    def cluster_rows(self) -> IntArray | None:
+        """Return the rows of each cluster (k,): of the labels here, as saved, or as described; None where none is known."""
+        labels = self.labels[self.labels >= 0]
+        if len(labels):
+            return np.bincount(labels, minlength=self.centroids_found).astype(np.int64)
+        if self.saved_rows is not None:
+            return np.array(self.saved_rows, dtype=np.int64)
+        described: IntArray | None = self.arrays.get(ROWS)
+        return described
 
     @property
     def mask(self) -> BoolArray:
@@ -184,31 +204,9 @@ class Result:
             UserError: the rows are not here, as in a result of provisioned sites or of `load_result`; or there is no matplotlib.
         """
         require("plots", "a picture")
-        if partial.is_partial(self.arrays) and not self.sites:
-            from flareclust.plotting.features import coverage_picture
+        from flareclust.experiment.result_picture import picture_of
 
-            columns = partial.columns_of(self.arrays)
-            title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.took_part}"
-            return coverage_picture(columns.names, columns.sites, columns.masks, None, self.centroids, title)
-        if not self.sites:
-            raise UserError(
-                "the rows of the sites are not here, so there is no picture of them; the folder of a run on this machine has "
-                "picture.png"
-            )
-        title = f"{self.algorithm}: {self.centroids_found} of {self.k} centroids, {self.took_part}"
-        if (shape := image_of(self.arrays)) is not None:
-            from flareclust.plotting.contact_sheet import contact_sheet
-
-            return contact_sheet(self.sites, self.site_labels, shape, self.centroids_found, title=title)
-        from flareclust.plotting.federation import federation_picture
-
-        radii, sites, centroids, true = self.arrays.get("radii"), self.sites, self.centroids, self.true_centroids
-        how = "rows of length 1" if of_directions(self.arrays) else "columns scaled" if scaling_of(self.arrays) else ""
-        if how:
-            sites = {site: as_clustered(self.arrays, X) for site, X in sites.items()}
-            centroids = as_clustered(self.arrays, centroids)
-            true, title = None if true is None else as_clustered(self.arrays, true), f"{title}, {how}"
-        return federation_picture(sites, centroids, true_centroids=true, radii=radii, title=title)
+        return picture_of(self)
 
     def profiles(self, of: Literal["columns", "sites", "tree"] = "columns") -> Any:
         """Return what describes the clusters, as a data frame (pandas, where it is installed), in the units of the columns.
@@ -234,6 +232,23 @@ class Result:
             return frame_of(tree_table(found))
         raise UserError(f"expected profiles of columns, sites or tree; got {of!r}")
 
+    def match_to(self, earlier: "Result", name: str = "the earlier run") -> "Result":
+        """Return the result with the clusters under their numbers in an earlier one; see docs/schedules.md.
+
+        Everything that names clusters follows: centroids, labels, arrays, profiles. `continuity` says which clusters are kept,
+        new, gone, split or merged, and how far they have moved; warnings say what changed.
+
+        Args:
+            earlier: such as `flareclust.load_result("models:/clinics@champion")`.
+            name: of the earlier one, for texts.
+
+        Raises:
+            UserError: the two have different columns, or cannot be compared for another reason.
+        """
+        from flareclust.experiment.matching import matched
+
+        return matched(self, earlier, name)
+
     def save(self, folder: str | Path) -> "Result":
         """Write the result to a folder, as `run(out=...)` does; return it with `centroids_file` set.
 
@@ -253,7 +268,7 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as the command line prints them with `--json`.
 
-        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, and `features` if the algorithm is one for sites with different columns.
+        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, `features` if the algorithm is one for sites with different columns, and `matched` if clusters have the numbers of an earlier result.
         """
         values = {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
         more = {
@@ -263,8 +278,14 @@ class Result:
             "assessed": self.assessed,
             "choice": choice.summary(self.arrays),
             "features": partial.summary(self.arrays),
+            "matched": self._matched(),
         }
         return values | {name: value for name, value in more.items() if value is not None}
+
+    def _matched(self) -> dict[str, Any] | None:
+        if self.continuity is None:
+            return None
+        return {"to": self.matched_to, "job_numbers": self.job_numbers, **self.continuity.to_json()}
 
 
 def why_no_profiles(result: Result) -> str:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from flareclust.experiment.sweep_clusters import STYLE, clusters_side_by_side
 from flareclust.experiment.sweep_report import reasons, spread
 from flareclust.experiment.trials import Cell, TrialRun, by_cell
 from flareclust.plotting.style import INK, PALETTE, SOFT
@@ -52,10 +53,11 @@ def compare_page(name: str, done: Sequence[TrialRun], ordered: Sequence[str]) ->
             parts.append(f"<h2>{escape(', '.join(f'{axis} {value}' for axis, value in about))}</h2>")
         for measure in ordered:
             parts += _charts(measure, [cell for cell in members if measure in cell.mean], units, series)
+        parts.append(clusters_side_by_side(_by_rank(members, ordered), done, list(members[0].cell)[:2]))
     note = "Marks are means over the seeds, bars one standard deviation to each side. The best mean is bold."
     parts.append(f'<p class="note">{note}</p>')
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    title = f"<title>{escape(name)}</title><style>{_STYLE}</style>"
+    title = f"<title>{escape(name)}</title><style>{_STYLE}{STYLE}</style>"
     return f'<!doctype html><html lang="en"><head>{head}{title}</head><body>{"".join(parts)}</body></html>\n'
 
 
@@ -65,6 +67,15 @@ def _groups(cells: Sequence[Cell]) -> dict[tuple[tuple[str, str], ...], list[Cel
     for cell in cells:
         groups.setdefault(tuple(list(cell.cell.items())[2:]), []).append(cell)
     return groups
+
+
+def _by_rank(cells: Sequence[Cell], ordered: Sequence[str]) -> list[Cell]:
+    """Return the cells, the best by the first measure that has a better side first."""
+    measure = next((name for name in ordered if name in (*_HIGHER, *_LOWER)), None)
+    if measure is None:
+        return list(cells)
+    sign = -1.0 if measure in _HIGHER else 1.0
+    return sorted(cells, key=lambda cell: sign * cell.mean[measure] if measure in cell.mean else math.inf)
 
 
 def _units(done: Sequence[TrialRun]) -> dict[tuple[str, ...], str]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from flareclust._foundation.errors import FlareclustError
 from flareclust.data.datasets import Dataset
+from flareclust.experiment.cluster_means import ClusterMeans, cluster_means
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.evaluate import evaluate
 from flareclust.experiment.prepare import prepare
@@ -33,11 +34,13 @@ class TrialResult:
         final: quality, by name; None where undefined. MLflow takes letters, digits, spaces and _ - . : / in all names.
         cost: seconds, bytes and the like.
         rounds: one mapping per round, its number under `round`.
+        clusters: means of its clusters, where its rows are here and they are not too many; MLflow does not keep them.
     """
 
     final: Mapping[str, float | None]
     cost: Mapping[str, float] = field(default_factory=dict)
     rounds: Sequence[Mapping[str, float]] = ()
+    clusters: ClusterMeans | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ def _storable(measured: TrialResult) -> TrialResult:
     final = {name: None if v is None or not math.isfinite(v) else float(v) for name, v in measured.final.items()}
     cost = {name: float(v) for name, v in measured.cost.items() if math.isfinite(v)}
     rounds = [{name: float(v) for name, v in row.items() if math.isfinite(v)} for row in measured.rounds]
-    return TrialResult(final, cost, rounds)
+    return replace(measured, final=final, cost=cost, rounds=rounds)
 
 
 def experiment_trial(experiment: Experiment, cell: Mapping[str, str], dataset: Dataset | None = None) -> Trial:
@@ -137,7 +140,8 @@ def experiment_trial(experiment: Experiment, cell: Mapping[str, str], dataset: D
         final = {**result.metrics, "centroids_found": float(result.centroids_found), "rounds": float(result.rounds)}
         cost = {f"bytes_{way}": float(size) for way, size in result.bytes.items()}
         cost |= {f"seconds_{name}": result.seconds[name] for name in ("local_max", "merge")}
-        return TrialResult(final, cost, [_numbers(record) for record in outcome.rounds if is_round(record)])
+        rounds = [_numbers(record) for record in outcome.rounds if is_round(record)]
+        return TrialResult(final, cost, rounds, cluster_means(result))
 
     chosen = {"k_range", "criterion"} if experiment.k_range else set()
     decides = chosen | {"algorithm", "data", "k", "partition", "n_sites", "engine", "columns", "params", "min_sites"}

@@ -16,6 +16,7 @@ from typing import Any
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.own_files import fallbacks
+from flareclust.experiment.cluster_means import ClusterMeans
 from flareclust.experiment.trials import OnDone, Trial, TrialResult, TrialRun, attempt_any
 
 FOLDER = Path("flareclust-sweeps")
@@ -175,7 +176,7 @@ def read_trials(file: Path, study: str, trials: Sequence[Trial]) -> dict[int, Tr
         if (number := numbers.get(line["key"])) is None:
             raise UserError(f"{file} holds trials of another study, or with other settings; choose another folder")
         if line["error"] is None:
-            measured = TrialResult(line["final"], line["cost"], line["rounds"])
+            measured = _measured(line)
             found[number] = TrialRun(trials[number], measured, resumed=True)
     return found
 
@@ -201,8 +202,13 @@ def _of_line(line: Mapping[str, Any]) -> TrialRun:
     def measure() -> TrialResult:
         raise UserError("a trial that was read from a file cannot be run again")
 
-    measured = TrialResult(line["final"], line["cost"], line["rounds"]) if line["error"] is None else None
+    measured = _measured(line) if line["error"] is None else None
     return TrialRun(Trial(line["cell"], line["seed"], line["params"], measure), measured, line["error"], resumed=True)
+
+
+def _measured(line: Mapping[str, Any]) -> TrialResult:
+    clusters = ClusterMeans.from_json(line.get("clusters"))  # lines of older versions have none
+    return TrialResult(line["final"], line["cost"], line["rounds"], clusters)
 
 
 def write_trials(file: Path, about: Mapping[str, str], done: Sequence[TrialRun]) -> None:
@@ -249,4 +255,5 @@ def _line(done: TrialRun, about: Mapping[str, str]) -> str:
         "params": dict(trial.params),
     }
     came_to = {"final": measured.final, "cost": measured.cost, "rounds": measured.rounds, "error": done.error}
-    return json.dumps({**what, **came_to}) + "\n"
+    more = {} if measured.clusters is None else {"clusters": measured.clusters.to_json()}
+    return json.dumps({**what, **came_to, **more}) + "\n"

@@ -5,6 +5,7 @@ from typing import Any
 
 from flareclust._foundation.errors import UserError
 from flareclust.tracking.promotion import Version
+from flareclust.tracking.store import connect, store_errors
 
 
 def register(client: Any, run_id: str, model: Any, model_name: str) -> int:
@@ -42,6 +43,11 @@ def version(client: Any, model_name: str, number: int) -> Version:
     Raises:
         UserError: there is no such version.
     """
+    return _with_run(client, version_entry(client, model_name, number))
+
+
+def version_entry(client: Any, model_name: str, number: int) -> Any:
+    """Return MLflow's entry of a version; UserError where there is none."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -50,7 +56,7 @@ def version(client: Any, model_name: str, number: int) -> Version:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         raise UserError(f"MLflow has no version {number} of the model {model_name!r}") from error
-    return _with_run(client, entry)
+    return entry
 
 
 def holder(client: Any, model_name: str, alias: str) -> Version | None:
@@ -65,6 +71,32 @@ def holder(client: Any, model_name: str, alias: str) -> Version | None:
             raise
         return None
     return version(client, model_name, int(aliases[alias])) if alias in aliases else None
+
+
+def run_of(uri: str, name: str) -> str:
+    """Return the id of the run of a model's version.
+
+    Args:
+        uri: address of the store.
+        name: "<model>@<alias>" or "<model>/<version>".
+
+    Raises:
+        UserError: there is no such version, or it has no run.
+    """
+    model, at, which = name.rpartition("@") if "@" in name else name.rpartition("/")
+    if not model or not at or (at == "/" and not which.isdecimal()):
+        raise UserError(f"expected models:/<name>@<alias> or models:/<name>/<version>, got {'models:/' + name!r}")
+    with store_errors(uri):
+        client = connect(uri)
+        if at == "@":
+            found = holder(client, model, which)
+            if found is None:
+                raise UserError(f"MLflow has no version of the model {model!r} with the alias {which!r}")
+            which = str(found.number)
+        entry = version_entry(client, model, int(which))
+    if not entry.run_id:
+        raise UserError(f"version {which} of the model {model!r} was not registered by a run")
+    return str(entry.run_id)
 
 
 def _with_run(client: Any, entry: Any) -> Version:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from flareclust.evaluation.continuity_words import summary
+from flareclust.evaluation.profile_words import sentence
+from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.result import Result
 from flareclust.experiment.sweep_report import measures, reasons, spread
@@ -39,8 +42,13 @@ def describe(result: Result, experiment: Experiment) -> str:
             [(name.replace("_", " "), _number(v)) for name, v in in_units(result.metrics, result.arrays).items()],
         ),
     ]
-    if sizes := _sizes(result):
-        lines += _table(("cluster", "rows", "share"), sizes)
+    if result.continuity is not None and result.matched_to is not None:
+        lines.append(escape(summary(result.continuity, result.matched_to)))
+    profiles = profiles_of(result.arrays, result.columns)
+    if sizes := _sizes(result, profiles):
+        lines += _table(
+            ("cluster", "rows", "share", *(() if profiles is None else ("what is special about it",))), sizes
+        )
     folder = "" if result.centroids_file is None else f" Files: `{Path(result.centroids_file).parent}`"
     lines.append(f"Engine {result.engine}, seed {result.seed}, {result.seconds['total']:.1f} s.{folder}")
     return "\n\n".join(lines)
@@ -91,18 +99,24 @@ def _warnings(warnings: Sequence[str]) -> list[str]:
     return ["\n>\n".join(shown)]
 
 
-def _sizes(result: Result) -> list[tuple[str, str, str]]:
-    """Return a line per cluster, the largest first; nothing where the rows are not here."""
-    labels = result.labels[result.labels >= 0]
-    if not len(labels):
+def _sizes(result: Result, profiles: Profiles | None) -> list[tuple[str, ...]]:
+    """Return a line per cluster, the largest first; nothing where the sizes are not known."""
+    counts = result.cluster_rows
+    if counts is None or not counts.sum():
         return []
-    counts = np.bincount(labels, minlength=len(result.centroids))
-    order = np.argsort(-counts, kind="stable")
-    rows = [(str(c), f"{counts[c]:,}", f"{100 * counts[c] / len(labels):.1f} %") for c in order[:_MOST_CLUSTERS]]
+    order, total = np.argsort(-counts, kind="stable").tolist(), int(counts.sum())
+    rows = [
+        (str(c), *_rows(int(counts[c]), total), *(() if profiles is None else (escape(sentence(profiles, c)),)))
+        for c in order[:_MOST_CLUSTERS]
+    ]
     if len(order) > _MOST_CLUSTERS:
-        rest = counts[order[_MOST_CLUSTERS:]].sum()
-        rows.append((f"{len(order) - _MOST_CLUSTERS} others", f"{rest:,}", f"{100 * rest / len(labels):.1f} %"))
+        rest = _rows(int(counts[order[_MOST_CLUSTERS:]].sum()), total)
+        rows.append((f"{len(order) - _MOST_CLUSTERS} others", *rest, *(() if profiles is None else ("",))))
     return rows
+
+
+def _rows(count: int, total: int) -> tuple[str, str]:
+    return f"{count:,}", f"{100 * count / total:.1f} %"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -3,7 +3,7 @@
 MLflow 3 opens an experiment on pages for language models unless the link, or a tag of the experiment, says otherwise.
 """
 
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 #: Where `flareclust ui` shows a store that is no server.
 PORT = 5000
@@ -28,6 +28,11 @@ def runs_page(uri: str, experiment_id: str, port: int = PORT) -> str:
 def run_page(uri: str, experiment_id: str, run_id: str, port: int = PORT) -> str:
     """Return the address of the page of one run; the arguments are those of `runs_page`."""
     return f"{_base(uri, port)}/#/experiments/{experiment_id}/runs/{run_id}?{_TRAINING}"
+
+
+def file_address(page: str, run_id: str, name: str) -> str:
+    """Return the address of a file of a run, under which a browser shows it, from that of the run's page."""
+    return f"{page.partition('/#/')[0]}/get-artifact?{urlencode({'path': name, 'run_uuid': run_id})}"
 
 
 def _base(uri: str, port: int) -> str:

@@ -152,16 +152,22 @@ def check_store(uri: str) -> None:
         _check_reachable(uri)
 
 
+def existing_store(uri: str | None = None) -> str:
+    """Return the address of a store; UserError where it is a SQLite file that is not there."""
+    store = resolve_uri(uri)
+    file = sqlite_file(store)
+    if file is not None and not file.exists():
+        raise UserError(f"there is no MLflow store {file}; go to the folder of the tracked run, or give tracking_uri")
+    return store
+
+
 def download(run_id: str, names: Sequence[str], folder: Path, uri: str | None = None) -> Path:
     """Download files of a run into a folder; return it.
 
     Raises:
         UserError: there is no such store or run, or the run lacks one of the files.
     """
-    store = resolve_uri(uri)
-    file = sqlite_file(store)
-    if file is not None and not file.exists():
-        raise UserError(f"there is no MLflow store {file}; go to the folder of the tracked run, or give tracking_uri")
+    store = existing_store(uri)
     client = connect(store)
     from mlflow.exceptions import MlflowException
 

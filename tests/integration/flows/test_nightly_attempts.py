@@ -156,3 +156,16 @@ def test_what_would_fail_after_the_job_is_refused_before_it(parameters, reason):
 
     with pytest.raises(ParameterTypeError, match=reason):
         nightly_flow.validate_parameters(parameters)
+
+
+def test_a_later_night_has_the_numbers_of_the_champion(here, client):
+    flow, named = nightly(), TINY | {"register_as": "numbered", "k": 3}
+    first = flow(named)
+    assert first.matched_to is None
+    second = flow({**named, "algorithm": "lloyd", "seed": 7})
+    assert second.matched_to == "version 1 of numbered"
+    assert second.continuity.was == [0, 1, 2]
+    assert abs(second.centroids - first.centroids).max() < 0.5
+    assert client.get_run(second.run_id).data.metrics["final/drift_shares"] == second.metrics["drift_shares"]
+    third = flow({**named, "columns": ["sepal length (cm)", "petal width (cm)"]})
+    assert "the columns differ: only it has petal length (cm), sepal width (cm)" in third.warnings[-1]

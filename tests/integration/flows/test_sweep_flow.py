@@ -1,5 +1,6 @@
 """Sweeps through a real (temporary) Prefect server and a real MLflow store."""
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -119,6 +120,19 @@ def test_a_study_is_a_parent_and_a_child_per_trial_with_one_batch_each(server, s
         "compare.html",
     }
     assert flow_states("one") == [("COMPLETED", "4 trials run")]
+    assert shown_of("one") == {"flareclust-trials": 100.0, "flareclust-sweep": 2}
+
+
+def shown_of(name: str) -> dict[str, float]:
+    """Return the artifacts of Prefect's runs of a flow of this name: progress, and how many rows tables have."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, FlowRunFilter, FlowRunFilterName
+
+    with get_client(sync_client=True) as prefect:
+        runs = prefect.read_flow_runs(flow_run_filter=FlowRunFilter(name=FlowRunFilterName(any_=[name])))
+        of_runs = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run.id for run in runs]))
+        found = prefect.read_artifacts(artifact_filter=of_runs)
+    return {one.key: one.data if one.type == "progress" else len(json.loads(one.data)) for one in found}
 
 
 def test_what_is_finished_is_read_back_to_the_last_bit_and_not_run_again(server, store, client):

@@ -1,10 +1,18 @@
 """The page that compares the cells of a study."""
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
+import numpy as np
+
+import flareclust
+from flareclust.data.datasets import load
+from flareclust.experiment.cluster_means import ClusterMeans
+from flareclust.experiment.sweep import make_sweep, trials
 from flareclust.experiment.sweep_compare import compare_page
 from flareclust.experiment.trials import Trial, TrialResult, TrialRun
+from flareclust.experiment.trials_file import FileRunner
 
 
 def run(cell, seed, params=None, error=None, **final):
@@ -72,3 +80,83 @@ def test_the_page_says_what_failed_and_needs_nothing_else():
 
 def test_a_study_whose_trials_all_failed_has_a_page():
     assert "1 of 1 trials failed" in compare_page("s", [run(cell("a"), 0, error="no quorum")], [])
+
+
+def means(rows, centers, columns=("age", "crp<i>")):
+    return ClusterMeans(columns, rows, centers, [0.5] * len(rows), [0.0, 0.0], [1.0, 2.0])
+
+
+def with_clusters(cell, clusters, seed=0, **final):
+    done = run(cell, seed, **final)
+    return replace(done, measured=replace(done.measured, clusters=clusters))
+
+
+def tables(page):
+    """Return the texts of each table's cells, a list per line."""
+    found = []
+    for body in re.findall(r"<table.*?</table>", page):
+        lines = ElementTree.fromstring(body).iter("tr")
+        found.append([[" ".join("".join(cell.itertext()).split()) for cell in line] for line in lines])
+    return found
+
+
+def test_clusters_of_comparable_cells_are_matched_to_those_of_the_best():
+    best = means([30, 70], [[1.0, 2.0], [-1.0, -2.0]])
+    other = means([60, 40], [[-1.0, -1.8], [1.2, 2.0]])
+    odd = means([50, 50], [[1.0, 2.0], [9.0, 9.0]])
+    done = [
+        with_clusters(cell("b"), other, ari=0.5),
+        with_clusters(cell("a"), best, ari=0.9),
+        with_clusters(cell("c"), odd, ari=0.1),
+    ]
+    shares, profiles = tables(compare_page("s", done, ["ari"]))
+    assert shares == [
+        ["share of the rows", "a iid", "b iid", "c iid"],
+        ["cluster 0", "30 %", "40 %moved 40 %", "50 %moved 0 %"],
+        ["cluster 1", "70 %", "60 %moved 20 %", "50 %another cluster"],
+    ]
+    assert profiles[0] == ["cluster", "column", "a iid", "b iid", "c iid"]
+    # Of equally telling columns the first comes first, and the name is text.
+    assert profiles[1] == ["cluster 0", "age", "1.0", "1.2", "1.0"]
+    assert profiles[2] == ["", "crp<i>", "2.0", "2.0", "2.0"]
+
+
+def test_cells_of_other_data_or_other_columns_are_not_side_by_side():
+    one = means([30, 70], [[1.0, 2.0], [-1.0, -2.0]])
+    apart = [with_clusters(cell("a", data="x"), one, ari=1.0), with_clusters(cell("a", data="y"), one, ari=1.0)]
+    assert tables(compare_page("s", apart, ["ari"])) == []
+    renamed = replace(one, columns=("age", "bmi"))
+    apart = [with_clusters(cell("a"), one, ari=1.0), with_clusters(cell("b"), renamed, ari=0.5)]
+    assert tables(compare_page("s", apart, ["ari"])) == []
+
+
+def test_a_split_is_said_and_what_has_no_partner_is_none():
+    whole = means([50, 50], [[0.0, 0.0], [9.0, 0.0]])
+    halves = means([25, 25, 50], [[0.0, 1.4], [0.0, -1.4], [9.0, 0.0]])
+    done = [with_clusters(cell("a"), whole, ari=0.9), with_clusters(cell("b"), halves, ari=0.8)]
+    assert tables(compare_page("s", done, ["ari"]))[0][-1] == [
+        "split, merged",
+        "",
+        "cluster 0 of a iid was split into the clusters 0 and 2",
+    ]
+    done = [with_clusters(cell("a"), halves, ari=0.9), with_clusters(cell("b"), whole, ari=0.8)]
+    shares = tables(compare_page("s", done, ["ari"]))[0]
+    assert [line[2] for line in shares[1:4]].count("none") == 1
+
+
+def test_a_trial_keeps_the_means_of_its_rows_and_its_file_has_them(tmp_path):
+    sweep = make_sweep({"name": "s", "data": "iris", "algorithms": ["lloyd"], "seeds": 1, "n_sites": 3})
+    (done,) = FileRunner(tmp_path / "trials.jsonl", "s")(trials(sweep))
+    found = done.measured.clusters
+    result = flareclust.run("lloyd", "iris", n_sites=3)
+    X = load("iris").X
+    assert found.rows == np.bincount(result.labels).tolist()
+    for r, mean in enumerate(found.means):
+        np.testing.assert_allclose(mean, X[result.labels == r].mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(found.center, X.mean(axis=0), rtol=1e-5)
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    expected = [np.sqrt((scaled[result.labels == r].var(axis=0)).sum()) for r in range(3)]
+    np.testing.assert_allclose(found.spread, expected, rtol=1e-5)
+    (again,) = FileRunner(tmp_path / "trials.jsonl", "s")(trials(sweep))
+    assert again.resumed
+    assert again.measured.clusters == found

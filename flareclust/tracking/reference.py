@@ -1,0 +1,83 @@
+"""The earlier result under whose numbers a run gives its clusters: of a folder, of an MLflow run, or of a registered model."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flareclust._foundation.errors import UserError
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.result import Result
+from flareclust.tracking.load import MODEL, RUN, load_result
+from flareclust.tracking.store import NoAnswer, connect, resolve_uri, store_errors
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An earlier result.
+
+    Attributes:
+        name: for texts.
+        result: None where it cannot be read.
+        problem: why it cannot.
+    """
+
+    name: str
+    result: Result | None
+    problem: str = ""
+
+    def applied(self, result: Result) -> Result:
+        """Return a new result under the numbers of this one; where that does not go, with a warning that says why."""
+        try:
+            if self.result is None:
+                raise UserError(f"the clusters cannot be matched to those of {self.name}: {self.problem}")
+            return result.match_to(self.result, self.name)
+        except UserError as error:
+            return replace(result, warnings=[*result.warnings, f"{error}; they have numbers of their own"])
+
+
+def reference_of(experiment: Experiment) -> Reference | None:
+    """Return the result that `match_to` names; None where it names none.
+
+    Raises:
+        UserError: there is no such result.
+    """
+    source = experiment.match_to
+    if source is None:
+        return None
+    try:
+        found = load_result(source, tracking_uri=experiment.tracking_uri)
+    except NoAnswer:
+        raise
+    except UserError as error:
+        raise UserError(f"match_to (--match-to): {error}") from error
+    if source.startswith((RUN, MODEL)):
+        return Reference(source, found)
+    return Reference(Path(source).name, found)
+
+
+def champion_of(experiment: Experiment, alias: str) -> Reference | None:
+    """Return the result of the version of the experiment's model that has the alias; None where no version has it.
+
+    Raises:
+        NoAnswer: the store does not answer.
+    """
+    from flareclust.tracking import model_registry
+
+    name, uri = experiment.register_as, resolve_uri(experiment.tracking_uri)
+    if name is None:
+        return None
+    with store_errors(uri):
+        holder = model_registry.holder(connect(uri), name, alias)
+    if holder is None:
+        return None
+    words = f"version {holder.number} of {name}"
+    try:
+        return Reference(words, load_result(f"{MODEL}{name}/{holder.number}", tracking_uri=experiment.tracking_uri))
+    except NoAnswer:
+        raise
+    except UserError as error:
+        return Reference(words, None, str(error))
+
+
+def with_numbers_of(reference: Reference | None, result: Result) -> Result:
+    """Return a result under the numbers of the reference, where there is one."""
+    return result if reference is None else reference.applied(result)

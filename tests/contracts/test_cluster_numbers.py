@@ -1,0 +1,34 @@
+"""Every array of every algorithm that is about single clusters is known as such, so that it follows new numbers."""
+
+import numpy as np
+import pytest
+
+from flareclust.protocol.cluster_arrays import AXES, NUMBERS, renumbered_arrays
+from flareclust.protocol.registry import algorithms
+from flareclust.testing.tools import embeds, iid_sites, run
+
+K, SITES, COLUMNS = 7, 5, 3
+
+
+@pytest.mark.parametrize(
+    "algorithm", [a for a in algorithms().values() if a.federated and not embeds(a)], ids=lambda a: a.name
+)
+def test_arrays_with_an_axis_of_clusters_are_known(algorithm):
+    sites, _ = iid_sites(SITES, K, COLUMNS)
+    arrays = run(algorithm, sites, K).arrays
+    assert len(arrays["centroids"]) == K
+    for name, values in arrays.items():
+        axes = [axis for axis, n in enumerate(values.shape) if n == K]
+        if axes:
+            assert [AXES.get(name)] == axes, name
+    order = [3, 0, 6, 1, 5, 2, 4]
+    found = renumbered_arrays(arrays, order)
+    np.testing.assert_array_equal(found["centroids"], arrays["centroids"][order])
+    for name in set(NUMBERS) & set(arrays):
+        groups = arrays[name]
+        np.testing.assert_array_equal(found[name] < 0, groups < 0)
+        kept = groups >= 0
+        np.testing.assert_array_equal(found["centroids"][found[name][kept]], arrays["centroids"][groups[kept]])
+    back = renumbered_arrays(found, np.argsort(order).tolist())
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(back[name], values, err_msg=name)
