@@ -98,8 +98,11 @@ class PrivateExecutor(ClusteringExecutor):
             raise Aborted("stopped before sums over the rows were taken")
         if context.dp is None:
             raise Refusal(NO_TERMS)
-        terms = context.dp.granted(self.params.epsilon, self.params.delta)
-        return terms.sharing(context.sum_sites, self.params.colluding)
+        return context.dp.granted(self.params.epsilon, self.params.delta)
+
+    def granted_for_sums(self, context: SiteContext, aborted: AbortCheck) -> DPSession:
+        """Return the same for sums that leave as they are made, which hold a site's share of the noise where they leave masked."""
+        return self.granted(context, aborted).sharing(context.sum_sites, self.params.colluding)
 
     def alike(self) -> Message:
         """Return what the noise of a site's share follows from: with another share at a site no total can be read."""

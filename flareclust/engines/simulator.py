@@ -157,7 +157,7 @@ def _place(scratch: Path, sites: Mapping[str, Rows], reading: Reading, policy: P
     local = scratch / "workspace" / "local"
     write_config(local, paths, reading, memory=site_limit(len(sites)))
     if policy is not None:
-        write_policy(local, policy)
+        write_policy(local, policy.among(list(sites)))
 
 
 def threads_for(m: int) -> int:

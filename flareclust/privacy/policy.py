@@ -4,8 +4,8 @@ At a real site a policy stands in `local/privacy.json`, as the arguments of our 
 mapping that holds at every site. Both have the same keys.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class DifferentialPrivacy:
         delta: of all statements here, below 1 / number of rows.
         budget: the most that all jobs together may spend, as an epsilon at the same `delta`.
         colluding: how many sites of a masked sum may tell the server their shares of its noise, at least, for this site to add
-            only a share; None for a third of them.
+            only a share; None for a third of the policy's `secure_sites`.
     """
 
     bounds: Bounds
@@ -112,6 +112,12 @@ class Policy:
             private: whether what leaves is differentially private, which needs no floor.
         """
         return self.min_rows if private else max(self.min_rows, self.min_count)
+
+    def among(self, sites: Sequence[str]) -> "Policy":
+        """Return the policy at the sites of a simulation: with one noise for all of them they name each other, unless it names some."""
+        if self.dp is None or self.secure_sites is not None or len(sites) < self.secure_min_sites:
+            return self
+        return replace(self, secure_sites=tuple(sites))
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> "Policy":

@@ -148,6 +148,11 @@ def _policy_hints(local: Path) -> list[str]:
             f"min_count is {policy.min_count}: means of fewer than {_LEAST_FLOOR} rows hide little; 10 is recommended "
             "(flareclust site policy --min-count)"
         )
+    if policy.dp is not None and policy.secure_sums and policy.secure_sites is None:
+        found.append(
+            "the policy asks for masked sums with differential privacy and names no sites, so jobs of dp-lloyd are refused: name the "
+            "sites of the federation (flareclust site policy --secure-sites)"
+        )
     found += [f"the policy names arrays that no algorithm here sends: {name}" for name in unknown_arrays(policy)]
     if (default := default_scope(local)) not in (None, *names):
         found.append(
