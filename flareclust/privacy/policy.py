@@ -23,6 +23,9 @@ _MOST = 10**9
 #: The key of a policy's differential privacy in files.
 DP = "differential_privacy"
 
+#: Whose presence differential privacy protects: that of a row, or that of an id with all of its rows.
+UNITS = (PER_ROW, PER_ID) = ("row", "id")
+
 
 @dataclass(frozen=True)
 class DifferentialPrivacy:
@@ -35,6 +38,7 @@ class DifferentialPrivacy:
         budget: the most that all jobs together may spend, as an epsilon at the same `delta`.
         colluding: how many sites of a masked sum may tell the server their shares of its noise, at least, for this site to add
             only a share; None for a third of the policy's `secure_sites`.
+        unit: what all of this is about: a row, or an id with all of its rows at this site.
     """
 
     bounds: Bounds
@@ -42,6 +46,7 @@ class DifferentialPrivacy:
     delta: float
     budget: float
     colluding: int | None = None
+    unit: str = PER_ROW
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -49,6 +54,10 @@ class DifferentialPrivacy:
             check_positive(name, getattr(self, name))
         if self.colluding is not None:
             check_int("colluding", self.colluding, minimum=0)
+        if self.unit not in UNITS:
+            raise UserError(
+                f"unit must be one of {', '.join(UNITS)}, got {self.unit!r}{did_you_mean(str(self.unit), UNITS)}"
+            )
         check_epsilon("epsilon", self.epsilon)
         check_epsilon("budget", self.budget)
         check_delta("delta", self.delta)
@@ -153,6 +162,8 @@ class Policy:
             }
             if self.dp.colluding is not None:
                 settings[DP]["colluding"] = self.dp.colluding
+            if self.dp.unit != PER_ROW:
+                settings[DP]["unit"] = self.dp.unit
         return settings
 
 
@@ -238,7 +249,7 @@ def _private(settings: Any) -> DifferentialPrivacy:
     if not isinstance(settings, Mapping):
         raise UserError(f"{DP} is a mapping with bounds, {', '.join(_NUMBERS)}; got {type(settings).__name__}")
     needed = ("bounds", *_NUMBERS)
-    known = (*needed, "colluding")
+    known = (*needed, "colluding", "unit")
     for key in settings:
         if key not in known:
             raise UserError(f"{DP} has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")

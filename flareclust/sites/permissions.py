@@ -102,7 +102,7 @@ def summary(policy: Policy) -> dict[str, str]:
         "masked sums": _summed(policy),
         "differential privacy": "none"
         if dp is None
-        else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}",
+        else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}, for each {dp.unit}",
     }
 
 
