@@ -30,7 +30,8 @@ class PrivateAggregator(ClusteringAggregator):
 
     def noise(self, sensitivity: float, share: float, sites: int) -> float:
         """Return the standard deviation of the noise of a total over sites that each spend a share of the job's rho."""
-        return sigma(sensitivity, share * WHOLE * rho_of(self.params.epsilon, self.params.delta)) * math.sqrt(sites)
+        of_unit = sensitivity * self.params.rows_of_unit
+        return sigma(of_unit, share * WHOLE * rho_of(self.params.epsilon, self.params.delta)) * math.sqrt(sites)
 
     def secured(self) -> "PrivateAggregator":
         """Return this aggregator as it works where sums arrive as totals only; as it is, unless overridden."""

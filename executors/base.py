@@ -26,7 +26,7 @@ from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.masking import KEY
 from flareclust.privacy.secure_aggregation.stage import MaskingStage
 from flareclust.privacy.session import SiteSession
-from flareclust.privacy.stages import GroupingStage, PolicyStage, SiteExchange, Stage
+from flareclust.privacy.stages import GroupingStage, PolicyStage, SiteExchange, Stage, UnitStage
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.schema import SECONDS, Schema
 from flareclust.protocol.steps import COUNTED, Step, with_counts
@@ -183,6 +183,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
             MaskingStage(self._sums, site.policy, self.alike()),
             rows,
             GroupingStage(site, self.private),
+            UnitStage(site, self.used_per_id),
             schema,
         ]
 
@@ -258,6 +259,11 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
     def scored(self, task: Task, data: FloatArray, context: SiteContext) -> FloatArray:
         """Return the rows that scores cover; all rows (n, d) unless overridden."""
         return data
+
+    @property
+    def used_per_id(self) -> int | None:
+        """Return how many rows of an id the algorithm sees, where it protects ids with all of their rows; None for all rows."""
+        return None
 
     def placing(self, arrays: Message) -> Message:
         """Return the arrays for a late site, from those of a finished result: what labels need, and no other site's reply."""

@@ -22,6 +22,7 @@ from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp.accounting import WHOLE
 from flareclust.privacy.dp.budget import NO_TERMS, DPSession
+from flareclust.privacy.policy import PER_ID
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.task import ASSESS, PLACE, Task
 
@@ -98,21 +99,51 @@ class PrivateExecutor(ClusteringExecutor):
             raise Aborted("stopped before sums over the rows were taken")
         if context.dp is None:
             raise Refusal(NO_TERMS)
-        terms = context.dp.granted(self.params.epsilon, self.params.delta)
-        return terms.sharing(context.sum_sites, self.params.colluding)
+        if context.dp.dp.unit == PER_ID and self.params.unit != PER_ID:
+            raise Refusal(
+                "protects ids with all of their rows (its policy: unit), and the job protects single rows; submit with unit=id, and "
+                "with rows_per_id for more than one row of each"
+            )
+        return context.dp.granted(self.params.epsilon, self.params.delta)
+
+    def granted_for_sums(self, context: SiteContext, aborted: AbortCheck) -> DPSession:
+        """Return the same for sums that leave as they are made, which hold a site's share of the noise where they leave masked."""
+        return self.granted(context, aborted).sharing(context.sum_sites, self.params.colluding)
 
     def alike(self) -> Message:
         """Return what the noise of a site's share follows from: with another share at a site no total can be read."""
         colluding = -1 if self.params.colluding is None else self.params.colluding
-        return {"noise": np.array([self.params.epsilon, self.params.delta, colluding])}
+        return {"noise": np.array([self.params.epsilon, self.params.delta, colluding, self.params.rows_of_unit])}
 
     def noisy(self, terms: DPSession, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
-        """Return numbers with noise that costs a share of what the job may spend."""
-        return terms.gaussian(sums, sensitivity, share * WHOLE * terms.rho, what)
+        """Return numbers with noise that costs a share of what the job may spend.
+
+        Args:
+            terms: of the site.
+            sums: over the rows.
+            sensitivity: most that a row changes them; an id changes them so many times as much as it has rows.
+            share: of the job's rho.
+            what: a description for readers of the ledger.
+        """
+        return terms.gaussian(sums, self.of_unit(sensitivity), share * WHOLE * terms.rho, what + self._protected)
 
     def noisy_sums(self, terms: DPSession, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
         """Return the same of sums that leave as they are made: masked ones hold a site's share of the noise only."""
-        return terms.summed(sums, sensitivity, share * WHOLE * terms.rho, what)
+        return terms.summed(sums, self.of_unit(sensitivity), share * WHOLE * terms.rho, what + self._protected)
+
+    def of_unit(self, sensitivity: float) -> float:
+        """Return the sensitivity to what is protected, from that to a row."""
+        return self.params.rows_of_unit * sensitivity
+
+    @property
+    def used_per_id(self) -> int | None:
+        """Return how many rows of an id the sums are over, where ids are protected."""
+        return self.params.rows_of_unit if self.params.unit == PER_ID else None
+
+    @property
+    def _protected(self) -> str:
+        """Return what the ledger says of the unit."""
+        return "" if self.used_per_id is None else f" (per id, {self.used_per_id} rows of each at most)"
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
         """Refuse a task that needs centroids and has none."""

@@ -113,7 +113,7 @@ class DPLloydExecutor(PrivateExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return noisy numbers of rows in the cells of a grid."""
-        terms = self.granted(context, aborted)
+        terms = self.granted_for_sums(context, aborted)
         box, shape = sent_box(task.arrays, data.shape[1]), _shape(task.arrays, data.shape[1])
         counted = dp_sums.cell_counts(data, own_box(terms), box, shape, aborted)
         return self._cells(terms, counted, GRID_START, "cells of a grid")
@@ -128,7 +128,7 @@ class DPLloydExecutor(PrivateExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return the noisy number of all rows, sums of their values and of the values' squares."""
-        terms, d = self.granted(context, aborted), data.shape[1]
+        terms, d = self.granted_for_sums(context, aborted), data.shape[1]
         sums = dp_sums.moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
         noisy = self.noisy_sums(terms, sums, dp_sums.moment_sensitivity(), MOMENTS_START, "moments") / UNIT
         return {"rows": noisy[0], "values": noisy[1 : 1 + d], "squares": noisy[1 + d :]}
@@ -137,7 +137,7 @@ class DPLloydExecutor(PrivateExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return the noisy number of all rows, sums of their values and of the products of any two."""
-        terms, d = self.granted(context, aborted), data.shape[1]
+        terms, d = self.granted_for_sums(context, aborted), data.shape[1]
         if d > MOST_COLUMNS:
             raise Refusal(f"has {d} columns, too many for second moments ({MOST_COLUMNS}); submit with start=spread")
         sums = axis_sums.second_moment_sums(data, own_box(terms), sent_box(task.arrays, d), aborted)
@@ -153,7 +153,7 @@ class DPLloydExecutor(PrivateExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return noisy numbers of rows in cells along the main axes."""
-        terms = self.granted(context, aborted)
+        terms = self.granted_for_sums(context, aborted)
         grid = _grid(task.arrays, data.shape[1])
         counted = axis_sums.axis_cell_counts(data, own_box(terms), *grid, aborted)
         return self._cells(terms, counted, AXES_START, "cells along the main axes")
@@ -166,7 +166,7 @@ class DPLloydExecutor(PrivateExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return noisy sums for each centroid."""
-        terms = self.granted(context, aborted)
+        terms = self.granted_for_sums(context, aborted)
         self.check_centroids(task.arrays.get("centroids"), data, self.k)
         centroids = task.arrays["centroids"]
         radii = sent_radii(task.arrays, len(centroids))

@@ -94,11 +94,11 @@ class DPOneShotExecutor(PrivateExecutor):
         box, shape = own_box(terms), (self.k, data.shape[1], self.params.cells)
         sums = dp_sums.moment_sums(data, box, box, aborted)
         noisy = self.noisy(terms, sums, dp_sums.moment_sensitivity(), start_share(*shape), "moments")
-        deviation = sigma(dp_sums.moment_sensitivity(), start_share(*shape) * WHOLE * terms.rho) / UNIT
+        deviation = sigma(self.of_unit(dp_sums.moment_sensitivity()), start_share(*shape) * WHOLE * terms.rho) / UNIT
         outline = moments(noisy / UNIT, box, deviation)
         centroids, radii = spread_start(outline, box, self.k, rng)
         share, sensitivity = update_share(*shape, self.params.rounds), dp_sums.cluster_sensitivity()
-        noise = sigma(sensitivity, share * WHOLE * terms.rho) / UNIT
+        noise = sigma(self.of_unit(sensitivity), share * WHOLE * terms.rho) / UNIT
         for update in range(self.params.rounds):
             exact = dp_sums.cluster_sums(data, box, centroids, radii, aborted)
             noisy_sums = dp_sums.in_units(self.noisy(terms, exact, sensitivity, share, f"update {update} at the site"))

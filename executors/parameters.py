@@ -2,13 +2,15 @@
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
 from flareclust.core.categories import check_groups
 from flareclust.core.local import Seeds, SmallClusters
 from flareclust.core.robust import NONE, ROBUST, USUAL_CAP, Rule
 from flareclust.privacy.dp.accounting import LARGEST_DELTA, LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
+from flareclust.privacy.policy import PER_ID, UNITS
 from flareclust.protocol.params import Params, both, server, site
 
 
@@ -128,6 +130,10 @@ class StandardizeParams(ClusteringParams):
     )
 
 
+#: Most rows of an id that are used: noise for more would hide everything.
+MOST_PER_ID = 1000
+
+
 class PrivateParams(TableParams):
     """Parameters of algorithms under differential privacy."""
 
@@ -142,3 +148,24 @@ class PrivateParams(TableParams):
         "With secure sums, how many sites may tell the server their shares of the noise; None for a third of them.",
         ge=0,
     )
+    unit: Annotated[str, OneOf(UNITS)] = both(
+        "row",
+        "Whose presence is protected: that of a row, or that of an id with all of its rows (id), such as a patient.",
+    )
+    rows_per_id: int = both(
+        1,
+        "With unit=id, how many rows of an id are used, the first ones; the noise grows in proportion.",
+        ge=1,
+        le=MOST_PER_ID,
+    )
+
+    @model_validator(mode="after")
+    def _bound_of_ids(self) -> "PrivateParams":
+        if self.unit != PER_ID and self.rows_per_id != 1:
+            raise UserError(f"rows_per_id={self.rows_per_id} is a setting of unit=id; add unit=id, or leave it out")
+        return self
+
+    @property
+    def rows_of_unit(self) -> int:
+        """Return how many rows the unit has at most, by which it changes sums more than a single row does."""
+        return self.rows_per_id if self.unit == PER_ID else 1

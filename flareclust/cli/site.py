@@ -150,6 +150,9 @@ def site_policy(
     bounds: Annotated[
         str | None, typer.Option(help="Low and high of all columns, with a comma; or a ball, norm=1,center=0.")
     ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="Whose presence is protected: that of a row, or of an id with all of its rows.")
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Say what holds, and change nothing.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Let each job say what leaves the site.")] = False,
 ) -> None:
@@ -169,7 +172,7 @@ def site_policy(
         "secure_min_sites": secure_min_sites,
         "secure_sites": secure_sites,
     }
-    given |= dict(zip(DP_SETTINGS, (bounds, epsilon, delta, budget), strict=True))
+    given |= dict(zip(DP_SETTINGS, (bounds, epsilon, delta, budget, unit), strict=True))
     local = local_of(kit)
     change(local, file, {name: value for name, value in given.items() if value is not None}, show=show, remove=remove)
     print_policy(local)

@@ -1,4 +1,4 @@
-"""The ids of a site's rows: text that goes into the site's own labels file and nowhere else."""
+"""The ids of a site's rows: text that goes into the site's own labels file, and says which rows belong together; it does not leave."""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ from hashlib import blake2b
 import numpy as np
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import Array
+from flareclust._foundation.typing import Array, BoolArray
 
 
 class Ids:
@@ -42,6 +42,15 @@ class Ids:
             len(self),
         )
         return len(hashes) - len(np.unique(hashes))
+
+    def first(self, most: int) -> BoolArray:
+        """Return which rows (n,) are among the first `most` of their id."""
+        seen: dict[str, int] = {}
+        used = np.zeros(len(self), dtype=np.bool_)
+        for row, text in enumerate(self):
+            seen[text] = seen.get(text, 0) + 1
+            used[row] = seen[text] <= most
+        return used
 
 
 def as_texts(values: Array, place: str, first: int) -> list[str]:

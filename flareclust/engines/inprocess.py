@@ -63,7 +63,8 @@ def run_inprocess(
     executor.check_sites(list(sites))
     aggregator.check_sites(list(sites))
     labels: dict[str, IntArray] = {}
-    policed = {} if policy is None else {site: SimulatedSite.of(policy, algorithm) for site in sites}
+    own = None if policy is None else policy.among(list(sites))
+    policed = {} if own is None else {site: SimulatedSite.of(own, algorithm) for site in sites}
     read = _Reader(sites, reading, gaps=bool(executor.gaps))
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:

@@ -63,6 +63,9 @@ LONGEST_END = 30.0
 ATTEMPTS = 4
 
 
+#: The array with the ids in the files of simulated sites.
+_IDS = "flareclust_ids"
+
 log = logging.getLogger(__name__)
 
 
@@ -124,7 +127,7 @@ def run_simulator(
     algorithm.executor_class().warm_up()  # once here, or every site's process would compile the kernels for itself
     for attempt in range(1, ATTEMPTS + 1):
         with _scratch(folder / f"simulator-{attempt}") as scratch:
-            _place(scratch, sites, reading, policy)
+            _place(scratch, sites, reading, policy, with_ids=executor.used_per_id is not None)
             allow_classes(scratch / "workspace" / "local", installed_plugin(algorithm))
             export_job(job, scratch / "job")
             if checkpoint is not None and checkpoint.resume:
@@ -140,7 +143,9 @@ def run_simulator(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _place(scratch: Path, sites: Mapping[str, Rows], reading: Reading, policy: Policy | None) -> None:
+def _place(
+    scratch: Path, sites: Mapping[str, Rows], reading: Reading, policy: Policy | None, *, with_ids: bool = False
+) -> None:
     """Write the sites' rows and the site configuration that names them; the simulator copies `local` to every site."""
     data = scratch / "data"
     data.mkdir(parents=True)
@@ -148,16 +153,18 @@ def _place(scratch: Path, sites: Mapping[str, Rows], reading: Reading, policy: P
     for site, rows in sites.items():
         if isinstance(rows, Path):
             paths[site] = str(rows.absolute())
-        elif isinstance(rows, Table) and rows.columns is not None:
+        elif isinstance(rows, Table) and (rows.columns is not None or with_ids):
             paths[site] = str(data / f"{site}.npz")
-            np.savez(paths[site], allow_pickle=False, X=rows.X, columns=np.array(rows.columns))
+            names = {} if rows.columns is None else {"columns": np.array(rows.columns)}
+            ids = {_IDS: np.array(list(rows.ids))} if with_ids and rows.ids is not None else {}
+            np.savez(paths[site], allow_pickle=False, X=rows.X, **names, **ids)
         else:
             paths[site] = str(data / f"{site}.npy")
             np.save(paths[site], rows.X if isinstance(rows, Table) else rows, allow_pickle=False)
     local = scratch / "workspace" / "local"
-    write_config(local, paths, reading, memory=site_limit(len(sites)))
+    write_config(local, paths, reading, memory=site_limit(len(sites)), id_name=_IDS if with_ids else None)
     if policy is not None:
-        write_policy(local, policy)
+        write_policy(local, policy.among(list(sites)))
 
 
 def threads_for(m: int) -> int:

@@ -16,7 +16,7 @@ from flareclust.data.partition_specs import parse
 from flareclust.engines.options import RunSettings
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.selection import parse_k
-from flareclust.privacy.policy import DP, Policy
+from flareclust.privacy.policy import DP, PER_ID, Policy
 from flareclust.protocol import registry
 
 Engine = Literal["inprocess", "simulator", "poc", "production"]
@@ -239,6 +239,11 @@ class Experiment(RunSettings):
                 "the sites of a POC read their rows themselves; give the schema to flareclust poc up, and leave out table_schema, id_column and truth"
             )
         return self
+
+    @property
+    def protects_ids(self) -> bool:
+        """Return whether the algorithm protects ids with all of their rows, and not single rows."""
+        return self.params.get("unit") == PER_ID
 
     @property
     def typed(self) -> bool:

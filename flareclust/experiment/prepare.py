@@ -13,6 +13,7 @@ from flareclust._foundation.typing import Agreement, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean, site_name
 from flareclust.data.datasets import Dataset, load
 from flareclust.data.feature_partition import split_features
+from flareclust.data.ids import Ids
 from flareclust.data.partition import partition
 from flareclust.data.partition_specs import parse
 from flareclust.data.tables import File, Rows, Table, column_names
@@ -63,7 +64,20 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
         prepared = replace(prepared, params={**prepared.params, **agreed_settings(experiment)})
     if ids is None or prepared.index is None:
         return prepared
-    return replace(prepared, ids={site: [ids[row] for row in rows] for site, rows in prepared.index.items()})
+    own = {site: [ids[row] for row in rows] for site, rows in prepared.index.items()}
+    if experiment.protects_ids:
+        prepared = replace(prepared, sites={site: _with_ids(prepared, site, own[site]) for site in prepared.sites})
+    return replace(prepared, ids=own)
+
+
+def _with_ids(prepared: Prepared, site: str, own: Sequence[str]) -> Table:
+    """Return a site's rows with their ids."""
+    rows, ids = prepared.sites[site], Ids()
+    ids.extend(own)
+    if isinstance(rows, Table):
+        return replace(rows, ids=ids)
+    assert not isinstance(rows, Path)
+    return Table(rows, prepared.columns, ids=ids)
 
 
 def _split(experiment: Experiment, dataset: Dataset) -> Prepared:

@@ -138,7 +138,9 @@ def _protections(result: Result) -> list[str]:
         terms = (policy or {}).get("differential_privacy") or {}
         budget = {name: result.params.get(name, terms.get(name)) for name in ("epsilon", "delta")}
         spent = ", ".join(f"{name} {value}" for name, value in budget.items() if value is not None)
-        found.append(f"Differential privacy{': at most ' + spent + ' per site' if spent else ''}.")
+        unit, most = result.params.get("unit", "row"), result.params.get("rows_per_id", 1)
+        whose = "each row" if unit == "row" else f"each id with all of its rows; {most} of each at most were used"
+        found.append(f"Differential privacy{': at most ' + spent + ' per site' if spent else ''}, for {whose}.")
     return found
 
 

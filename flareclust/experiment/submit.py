@@ -61,6 +61,8 @@ def submit(
     """
     if prepared.sites and experiment.min_sites is not None and experiment.min_sites > len(prepared.sites):
         raise UserError(f"min_sites={experiment.min_sites} is more than the {len(prepared.sites)} sites that there are")
+    if experiment.protects_ids and prepared.sites and experiment.engine in ("inprocess", "simulator"):
+        check_ids(prepared)
     if trouble := noise_beforehand(experiment, prepared):
         log.warning("%s", trouble)
     if isinstance(kept, CheckpointFile):
@@ -80,6 +82,22 @@ def submit_again(
                 raise
             log.warning("the job is started again: %s", error)
     return submit(experiment, prepared, on_round, token, kept)
+
+
+def check_ids(prepared: Prepared) -> None:
+    """Raise UserError unless all rows have ids; warn where rows of one id are at several sites."""
+    tables = [rows for rows in prepared.sites.values() if isinstance(rows, Table)]
+    owners = [set(table.ids) for table in tables if table.ids is not None]
+    if len(owners) < len(prepared.sites):
+        raise UserError(
+            "unit=id protects ids, and the rows have none; name their column (--id NAME, or id_column=), or give a schema with a "
+            "column of type id (--schema FILE, or schema=)"
+        )
+    if len(set[str]().union(*owners)) < sum(map(len, owners)):
+        log.warning(
+            "ids have rows at several sites, and each site protects those that it has; what they reveal together adds up over these "
+            "sites. Assign whole ids to sites to simulate one site for each id"
+        )
 
 
 def noise_beforehand(experiment: Experiment, prepared: Prepared) -> str:

@@ -4,8 +4,8 @@ At a real site a policy stands in `local/privacy.json`, as the arguments of our 
 mapping that holds at every site. Both have the same keys.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,9 @@ _MOST = 10**9
 #: The key of a policy's differential privacy in files.
 DP = "differential_privacy"
 
+#: Whose presence differential privacy protects: that of a row, or that of an id with all of its rows.
+UNITS = (PER_ROW, PER_ID) = ("row", "id")
+
 
 @dataclass(frozen=True)
 class DifferentialPrivacy:
@@ -34,7 +37,8 @@ class DifferentialPrivacy:
         delta: of all statements here, below 1 / number of rows.
         budget: the most that all jobs together may spend, as an epsilon at the same `delta`.
         colluding: how many sites of a masked sum may tell the server their shares of its noise, at least, for this site to add
-            only a share; None for a third of them.
+            only a share; None for a third of the policy's `secure_sites`.
+        unit: what all of this is about: a row, or an id with all of its rows at this site.
     """
 
     bounds: Bounds
@@ -42,6 +46,7 @@ class DifferentialPrivacy:
     delta: float
     budget: float
     colluding: int | None = None
+    unit: str = PER_ROW
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -49,6 +54,10 @@ class DifferentialPrivacy:
             check_positive(name, getattr(self, name))
         if self.colluding is not None:
             check_int("colluding", self.colluding, minimum=0)
+        if self.unit not in UNITS:
+            raise UserError(
+                f"unit must be one of {', '.join(UNITS)}, got {self.unit!r}{did_you_mean(str(self.unit), UNITS)}"
+            )
         check_epsilon("epsilon", self.epsilon)
         check_epsilon("budget", self.budget)
         check_delta("delta", self.delta)
@@ -113,6 +122,12 @@ class Policy:
         """
         return self.min_rows if private else max(self.min_rows, self.min_count)
 
+    def among(self, sites: Sequence[str]) -> "Policy":
+        """Return the policy at the sites of a simulation: with one noise for all of them they name each other, unless it names some."""
+        if self.dp is None or self.secure_sites is not None or len(sites) < self.secure_min_sites:
+            return self
+        return replace(self, secure_sites=tuple(sites))
+
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> "Policy":
         """Return the policy that a mapping with keys of a file states.
@@ -147,6 +162,8 @@ class Policy:
             }
             if self.dp.colluding is not None:
                 settings[DP]["colluding"] = self.dp.colluding
+            if self.dp.unit != PER_ROW:
+                settings[DP]["unit"] = self.dp.unit
         return settings
 
 
@@ -232,7 +249,7 @@ def _private(settings: Any) -> DifferentialPrivacy:
     if not isinstance(settings, Mapping):
         raise UserError(f"{DP} is a mapping with bounds, {', '.join(_NUMBERS)}; got {type(settings).__name__}")
     needed = ("bounds", *_NUMBERS)
-    known = (*needed, "colluding")
+    known = (*needed, "colluding", "unit")
     for key in settings:
         if key not in known:
             raise UserError(f"{DP} has no {key!r}{did_you_mean(key, known)}; it has {', '.join(known)}")

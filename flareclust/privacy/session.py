@@ -4,8 +4,11 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from flareclust._foundation.errors import Refusal
-from flareclust.core.chunks import is_mapped
+from flareclust._foundation.typing import BoolArray, FloatArray
+from flareclust.core.chunks import is_mapped, pieces
 from flareclust.core.microaggregation import CHUNK, microaggregate
 from flareclust.data.spill import RowStore
 from flareclust.data.tables import Table
@@ -35,6 +38,7 @@ class SiteSession:
     job: str
     ledger: "Ledger | None" = None
     _aggregated: tuple[Table, Table] | None = field(default=None, init=False, repr=False, compare=False)
+    _bounded: tuple[Table, int, Table] | None = field(default=None, init=False, repr=False, compare=False)
 
     def microaggregated(self, table: Table) -> Table:
         """Return the table that algorithms without differential privacy see in the place of the site's rows.
@@ -58,6 +62,18 @@ class SiteSession:
             self._aggregated = table, replace(table, X=X, ids=None, stamp=None)
         return self._aggregated[1]
 
+    def bounded(self, table: Table, most: int) -> Table:
+        """Return the table with the first rows of each id, so many at most; made once, on disk where the rows are.
+
+        Which rows of an id these are depends on its own rows only, so an id more or less changes no rows of others.
+        """
+        made = self._bounded
+        if made is None or made[0].X is not table.X or made[1] != most:
+            used = np.ones(len(table), dtype=np.bool_) if table.ids is None else table.ids.first(most)
+            found = table if used.all() else replace(table, X=_chosen(table, used), ids=None, stamp=None)
+            made = self._bounded = table, most, found
+        return made[2]
+
     def statement(self, algorithm: str | None, *, private: bool) -> str:
         """Return what an executor states beside its reply, for the site's own filter: its algorithm, and the policy it kept to.
 
@@ -67,3 +83,11 @@ class SiteSession:
         """
         stated = {"policy": self.policy.to_json(), "private": private and self.policy.dp is not None}
         return json.dumps({"algorithm": algorithm, **stated})
+
+
+def _chosen(table: Table, used: BoolArray) -> FloatArray:
+    """Return some rows (m, d) of a table, in memory or on disk as the table is."""
+    store = RowStore(CHUNK if is_mapped(table.X) else None, table.scratch)
+    for part in pieces(*table.X.shape):
+        store.add(np.ascontiguousarray(table.X[part][used[part]]))
+    return store.rows()

@@ -86,6 +86,30 @@ class PolicyStage(Stage):
 
 
 @dataclass(frozen=True)
+class UnitStage(Stage):
+    """Lets an algorithm that protects ids see a bounded number of rows of each.
+
+    Attributes:
+        session: the job at this site.
+        most: rows of an id; None where no ids are protected.
+    """
+
+    session: SiteSession
+    most: int | None
+
+    def before(self, exchange: SiteExchange) -> SiteExchange:
+        """Return the exchange with the first rows of each id; refuse rows without ids, whatever they hold."""
+        if self.most is None:
+            return exchange
+        if exchange.table.ids is None:
+            raise Refusal(
+                "has rows without ids, which the job protects (unit=id); name the column with ids in its configuration (id), or the "
+                "federation's schema with a column of type id, or submit with unit=row"
+            )
+        return replace(exchange, seen=self.session.bounded(exchange.table, self.most))
+
+
+@dataclass(frozen=True)
 class GroupingStage(Stage):
     """Puts groups of similar rows in the place of rows, and multiples in the place of numbers of rows.
 

@@ -38,6 +38,7 @@ class Budget:
         spent: epsilon of all together.
         budget: the most that may be spent, by the site's policy.
         delta: of all epsilons.
+        unit: what they are about: a row, or an id with all of its rows.
         waiting: how many of the lines are still in the ledger that an older version kept in the kit.
         trouble: why no job may spend from it; None where one may.
     """
@@ -49,6 +50,7 @@ class Budget:
     spent: float
     budget: float
     delta: float
+    unit: str
     waiting: int
     trouble: str | None
 
@@ -61,6 +63,7 @@ class Budget:
             "spent": self.spent,
             "budget": self.budget,
             "delta": self.delta,
+            "unit": self.unit,
             "waiting": self.waiting,
             "trouble": self.trouble,
             "spendings": [line._asdict() for line in self.lines],
@@ -100,7 +103,7 @@ def facts(local: Path, policy: Policy, site: str | None = None) -> dict[str, str
     jobs = len({line.job for line in found.lines})
     more = f"; {found.waiting} spendings of the kit's old ledger are added by the next job" if found.waiting else ""
     lines = {
-        "spent": f"epsilon {found.spent:.3g} of {found.budget:g} in {jobs} job{'' if jobs == 1 else 's'}{more}",
+        "spent": f"epsilon {found.spent:.3g} of {found.budget:g} in {jobs} job{'' if jobs == 1 else 's'}, for each {found.unit}{more}",
         "budget of": f"the rows in {found.place}",
         "ledger": str(found.file) if found.file.exists() else f"{found.file} (made by the first job)",
     }
@@ -147,6 +150,7 @@ def _budget(local: Path, site: str, policy: Policy) -> Budget:
         spent=lines[-1].total if lines else 0.0,
         budget=policy.dp.budget,
         delta=policy.dp.delta,
+        unit=policy.dp.unit,
         waiting=waiting,
         trouble=trouble,
     )

@@ -240,17 +240,24 @@ def odd(what: str) -> Refusal:
 
 
 def write_config(
-    local: Path, path: str | dict[str, str], reading: Reading = None, *, memory: int | None = None
+    local: Path,
+    path: str | dict[str, str],
+    reading: Reading = None,
+    *,
+    memory: int | None = None,
+    id_name: str | None = None,
 ) -> None:
     """Write the configuration of simulated sites into the folder `local`; their files may lie and be linked anywhere.
 
     Each path is absolute, with `{site}` in it, or stands for one site. `memory` is the most bytes of rows that each site
-    holds in memory; None for the default.
+    holds in memory; None for the default. `id_name` is the column with the rows' ids, None for none.
     """
     local.mkdir(parents=True, exist_ok=True)
     config: dict[str, Any] = {"path": path, "root": "/", "account": ACCOUNT_IN_KIT}
     if memory is not None:
         config["memory"] = memory
+    if id_name is not None:
+        config["id"] = id_name
     if reading is not None:
         config |= {"columns": list(reading[0]), "agreement": reading[1]}
     (local / CONFIG_FILE).write_text(yaml.safe_dump(config, sort_keys=False))

@@ -102,7 +102,7 @@ def summary(policy: Policy) -> dict[str, str]:
         "masked sums": _summed(policy),
         "differential privacy": "none"
         if dp is None
-        else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}",
+        else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}, for each {dp.unit}",
     }
 
 
@@ -147,6 +147,11 @@ def _policy_hints(local: Path) -> list[str]:
         found.append(
             f"min_count is {policy.min_count}: means of fewer than {_LEAST_FLOOR} rows hide little; 10 is recommended "
             "(flareclust site policy --min-count)"
+        )
+    if policy.dp is not None and policy.secure_sums and policy.secure_sites is None:
+        found.append(
+            "the policy asks for masked sums with differential privacy and names no sites, so jobs of dp-lloyd are refused: name the "
+            "sites of the federation (flareclust site policy --secure-sites)"
         )
     found += [f"the policy names arrays that no algorithm here sends: {name}" for name in unknown_arrays(policy)]
     if (default := default_scope(local)) not in (None, *names):

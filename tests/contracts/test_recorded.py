@@ -112,7 +112,7 @@ def run(algorithm: Algorithm, data: str, policy: Policy | None = None, secure: b
         policy = GRANTED if policy is None else replace(policy, dp=GRANTED.dp)
     messages = Messages()
     labels: dict[str, Any] = {}
-    held = {} if policy is None else {site: SimulatedSite.of(policy, algorithm) for site in sites}
+    held = {} if policy is None else {site: SimulatedSite.of(policy.among(list(sites)), algorithm) for site in sites}
     sums = options.among(list(sites)).sums()
     executor.hold_to(sums)
 

@@ -33,6 +33,7 @@ class DPSession:
         job: the name that spendings are written down under.
         ledger: where they are written down.
         rho: the most that the job may spend in all.
+        named: how many sites the policy names as those of masked sums; None where it names none.
         shared: the sites whose masked sums hold one noise together; None where the site adds all of it.
     """
 
@@ -41,6 +42,7 @@ class DPSession:
     job: str
     ledger: Ledger
     rho: float
+    named: int | None = None
     shared: SharedNoise | None = None
 
     @classmethod
@@ -60,7 +62,8 @@ class DPSession:
             raise Refusal(NO_TERMS)
         mechanism.check_installed()
         box = bounds_of(dp.bounds, table.columns, table.X.shape[1])
-        return cls(box, dp, site.job, site.ledger, _rho("the site's policy", dp.epsilon, dp.delta))
+        named = None if site.policy.secure_sites is None else len(site.policy.secure_sites)
+        return cls(box, dp, site.job, site.ledger, _rho("the site's policy", dp.epsilon, dp.delta), named)
 
     def granted(self, epsilon: float, delta: float) -> "DPSession":
         """Return the terms for a job that asks for (epsilon, delta): it may spend that, and no more.
@@ -107,9 +110,11 @@ class DPSession:
             colluding: how many of them may tell the server their shares, by the job; None for a third.
 
         Raises:
-            Refusal: the site's policy asks for more.
+            Refusal: the site's policy asks for more, or names no sites.
         """
-        return replace(self, shared=SharedNoise.of(sites, colluding, self.dp.colluding)) if sites else self
+        if not sites:
+            return self
+        return replace(self, shared=SharedNoise.of(sites, colluding, self.dp.colluding, self.named))
 
     def summed(self, values: IntArray, sensitivity: float, rho: float, what: str) -> IntArray:
         """Return integers with this site's share of the noise that makes their total over sites rho-zCDP.

@@ -28,23 +28,30 @@ class SharedNoise:
     colluding: int
 
     @classmethod
-    def of(cls, sites: int, colluding: int | None, required: int | None) -> "SharedNoise":
+    def of(cls, sites: int, colluding: int | None, required: int | None, named: int | None) -> "SharedNoise":
         """Return what a job asks for, a third of the sites unless it says a number.
 
         Args:
             sites: of the sum.
             colluding: by the job; None for a third of the sites.
-            required: at least, by the site's policy; None for a third of the sites.
+            required: at least, by the site's policy; None for a third of the sites that it names.
+            named: how many sites the policy names, the only ones that may be in the sum; None where it names none, so that a
+                server could list any number of sites of its own.
 
         Raises:
-            Refusal: it is less than the policy requires, or no site would be left.
+            Refusal: the policy names no sites, the job counts on fewer than the policy requires, or no site would be left.
         """
+        if named is None:
+            raise Refusal(
+                "adds a share of a noise only where its policy names the sites of the sum, since a server could list sites of its "
+                "own; its operator names them (flareclust site policy --secure-sites), or submit without secure_sums"
+            )
         asked = usual(sites) if colluding is None else colluding
-        minimum = usual(sites) if required is None else required
+        minimum = usual(named) if required is None else required
         if asked < minimum:
             raise Refusal(
-                f"adds its share of a noise that holds with {minimum} colluding sites of {sites}, and the job counts on {asked}; "
-                "submit with a larger colluding (its policy: colluding)"
+                f"adds its share of a noise that holds with {minimum} colluding sites of {max(sites, named)}, and the job counts on "
+                f"{asked}; submit with colluding={minimum} or more (its policy: colluding, secure_sites)"
             )
         if asked >= sites:
             raise Refusal(

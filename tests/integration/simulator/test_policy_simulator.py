@@ -1,5 +1,9 @@
 """A policy in NVFlare's simulator: the filters of `local/privacy.json` are in force there, too, though it has no scopes."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -23,3 +27,53 @@ def test_a_policy_in_the_simulator_does_what_it_does_in_one_process(tmp_path, si
     assert there.refused == here.refused
     assert "fewer rows" in there.refused["site-5"]
     assert "does not let out scatter, silhouette (its policy: arrays)" in there.refused["site-1"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_ids_are_protected_in_the_simulator(tmp_path, rng):
+    """The command reads the ids of the sites' tables, and the simulated sites find them in their own files."""
+    centers = np.array([[5.0, 5.0], [-5.0, 5.0], [0.0, -5.0]])
+    (tmp_path / "data").mkdir()
+    for i in range(3):
+        rows = np.repeat(centers[rng.integers(0, 3, 200)], 3, axis=0) + rng.normal(0, 0.3, size=(600, 2))
+        lines = [f"p{i}-{j // 3},{x},{y}" for j, (x, y) in enumerate(rows)]
+        (tmp_path / "data" / f"site-{i + 1}.csv").write_text("\n".join(["patient,x,y", *lines]) + "\n")
+    terms = {"bounds": {"x": [-8, 8], "y": [-8, 8]}, "epsilon": 8, "delta": 1e-5, "budget": 8, "unit": "id"}
+    (tmp_path / "policy.json").write_text(json.dumps({"differential_privacy": terms}))
+    command = [
+        "run",
+        "dp-lloyd",
+        "--data",
+        str(tmp_path / "data"),
+        "--partition",
+        "none",
+        "--id",
+        "patient",
+        "--k",
+        "3",
+    ]
+    command += [
+        "--policy",
+        str(tmp_path / "policy.json"),
+        "--set",
+        "epsilon=8",
+        "--set",
+        "unit=id",
+        "--json",
+        "--no-track",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "flareclust.cli", *command, "--set", "rows_per_id=2", "--out", str(tmp_path / "out")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert (printed["params"]["unit"], printed["params"]["rows_per_id"]) == ("id", 2)
+    with np.load(printed["centroids_file"]) as found:
+        centroids = found["centroids"]
+    np.testing.assert_allclose(centroids[np.argsort(centroids[:, 0])], centers[[1, 2, 0]], atol=0.5)

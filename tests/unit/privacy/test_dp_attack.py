@@ -112,7 +112,9 @@ def reported(attacked: Attacked, data: FloatArray) -> FloatArray:
     """Return what a site with these rows sends, once, through all that it does in earnest but the ledger."""
     epsilon = attacked.executor.epsilon
     dp = DifferentialPrivacy((-1.0, 1.0), epsilon, DELTA, epsilon)
-    terms = DPSession(Box(LOW[: attacked.d], HIGH[: attacked.d]), dp, "job", Free.in_memory(), rho_of(epsilon, DELTA))
+    terms = DPSession(
+        Box(LOW[: attacked.d], HIGH[: attacked.d]), dp, "job", Free.in_memory(), rho_of(epsilon, DELTA), attacked.sites
+    )
     task = Task(attacked.step, 0, attacked.arrays, "site-1")
     rows, rng = data[:, : attacked.d], stream(0, 0, "site-1")
     context = SiteContext(dp=terms, sum_sites=attacked.sites)

@@ -9,6 +9,7 @@ from scipy.special import logsumexp
 import flareclust
 from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
+from flareclust.core.dp.sums import cluster_sensitivity
 from flareclust.executors.dp_lloyd import UPDATE, DPLloydExecutor
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import rho_of
@@ -16,7 +17,7 @@ from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.dp.shared import SharedNoise, deviation_of_total, rho_of_sum
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import Policy
-from flareclust.privacy.secure_aggregation.masking import KeyTable, key_of, total
+from flareclust.privacy.secure_aggregation.masking import KeyTable, SiteMasks, key_of, total
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import KEYS, Task
@@ -76,29 +77,32 @@ def test_the_noise_of_a_total_is_that_of_one_holder_and_of_those_who_may_collude
 
 
 @pytest.mark.parametrize(
-    ("sites", "job", "required", "words"),
+    ("sites", "job", "required", "named", "words"),
     [
-        (10, 2, None, "3 colluding sites of 10, and the job counts on 2"),
-        (10, None, 5, "5 colluding sites of 10, and the job counts on 3"),
-        (3, 3, None, "the sum is of 3"),
+        (10, 2, None, 10, "3 colluding sites of 10, and the job counts on 2"),
+        (10, None, 5, 10, "5 colluding sites of 10, and the job counts on 3; submit with colluding=5"),
+        (4, None, None, 12, "4 colluding sites of 12, and the job counts on 1"),  # the four may be those that collude
+        (3, 3, None, 3, "the sum is of 3"),
+        (10, None, None, None, "only where its policy names the sites"),
+        (10, 9, 9, None, "only where its policy names the sites"),
     ],
 )
-def test_a_site_adds_no_smaller_share_than_its_policy_says(sites, job, required, words):
+def test_a_site_adds_no_smaller_share_than_its_policy_says(sites, job, required, named, words):
     with pytest.raises(Refusal, match=words):
-        SharedNoise.of(sites, job, required)
-    assert SharedNoise.of(10, 2, 2).honest == 8
-    assert SharedNoise.of(10, None, None).honest == 7
+        SharedNoise.of(sites, job, required, named)
+    assert SharedNoise.of(10, 2, 2, 10).honest == 8
+    assert SharedNoise.of(10, None, None, 10).honest == 7
 
 
-def session(ledger: Ledger | None = None, **said) -> SiteSession:
-    settings = policy(bounds=(-5.0, 5.0))
+def session(ledger: Ledger | None = None, named: tuple[str, ...] | None = None, **said) -> SiteSession:
+    settings = policy(bounds=(-5.0, 5.0)) | {"secure_sites": named}
     settings["differential_privacy"] |= said
     return SiteSession(Policy.of(settings), "a", ledger or Ledger.in_memory())
 
 
 def answers(executors: dict[str, DPLloydExecutor], rows: dict[str, np.ndarray]) -> list[np.ndarray]:
     """Return what sites of a job with secure sums answer, masked."""
-    sessions = {site: session(colluding=0) for site in rows}
+    sessions = {site: session(named=tuple(rows), colluding=0) for site in rows}
     keys = {
         site: key_of(executor.answer(Task(KEYS, 0, {}, site), rows[site], never_abort, sessions[site]).arrays["key"])
         for site, executor in executors.items()
@@ -139,6 +143,47 @@ def test_sites_that_add_other_shares_than_the_others_make_no_total(rng, monkeypa
     assert max(map(abs, total(mixed))) > 1000 << 128
 
 
+def asked_with_invented_sites(held: SiteSession, invented: int) -> None:
+    """Ask the site a for its share of a sum whose other sites are the server's, all but b and c."""
+    executor, rows = of_a_job(), np.zeros((20, 2))
+    key = executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort, held).arrays["key"]
+    others = ["b", "c", *(f"invented-{i:03d}" for i in range(invented))]
+    keys = {"a": key_of(key)} | {site: SiteMasks(site).public for site in others}
+    asked = ASKED | KeyTable(dict(sorted(keys.items()))).sent()
+    executor.answer(Task(UPDATE, 1, asked, "a"), rows, never_abort, held)
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        (None, "a server could list sites of its own"),
+        (("a", "b", "c"), r"does not add up its numbers with those of 'invented-000'"),
+    ],
+)
+def test_a_server_that_lists_sites_of_its_own_gets_no_smaller_share(named, words, monkeypatch):
+    """With 97 invented sites a share would have 1/67 of the noise's variance, and a third of the sites is no bound on them."""
+    shares = []
+    monkeypatch.setattr(mechanism, "share", lambda values, scale: shares.append(scale) or values)
+    ledger = Ledger.in_memory()
+    with pytest.raises(Refusal, match=words):
+        asked_with_invented_sites(session(ledger, named), 97)
+    assert not shares
+    assert not ledger.spent().total
+    asked_with_invented_sites(session(ledger, ("a", "b", "c")), 0)
+    rho = 0.2 * rho_of(1.0, 1e-5)
+    assert shares == [pytest.approx(mechanism.sigma(cluster_sensitivity(), rho) / math.sqrt(2))]
+    assert ledger.spent().total == pytest.approx(rho)
+
+
+def test_the_sites_of_a_simulation_name_each_other():
+    own = Policy.of(policy())
+    assert own.among(["a", "b", "c"]).secure_sites == ("a", "b", "c")
+    assert own.among(["a", "b"]) is own  # too few for a masked sum
+    assert Policy().among(["a", "b", "c"]).secure_sites is None
+    named = Policy.of(policy() | {"secure_sites": ["a", "b", "c"]})
+    assert named.among(["a", "b", "c", "d"]) is named
+
+
 def test_a_federation_with_secure_sums_spends_what_it_asks_for_and_has_less_noise(sites, monkeypatch):
     ledgers = []
     monkeypatch.setattr(Ledger, "in_memory", classmethod(lambda cls: ledgers.append(cls(None)) or ledgers[-1]))
@@ -159,7 +204,7 @@ def test_a_policy_that_counts_on_more_colluding_sites_ends_a_job_that_does_not(s
     careful = policy(epsilon=1.0)
     careful["differential_privacy"]["colluding"] = 4
     rows = {f"site-{i}": data for i, data in enumerate(np.array_split(np.concatenate([*sites.values()]), 6))}
-    with pytest.raises(JobFailed, match=r"counts on 2.*submit with a larger colluding"):
+    with pytest.raises(JobFailed, match=r"counts on 2.*submit with colluding=4"):
         flareclust.run("dp-lloyd", rows, k=4, policy=careful, secure_sums=True)
     assert flareclust.run("dp-lloyd", rows, k=4, policy=careful, secure_sums=True, colluding=4).centroids.shape[1] == 3
 

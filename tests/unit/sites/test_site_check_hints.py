@@ -166,3 +166,12 @@ def test_a_low_floor_is_pointed_out(kit):
     )
     write_policy(kit / "local", Policy())
     assert not any("min_count" in hint for hint in check(kit).hints)
+
+
+def test_one_noise_for_sites_that_the_policy_does_not_name_is_pointed_out(kit):
+    write_site(local_of(kit), str(rows(kit, crp=np.arange(30.0), iron=np.arange(30.0) ** 2)))
+    dp = DifferentialPrivacy((0.0, 1000.0), 1.0, 1e-5, 1.0)
+    write_policy(kit / "local", Policy(secure_sums=True, dp=dp))
+    assert any("names no sites, so jobs of dp-lloyd are refused" in hint for hint in check(kit).hints)
+    write_policy(kit / "local", Policy(secure_sums=True, dp=dp, secure_sites=("a", "b", "c")))
+    assert not any("names no sites" in hint for hint in check(kit).hints)
