@@ -75,14 +75,14 @@ def run(
     Args:
         algorithm: a name from `flareclust.algorithms()`, e.g. "feca".
         data: a data set's name, a table file, an array or data frame (n, d), or a mapping from site names to such tables
-            (n_i, d) or files; a mapping is not partitioned. By default "digits", and what the sites have where there are real ones.
+            (n_i, d) or files, or `flareclust.Devices`; a mapping is not partitioned. By default "digits", and what the sites have where there are real ones.
         k: number of clusters, or a range such as "5..25", (5, 25) or range(5, 26) to select from; may be left out for data sets whose number
             is known.
         partition: how the rows are assigned to sites: "iid", "dirichlet:0.3", ...; see `flareclust.data.partition`. By default "iid".
         n_sites: number of sites, by default 10.
         seed: of the partition and of the job.
         criterion: how one k of a range is selected: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation".
-        engine: "inprocess", "simulator", "poc" or "production"; the last two run on sites that are there already.
+        engine: "inprocess", "devices" (for many small sites), "simulator", "poc" or "production"; the last two run on sites that are there already.
         kit: for "production" the kit of the admin who submits the job, for "poc" its folder.
         track: whether to log an MLflow run; NVFlare engines then go through the Prefect flow, where a Prefect server is set.
         out: folder for the result's files; None for none (tracked runs then use `flareclust-runs/...`).

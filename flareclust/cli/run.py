@@ -65,7 +65,9 @@ def run(
     seed: Seed = 0,
     engine: Annotated[
         str,
-        typer.Option(help="simulator (NVFlare; the default), inprocess, poc (see `flareclust poc`), or production."),
+        typer.Option(
+            help="simulator (NVFlare; the default), inprocess, devices (many small sites), poc (see `flareclust poc`), or production."
+        ),
     ] = "",
     kit: Annotated[
         str | None, typer.Option(help="For production: the kit of the admin who submits the job. For poc: its folder.")

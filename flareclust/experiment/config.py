@@ -19,7 +19,7 @@ from flareclust.evaluation.selection import parse_k
 from flareclust.privacy.policy import DP, Policy
 from flareclust.protocol import registry
 
-Engine = Literal["inprocess", "simulator", "poc", "production"]
+Engine = Literal["inprocess", "devices", "simulator", "poc", "production"]
 
 #: The MLflow experiment of runs for which nobody has named one.
 EXPERIMENT = "flareclust"
@@ -67,7 +67,7 @@ class Experiment(RunSettings):
     n_sites: int = Field(default=10, ge=1, description="Number of sites.")
     engine: Engine = Field(
         default="simulator",
-        description="inprocess, simulator, poc (sites that `flareclust poc up` started) or production (provisioned sites "
+        description="inprocess, devices (many small sites), simulator, poc (sites that `flareclust poc up` started) or production (provisioned sites "
         "with their own rows, so that data, partition, n_sites and columns do not apply).",
     )
     kit: str | None = Field(
@@ -191,6 +191,15 @@ class Experiment(RunSettings):
             raise ValueError(
                 f"{self.algorithm} needs what sites state: bounds of the columns and a budget under {DP} in a policy "
                 "(--policy FILE, or policy=); docs/differential-privacy.md has an example"
+            )
+        if self.engine == "devices" and (private or self.policy or self.secure_sums):
+            raise ValueError(
+                "the engine devices has sites without policies, whose sums are not masked; use the engine inprocess, or leave out "
+                "policy and secure_sums"
+            )
+        if self.engine == "devices" and algorithm.partial:
+            raise ValueError(
+                f"{self.algorithm} is for sites with different columns: use the engine inprocess, not devices"
             )
         if self.profile and (problem := algorithm.why_no_profile(self.params, secure_sums=self.secure_sums)):
             raise ValueError(f"{problem}; leave out profile (--profile)")

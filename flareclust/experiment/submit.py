@@ -14,6 +14,7 @@ from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import check_fits
 from flareclust.data.tables import Table
+from flareclust.engines.devices import run_devices
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions, RunSettings
 from flareclust.engines.pooled import run_pooled
@@ -184,6 +185,8 @@ def _run(
         return run_pooled(algorithm, params, tables, options, prepared.index)
     if experiment.engine == "inprocess":
         return run_inprocess(algorithm, params, prepared.sites, options, on_round, prepared.reading, policy, file)
+    if experiment.engine == "devices":
+        return _run_devices(algorithm, params, prepared, options, on_round, kept)
     if experiment.engine in ("poc", "production"):
         resume = kept if isinstance(kept, str) else None
         return _run_remote(experiment, algorithm, params, options, on_round, token, resume)
@@ -195,6 +198,20 @@ def _run(
         return run_simulator(
             algorithm, params, prepared.sites, options, Path(scratch), on_round, prepared.reading, policy, file
         )
+
+
+def _run_devices(
+    algorithm: registry.Algorithm,
+    params: Mapping[str, Any],
+    prepared: Prepared,
+    options: JobOptions,
+    on_round: OnRound,
+    kept: Kept,
+) -> Outcome:
+    if kept is not None:
+        raise UserError("runs of the engine devices keep no checkpoint to resume from; run it anew")
+    assert prepared.devices is not None
+    return run_devices(algorithm, params, prepared.devices, options, on_round)
 
 
 def _run_remote(

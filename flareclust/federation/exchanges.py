@@ -8,7 +8,8 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round, expected_sizes
 from flareclust.federation.checkpoint import Progress
-from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.batch import Batch
+from flareclust.protocol.replies import SiteReply, accept, stacked
 from flareclust.protocol.schema import Schema, nbytes, plain
 from flareclust.protocol.task import ASSESS, ASSESSMENT
 
@@ -80,10 +81,11 @@ class Exchanges:
 
     def cluster(
         self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
-    ) -> dict[str, Message]:
+    ) -> Mapping[str, Message]:
         """Return the replies to a round of those that take part, or raise JobFailed below the quorum."""
         replies = self._exchange(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes, limits)
-        self.active = [site for site in self.active if site in replies]
+        if len(replies) < len(self.active):
+            self.active = [site for site in self.active if site in replies]
         self.check_quorum(len(replies), round_.index)
         return replies
 
@@ -102,12 +104,12 @@ class Exchanges:
         replies = self._exchange(ASSESSMENT, ASSESS, round_, able, sizes={"k": len(round_.task["centroids"])})
         if not replies:
             return {}
-        sums = {name: np.sum([reply[name] for reply in replies.values()], axis=0) for name in ASSESSMENT.fields}
+        sums = {name: np.sum(stacked(replies.values(), name), axis=0) for name in ASSESSMENT.fields}
         metrics, self.assessed = aggregator.quality(round_, sums), replies
         self.record(ASSESS, replies, round_.index, 0.0, assessment_diagnostics(metrics, sums))
         return metrics
 
-    def describe(self, step: str, schema: Schema, round_: Round, sizes: Mapping[str, int]) -> dict[str, Message]:
+    def describe(self, step: str, schema: Schema, round_: Round, sizes: Mapping[str, int]) -> Mapping[str, Message]:
         """Return what the sites say in an exchange after the assessment.
 
         Raises:
@@ -134,7 +136,7 @@ class Exchanges:
         sizes: Mapping[str, int],
         own_sizes: Mapping[str, Mapping[str, int]] | None = None,
         limits: Mapping[str, int] | None = None,
-    ) -> dict[str, Message]:
+    ) -> Mapping[str, Message]:
         answers = self.ask(step, round_.index, round_.task, sites)
         up = sum(nbytes(answer.arrays) for answer in answers.values())
         down = nbytes(round_.task) * len(sites)
@@ -154,7 +156,7 @@ class Exchanges:
         entry: dict[str, object] = {
             "round": index,
             "step": step,
-            "sites": sorted(replies),
+            "sites": replies.names if isinstance(replies, Batch) else sorted(replies),
             "refused": dict(self.refused),
         }
         entry |= {"bytes_up": up, "bytes_down": down, "seconds_merge": seconds, "diagnostics": dict(numbers)}
