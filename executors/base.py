@@ -15,8 +15,8 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.core import compiled, microaggregation
 from flareclust.core.assessment import TOTALS, assessment_sums, without_small
-from flareclust.core.devices import steps
-from flareclust.core.devices.ragged import Entries, Ragged, nothing_computed
+from flareclust.core.devices import steps as devices_steps
+from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.lloyd import assign
 from flareclust.core.rounding import factor
 from flareclust.data.tables import Table
@@ -173,33 +173,6 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
             # Labels depend on the rows and not on groups of them, so a refusal would give information about rows.
             return replace(answer, unplaced=error)
 
-    @classmethod
-    def batched(cls, step: str) -> str | None:
-        """Return the method that computes a step for many sites at once: that of the class which has the step's own method."""
-        method, of_many = cls.step(step).method, f"{cls.step(step).method}_batch"
-        owner = next((base for base in cls.__mro__ if method in vars(base)), None)
-        return of_many if owner is not None and of_many in vars(owner) else None
-
-    def answer_batch(self, task: Task, devices: Ragged) -> Entries:
-        """Answer a task from the rows of many sites without policies, as `answer` does for each.
-
-        What `answer` checks beforehand holds for all sites computed here; the others have the size -1. Their random streams are
-        those of their `keys`; the task's `site` says nothing.
-        """
-        of_many = self.batched(task.step)
-        table = Table(devices.values)
-        executor = self._without_rows()
-        try:
-            viewed, seen = executor.viewed(task, table)
-            if of_many is not None and seen.X is table.X and viewed.arrays.keys() == task.arrays.keys():
-                executor._check_task(viewed, seen.X)
-                found = getattr(executor, of_many)(viewed, devices, SiteContext(self.min_count))
-                if found is not None:
-                    return found  # type: ignore[no-any-return]
-        except (Refusal, BadMessage):  # each site says it by itself
-            pass
-        return nothing_computed(devices.m)
-
     def _stages(self, site: SiteSession | None) -> list[Stage]:
         """Return what an exchange goes through at a site, in this order before the computation and backwards after it."""
         rows, schema = RowStage(self.private, getattr(self.params, "table_schema", None), self.gaps), SchemaStage()
@@ -273,8 +246,8 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
     def assess_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
         """Do as `assess` for many sites; None where the sums are others."""
         centroids = task.arrays["centroids"]
-        usual = type(self).assessed is ClusteringExecutor.assessed and steps.fits(*centroids.shape)
-        return steps.assessments_of_each(devices, centroids, context.min_count) if usual else None
+        usual = type(self).assessed is ClusteringExecutor.assessed and devices_steps.fits(*centroids.shape)
+        return devices_steps.assessments_of_each(devices, centroids, context.min_count) if usual else None
 
     def assessed(self, data: FloatArray, centroids: FloatArray) -> Message:
         """Return the sums of the rows (n, d) nearest to each of the centroids (k, d)."""

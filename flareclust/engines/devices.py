@@ -21,6 +21,7 @@ from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.data.devices import Devices
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.batched import answers_of_many, batched_method
 from flareclust.federation import OnRound, run_federation
 from flareclust.federation.batch_exchanges import BatchExchanges
 from flareclust.protocol.batch import Part, merged, part_of
@@ -77,7 +78,7 @@ class _Asking:
         self, step: str, round_: int, arrays: Message, asked: Sequence[str]
     ) -> Iterator[tuple[Part | None, Mapping[int, str]]] | None:
         """Return the replies of all devices in parts; None for a step without a batched form."""
-        if not self._executor.batched(step):
+        if batched_method(type(self._executor), step) is None:
             return None
         return self._parts(Task(step, round_, arrays, ""), asked)
 
@@ -98,7 +99,7 @@ class _Asking:
     def _computed(self, task: Task, places: IntArray) -> tuple[Ragged, Entries, float]:
         """Return a chunk of devices, what they send, and how long each took."""
         devices, started = self._devices.part_of(places), perf_counter()
-        entries = self._executor.answer_batch(task, devices)
+        entries = answers_of_many(self._executor, task, devices)
         return devices, entries, (perf_counter() - started) / max(1, devices.m)
 
     def _completed(
