@@ -65,6 +65,8 @@ def run(
     secure_sums: bool = False,
     policy: str | Path | Mapping[str, Any] | None = None,
     profile: bool | None = None,
+    cohort: int | None = None,
+    dropout: float = 0.0,
     progress: bool = False,
     on_round: OnRound | None = None,
     resume: str | Path | None = None,
@@ -96,6 +98,8 @@ def run(
         secure_sums: whether sites send sums masked, so that the server learns their total only.
         policy: what simulated sites let out, a file or a mapping; see `flareclust.privacy.policy`.
         profile: whether the clusters are described, see `Result.profiles`; None for where the columns have names and are at most 60.
+        cohort: how many sites are drawn for each round, with the engines "inprocess" and "devices"; None for all.
+        dropout: probability that a site of these engines drops out of a round.
         progress: whether to show rounds and sites while the job runs, in a notebook or on a terminal.
         on_round: called with a record per exchange while the job runs; not together with `progress`.
         resume: folder (`out`) of an interrupted run with the same settings to go on from; for "poc" and "production" the id of
@@ -143,6 +147,8 @@ def run(
         secure_sums=secure_sums,
         policy=None if policy is None else read_policy(policy).to_json(),
         profile=profile,
+        cohort=cohort,
+        dropout=dropout,
     )
     loaded = _in_memory(experiment, data)
     folder = None if out is None else Path(out)

@@ -87,6 +87,13 @@ def run(
             help="Describe the clusters column by column; by default where up to 60 columns have names.",
         ),
     ] = None,
+    cohort: Annotated[
+        int | None,
+        typer.Option(help="Sites drawn for each round, with the engines inprocess and devices; all by default."),
+    ] = None,
+    dropout: Annotated[
+        float, typer.Option(help="Probability that a site of these engines drops out of a round.")
+    ] = 0.0,
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
     resume: Annotated[
         str | None,
@@ -131,6 +138,8 @@ def run(
         secure_sums=secure_sums,
         policy=None if policy is None else read_policy(policy).to_json(),
         profile=profile,
+        cohort=cohort,
+        dropout=dropout,
         register_as=register,
         mlflow_experiment=in_experiment,
     )

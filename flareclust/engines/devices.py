@@ -24,6 +24,7 @@ from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.batched import answers_of_many, batched_method
 from flareclust.federation import OnRound, run_federation
 from flareclust.federation.batch_exchanges import BatchExchanges
+from flareclust.federation.sampling import Sampling
 from flareclust.protocol.batch import Part, merged, part_of
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
@@ -41,8 +42,11 @@ def run_devices(
     devices: Devices,
     options: JobOptions,
     on_round: OnRound = lambda record: None,
+    sampling: Sampling | None = None,
 ) -> Outcome:
     """Run a federation of many small sites in this process. Their rows get no labels, which would take as much memory.
+
+    `sampling` says which of them each round has; None for all.
 
     Raises:
         JobFailed: as `flareclust.federation.run_federation`.
@@ -60,6 +64,7 @@ def run_devices(
         assess=options.assess,
         profile=options.profile,
         on_round=on_round,
+        sampling=sampling,
         exchanging=partial(BatchExchanges, asking.many),
     )
 

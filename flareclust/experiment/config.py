@@ -16,6 +16,7 @@ from flareclust.data.partition_specs import parse
 from flareclust.engines.options import RunSettings
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.selection import parse_k
+from flareclust.experiment.simulated import simulation_problem
 from flareclust.privacy.policy import DP, Policy
 from flareclust.protocol import registry
 
@@ -44,6 +45,7 @@ OPTIONS = (
         "kit",
         "policy",
     ),
+    *("cohort", "dropout"),
     *("min_sites", "task_timeout", "secure_sums", "profile", "out", "track"),
 )
 
@@ -89,6 +91,14 @@ class Experiment(RunSettings):
     profile: bool | None = Field(
         default=None,
         description="Whether the clusters are described, column by column; None for where the columns have names and are few.",
+    )
+    cohort: int | None = Field(
+        default=None,
+        ge=1,
+        description="Sites that are drawn for each round, of the engines inprocess and devices; None for all.",
+    )
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="Probability that a site of these engines drops out of a round."
     )
     params: dict[str, Any] = Field(default_factory=dict, description="The algorithm's own parameters.")
     policy: dict[str, Any] | None = Field(
@@ -192,15 +202,10 @@ class Experiment(RunSettings):
                 f"{self.algorithm} needs what sites state: bounds of the columns and a budget under {DP} in a policy "
                 "(--policy FILE, or policy=); docs/differential-privacy.md has an example"
             )
-        if self.engine == "devices" and (private or self.policy or self.secure_sums):
-            raise ValueError(
-                "the engine devices has sites without policies, whose sums are not masked; use the engine inprocess, or leave out "
-                "policy and secure_sums"
-            )
-        if self.engine == "devices" and algorithm.partial:
-            raise ValueError(
-                f"{self.algorithm} is for sites with different columns: use the engine inprocess, not devices"
-            )
+        if problem := simulation_problem(
+            algorithm, self.engine, secure_sums=self.secure_sums, policy=bool(self.policy), some=self.samples
+        ):
+            raise ValueError(problem)
         if self.profile and (problem := algorithm.why_no_profile(self.params, secure_sums=self.secure_sums)):
             raise ValueError(f"{problem}; leave out profile (--profile)")
         if self.k_range is not None and not algorithm.federated:
@@ -248,6 +253,11 @@ class Experiment(RunSettings):
     def typed(self) -> bool:
         """Return whether the data are tables that are read column by column, by a schema or the names of ids and classes."""
         return any(value is not None for value in (self.table_schema, self.id_column, self.truth))
+
+    @property
+    def samples(self) -> bool:
+        """Return whether rounds have some of the sites only."""
+        return self.cohort is not None or self.dropout > 0
 
     @property
     def gaps(self) -> bool:

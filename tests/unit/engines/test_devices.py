@@ -12,6 +12,7 @@ from flareclust.engines.devices import run_devices
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.federation.batch_exchanges import _checked
+from flareclust.federation.sampling import Sampling
 from flareclust.protocol import registry
 from flareclust.protocol.batch import Batch, Part, check_part, joined
 from flareclust.protocol.replies import gathered, stacked
@@ -210,3 +211,19 @@ def test_a_part_with_more_entries_than_there_can_be_is_refused():
 
 def test_an_empty_batch_has_nobody():
     assert not Batch([], {}, {}, np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize("name", ["lloyd", "fkm"])
+def test_rounds_with_a_cohort_are_those_of_the_in_process_engine(name, monkeypatch):
+    monkeypatch.setattr(engine, "CHUNK", 7)
+    sites, options, sampling = federation(), JobOptions(k=4, seed=3), Sampling(cohort=20, dropout=0.2, seed=3)
+    algorithm, params = registry.get(name), {"rounds": 3, "tol": 0.0}
+    usual = run_inprocess(algorithm, params, sites, options, sampling=sampling)
+    found = run_devices(algorithm, params, as_devices(sites), options, sampling=sampling)
+    np.testing.assert_array_equal(found.centroids, usual.centroids, strict=True)
+    assert [without_times(record) for record in found.rounds] == [without_times(record) for record in usual.rounds]
+    *rounds, assessment = found.rounds
+    assert len({tuple(record["sites"]) for record in rounds}) == len(rounds) == 4
+    assert all(10 <= len(record["sites"]) <= 20 for record in rounds)
+    assert len(assessment["sites"]) + len(found.refused) == len(sites)
+    assert all("drop" not in reason for reason in found.refused.values())
