@@ -19,8 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.devices.equal", description=__doc__.splitlines()[0])
     parser.add_argument("--devices", type=int, default=10_000)
     m = parser.parse_args().devices
-    fkm = ("FKM", CASES["pooled"][1], "fkm", 16, {"rounds": 1, "n_init": 1})
-    for title, make, name, k, params in (*CASES.values(), fkm):
+    for title, make, name, k, params, *_ in CASES.values():
         algorithm, devices, options = registry.get(name), make(m), JobOptions(k=k)
         rows = devices.part_of(np.arange(m))
         sites = {site: rows.rows(i) for i, site in enumerate(devices.names)}

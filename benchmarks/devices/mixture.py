@@ -8,6 +8,9 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.devices.ragged import Ragged, keys_of
 from flareclust.data.devices import Devices, device_names
 
+#: Sixteen centers in two columns.
+GRID = 6.0 * np.array(list(product(range(4), repeat=2)))
+
 #: Devices whose rows come from one generator.
 BLOCK = 256
 
@@ -40,9 +43,15 @@ class Mixture(Devices):
 
 def plane(m: int) -> Mixture:
     """Return devices of 50 rows in two columns, of 4 of 16 clusters on a grid."""
-    return Mixture(m, 50, 6.0 * np.array(list(product(range(4), repeat=2))), 4)
+    return Mixture(m, 50, GRID, 4)
 
 
 def kfed(m: int) -> Mixture:
     """Return devices of 30 rows in 16 columns, of 4 of 100 clusters, as in section 4.1 of Dennis, Li, Smith (2021)."""
     return Mixture(m, 30, 10.0 * np.random.default_rng(0).standard_normal((100, 16)), 4)
+
+
+def plane_in_memory(m: int) -> Devices:
+    """Return the devices of `plane` with their rows in memory."""
+    made = plane(m).part_of(np.arange(m))
+    return Devices(made.values, made.starts, device_names(m))

@@ -48,7 +48,7 @@ def table(record: dict[str, Any]) -> str:
         last = max(own, key=lambda line: line["devices"])
         rows.append(
             f"| {last['title']} | {last['devices']:,} | {last['seconds']:.0f} s | {last['cpu']:.0f} s | {last['merge']:.0f} s | "
-            f"{last['peak_mb'] / 1000:.1f} GB | {slope(own):.2f} |"
+            f"{last['peak_mb'] / 1000:.1f} GB | {'' if len(own) == 1 else f'{slope(own):.2f}'} |"
         )
     return "\n".join(rows)
 
@@ -59,6 +59,8 @@ def picture(record: dict[str, Any]) -> None:
     axes = figure.subplots()
     for colour, name in zip(PALETTE, dict.fromkeys(line["name"] for line in record["lines"]), strict=False):
         own = [line for line in record["lines"] if line["name"] == name]
+        if len(own) == 1:
+            continue
         axes.loglog(
             [line["devices"] for line in own], [line["cpu"] for line in own], "o-", color=colour, label=own[0]["title"]
         )
