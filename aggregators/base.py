@@ -21,7 +21,7 @@ from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.histograms import BINS
 from flareclust.executors.parameters import ClusteringParams
 from flareclust.protocol.params import Parametrized, Params
-from flareclust.protocol.replies import SiteReply, accept
+from flareclust.protocol.replies import SiteReply, accept, by_name
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, plain
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import (
@@ -154,9 +154,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Call `merge` with the replies in the order of the sites' names and count the round."""
-        merged = self.merge(
-            round_, {site: replies[site] for site in sorted(replies)}, stream(self.seed, round_.index, SERVER)
-        )
+        merged = self.merge(round_, by_name(replies), stream(self.seed, round_.index, SERVER))
         return replace(merged, index=round_.index + (round_.step not in BEFORE_ROUNDS))
 
     def own_sizes(self, round_: Round) -> dict[str, dict[str, int]]:

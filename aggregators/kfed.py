@@ -46,16 +46,16 @@ class KFedAggregator(ScaledAggregator):
         """Run Algorithm 2 on all devices' centers."""
         if self.params.start is not None and self.params.start not in replies:
             raise JobFailed(f"start={self.params.start!r} sent no centers; sites that did: {', '.join(replies)}")
-        first = self.params.start or next(iter(replies))
+        owners = list(replies)
+        first = 0 if self.params.start is None else owners.index(self.params.start)
         sent, site = gathered(replies.values())
         centers, rows = sent["centroids"], sent["counts"]
-        owners = np.array(list(replies))[site]
 
-        chosen = farthest_first(centers, min(self.k, len(centers)), np.flatnonzero(owners == first)[: self.k])
+        chosen = farthest_first(centers, min(self.k, len(centers)), np.flatnonzero(site == first)[: self.k])
         weights = rows.astype(np.float64) if self.params.weighted else np.ones(len(rows))
         anchors, means, tau = lloyd_on_centers(centers, centers[chosen], weights, self.params.lloyd_rounds)
 
-        numbers = np.array([site_number(site) for site in owners], dtype=np.int64)
+        numbers = np.array([site_number(name) for name in owners], dtype=np.int64)[site]
         record = {
             "anchors": anchors,
             "counts": np.bincount(tau, weights=rows, minlength=len(means)).astype(np.int64),

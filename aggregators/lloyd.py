@@ -17,7 +17,7 @@ Readings and deviations:
    splitting, from totals only (`flareclust.core.splitting`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 
 import numpy as np
@@ -37,7 +37,7 @@ from flareclust.core.splitting import at_once, split
 from flareclust.evaluation.scores import stack
 from flareclust.executors.lloyd import UPDATE, LloydExecutor, LloydParams, UpdatesExecutor, UpdatesParams
 from flareclust.executors.refinement import SPREAD
-from flareclust.protocol.replies import gathered
+from flareclust.protocol.replies import gathered, stacked
 
 
 class UpdatesAggregator(ScaledAggregator):
@@ -99,7 +99,7 @@ class UpdatesAggregator(ScaledAggregator):
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Cluster the seeds, or update the centroids."""
         if round_.step == UPDATE:
-            return self._updated(round_, list(replies.values()))
+            return self._updated(round_, replies.values())
         if round_.step == SPREAD and State.is_in(round_.record):
             return self._refined(round_, list(replies.values()))
         if round_.step == SPREAD:
@@ -128,13 +128,13 @@ class UpdatesAggregator(ScaledAggregator):
         centroids = self.begun_at(centroids)
         return Round({"centroids": centroids}, False, numbers, remember(record, centroids, self.k), UPDATE)
 
-    def _updated(self, round_: Round, replies: Sequence[Message]) -> Round:
+    def _updated(self, round_: Round, replies: Collection[Message]) -> Round:
         before = round_.task["centroids"]
         centroids = self.moved_to(lloyd_merge(before, replies, self.params.rule), round_.record)
         shift = movement(before, centroids)
         record = remember(round_.record, centroids, self.k) | {"counts": rows_behind(len(centroids), replies)}
         updates = len(record[HISTORY]) - isinstance(self.params.start, str)
-        diagnostics = {"inertia": float(np.sum([reply["inertia"] for reply in replies])), "shift": shift}
+        diagnostics = {"inertia": float(np.sum(stacked(replies, "inertia"))), "shift": shift}
         done = updates >= self.params.rounds or shift <= self.params.tol
         if done and self.attempts and not self.params.rule.judges:
             state = begun(centroids, 0, self.attempts)

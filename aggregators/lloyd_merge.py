@@ -1,6 +1,6 @@
 """One update of Lloyd's algorithm from what the sites send: the weighted mean of each cluster's rows."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from flareclust.core.robust import PLAIN, Rule, capped, site_centers
 from flareclust.protocol.replies import gathered
 
 
-def lloyd_merge(centroids: FloatArray, replies: Sequence[Message], rule: Rule = PLAIN) -> FloatArray:
+def lloyd_merge(centroids: FloatArray, replies: Collection[Message], rule: Rule = PLAIN) -> FloatArray:
     """Return the centroids (k, d) after one update: the means of all rows that the replies describe.
 
     With a rule that judges sites, the center of what they say of each cluster instead.
@@ -39,7 +39,7 @@ def lloyd_merge(centroids: FloatArray, replies: Sequence[Message], rule: Rule = 
     return moved
 
 
-def rows_behind(k: int, replies: Sequence[Message]) -> IntArray:
+def rows_behind(k: int, replies: Collection[Message]) -> IntArray:
     """Return how many rows the replies describe for each of the k centroids (k,)."""
     behind = np.zeros(k, dtype=np.int64)
     sent, _ = gathered(replies)

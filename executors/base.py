@@ -15,6 +15,8 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.core import compiled, microaggregation
 from flareclust.core.assessment import TOTALS, assessment_sums, without_small
+from flareclust.core.devices import steps as devices_steps
+from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.lloyd import assign
 from flareclust.core.rounding import factor
 from flareclust.data.tables import Table
@@ -241,6 +243,12 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
             scale = factor(sums["counts"], context.round_counts, context.min_count)
             sums |= {name: value * scale for name, value in sums.items() if name != "counts"}
         return sums | {name: np.sum(sums[name]) for name in TOTALS}
+
+    def assess_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
+        """Do as `assess` for many sites; None where the sums are others."""
+        centroids = task.arrays["centroids"]
+        usual = type(self).assessed is ClusteringExecutor.assessed and devices_steps.fits(*centroids.shape)
+        return devices_steps.assessments_of_each(devices, centroids, context.min_count) if usual else None
 
     def assessed(self, data: FloatArray, centroids: FloatArray) -> Message:
         """Return the sums of the rows (n, d) nearest to each of the centroids (k, d)."""

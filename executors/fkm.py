@@ -25,6 +25,8 @@ import numpy as np
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.clusterers import CLUSTERERS
+from flareclust.core.devices.ragged import Entries, Ragged
+from flareclust.core.devices.steps import clusters_of_each, fits, updates_of_each
 from flareclust.core.disclosure import check_enough
 from flareclust.core.lloyd import assign, lloyd
 from flareclust.core.local import Sendable, lloyd_update, seed_cells
@@ -77,6 +79,16 @@ class FKMExecutor(ScaledExecutor):
         """Draw seeds where the server sent no centroids yet, else update those that the site has rows of."""
         clusters = self.clusters(task, data, rng, aborted, context)
         return {"centroids": clusters.centroids, "counts": clusters.counts}
+
+    def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
+        """Do as `local` for many sites; None for settings that are not for many."""
+        if self.params.seeds != "means" or self.params.local_iter > 1 or not fits(self.k, devices.d):
+            return None
+        if "centroids" not in task.arrays:
+            return clusters_of_each(devices, "cells", self.seed, task.round, self.k, context.min_count)
+        found = updates_of_each(devices, task.arrays["centroids"], context.min_count)
+        fields = {name: value for name, value in found.fields.items() if name != "cluster"}
+        return Entries(fields, {}, found.sizes)
 
     def clusters(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext

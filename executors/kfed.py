@@ -30,6 +30,8 @@ from pydantic import ValidationInfo, field_validator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust._foundation.validation import check_int, did_you_mean
+from flareclust.core.devices.ragged import Entries, Ragged
+from flareclust.core.devices.steps import clusters_of_each, fits
 from flareclust.core.disclosure import check_enough, describable, disclosable_clusters
 from flareclust.core.lloyd import Clustering, assign
 from flareclust.core.local import dissolve_small
@@ -94,6 +96,17 @@ class KFedExecutor(ScaledExecutor):
         keep = disclosable_clusters(data, clustering.labels, clustering.centroids, context.min_count)
         return {"centroids": clustering.centroids[keep], "counts": clustering.counts[keep]}
 
+    def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
+        """Do as `local` for many devices; None for settings that are not for many."""
+        if (
+            isinstance(self.params.k_local, dict)
+            or self.params.small_clusters != "withhold"
+            or not fits(self.k, devices.d)
+        ):
+            return None
+        k_local = self._k_local("")
+        return clusters_of_each(devices, "spectral", self.seed, task.round, k_local, context.min_count)
+
     def labels(
         self,
         task: Task,
@@ -133,12 +146,13 @@ class KFedExecutor(ScaledExecutor):
         self, site: str, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, min_count: int
     ) -> Clustering:
         check_enough(data, min_count)
-        setting = (
-            self.params.k_local.get(site, "auto") if isinstance(self.params.k_local, dict) else self.params.k_local
-        )
-        k_local = ceil(sqrt(self.k)) if setting == "auto" else int(setting)
-        found = local_kmeans(data, min(k_local, len(data) // min_count), rng, aborted)
+        found = local_kmeans(data, min(self._k_local(site), len(data) // min_count), rng, aborted)
         return dissolve_small(data, found, min_count) if self.params.small_clusters == "dissolve" else found
+
+    def _k_local(self, site: str) -> int:
+        setting = self.params.k_local
+        setting = setting.get(site, "auto") if isinstance(setting, dict) else setting
+        return ceil(sqrt(self.k)) if setting == "auto" else int(setting)
 
 
 def check_k_local(k_local: object, k: int) -> int | str | dict[str, int]:

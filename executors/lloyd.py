@@ -25,6 +25,8 @@ from pydantic import ValidationInfo, field_validator
 
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.clusterers import CLUSTERERS
+from flareclust.core.devices.ragged import Entries, Ragged
+from flareclust.core.devices.steps import clusters_of_each, fits, updates_of_each
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, seed_cells
 from flareclust.core.rounding import factor
@@ -109,12 +111,26 @@ class UpdatesExecutor(RefinedExecutor):
         )
         return {"centroids": cells.centroids}
 
+    def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
+        """Do as `local` for many sites; None for settings that are not for many."""
+        if self.params.seeds != "means" or self.params.trim_rows or not fits(self.k, devices.d):
+            return None
+        cells = clusters_of_each(devices, "cells", self.seed, task.round, self.k, context.min_count)
+        return cells._replace(fields={"centroids": cells.fields["centroids"]})
+
     def update(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Compute the site's part of one update."""
         centroids = task.arrays["centroids"]
         return update(self.trimmed(data, centroids, context), centroids, context)
+
+    def update_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
+        """Do as `update` for many sites; None for settings that are not for many."""
+        centroids = task.arrays["centroids"]
+        if self.params.trim_rows or not fits(*centroids.shape):
+            return None
+        return updates_of_each(devices, centroids, context.min_count)
 
 
 class LloydExecutor(MetricExecutor, UpdatesExecutor):

@@ -17,6 +17,8 @@ from pydantic import field_validator, model_validator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust.core.devices.ragged import Entries, Ragged
+from flareclust.core.devices.steps import clusters_of_each, fits
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.scores import SCORES_OF
 from flareclust.executors.cosine import MetricExecutor, MetricParams
@@ -67,3 +69,9 @@ class PooledExecutor(MetricExecutor, OwnClustersExecutor):
         """Cluster the rows and keep what may be sent."""
         clusters = self.own_clusters(data, rng, aborted, context)
         return {"centroids": clusters.centroids, "counts": clusters.counts}
+
+    def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
+        """Do as `local` for many sites; None for settings that are not for many."""
+        if self.params.n_init > 1 or self.params.small_clusters != "withhold" or not fits(self.k, devices.d):
+            return None
+        return clusters_of_each(devices, "kmeans", self.seed, task.round, self.k, context.min_count)

@@ -1,7 +1,7 @@
 """Federated clustering for NVIDIA FLARE.
 
 The public surface: `run` a federation, `select_k`, `sweep` over a grid of experiments, `stability` of clusters, `personalise` models, `load_result`, the estimators of
-`flareclust.estimators`, a `recipe` for NVFlare's own environments, and the table of `algorithms`. Everything else may change.
+`flareclust.estimators`, a `recipe` for NVFlare's own environments, `Devices` for the rows of many small sites, and the table of `algorithms`. Everything else may change.
 """
 
 from importlib import import_module
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flareclust._foundation.errors import UserError as UserError
     from flareclust.api import run as run
     from flareclust.core.fuzzy import memberships as memberships
+    from flareclust.data.devices import Devices as Devices
     from flareclust.engines.recipe import recipe as recipe
     from flareclust.estimators import FederatedKMeans as FederatedKMeans
     from flareclust.experiment.result import Result as Result
@@ -47,6 +48,7 @@ _PUBLIC = {
     "algorithms": "flareclust.protocol.registry",
     "memberships": "flareclust.core.fuzzy",
     "Algorithm": "flareclust.protocol.registry",
+    "Devices": "flareclust.data.devices",
     "Result": "flareclust.experiment.result",
     "FlareclustError": "flareclust._foundation.errors",
     "UserError": "flareclust._foundation.errors",
@@ -55,6 +57,7 @@ _PUBLIC = {
 
 __all__ = [
     "Algorithm",
+    "Devices",
     "FederatedKMeans",
     "FlareclustError",
     "JobFailed",

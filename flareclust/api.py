@@ -67,6 +67,8 @@ def run(
     policy: str | Path | Mapping[str, Any] | None = None,
     profile: bool | None = None,
     match_to: str | Path | None = None,
+    cohort: int | None = None,
+    dropout: float = 0.0,
     progress: bool = False,
     on_round: OnRound | None = None,
     resume: str | Path | None = None,
@@ -77,14 +79,14 @@ def run(
     Args:
         algorithm: a name from `flareclust.algorithms()`, e.g. "feca".
         data: a data set's name, a table file, an array or data frame (n, d), or a mapping from site names to such tables
-            (n_i, d) or files; a mapping is not partitioned. By default "digits", and what the sites have where there are real ones.
+            (n_i, d) or files, or `flareclust.Devices`; a mapping is not partitioned. By default "digits", and what the sites have where there are real ones.
         k: number of clusters, or a range such as "5..25", (5, 25) or range(5, 26) to select from; may be left out for data sets whose number
             is known.
         partition: how the rows are assigned to sites: "iid", "dirichlet:0.3", ...; see `flareclust.data.partition`. By default "iid".
         n_sites: number of sites, by default 10.
         seed: of the partition and of the job.
         criterion: how one k of a range is selected: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation".
-        engine: "inprocess", "simulator", "poc" or "production"; the last two run on sites that are there already.
+        engine: "inprocess", "devices" (for many small sites), "simulator", "poc" or "production"; the last two run on sites that are there already.
         kit: for "production" the kit of the admin who submits the job, for "poc" its folder.
         track: whether to log an MLflow run; NVFlare engines then go through the Prefect flow, where a Prefect server is set.
         out: folder for the result's files; None for none (tracked runs then use `flareclust-runs/...`).
@@ -100,6 +102,8 @@ def run(
         profile: whether the clusters are described, see `Result.profiles`; None for where the columns have names and are at most 60.
         match_to: earlier result under whose numbers the clusters are kept: its folder, "runs:/<run id>" or
             "models:/<name>@<alias>"; see `Result.match_to`.
+        cohort: how many sites are drawn for each round, with the engines "inprocess" and "devices"; None for all.
+        dropout: probability that a site of these engines drops out of a round.
         progress: whether to show rounds and sites while the job runs, in a notebook or on a terminal.
         on_round: called with a record per exchange while the job runs; not together with `progress`.
         resume: folder (`out`) of an interrupted run with the same settings to go on from; for "poc" and "production" the id of
@@ -148,6 +152,8 @@ def run(
         policy=None if policy is None else read_policy(policy).to_json(),
         profile=profile,
         match_to=None if match_to is None else str(match_to),
+        cohort=cohort,
+        dropout=dropout,
     )
     loaded = _in_memory(experiment, data)
     folder = None if out is None else Path(out)

@@ -25,8 +25,8 @@ def write(record: dict[str, Any]) -> None:
     """Replace what stands between the page's marks."""
     text = PAGE.read_text()
     for group in ("lloyd", "sites", "seeds"):
-        text = _between(text, group, table(record[group], group))
-    text = _between(text, "machine", machine(record))
+        text = between(text, group, table(record[group], group))
+    text = between(text, "machine", machine(record))
     PAGE.write_text(text)
 
 
@@ -53,7 +53,7 @@ def table(lines: list[dict[str, Any]], group: str) -> str:
     return "\n".join(rows)
 
 
-def _between(text: str, name: str, content: str) -> str:
+def between(text: str, name: str, content: str) -> str:
     pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
     assert pattern.search(text), f"docs/performance.md has no mark {name}"
     return pattern.sub(lambda found: found[1] + content + found[2], text)

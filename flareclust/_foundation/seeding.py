@@ -8,10 +8,15 @@ import numpy as np
 SERVER = "server"
 
 
+def owner_key(owner: str) -> int:
+    """Return the number below 2^32 that a name stands for in the seed of its stream."""
+    return crc32(owner.encode())
+
+
 def stream(seed: int, round_: int, owner: str) -> np.random.Generator:
     """Return the generator of `owner` (a site's name, `SERVER` or a purpose) in round `round_`.
 
     A site's stream depends on its name and not on its place in a list, so that adding or losing a site leaves the
     others' random choices as they were.
     """
-    return np.random.default_rng([seed, round_, crc32(owner.encode())])
+    return np.random.default_rng([seed, round_, owner_key(owner)])

@@ -65,7 +65,9 @@ def run(
     seed: Seed = 0,
     engine: Annotated[
         str,
-        typer.Option(help="simulator (NVFlare; the default), inprocess, poc (see `flareclust poc`), or production."),
+        typer.Option(
+            help="simulator (NVFlare; the default), inprocess, devices (many small sites), poc (see `flareclust poc`), or production."
+        ),
     ] = "",
     kit: Annotated[
         str | None, typer.Option(help="For production: the kit of the admin who submits the job. For poc: its folder.")
@@ -91,6 +93,13 @@ def run(
             help="Earlier result whose cluster numbers are kept: a folder, runs:/ID, or models:/NAME@champion."
         ),
     ] = None,
+    cohort: Annotated[
+        int | None,
+        typer.Option(help="Sites drawn for each round, with the engines inprocess and devices; all by default."),
+    ] = None,
+    dropout: Annotated[
+        float, typer.Option(help="Probability that a site of these engines drops out of a round.")
+    ] = 0.0,
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
     resume: Annotated[
         str | None,
@@ -136,6 +145,8 @@ def run(
         policy=None if policy is None else read_policy(policy).to_json(),
         profile=profile,
         match_to=match_to,
+        cohort=cohort,
+        dropout=dropout,
         register_as=register,
         mlflow_experiment=in_experiment,
     )

@@ -42,14 +42,19 @@ def spectral_kmeans(
 
 def project(data: FloatArray, k: int) -> FloatArray:
     """Return the rows' coordinates (n, k) along the k leading right singular vectors; the rows themselves if k >= d."""
-    n, d = data.shape
+    with one_thread():  # the same sums in every process and thread, whatever runs beside it
+        return projected(data, k)
+
+
+def projected(data: FloatArray, k: int) -> FloatArray:
+    """Do what `project` does, for rows (n, d) or several sites' rows (m, n, d), where BLAS has one thread already."""
+    n, d = data.shape[-2:]
     if k >= min(n, d):
         return data
-    with one_thread():  # the same sums in every process and thread, whatever runs beside it
-        # R has the singular vectors of the rows and their precision, which the Gram matrix has not.
-        small = np.linalg.qr(data, mode="r") if n > d else data
-        vectors = np.linalg.svd(small, full_matrices=False)[2][:k]
-        return np.ascontiguousarray(data @ vectors.T)
+    # R has the singular vectors of the rows and their precision, which the Gram matrix has not.
+    small = np.linalg.qr(data, mode="r") if n > d else data
+    vectors = np.linalg.svd(small, full_matrices=False)[2][..., :k, :]
+    return np.ascontiguousarray(data @ np.swapaxes(vectors, -1, -2))
 
 
 def trusted_rows(projected: FloatArray, seeds: FloatArray) -> list[BoolArray]:

@@ -57,7 +57,8 @@ class Dataset:
 def load(name_or_path: str | Path, *, verify: bool = False, gaps: bool = False) -> Dataset:
     """Return a data set by name, or a table from a file.
 
-    A name goes before a file of that name. An npz file may hold `y` (n integers) and `centroids` (k, d) beside X.
+    A name goes before a file of that name. An npz file may hold `y` and `owners` (n integers each) and `centroids` (k, d)
+    beside X.
 
     Args:
         name_or_path: one of `names()`, with ":pcaD" for its D leading principal components (see `principal`), or the
@@ -181,17 +182,19 @@ def _looks_like_path(text: str | Path) -> bool:
 
 def _own_table(path: Path, gaps: bool) -> Dataset:
     table = read_table(path, gaps=gaps)
-    truth = npz_arrays(path, ("y", "centroids")) if path.suffix.lower() == ".npz" else {}
-    y, centroids = truth.get("y"), truth.get("centroids")
-    if y is not None and (y.dtype.kind not in "iub" or y.shape != table.X.shape[:1]):
-        raise UserError(
-            f"{path}: `y` must hold one integer per row, ({len(table.X)},), got {y.dtype} of shape {y.shape}"
-        )
+    known = npz_arrays(path, ("y", "centroids", "owners")) if path.suffix.lower() == ".npz" else {}
+    y, centroids, owners = known.get("y"), known.get("centroids"), known.get("owners")
+    for name, value in (("y", y), ("owners", owners)):
+        if value is not None and (value.dtype.kind not in "iub" or value.shape != table.X.shape[:1]):
+            raise UserError(
+                f"{path}: `{name}` must hold one integer per row, ({len(table.X)},), got {value.dtype} of shape {value.shape}"
+            )
     if centroids is not None:
         centroids = check_rows(centroids, where=f"{path}: `centroids`")
         if centroids.shape[1] != table.X.shape[1]:
             raise UserError(f"{path}: `centroids` have {centroids.shape[1]} columns, X has {table.X.shape[1]}")
-    return Dataset(path.stem, table.X, None if y is None else y.astype(np.int64), centroids, table.columns)
+    numbers = [None if value is None else value.astype(np.int64) for value in (y, owners)]
+    return Dataset(path.stem, table.X, numbers[0], centroids, table.columns, numbers[1])
 
 
 # Data sets from files

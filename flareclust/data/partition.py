@@ -24,6 +24,31 @@ def partition(
     rng: np.random.Generator,
     owners: ArrayLike | None = None,
 ) -> dict[str, IntArray]:
+    """Return "site-1" ... "site-m", each with its row numbers in ascending order, as `site_of_rows` splits them."""
+    rows, starts = rows_by_site(*site_of_rows(spec, X, y, m, rng, owners))
+    return {f"site-{i + 1}": rows[starts[i] : starts[i + 1]] for i in range(len(starts) - 1)}
+
+
+def rows_by_site(site: IntArray, m: int) -> tuple[IntArray, IntArray]:
+    """Return the rows of m sites, one after the other, and where each site's begin and the last one's end (m + 1,).
+
+    Args:
+        site: of each row (n,), from 0 to m - 1, or -1 for none.
+        m: number of sites.
+    """
+    order = np.argsort(site, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(site + 1, minlength=m + 1))])
+    return order[starts[1] :], starts[1:] - starts[1]
+
+
+def site_of_rows(
+    spec: str | Spec,
+    X: FloatArray,
+    y: ArrayLike | None,
+    m: int,
+    rng: np.random.Generator,
+    owners: ArrayLike | None = None,
+) -> tuple[IntArray, int]:
     """Split n rows over m sites.
 
     - `iid`: a random permutation cut into m parts whose sizes differ by one at most.
@@ -56,7 +81,7 @@ def partition(
         owners: (n,) whose each row is, for `owners`; else not looked at.
 
     Returns:
-        "site-1" ... "site-m", each with its row numbers in ascending order.
+        The site of each row (n,), from 0, or -1 for none; and the number of sites.
 
     Raises:
         UserError: the specification is wrong, is "none" or assigns columns, too; labels or owners are missing or do not
@@ -95,7 +120,7 @@ def partition(
             owner = draws.beta(X, m, b, (option or OPTIONS["beta"][0]) == "nearest", rng)
         case _:
             raise AssertionError(f"partition {spec} is listed and has no case here")
-    return {f"site-{i + 1}": np.flatnonzero(owner == i) for i in range(m)}
+    return owner, m
 
 
 def check_sites(m: object, n: int) -> None:
@@ -150,13 +175,13 @@ def _classes(spec: Spec, y: ArrayLike | None, n: int) -> IntArray:
     return np.unique(check_labels(spec, y, n), return_inverse=True)[1].astype(np.int64)
 
 
-def _by_owner(spec: Spec, owners: ArrayLike | None, n: int) -> dict[str, IntArray]:
+def _by_owner(spec: Spec, owners: ArrayLike | None, n: int) -> tuple[IntArray, int]:
     owner = check_owners(spec, owners, n)
-    numbers = np.unique(owner)
+    numbers, site = np.unique(owner, return_inverse=True)
     m = len(numbers) if spec.value is None else int(spec.value)
     if m > len(numbers):
         raise UserError(f"partition '{spec}' asks for {m} owners, but there are only {len(numbers)}; write 'owners'")
-    return {f"site-{i + 1}": np.flatnonzero(owner == number) for i, number in enumerate(numbers[:m])}
+    return np.where(site < m, site, -1), m
 
 
 def _undemanding() -> str:

@@ -13,6 +13,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import OnRound, run_federation
 from flareclust.federation.checkpoint import CheckpointFile, about_job, check_resumable
+from flareclust.federation.sampling import Sampling
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.reply_specs import registered_replies, replies_of
@@ -39,12 +40,13 @@ def run_inprocess(
     reading: Reading = None,
     policy: Policy | None = None,
     checkpoint: CheckpointFile | None = None,
+    sampling: Sampling | None = None,
 ) -> Outcome:
     """Run a federation in this process.
 
     The rows of a site are an array (n_i, d) or the path of its file, which is read as the site would read it, by the
     names in `reading` if there are any. A `policy` holds at every site. With a `checkpoint` the state is kept there after
-    each exchange, and it may go on from there.
+    each exchange, and it may go on from there. `sampling` says which sites each round has; None for all.
 
     An unexpected exception in an algorithm is raised as it is, unlike in the NVFlare engines, where it is the fault of
     one site: here it is what a developer wants to see.
@@ -85,6 +87,7 @@ def run_inprocess(
         secure_sums=options.secure_sums,
         secure_min_sites=None if sums is None else sums.min_sites,
         on_round=on_round,
+        sampling=sampling,
         resume=None if kept is None else kept.begin(),
         on_checkpoint=(lambda state: None) if kept is None else kept.keep,
     )

@@ -16,10 +16,11 @@ from flareclust.data.partition_specs import parse
 from flareclust.engines.options import RunSettings
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.selection import parse_k
+from flareclust.experiment.simulated import simulation_problem
 from flareclust.privacy.policy import DP, PER_ID, Policy
 from flareclust.protocol import registry
 
-Engine = Literal["inprocess", "simulator", "poc", "production"]
+Engine = Literal["inprocess", "devices", "simulator", "poc", "production"]
 
 #: The MLflow experiment of runs for which nobody has named one.
 EXPERIMENT = "flareclust"
@@ -45,6 +46,7 @@ OPTIONS = (
         "policy",
     ),
     *("min_sites", "task_timeout", "secure_sums", "profile", "match_to", "out", "track"),
+    *("cohort", "dropout"),
 )
 
 
@@ -67,7 +69,7 @@ class Experiment(RunSettings):
     n_sites: int = Field(default=10, ge=1, description="Number of sites.")
     engine: Engine = Field(
         default="simulator",
-        description="inprocess, simulator, poc (sites that `flareclust poc up` started) or production (provisioned sites "
+        description="inprocess, devices (many small sites), simulator, poc (sites that `flareclust poc up` started) or production (provisioned sites "
         "with their own rows, so that data, partition, n_sites and columns do not apply).",
     )
     kit: str | None = Field(
@@ -89,6 +91,14 @@ class Experiment(RunSettings):
     profile: bool | None = Field(
         default=None,
         description="Whether the clusters are described, column by column; None for where the columns have names and are few.",
+    )
+    cohort: int | None = Field(
+        default=None,
+        ge=1,
+        description="Sites that are drawn for each round, of the engines inprocess and devices; None for all.",
+    )
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="Probability that a site of these engines drops out of a round."
     )
     params: dict[str, Any] = Field(default_factory=dict, description="The algorithm's own parameters.")
     policy: dict[str, Any] | None = Field(
@@ -197,6 +207,10 @@ class Experiment(RunSettings):
                 f"{self.algorithm} needs what sites state: bounds of the columns and a budget under {DP} in a policy "
                 "(--policy FILE, or policy=); docs/differential-privacy.md has an example"
             )
+        if problem := simulation_problem(
+            algorithm, self.engine, secure_sums=self.secure_sums, policy=bool(self.policy), some=self.samples
+        ):
+            raise ValueError(problem)
         if self.profile and (problem := algorithm.why_no_profile(self.params, secure_sums=self.secure_sums)):
             raise ValueError(f"{problem}; leave out profile (--profile)")
         if self.k_range is not None and not algorithm.federated:
@@ -249,6 +263,11 @@ class Experiment(RunSettings):
     def typed(self) -> bool:
         """Return whether the data are tables that are read column by column, by a schema or the names of ids and classes."""
         return any(value is not None for value in (self.table_schema, self.id_column, self.truth))
+
+    @property
+    def samples(self) -> bool:
+        """Return whether rounds have some of the sites only."""
+        return self.cohort is not None or self.dropout > 0
 
     @property
     def gaps(self) -> bool:

@@ -22,6 +22,7 @@ from flareclust.features.columns import OUTWEIGHS, outweighing
 from flareclust.features.scaling import filled, scaling_of
 from flareclust.features.space import as_clustered, of_directions
 from flareclust.federation import ASSESSED, IN_ASSESSMENT
+from flareclust.federation.exchanges import refusal_texts
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
@@ -31,6 +32,9 @@ OVERLAP = 10.0
 #: Share of the rows below which the assessment says little about all of them: where a policy leaves out small cells, inertia
 #: falls with every row; elsewhere.
 COVERED_UNDER_POLICY, COVERED = 0.99, 0.9
+
+#: Beyond so many refusals those with the same reason are one warning.
+_MOST_REFUSALS = 1000
 
 
 def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, seconds: float) -> Result:
@@ -203,7 +207,8 @@ def _outweighing(experiment: Experiment, prepared: Prepared, outcome: Outcome) -
 
 
 def _warnings(k: int, outcome: Outcome) -> list[str]:
-    warnings = [*(f"{site} {reason}" for site, reason in sorted(outcome.refused.items())), *outcome.warnings]
+    refusals = [f"{site} {reason}" for site, reason in sorted(outcome.refused.items())]
+    warnings = [*(refusal_texts(outcome.refused) if len(refusals) > _MOST_REFUSALS else refusals), *outcome.warnings]
     if len(outcome.centroids) < k:
         warnings.append(f"{len(outcome.centroids)} centroids were found where k={k} were asked for")
     overlap = outcome.metrics.get("davies_bouldin")

@@ -12,9 +12,10 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Agreement, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean, site_name
 from flareclust.data.datasets import Dataset, load
+from flareclust.data.devices import Devices
 from flareclust.data.feature_partition import split_features
 from flareclust.data.ids import Ids
-from flareclust.data.partition import partition
+from flareclust.data.partition import partition, rows_by_site, site_of_rows
 from flareclust.data.partition_specs import parse
 from flareclust.data.tables import File, Rows, Table, column_names
 from flareclust.engines.poc.kits import file_of
@@ -50,6 +51,10 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
             return own_sites(experiment)
         if apart:
             sites = site_files(Path(experiment.data))
+            if experiment.engine == "devices":
+                raise UserError(
+                    "the engine devices needs the rows of all sites in memory, or in one file; use the engine inprocess"
+                )
             return _by_name(experiment, sites)
         if Path(experiment.data).is_dir():
             raise UserError(
@@ -91,6 +96,12 @@ def _split(experiment: Experiment, dataset: Dataset) -> Prepared:
             k, _assigned(dataset, split.rows, split.columns, algorithm), split.rows, dataset, dataset.columns
         )
     k = known_k(experiment, dataset)
+    if experiment.engine == "devices":
+        site, m = site_of_rows(spec, dataset.X, dataset.y, experiment.n_sites, rng, dataset.owners)
+        rows, starts = rows_by_site(site, m)
+        devices = Devices(dataset.X[rows], starts, [f"site-{i + 1}" for i in range(m)])
+        about = replace(dataset, X=np.empty((0, dataset.X.shape[1])), y=None, owners=None)
+        return Prepared(k, {}, dataset=about, columns=dataset.columns, devices=devices)
     index = partition(spec, dataset.X, dataset.y, experiment.n_sites, rng, dataset.owners)
     every = dict.fromkeys(index, np.arange(dataset.X.shape[1]))
     sites = _assigned(dataset, index, every, algorithm)
@@ -160,11 +171,26 @@ def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepar
     Raises:
         UserError: an array is not a numeric table, or a name cannot be a site's; NaN is left to the site to refuse.
     """
+    if isinstance(sites, Devices):
+        return Prepared(known_k(experiment, None), {}, devices=sites)
     rows = {site_name(name): as_rows(name, value) for name, value in sites.items()}
     if not rows:
         raise UserError("no sites: expected a mapping of site names to rows")
     rows = dict(sorted(rows.items()))
-    return _by_name(experiment, rows)
+    prepared = _by_name(experiment, rows)
+    return _one_array(prepared) if experiment.engine == "devices" else prepared
+
+
+def _one_array(prepared: Prepared) -> Prepared:
+    """Return a federation of the engine devices, whose rows are in one array."""
+    arrays = [rows for rows in prepared.sites.values() if isinstance(rows, np.ndarray)]
+    if len(arrays) < len(prepared.sites) or len({rows.shape[1] for rows in arrays}) > 1:
+        raise UserError(
+            "the engine devices needs rows of the same columns in memory at every site; use the engine inprocess"
+        )
+    starts = np.cumsum([0, *map(len, arrays)])
+    devices = Devices(np.concatenate(arrays), starts, list(prepared.sites))
+    return replace(prepared, sites={}, devices=devices)
 
 
 def _only(site: str, rows: Table, wanted: tuple[str, ...], *, exact: bool) -> FloatArray:

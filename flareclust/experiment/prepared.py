@@ -11,6 +11,7 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import Agreement, FloatArray, IntArray, Reading
 from flareclust.core.directions import without_direction
 from flareclust.data.datasets import Dataset
+from flareclust.data.devices import Devices
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
 from flareclust.experiment.config import Experiment
@@ -30,6 +31,7 @@ class Prepared:
         agreement: how a site's file must agree with `columns`.
         params: settings of the algorithm that follow from the data; those of the experiment come first.
         ids: of each site's rows, where they have any and were read here.
+        devices: the rows of the sites of the engine devices, which are in none of `sites` and `index`; None for others.
     """
 
     k: int
@@ -40,13 +42,17 @@ class Prepared:
     agreement: Agreement = "has"
     params: Mapping[str, Any] = field(default_factory=dict)
     ids: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
+    devices: Devices | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Raise UserError where k is more than all rows that are known; how many a site's file has, the site sees."""
         sizes = [len(rows) for rows in self.sites.values() if not isinstance(rows, Path)]
-        if self.dataset is None and (not sizes or len(sizes) < len(self.sites)):
+        if self.devices is not None:
+            known = self.devices.n
+        elif self.dataset is None and (not sizes or len(sizes) < len(self.sites)):
             return
-        known = sum(sizes) if self.dataset is None else len(self.dataset.X)
+        else:
+            known = sum(sizes) if self.dataset is None else len(self.dataset.X)
         if self.k > known:
             raise UserError(f"k={self.k} is more than the {known} rows of all sites together; give a smaller k")
 

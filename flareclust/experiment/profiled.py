@@ -9,11 +9,16 @@ MOST_COLUMNS = 60
 
 
 def is_profiled(experiment: Experiment, prepared: Prepared) -> bool:
-    """Return whether a run asks its sites for profiles: as it says, or where columns have names and are not too many."""
+    """Return whether a run asks its sites for profiles: as it says, or where columns have names and are not too many.
+
+    Many small sites are asked for them only where it says so, since they are asked one by one.
+    """
     params = {**prepared.params, **experiment.params}
     if registry.get(experiment.algorithm).why_no_profile(params, secure_sums=experiment.secure_sums):
         return False
     if experiment.profile is not None:
         return experiment.profile
+    if experiment.engine == "devices":
+        return False
     columns = prepared.columns if prepared.dataset is None else prepared.dataset.columns
     return columns is not None and len(columns) <= MOST_COLUMNS

@@ -14,6 +14,7 @@ from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import check_fits
 from flareclust.data.tables import Table
+from flareclust.engines.devices import run_devices
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions, RunSettings
 from flareclust.engines.pooled import run_pooled
@@ -25,6 +26,7 @@ from flareclust.experiment.profiled import is_profiled
 from flareclust.experiment.round_metrics import with_round_metrics
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CheckpointFile
+from flareclust.federation.sampling import Sampling
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import registry
@@ -128,7 +130,9 @@ def noise_beforehand(experiment: Experiment, prepared: Prepared) -> str:
 
 def _rows_of(experiment: Experiment, prepared: Prepared) -> dict[str, object]:
     """Return what runs must agree in that go on from each other, beside the settings of the job: whose rows, and how they are seen."""
-    about = experiment.model_dump(mode="json", include={"data", "partition", "n_sites", "columns", "policy"})
+    about = experiment.model_dump(
+        mode="json", include={"data", "partition", "n_sites", "columns", "policy", "cohort", "dropout"}
+    )
     arrays = {site: rows.X if isinstance(rows, Table) else rows for site, rows in prepared.sites.items()}
     total = hashlib.sha256()
     for site, rows in sorted(arrays.items()):
@@ -200,8 +204,16 @@ def _run(
         tables = tables_of(prepared)
         check_fits(sum(table.X.nbytes for table in tables.values()), "the table of all sites")
         return run_pooled(algorithm, params, tables, options, prepared.index)
+    sampling = Sampling(experiment.cohort, experiment.dropout, experiment.seed) if experiment.samples else None
     if experiment.engine == "inprocess":
-        return run_inprocess(algorithm, params, prepared.sites, options, on_round, prepared.reading, policy, file)
+        return run_inprocess(
+            algorithm, params, prepared.sites, options, on_round, prepared.reading, policy, file, sampling
+        )
+    if experiment.engine == "devices":
+        if kept is not None:
+            raise UserError("runs of the engine devices keep no checkpoint to resume from; run it anew")
+        assert prepared.devices is not None
+        return run_devices(algorithm, params, prepared.devices, options, on_round, sampling)
     if experiment.engine in ("poc", "production"):
         resume = kept if isinstance(kept, str) else None
         return _run_remote(experiment, algorithm, params, options, on_round, token, resume)

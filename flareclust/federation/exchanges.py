@@ -8,9 +8,11 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round, expected_sizes
 from flareclust.federation.checkpoint import Progress
-from flareclust.protocol.replies import SiteReply, accept
+from flareclust.federation.sampling import Sampling
+from flareclust.protocol.batch import Batch
+from flareclust.protocol.replies import SiteReply, accept, stacked
 from flareclust.protocol.schema import Schema, nbytes, plain
-from flareclust.protocol.task import ASSESS, ASSESSMENT
+from flareclust.protocol.task import ASSESS, ASSESSMENT, BEFORE_ROUNDS
 
 #: (step, round, arrays, sites) -> replies by site; sites that did not answer in time are missing.
 Ask = Callable[[str, int, Message, Sequence[str]], Mapping[str, SiteReply]]
@@ -46,6 +48,7 @@ class Exchanges:
         self.assessed: Mapping[str, Message] = {}
         self.undescribed: dict[str, str] = {}
         self.failure = ""
+        self.sampling: Sampling | None = None
         self._round_bytes = (0, 0)
 
     def resume(self, before: Progress) -> None:
@@ -80,20 +83,46 @@ class Exchanges:
 
     def cluster(
         self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
-    ) -> dict[str, Message]:
+    ) -> Mapping[str, Message]:
         """Return the replies to a round of those that take part, or raise JobFailed below the quorum."""
+        if self.sampling is not None and round_.step not in BEFORE_ROUNDS:
+            return self._cluster_some(self.sampling, schema, round_, own_sizes, limits)
         replies = self._exchange(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes, limits)
-        self.active = [site for site in self.active if site in replies]
+        if len(replies) < len(self.active):
+            self.active = [site for site in self.active if site in replies]
         self.check_quorum(len(replies), round_.index)
         return replies
 
-    def check_quorum(self, taking_part: int, index: int) -> None:
-        """Raise JobFailed with all reasons where too few sites take part."""
-        if taking_part < self.needed:
+    def _cluster_some(
+        self,
+        sampling: Sampling,
+        schema: Schema,
+        round_: Round,
+        own_sizes: Mapping[str, Mapping[str, int]],
+        limits: Mapping[str, int],
+    ) -> Mapping[str, Message]:
+        """Return the replies of those drawn for a round; a site that only drops out of it stays in the job."""
+        cohort = sampling.drawn(self.active, round_.index)
+        asked = sampling.staying(cohort, round_.index)
+        replies: Mapping[str, Message] = {}
+        if asked:
+            replies = self._exchange(schema, round_.step, round_, asked, expected_sizes(round_), own_sizes, limits)
+        if len(replies) < len(asked):
+            gone = {site for site in asked if site not in replies}
+            self.active = [site for site in self.active if site not in gone]
+        # Of a job's quorum, as many as the cohort is of its sites.
+        needed = -(-self.needed * len(cohort) // len(self.sites))
+        self.check_quorum(len(replies), round_.index, max(1, needed), len(cohort))
+        return replies
+
+    def check_quorum(self, taking_part: int, index: int, needed: int | None = None, of: int | None = None) -> None:
+        """Raise JobFailed with all reasons where too few sites take part, of those of the job unless said otherwise."""
+        needed, of = self.needed if needed is None else needed, len(self.sites) if of is None else of
+        if taking_part < needed:
             reasons = "; ".join(refusal_texts(self.refused))
             raise JobFailed(
-                f"round {index}: {taking_part} of {len(self.sites)} sites took part where at least "
-                f"{self.needed} are needed (min_sites). {reasons}"
+                f"round {index}: {taking_part} of {of} sites took part where at least "
+                f"{needed} are needed (min_sites). {reasons}"
             )
 
     def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
@@ -102,12 +131,12 @@ class Exchanges:
         replies = self._exchange(ASSESSMENT, ASSESS, round_, able, sizes={"k": len(round_.task["centroids"])})
         if not replies:
             return {}
-        sums = {name: np.sum([reply[name] for reply in replies.values()], axis=0) for name in ASSESSMENT.fields}
+        sums = {name: np.sum(stacked(replies.values(), name), axis=0) for name in ASSESSMENT.fields}
         metrics, self.assessed = aggregator.quality(round_, sums), replies
         self.record(ASSESS, replies, round_.index, 0.0, assessment_diagnostics(metrics, sums))
         return metrics
 
-    def describe(self, step: str, schema: Schema, round_: Round, sizes: Mapping[str, int]) -> dict[str, Message]:
+    def describe(self, step: str, schema: Schema, round_: Round, sizes: Mapping[str, int]) -> Mapping[str, Message]:
         """Return what the sites say in an exchange after the assessment.
 
         Raises:
@@ -134,7 +163,7 @@ class Exchanges:
         sizes: Mapping[str, int],
         own_sizes: Mapping[str, Mapping[str, int]] | None = None,
         limits: Mapping[str, int] | None = None,
-    ) -> dict[str, Message]:
+    ) -> Mapping[str, Message]:
         answers = self.ask(step, round_.index, round_.task, sites)
         up = sum(nbytes(answer.arrays) for answer in answers.values())
         down = nbytes(round_.task) * len(sites)
@@ -154,7 +183,7 @@ class Exchanges:
         entry: dict[str, object] = {
             "round": index,
             "step": step,
-            "sites": sorted(replies),
+            "sites": replies.names if isinstance(replies, Batch) else sorted(replies),
             "refused": dict(self.refused),
         }
         entry |= {"bytes_up": up, "bytes_down": down, "seconds_merge": seconds, "diagnostics": dict(numbers)}

@@ -3,7 +3,7 @@
 A profile never makes a job fail: what could not be had is a warning. Sums are over the sites that answer, a quorum at least.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
@@ -128,7 +128,7 @@ def _arrays(tree: Tree, edges: FloatArray) -> Message:
     return {TREE_COLUMN: kept.column, TREE_EDGE: np.array(at), TREE_ROWS: kept.rows}
 
 
-def _record(exchanges: Exchanges, step: str, replies: dict[str, Message], index: int, started: float) -> None:
+def _record(exchanges: Exchanges, step: str, replies: Mapping[str, Message], index: int, started: float) -> None:
     seconds = perf_counter() - started
     exchanges.seconds_merge += seconds
     exchanges.record(step, replies, index, seconds, {})

@@ -18,7 +18,7 @@ drops out during the clustering, the job fails; during a refinement the result i
 assessment there are no metrics.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from flareclust._foundation.errors import JobFailed
@@ -27,6 +27,7 @@ from flareclust.evaluation.agreement import batch_effects
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, Exchanges, OnRound
 from flareclust.federation.profiles import Described, describe_clusters
+from flareclust.federation.sampling import Sampling
 from flareclust.federation.secure_exchanges import SecureExchanges
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol.outcome import Outcome
@@ -50,6 +51,8 @@ def run_federation(
     on_round: OnRound = lambda record: None,
     resume: Checkpoint | None = None,
     on_checkpoint: OnCheckpoint = lambda checkpoint: None,
+    exchanging: Callable[[Ask, list[str], int, OnRound], Exchanges] = Exchanges,
+    sampling: Sampling | None = None,
 ) -> Outcome:
     """Run clustering rounds until the aggregator is done, then the assessment.
 
@@ -65,6 +68,8 @@ def run_federation(
         on_round: gets a record per exchange; of a resumed run first those before the interruption.
         resume: the state to go on from; None to begin.
         on_checkpoint: gets the state after each exchange but the assessment, with which another run can go on.
+        exchanging: makes the exchanges of a run without secure sums.
+        sampling: which sites each round has, in a run without secure sums; None for all. The assessment asks all of them.
 
     Raises:
         UserError: secure sums with fewer than three sites, or with settings that need single sites' sums.
@@ -73,9 +78,11 @@ def run_federation(
     if secure_sums:
         aggregator = aggregator.secured()
     needed = quorum(len(sites if resume is None else resume.progress.sites), min_sites)
-    exchanges = Exchanges(ask, sorted(sites), needed, on_round)
+    exchanges = exchanging(ask, sorted(sites), needed, on_round)
     if secure_sums:
         exchanges = SecureExchanges(ask, exchanges.sites, exchanges.needed, on_round, secure_min_sites or LEAST_SITES)
+    else:
+        exchanges.sampling = sampling
     if resume is not None:
         exchanges.resume(resume.progress)
     exchanges.agree(aggregator)

@@ -66,7 +66,7 @@ class SecureExchanges(Exchanges):
 
     def cluster(
         self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
-    ) -> dict[str, Message]:
+    ) -> Mapping[str, Message]:
         """Return the one reply that the totals make, in steps that add up; else as without secure sums."""
         if round_.step in self.summed:
             if round_.step in self.counted:
@@ -107,7 +107,7 @@ class SecureExchanges(Exchanges):
         self.record(ASSESS, {ALL: total}, round_.index, 0.0, assessment_diagnostics(metrics, total))
         return metrics
 
-    def describe(self, step: str, schema: Schema, round_: Round, sizes: Mapping[str, int]) -> dict[str, Message]:
+    def describe(self, step: str, schema: Schema, round_: Round, sizes: Mapping[str, int]) -> Mapping[str, Message]:
         """Return the one reply that the totals make; `sizes` follow from what was sent."""
         left_out, self.refused = self.refused, {}
         try:

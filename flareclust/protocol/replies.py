@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage
-from flareclust._foundation.typing import IntArray, Message
+from flareclust._foundation.typing import Array, IntArray, Message
+from flareclust.protocol.batch import Batch, Messages
 from flareclust.protocol.schema import SECONDS, Schema, plain
 
 
@@ -91,10 +92,26 @@ def gathered(replies: Iterable[Message]) -> tuple[Message, IntArray]:
     Returns:
         The arrays by name, of c entries each, and for each entry the number of the reply that it came with (c,).
     """
+    if isinstance(replies, Messages):
+        batch = replies.batch
+        return dict(batch.fields), np.repeat(np.arange(len(batch)), np.diff(batch.starts))
     sent = list(replies)
     names = [name for name, value in sent[0].items() if value.ndim]
     arrays = {name: np.concatenate([reply[name] for reply in sent]) for name in names}
     return arrays, np.repeat(np.arange(len(sent)), [len(reply[names[0]]) for reply in sent])
+
+
+def stacked(replies: Iterable[Message], name: str) -> Array:
+    """Return one array of every reply, which has the same shape in all of them, (m, ...), in the order of the replies."""
+    if isinstance(replies, Messages):
+        batch = replies.batch
+        return batch.totals[name] if name in batch.totals else batch.fields[name].reshape(len(batch), -1)
+    return np.array([reply[name] for reply in replies])
+
+
+def by_name(replies: Mapping[str, Message]) -> Mapping[str, Message]:
+    """Return the replies in the order of the sites' names."""
+    return replies if isinstance(replies, Batch) else {site: replies[site] for site in sorted(replies)}
 
 
 def _seconds(value: object) -> float:

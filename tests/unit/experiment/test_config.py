@@ -10,7 +10,7 @@ def test_the_experiments_schema_is_json():
     """Prefect shows it in its pages and checks deployments' parameters with it."""
     schema = Experiment.model_json_schema()
     assert schema["required"] == ["algorithm"]
-    assert schema["properties"]["engine"]["enum"] == ["inprocess", "simulator", "poc", "production"]
+    assert schema["properties"]["engine"]["enum"] == ["inprocess", "devices", "simulator", "poc", "production"]
 
 
 def test_run_keys_are_equal_for_a_retry_only():

@@ -1,0 +1,1 @@
+"""What many small sites, here called devices, compute: one compiled loop over all of them in the place of a call for each."""
