@@ -6,7 +6,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.experiment.html_parts import Html, joined, tag
-from flareclust.plotting.style import PALETTE
+from flareclust.plotting.style import cluster_colour
 
 #: So many rows are drawn on the map, and on that of each site.
 _MOST_POINTS, _MOST_SITE_POINTS = 4000, 400
@@ -21,17 +21,9 @@ _WIDTH, _HEIGHT = 600, 420
 _FULL = 2.0
 
 
-def colour(cluster: int, k: int) -> str:
-    """Return the colour of one of k clusters; with many, neighbours are far apart on the circle of hues."""
-    if k <= len(PALETTE):
-        return PALETTE[cluster]
-    lightness = (38, 52, 64)[cluster % 3]
-    return f"hsl({cluster * 137.508 % 360:.0f} 60% {lightness}%)"
-
-
 def swatch(cluster: int, k: int) -> Html:
     """Return a small square in a cluster's colour."""
-    return tag("span", class_="swatch", style=f"background:{colour(cluster, k)}")
+    return tag("span", class_="swatch", style=f"background:{cluster_colour(cluster, k)}")
 
 
 def tinted(words: object, z: float, hint: str = "") -> Html:
@@ -65,7 +57,7 @@ def stacked(shares: Sequence[float]) -> Html:
         tag(
             "span",
             c if share >= 0.06 else "",
-            style=f"width:{100 * share:.2f}%;background:{colour(c, k)}",
+            style=f"width:{100 * share:.2f}%;background:{cluster_colour(c, k)}",
             title=f"{c}: {100 * share:.1f} %",
         )
         for c, share in enumerate(shares)
@@ -129,7 +121,7 @@ class RowMap:
             points = at[own == c]
             if len(points):
                 d = "".join(f"M{x:.0f} {y:.0f}h0" for x, y in points)
-                stroke = "#bbb" if c < 0 else colour(c, self.k)
+                stroke = "#bbb" if c < 0 else cluster_colour(c, self.k)
                 paths.append(
                     tag(
                         "path",

@@ -5,7 +5,8 @@ import numpy as np
 from flareclust.evaluation.profile_words import name_of, number, percent
 from flareclust.evaluation.profiles import Profiles
 from flareclust.experiment.html_parts import Html, section, table, tag
-from flareclust.experiment.report_charts import colour, meter, swatch, tinted
+from flareclust.experiment.report_charts import meter, swatch, tinted
+from flareclust.plotting.style import cluster_colour
 
 #: So many columns are shown, those first that differ most; and up to so many clusters with numbers in their cells.
 _MOST_COLUMNS, _WITH_NUMBERS = 40, 12
@@ -47,7 +48,7 @@ def heat_map(profiles: Profiles) -> Html:
 
 def _cluster(c: int, k: int, dense: bool) -> Html:
     if dense:
-        return tag("th", c, class_="n", style=f"background:{colour(c, k)};color:#fff")
+        return tag("th", c, class_="n", style=f"background:{cluster_colour(c, k)};color:#fff")
     return tag("th", swatch(c, k), f"cluster {c}", class_="n")
 
 

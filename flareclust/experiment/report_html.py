@@ -12,13 +12,14 @@ from flareclust._foundation.typing import IntArray
 from flareclust.evaluation.profile_words import Branch, percent, rule_of, sentence, telling
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.html_parts import Html, page, section, table, tag
-from flareclust.experiment.report_charts import RowMap, colour, legend, stacked, swatch
+from flareclust.experiment.report_charts import RowMap, legend, stacked, swatch
 from flareclust.experiment.report_columns import heat_map
 from flareclust.experiment.report_continuity import since
 from flareclust.experiment.report_costs import choice_of_k, messages, quality, repeat
 from flareclust.experiment.result import Result, why_no_profiles
 from flareclust.features import result as partial
 from flareclust.features.scaling import scaling_of
+from flareclust.plotting.style import cluster_colour
 
 #: So many sites have a bar and a map of their own.
 _MOST_SITES = 60
@@ -118,7 +119,7 @@ def _card(profiles: Profiles, c: int, k: int, rows: int, total: int, branch: Bra
         what,
         rule,
         class_="card",
-        style=f"border-top-color:{colour(c, k)}",
+        style=f"border-top-color:{cluster_colour(c, k)}",
     )
 
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.typing import IntArray
 from flareclust.experiment.image_results import image_of
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
@@ -39,4 +40,18 @@ def picture_of(result: Result) -> "Figure":
         sites = {site: as_clustered(result.arrays, X) for site, X in sites.items()}
         centroids = as_clustered(result.arrays, centroids)
         true, title = None if true is None else as_clustered(result.arrays, true), f"{title}, {how}"
-    return federation_picture(sites, centroids, true_centroids=true, radii=radii, title=title)
+    return federation_picture(
+        sites,
+        centroids,
+        labels=_fitting(result),
+        true_centroids=true,
+        radii=radii,
+        columns=result.columns,
+        title=title,
+    )
+
+
+def _fitting(result: Result) -> dict[str, IntArray]:
+    """Return the labels of the sites that have one for each of their rows here."""
+    labels = result.site_labels
+    return {site: labels[site] for site, X in result.sites.items() if site in labels and len(labels[site]) == len(X)}

@@ -3,6 +3,7 @@
 Figures are made without pyplot, so nothing global is touched and threads may draw at the same time.
 """
 
+import colorsys
 import io
 from collections.abc import Sequence
 from functools import cache
@@ -71,9 +72,9 @@ def headline(axes: "Axes", title: str, **how: Any) -> None:
     axes.set_title(title, fontsize=13, color=INK, loc="left", parse_math=False, **how)
 
 
-def caption(figure: "Figure", words: str) -> None:
-    """Print what a picture shows below it."""
-    figure.supxlabel(words, fontsize=8, color=SOFT)
+def caption(figure: "Figure", words: str, size: float = 8) -> None:
+    """Print what a picture shows below it, in so many points."""
+    figure.supxlabel(words, fontsize=size, color=SOFT)
 
 
 def colours(m: int) -> list[str]:
@@ -84,6 +85,22 @@ def colours(m: int) -> list[str]:
     from matplotlib.colors import to_hex
 
     return [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0, 0.95, m))]
+
+
+def cluster_colour(cluster: int, k: int) -> str:
+    """Return the colour of one of k clusters; of more than the palette has, neighbours are far apart on the circle of hues."""
+    if k <= len(PALETTE):
+        return PALETTE[cluster]
+    hue, lightness = cluster * 137.508 % 360, (0.38, 0.52, 0.64)[cluster % 3]
+    parts = colorsys.hls_to_rgb(hue / 360, lightness, 0.6)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
+
+
+def ink_on(colour: str) -> str:
+    """Return black or white, whichever is easier to read on a colour such as "#3f90da" (by its luminance as WCAG has it)."""
+    parts = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return "white" if linear @ [0.2126, 0.7152, 0.0722] < 0.179 else INK
 
 
 def shortened(name: str, width: int = 24) -> str:

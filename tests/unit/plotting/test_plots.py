@@ -8,12 +8,14 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
+from PIL import Image
 from sklearn.decomposition import PCA
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
-from flareclust.plotting.federation import LEGEND_SITES, federation_picture
-from flareclust.plotting.style import PALETTE, save
+from flareclust.plotting.federation import federation_picture
+from flareclust.plotting.federation_maps import MOST_PANELS
+from flareclust.plotting.style import PALETTE, cluster_colour, ink_on, save
 from tests.patience import PATIENCE
 
 CENTROIDS = np.array([[0.0, 0.0], [5.0, 5.0], [0.0, 5.0]])
@@ -37,15 +39,67 @@ def _circles(figure: Figure) -> list[Circle]:
     return [patch for patch in figure.axes[0].patches if isinstance(patch, Circle)]
 
 
-def test_every_row_is_drawn_in_the_colour_of_its_site():
+def _drawn(axes, gid):
+    """Return the colour of each row that is drawn, by its place."""
+    rows = next(c for c in axes.collections if c.get_gid() == gid)
+    return {tuple(x): tuple(c[:3]) for x, c in zip(rows.get_offsets(), rows.get_facecolors(), strict=True)}
+
+
+def test_every_row_is_drawn_in_the_colour_of_its_cluster_on_the_map_and_on_the_panel_of_its_site():
     sites = _sites(3)
-    figure = federation_picture(sites, CENTROIDS)
-    rows = next(c for c in figure.axes[0].collections if c.get_gid() == "rows")
-    colour_of = {tuple(x): tuple(c[:3]) for x, c in zip(rows.get_offsets(), rows.get_facecolors(), strict=True)}
-    assert len(colour_of) == 60
-    for name, colour in zip(sites, PALETTE, strict=False):
-        for x in sites[name]:
-            assert colour_of[tuple(x)] == pytest.approx(to_rgba(colour)[:3])
+    labels = {name: np.arange(20) % 4 - 1 for name in sites}
+    figure = federation_picture(sites, CENTROIDS, labels=labels)
+    everywhere, panels = _drawn(figure.axes[0], "rows"), figure.axes[1:]
+    assert len(everywhere) == 60
+    assert [panel.get_title() for panel in panels] == list(sites)
+    for (name, X), panel in zip(sites.items(), panels, strict=True):
+        alone = _drawn(panel, "site")
+        assert alone.keys() == {tuple(x) for x in X}
+        for x, label in zip(X, labels[name], strict=True):
+            colour = PALETTE[label] if label >= 0 else "#bbbbbb"
+            assert everywhere[tuple(x)] == alone[tuple(x)] == pytest.approx(to_rgba(colour)[:3])
+
+
+def test_rows_without_labels_have_the_colour_of_the_nearest_centroid():
+    figure = federation_picture({"a": CENTROIDS + 0.1}, CENTROIDS)
+    drawn = _drawn(figure.axes[0], "rows")
+    assert [drawn[tuple(x)] for x in CENTROIDS + 0.1] == [to_rgba(colour)[:3] for colour in PALETTE[:3]]
+
+
+def test_panels_have_the_axes_of_the_map_and_numbers_are_at_the_centroids(tmp_path):
+    figure = federation_picture(_sites(5), CENTROIDS, columns=["age", "c$r$p"])
+    save(figure, tmp_path / "p.png")
+    limits = {(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}
+    assert len(limits) == 1
+    axes = figure.axes[0]
+    assert {text.get_text(): text.get_position() for text in axes.texts} == {
+        str(c): tuple(centroid) for c, centroid in enumerate(CENTROIDS)
+    }
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("age", "c$r$p")
+    assert axes.get_aspect() == 1.0
+
+
+def test_thirty_sites_and_clusters_have_panels_and_colours_of_their_own(tmp_path):
+    rng = np.random.default_rng(0)
+    centroids = rng.normal(size=(30, 2)) * 20
+    sites = {f"clinic {i}": centroids + rng.normal(size=(30, 2)) for i in range(31)}
+    figure = federation_picture(sites, centroids, title="x" * 60)
+    assert len(figure.axes) == 1 + MOST_PANELS
+    assert "below: the first 30 sites" in figure.get_supxlabel()
+    assert len({cluster_colour(c, 30) for c in range(30)}) == 30
+    file = save(figure, tmp_path / "p.png")
+    with Image.open(file) as image:
+        assert image.width == 900  # so that 11 points are 10 pixels where it is shown 400 pixels wide
+        assert image.height < 2200
+
+
+def test_words_on_a_colour_can_be_read():
+    assert (ink_on("#ffffff"), ink_on("#000000"), ink_on(PALETTE[1]), ink_on(PALETTE[4])) == (
+        "#1a1a1a",
+        "white",
+        "#1a1a1a",
+        "white",
+    )
 
 
 def test_recovered_and_true_centroids_are_where_they_should_be():
@@ -53,7 +107,7 @@ def test_recovered_and_true_centroids_are_where_they_should_be():
     figure = federation_picture(_sites(2), CENTROIDS, true_centroids=true)
     np.testing.assert_array_equal(_offsets(figure, "recovered"), CENTROIDS)
     np.testing.assert_array_equal(_offsets(figure, "true"), true)
-    assert _legend(figure) == ["recovered centroids", "true centroids", "site-0", "site-1"]
+    assert _legend(figure) == ["centroid and number of a cluster", "true centroid"]
 
 
 def test_radii_are_circles_around_the_recovered_centroids_in_two_features():
@@ -63,7 +117,7 @@ def test_radii_are_circles_around_the_recovered_centroids_in_two_features():
         ((5.0, 5.0), 2.0),
         ((0.0, 5.0), 0.0),
     ]
-    assert "radii" in _legend(figure)
+    assert "radius" in _legend(figure)
     axes = figure.axes[0]
     assert axes.get_aspect() == 1.0
     assert axes.get_ylim()[1] > 7.0  # a circle is never cut off
@@ -73,7 +127,7 @@ def test_radii_are_circles_around_the_recovered_centroids_in_two_features():
 def test_without_radii_there_are_no_circles():
     figure = federation_picture(_sites(2), CENTROIDS)
     assert _circles(figure) == []
-    assert "radii" not in _legend(figure)
+    assert "radius" not in _legend(figure)
 
 
 def test_more_features_show_the_principal_plane_without_radii_and_say_so():
@@ -92,8 +146,8 @@ def test_more_features_show_the_principal_plane_without_radii_and_say_so():
     np.testing.assert_allclose(_offsets(figure, "recovered"), (centroids - pooled.mean(axis=0)) @ directions.T)
     shares = 100 * oracle.explained_variance_ratio_
     axes = figure.axes[0]
-    assert axes.get_xlabel() == f"principal component 1 ({shares[0]:.1f} % of the variance)"
-    assert axes.get_ylabel() == f"principal component 2 ({shares[1]:.1f} % of the variance)"
+    assert axes.get_xlabel() == f"principal component 1 ({shares[0]:.1f} %)"
+    assert axes.get_ylabel() == f"principal component 2 ({shares[1]:.1f} %)"
 
 
 def test_one_feature_is_a_strip_per_site_with_radii_as_intervals():
@@ -129,16 +183,10 @@ def test_only_so_many_rows_are_drawn_the_same_ones_every_time():
     assert len(drawn) == 100
     assert {tuple(x) for x in drawn} <= {tuple(x) for X in sites.values() for x in X}
     np.testing.assert_array_equal(drawn, _offsets(second, "rows"))
-    assert first.get_supxlabel() == "100 of 1,000 rows of 2 sites, one colour each"
-
-
-@pytest.mark.parametrize("m", [LEGEND_SITES, LEGEND_SITES + 1])
-def test_sites_are_in_the_legend_while_they_fit(m: int):
-    figure = federation_picture(_sites(m, n=5), CENTROIDS)
-    expected = [f"site-{i}" for i in range(m)] if m <= LEGEND_SITES else []
-    assert _legend(figure) == ["recovered centroids", *expected]
-    rows = next(c for c in figure.axes[0].collections if c.get_gid() == "rows")
-    assert len({tuple(colour) for colour in rows.get_facecolors()}) == m  # each site a colour of its own
+    assert (
+        first.get_supxlabel()
+        == "100 of 1,000 rows of 2 sites, coloured by cluster;\nbelow: each site, in the same axes"
+    )
 
 
 @pytest.mark.parametrize("d", [1, 2])
@@ -146,8 +194,11 @@ def test_names_with_dollar_signs_and_underscores_are_printed_as_they_are(tmp_pat
     sites = {"_north": np.zeros((1, d)), "$\\no$ {": np.ones((1, d)), "h" * 60: np.empty((0, d))}
     figure = federation_picture(sites, np.zeros((1, d)), title="cost $\\no$")
     save(figure, tmp_path / "p.png")
-    shown = _legend(figure) if d == 2 else [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert shown[1:] == ["_north", "$\\no$ {", "h" * 23 + "… (no rows)"]
+    if d == 1:
+        shown = [label.get_text() for label in figure.axes[0].get_yticklabels()][1:]
+        assert shown == ["_north", "$\\no$ {", "h" * 23 + "… (no rows)"]
+    else:
+        assert [panel.get_title() for panel in figure.axes[1:]] == ["_north", "$\\no$ {", "h" * 20 + "…"]
 
 
 @pytest.mark.parametrize("d", [1, 2, 5])
@@ -183,6 +234,8 @@ def test_saving_a_figure_again_does_not_move_its_axes(tmp_path):
         ({"radii": [1.0]}, r"radii: .*shape \(3,\)"),
         ({"radii": [1.0, -1.0, 1.0]}, "radii: expected one finite radius >= 0"),
         ({"radii": ["a", 1.0, 1.0]}, "radii: expected"),
+        ({"labels": {"site-0": [0]}}, r"labels of site 'site-0': expected 20 integers from -1 to 2.*got shape \(1,\)"),
+        ({"labels": {"site-0": [3] * 20}}, "labels of site 'site-0': expected 20 integers from -1 to 2"),
         ({"max_points": 0}, "max_points: .*got 0"),
     ],
 )
