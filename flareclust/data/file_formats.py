@@ -16,6 +16,9 @@ from flareclust.data.fingerprint import FileFingerprint
 
 Names = tuple[str, ...]
 
+#: What to do with a table that has more than numbers.
+TEXT_ADVICE = "read text by a schema (flareclust schema draft FILE)"
+
 
 class Piece(NamedTuple):
     """Rows that follow one another: the chosen columns (c, d), unchecked, and the ids (c,) where there are any."""

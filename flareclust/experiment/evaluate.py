@@ -31,6 +31,8 @@ OVERLAP = 10.0
 #: Share of the rows below which the assessment says little about all of them: where a policy leaves out small cells, inertia
 #: falls with every row; elsewhere.
 COVERED_UNDER_POLICY, COVERED = 0.99, 0.9
+#: So many sites are named in a warning.
+_MOST_NAMED = 5
 
 
 def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, seconds: float) -> Result:
@@ -73,7 +75,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         metrics=metrics,
         centroids_file=None,
         warnings=[
-            *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome),
+            *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome, rows_of(prepared, outcome)),
             *_ties(experiment, outcome),
             *_coverage(experiment, assessed),
             *_columns(experiment, prepared, outcome),
@@ -202,10 +204,14 @@ def _outweighing(experiment: Experiment, prepared: Prepared, outcome: Outcome) -
     return [sentence]
 
 
-def _warnings(k: int, outcome: Outcome) -> list[str]:
+def _warnings(k: int, outcome: Outcome, places: Mapping[str, IntArray]) -> list[str]:
     warnings = [*(f"{site} {reason}" for site, reason in sorted(outcome.refused.items())), *outcome.warnings]
     if len(outcome.centroids) < k:
-        warnings.append(f"{len(outcome.centroids)} centroids were found where k={k} were asked for")
+        small = sorted(site for site, rows in places.items() if 0 < len(rows) < k)
+        more = f" and {len(small) - _MOST_NAMED} more" if len(small) > _MOST_NAMED else ""
+        named = ", ".join(small[:_MOST_NAMED]) + more
+        why = f": {named} {'has' if len(small) == 1 else 'have'} fewer rows than k" if small else ""
+        warnings.append(f"{len(outcome.centroids)} centroids were found where k={k} were asked for{why}")
     overlap = outcome.metrics.get("davies_bouldin")
     if overlap is not None and overlap > OVERLAP:
         warnings.append(

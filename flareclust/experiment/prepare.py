@@ -52,7 +52,7 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
             return _by_name(experiment, sites)
         if Path(experiment.data).is_dir():
             raise UserError(
-                f'{experiment.data} is a folder; for one file, or one folder of images, per site say partition "none"'
+                f"{experiment.data} is a folder; for one file, or one folder of images, per site say --partition none (partition=)"
             )
         if experiment.typed:
             dataset, ids = one_table(experiment)

@@ -133,9 +133,14 @@ def typed_file(path: Path, schema: TableSchema, truth: str | None, memory: int |
         raise UserError(unmarked(str(error))) from None
 
 
+def mapping_file(path: Path) -> Path:
+    """Return the file beside a table that says how it differs from the schema; there may be none."""
+    return path.with_name(path.stem + MAPPING)
+
+
 def mapping_of(path: Path) -> TableMapping | None:
     """Return the mapping in the file beside a table; None where there is none."""
-    beside = path.with_name(path.stem + MAPPING)
+    beside = mapping_file(path)
     return read_mapping(beside) if beside.is_file() else None
 
 
