@@ -51,6 +51,7 @@ def check_resume(folder: Path) -> None:
 def check_unused(folder: Path) -> None:
     """Raise UserError where `folder` holds a result, which a run from the command line replaces on request only."""
     if (folder / outcome_files.SUMMARY).exists():
+        check_target(folder, FILES)
         raise UserError(
             f"{folder} holds the result of another run; name a new folder with --out, or replace the result with --overwrite"
         )
