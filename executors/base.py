@@ -243,7 +243,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
 
     def assessed(self, data: FloatArray, centroids: FloatArray) -> Message:
         """Return the sums of the rows (n, d) nearest to each of the centroids (k, d)."""
-        return assessment_sums(data, centroids)[1]
+        return assessment_sums(self.compared(data, centroids), centroids)[1]
 
     def score(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
@@ -252,8 +252,12 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         fields, free = self.step(task.step).schema.fields, not context.grouped
         limited = free and not context.secure
         data = self.scored(task, data, context)
-        sums = score_sums(task.arrays, data, fields, context.min_count, aborted, limited=limited)
+        sums = score_sums(task.arrays, data, fields, context.min_count, aborted, limited=limited, view=self.compared)
         return sums if free else scaled(task.arrays, sums, context.round_counts, context.min_count)
+
+    def compared(self, data: FloatArray, centroids: FloatArray) -> FloatArray:
+        """Return the rows (n, d) as they are compared with centroids (k, d); as they are, unless overridden."""
+        return data
 
     def scored(self, task: Task, data: FloatArray, context: SiteContext) -> FloatArray:
         """Return the rows that scores cover; all rows (n, d) unless overridden."""

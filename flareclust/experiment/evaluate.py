@@ -19,7 +19,7 @@ from flareclust.experiment.prepared import Prepared, arrays_of, names_of
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 from flareclust.features.columns import OUTWEIGHS, outweighing
-from flareclust.features.scaling import filled, scaling_of
+from flareclust.features.scaling import OPEN_GAPS, filled, scaling_of
 from flareclust.features.space import as_clustered, of_directions
 from flareclust.federation import ASSESSED, IN_ASSESSMENT
 from flareclust.privacy.policy import Policy
@@ -164,7 +164,7 @@ def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
     rows = arrays_of(prepared, skip_unreadable=True)
     if is_embedded(outcome.arrays):
         return shown_images(rows, outcome.labels, outcome.arrays)
-    rows = {site: filled(outcome.arrays, X) for site, X in rows.items()}
+    rows = {site: filled({**outcome.arrays, "centroids": outcome.centroids}, X) for site, X in rows.items()}
     return {site: X for site, X in rows.items() if len(X) and X.shape[1] == d and np.isfinite(X).all()}
 
 
@@ -172,7 +172,9 @@ def _columns(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> li
     """Return warnings about columns that sites may not mean alike, and about one that decides the distances."""
     arrays, d = outcome.arrays, outcome.centroids.shape[1]
     names = prepared.columns or tuple(f"column {j + 1}" for j in range(d))
-    gaps = [missing_cells(names, arrays[MISSING_CELLS], int(arrays[ROWS_IN_ALL]))] if MISSING_CELLS in arrays else []
+    gaps = []
+    if MISSING_CELLS in arrays:
+        gaps = [missing_cells(names, arrays[MISSING_CELLS], int(arrays[ROWS_IN_ALL]), left_open=OPEN_GAPS in arrays)]
     found = [sentence for sentence in gaps if sentence]
     if SITE_MEANS in arrays:
         # Values of categories have no units, and may be rare at one site and frequent at another.

@@ -18,7 +18,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, known_k
 from flareclust.experiment.site_rows import site_files
 from flareclust.protocol import registry
-from flareclust.schema.columns import MEAN, ColumnSchema, TableSchema, read_schema
+from flareclust.schema.columns import ColumnSchema, TableSchema, read_schema
 from flareclust.schema.mapping import TableMapping, read_mapping
 from flareclust.schema.reading import TypedTable, read_typed, without
 from flareclust.schema.text_files import FORMATS, names_of
@@ -73,13 +73,14 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
         found["categories"] = schema.categories
     if schema.units_differ and experiment.params.get("metric") != "cosine":
         found |= next(({name: value} for name, value in _SCALED.items() if name in known), {})
-    if schema.filled:
+    if gaps := schema.left_to_jobs:
+        how = next(iter(gaps.values()))
         if "missing" not in known:
             raise UserError(
-                f"{experiment.algorithm} cannot fill missing cells, as the schema says of {', '.join(schema.filled)} (missing: mean); "
+                f"{experiment.algorithm} cannot do with missing cells what the schema says of {', '.join(gaps)} (missing: {how}); "
                 "take another algorithm, such as portfolio, or missing: drop-rows"
             )
-        found["missing"] = MEAN
+        found["missing"] = how
     if "table_ranges" in known and experiment.params.get("scale") == "range":
         found["table_ranges"] = schema.ranges
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray
-from flareclust.schema.columns import MEAN, ColumnSchema, Missing, features_of
+from flareclust.schema.columns import LEFT_TO_JOBS, ColumnSchema, Missing, features_of
 from flareclust.schema.mapping import ISO_DATE, ColumnMapping
 
 #: What is a missing cell at every site, beside an empty one.
@@ -88,7 +88,7 @@ class ColumnReader:
         self._count(self.column.type, faulty, before)
         if self._missing == "refuse":
             self._count("missing", missing, before)
-        if self._missing == MEAN:
+        if self._missing in LEFT_TO_JOBS:
             found[missing] = np.nan
         return found, missing
 

@@ -26,10 +26,10 @@ from flareclust._foundation.settings import Settings
 from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, read_text
 
 Type = Literal["number", "category", "ordered", "date", "id", "ignore"]
-Missing = Literal["refuse", "drop-rows", "as-category", "mean"]
+Missing = Literal["refuse", "drop-rows", "as-category", "mean", "partial"]
 
-#: Missing cells that stay in the rows, as NaN, since a job fills them.
-MEAN: Missing = "mean"
+#: Missing cells that stay in the rows, as NaN, since a job fills them or leaves them open.
+LEFT_TO_JOBS: tuple[Missing, ...] = ("mean", "partial")
 
 #: The types whose columns have a list of values, and those with a range.
 _LISTED, _RANGED = ("category", "ordered"), ("number", "date")
@@ -55,7 +55,7 @@ class ColumnSchema(Settings):
     )
     missing: Missing | None = Field(
         default=None,
-        description="What a missing cell means: refuse, drop-rows, as-category or mean; None for what the schema says of all columns.",
+        description="What a missing cell means: refuse, drop-rows, as-category, mean or partial; None for what the schema says of all columns.",
     )
 
     @field_validator("values", mode="before")
@@ -141,6 +141,8 @@ class TableSchema(Settings):
         ids = [name for name, column in self.columns.items() if column.type == "id"]
         if len(ids) > 1:
             raise ValueError(f"columns: {', '.join(ids)} are all of type id; one at most can be")
+        if len(set(self.left_to_jobs.values())) > 1:
+            raise ValueError(f"missing: a job takes one of {' and '.join(LEFT_TO_JOBS)} for all columns; choose one")
         names = self.features
         if not names:
             raise ValueError("columns: none of them is a feature (number, category, ordered or date)")
@@ -184,9 +186,9 @@ class TableSchema(Settings):
         return len(units) > 1 or ("number" in kinds and len(kinds) > 1)
 
     @property
-    def filled(self) -> list[str]:
-        """Return the columns whose missing cells a job fills."""
-        return [name for name in self.used if self.missing_of(name) == MEAN]
+    def left_to_jobs(self) -> dict[str, Missing]:
+        """Return the columns whose missing cells a job fills or leaves open, and which of the two."""
+        return {name: how for name in self.used if (how := self.missing_of(name)) in LEFT_TO_JOBS}
 
     @property
     def ranges(self) -> list[list[float] | None]:

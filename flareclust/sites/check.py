@@ -173,7 +173,7 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
     if data.schema is not None:
         schema = {"schema": f"{data.schema.fingerprint}, {len(data.schema.features)} features; the same at all sites"}
         if gaps := [f"{name} {number:,}" for name, number in _missing(table) if number]:
-            schema["missing cells"] = f"{', '.join(gaps)}; filled by jobs with missing=mean"
+            schema["missing cells"] = f"{', '.join(gaps)}; for jobs with missing=mean or missing=partial"
     return {
         **files,
         **schema,
