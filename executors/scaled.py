@@ -82,7 +82,7 @@ class ScaledExecutor(ClusteringExecutor):
     ) -> Message:
         """Return mean and squared deviations of the columns of the rows (n, d), rounded, as one group."""
         self._check_enough(data, context)
-        rows, mean, deviation = spread_of(data)
+        rows, mean, deviation = spread_of(data, context.repeats)
         message = {
             "cluster": np.array([0]),
             "counts": np.array([rows]),
@@ -96,7 +96,7 @@ class ScaledExecutor(ClusteringExecutor):
     ) -> Message:
         """Return the same over the known cells of the rows (n, d), and the number of rows; nothing of columns with too few."""
         self._check_enough(data, context)
-        cells, mean, deviation = known_spread(data, context.min_count)
+        cells, mean, deviation = known_spread(data, context.min_count, context.repeats)
         message = {
             "rows": np.array(len(data)),
             "cluster": np.array([0]),

@@ -187,7 +187,7 @@ def assign(
     else:
         labels, typed, id_name = place_typed(result, data, site, schema)
         ids = typed.table.ids
-        if dropped := typed.rows_read - len(labels):
+        if dropped := typed.rows_read - typed.rows_kept:
             say(f"{dropped:,} of {typed.rows_read:,} rows have a missing cell and no label (missing: drop-rows)")
     try:
         make_folder(out)

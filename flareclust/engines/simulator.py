@@ -22,6 +22,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust._foundation.typing import Reading
+from flareclust.data.file_formats import REPEATS
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
@@ -150,7 +151,8 @@ def _place(scratch: Path, sites: Mapping[str, Rows], reading: Reading, policy: P
             paths[site] = str(rows.absolute())
         elif isinstance(rows, Table) and rows.columns is not None:
             paths[site] = str(data / f"{site}.npz")
-            np.savez(paths[site], allow_pickle=False, X=rows.X, columns=np.array(rows.columns))
+            about = {"columns": np.array(rows.columns), REPEATS: np.array(rows.repeats)}
+            np.savez(paths[site], allow_pickle=False, X=rows.X, **about)
         else:
             paths[site] = str(data / f"{site}.npy")
             np.save(paths[site], rows.X if isinstance(rows, Table) else rows, allow_pickle=False)

@@ -81,6 +81,7 @@ def score_sums(
     aborted: AbortCheck = never_abort,
     *,
     limited: bool = True,
+    repeats: int = 1,
     view: Callable[[FloatArray, FloatArray], FloatArray] | None = None,
 ) -> Message:
     """Return the sums called `names` over one site's rows (n, d), see `ALL_SCORES`.
@@ -94,6 +95,7 @@ def score_sums(
         min_count: smallest number of rows of a cell that is reported.
         aborted: asked before each candidate.
         limited: whether a site needs `values_needed` values.
+        repeats: how often the same row may be among them.
         view: returns the rows as they are compared with the centroids of one candidate; None for as they are.
 
     Raises:
@@ -103,7 +105,7 @@ def score_sums(
     check_candidates(task)
     keys = list(names)
     solutions = unstack(task)
-    if (limited and X.size < values_needed(task, keys, X.shape[1])) or len(X) < min_count:
+    if (limited and X.size // repeats < values_needed(task, keys, X.shape[1])) or len(X) < min_count:
         X = X[:0]
     found: dict[str, list[np.ndarray]] = {name: [] for name in ("sse", "silhouette", "spread", "counts", "scatter")}
     for c, centroids in enumerate(solutions):

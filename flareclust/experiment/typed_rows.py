@@ -68,6 +68,7 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
     if experiment.table_schema is None:
         return {}
     schema = without(read_schema(experiment.table_schema), experiment.truth)
+    _check_weights(experiment, schema)
     known, found = registry.get(experiment.algorithm).parameters(), dict[str, Any]()
     if "categories" in known and schema.categories:
         found["categories"] = schema.categories
@@ -84,6 +85,21 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
     if "table_ranges" in known and experiment.params.get("scale") == "range":
         found["table_ranges"] = schema.ranges
     return found
+
+
+def _check_weights(experiment: Experiment, schema: TableSchema) -> None:
+    """Raise UserError where the schema has weights and the run cannot take them."""
+    if schema.weight is None:
+        return
+    private = "differentially-private" in registry.get(experiment.algorithm).promises
+    what = "policy" if experiment.policy else "secure_sums" if experiment.secure_sums else None
+    what = f"{experiment.algorithm} (differential privacy)" if private else what
+    if what is None and experiment.partition != "none":
+        what = f"partition {experiment.partition}, which would put one row at several sites"
+    if what is not None:
+        raise UserError(
+            f"the weights of the column {schema.weight!r} do not go with {what}; leave that out, or make the column type ignore"
+        )
 
 
 def compared(experiment: Experiment) -> dict[str, Any]:
