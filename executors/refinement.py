@@ -41,7 +41,7 @@ class RefinedParams(CappedParams):
     min_count: int = both(2, "Clusters with fewer rows are not sent; those of identical rows never are.", ge=1)
     trim_rows: float = both(
         0.0,
-        "Share of its rows, those farthest from the centroids, that a site leaves out of each step: for spoilt rows.",
+        "Share of its rows, those farthest from the centroids, that a site leaves out of each step: for spoilt rows; the share of outliers of k-means--.",
         ge=0,
         lt=0.5,
     )

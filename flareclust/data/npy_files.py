@@ -242,7 +242,7 @@ def _repeats(stored: zipfile.ZipFile, keys: list[str], place: str) -> int:
         return 1
     stated = _Member(stored, REPEATS)
     if stated.shape != () or stated.dtype.kind != "i" or (repeats := int(stated.whole())) < 1:
-        raise UserError(f"{place}: `{REPEATS}` must be one whole number, 1 or more")
+        raise UserError(f"{place}: `{REPEATS}` must be one integer, 1 or more")
     return repeats
 
 

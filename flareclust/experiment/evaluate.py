@@ -1,6 +1,7 @@
 """Compare a federation's outcome with the truth, where there is one, and make a `Result` of it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from flareclust.federation import ASSESSED, IN_ASSESSMENT
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.profile_arrays import MEANS, UNITS
 
 #: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
 OVERLAP = 10.0
@@ -45,6 +47,8 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         seconds: wall time from before the data were loaded until now.
     """
     dataset = prepared.dataset
+    if MEANS in outcome.arrays and len(prepared.units) == outcome.arrays[MEANS].shape[1]:
+        outcome = replace(outcome, arrays={**outcome.arrays, UNITS: np.array(prepared.units)})
     labels = _pooled_labels(prepared, outcome)
     metrics: dict[str, float | None] = dict(outcome.metrics)
     if dataset is not None:

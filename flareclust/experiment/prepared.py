@@ -29,6 +29,7 @@ class Prepared:
         columns: names of the columns (d), where they have any; files of sites are read by them.
         agreement: how a site's file must agree with `columns`.
         params: settings of the algorithm that follow from the data; those of the experiment come first.
+        units: of the columns (d), "" for none, where a schema has some; else empty.
         ids: of each site's rows, where they have any and were read here.
     """
 
@@ -40,6 +41,7 @@ class Prepared:
     agreement: Agreement = "has"
     params: Mapping[str, Any] = field(default_factory=dict)
     ids: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
+    units: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise UserError where k is more than all rows that are known; how many a site's file has, the site sees."""

@@ -41,10 +41,10 @@ def own_sites(experiment: Experiment) -> Prepared:
     columns = next(iter(sites.values())).columns
     agreement: Agreement = "may-lack" if registry.get(experiment.algorithm).partial else "has"
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
-    if experiment.truth is None:
-        return Prepared(known_k(experiment, None), sites, columns=columns, agreement=agreement, params=params, ids=ids)
-    dataset, index = _joined(experiment.data, tables)
-    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, params, ids)
+    index, dataset, units = None, None, units_of(experiment)
+    if experiment.truth is not None:
+        dataset, index = _joined(experiment.data, tables)
+    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, params, ids, units)
 
 
 def agreed_columns(experiment: Experiment) -> Prepared:
@@ -54,7 +54,7 @@ def agreed_columns(experiment: Experiment) -> Prepared:
         return Prepared(k, {}, params=compared(experiment))
     schema = read_schema(experiment.table_schema)
     params = {**compared(experiment), **agreed_settings(experiment), "table_schema": schema.fingerprint}
-    return Prepared(k, {}, columns=schema.features, params=params)
+    return Prepared(k, {}, columns=schema.features, params=params, units=units_of(experiment))
 
 
 def agreed_settings(experiment: Experiment) -> dict[str, Any]:
@@ -100,6 +100,14 @@ def _check_weights(experiment: Experiment, schema: TableSchema) -> None:
         raise UserError(
             f"the weights of the column {schema.weight!r} do not go with {what}; leave that out, or make the column type ignore"
         )
+
+
+def units_of(experiment: Experiment) -> tuple[str, ...]:
+    """Return the unit of each feature by the experiment's schema; nothing where it has none, or none has a unit."""
+    if experiment.table_schema is None:
+        return ()
+    units = without(read_schema(experiment.table_schema), experiment.truth).feature_units
+    return units if any(units) else ()
 
 
 def compared(experiment: Experiment) -> dict[str, Any]:

@@ -197,7 +197,7 @@ class ColumnReader:
         what = {
             "missing": "missing",
             "number": "no number",
-            "whole": "no whole number",
+            "whole": "no integer",
             "date": "no date",
             "category": "none of the schema's values",
             "ordered": "none of the schema's values",
@@ -221,7 +221,7 @@ class ColumnReader:
 
 
 class WeightReader(ColumnReader):
-    """Reads how many rows each row counts as: whole numbers from 1 to `MOST_WEIGHT`."""
+    """Reads how many rows each row counts as: integers from 1 to `MOST_WEIGHT`."""
 
     def __init__(self, name: str, own: ColumnMapping, decimal: str, spellings: frozenset[str]) -> None:
         column = ColumnSchema(type="number", range=(1, MOST_WEIGHT))

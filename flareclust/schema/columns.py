@@ -194,6 +194,11 @@ class TableSchema(Settings):
         return len(units) > 1 or ("number" in kinds and len(kinds) > 1)
 
     @property
+    def feature_units(self) -> tuple[str, ...]:
+        """Return the unit of each feature (d), "" where it has none."""
+        return tuple(one.unit or "" for name, one in self.used.items() for _ in features_of(name, one))
+
+    @property
     def left_to_jobs(self) -> dict[str, Missing]:
         """Return the columns whose missing cells a job fills or leaves open, and which of the two."""
         return {name: how for name in self.used if (how := self.missing_of(name)) in LEFT_TO_JOBS}

@@ -9,6 +9,8 @@ import pytest
 
 import flareclust
 from flareclust import UserError
+from flareclust.experiment.profile_report import profile_lines
+from flareclust.experiment.report_html import report_page
 from tests.command_line import call
 from tests.paths import ROOT
 
@@ -68,6 +70,16 @@ def test_the_result_is_that_of_the_page(folder):
     assert f"{result.metrics['accuracy']:.4f}" in PAGE
     sizes = result.profiles().groupby("cluster")["rows"].first().tolist()
     assert all(f"       {cluster}   {rows}  " in PAGE for cluster, rows in enumerate(sizes))
+    # Units stand beside the names, in the frame, in the words and in the report.
+    units = dict(zip(result.profiles()["column"], result.profiles()["unit"], strict=True))
+    assert units == {"age": "years", "crp": "mg/l", "tumour": "mm", "sex=f": "", "sex=m": "", "stage": ""}
+    (words,) = [line for line in profile_lines(result) if not isinstance(line, str)]
+    sentences = [str(cell) for cell in words.columns[2].cells]
+    assert all(part in " ".join(PAGE.split()) for sentence in sentences for part in sentence.split("; "))
+    assert "tumour (mm) much lower" in sentences[1]
+    assert "tumour (mm)" in report_page(result)
+    result.save(folder / "saved")
+    assert list(flareclust.load_result(folder / "saved").profiles()["unit"]) == list(result.profiles()["unit"])
     # The frame that the page prints fits 80 columns, and is that of both pages.
     (code,) = re.findall(r"^print\((profiles\.pivot.*)\)$", PAGE, flags=re.MULTILINE)
     shown = str(eval(code, {"profiles": result.profiles()})).splitlines()

@@ -106,7 +106,7 @@ def test_the_simulator_gets_what_it_needs(folder, tmp_path):
     np.savez(tmp_path / "a.npz", X=rows, columns=np.array(["x", "y"]), row_repeats=np.array(4))
     assert read_files([File(tmp_path / "a.npz", "a.npz")]).repeats == 4
     np.savez(tmp_path / "a.npz", X=rows, columns=np.array(["x", "y"]), row_repeats=np.array([4, 5]))
-    with pytest.raises(UserError, match="`row_repeats` must be one whole number"):
+    with pytest.raises(UserError, match="`row_repeats` must be one integer"):
         read_files([File(tmp_path / "a.npz", "a.npz")])
 
 
@@ -144,7 +144,7 @@ def test_faulty_weights_are_counted(folder):
     with pytest.raises(TableFaults) as error:
         run(folder, "lloyd")
     text = str(error.value)
-    assert "n: 1 cell is no whole number, first in row 1" in text
+    assert "n: 1 cell is no integer, first in row 1" in text
     assert "n: 1 cell is outside 1 to 1000, first in row 2" in text
     assert "n: 1 cell is missing, first in row 3" in text
 
