@@ -9,11 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import Round
+from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.directions import of_length_one
 from flareclust.executors.cosine import COSINE, MetricParams
+from flareclust.executors.parameters import PARTIAL
+from flareclust.features.scaling import OPEN_GAPS
 from flareclust.features.space import LENGTH_ONE
 
 
@@ -37,4 +40,12 @@ class MetricAggregator(ScaledAggregator):
     def result(self, round_: Round) -> Message:
         """Return the arrays of the result, and whether it is of rows of length 1."""
         arrays = super().result(round_)
+        if self.params.missing == PARTIAL:
+            arrays = arrays | {OPEN_GAPS: np.array(True)}
         return arrays | {LENGTH_ONE: np.array(True)} if self.params.metric == COSINE else arrays
+
+    def secured(self) -> ClusteringAggregator:
+        """Return this aggregator as it works with totals only; raise UserError where gaps stay open."""
+        if self.params.missing == PARTIAL:
+            raise UserError(f"missing={PARTIAL} does not go with secure_sums; take missing=mean")
+        return super().secured()

@@ -67,6 +67,7 @@ class PortfolioAggregator(MetricAggregator):
     def secured(self) -> "PortfolioAggregator":
         """Return this aggregator, for which totals do as well as single sites' sums, unless it is to judge sites."""
         check_judges_nobody(self.params.rule)
+        super().secured()
         return self
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:

@@ -46,7 +46,7 @@ class ScaledAggregator(ClusteringAggregator):
         """Return whether columns are described here; the variants of an algorithm for different columns have `standardize`."""
         if SCALES not in self.steps:
             return False
-        return self.params.scale != "none" or self.params.missing == "mean" or self.params.compare == "spread"
+        return self.params.scale != "none" or self.params.missing != "refuse" or self.params.compare == "spread"
 
     def first(self) -> Round:
         """Return the first exchange: the columns' location and spread, or that of the algorithm."""
@@ -56,7 +56,7 @@ class ScaledAggregator(ClusteringAggregator):
 
     def _described(self) -> Round:
         """Return the exchange of the columns' location and spread."""
-        return Round(step=KNOWN_SCALES if self.params.missing == "mean" else SCALES)
+        return Round(step=KNOWN_SCALES if self.params.missing != "refuse" else SCALES)
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Merge a round in scaled units; what prepares rows goes with every task."""

@@ -147,7 +147,8 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         """
         started = perf_counter()
         table = data if isinstance(data, Table) else Table(data)
-        exchange = SiteExchange(task, self.step(task.step), table, table, SiteContext(self.min_count))
+        context = SiteContext(self.min_count).of_repeated(table.repeats)
+        exchange = SiteExchange(task, self.step(task.step), table, table, context)
         if aborted():
             raise Aborted(f"stopped before the step {task.step}")
         stages = self._stages(site)
@@ -175,7 +176,8 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
 
     def _stages(self, site: SiteSession | None) -> list[Stage]:
         """Return what an exchange goes through at a site, in this order before the computation and backwards after it."""
-        rows, schema = RowStage(self.private, getattr(self.params, "table_schema", None), self.gaps), SchemaStage()
+        table_schema, schema = getattr(self.params, "table_schema", None), SchemaStage()
+        rows = RowStage(self.private, table_schema, self.gaps, policed=site is not None)
         if site is None:
             return [MaskingStage(self._sums, None, self.alike()), rows, schema]
         sends_rows = getattr(self.params, "seeds", None) == "rows"
@@ -252,7 +254,7 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
 
     def assessed(self, data: FloatArray, centroids: FloatArray) -> Message:
         """Return the sums of the rows (n, d) nearest to each of the centroids (k, d)."""
-        return assessment_sums(data, centroids)[1]
+        return assessment_sums(self.compared(data, centroids), centroids)[1]
 
     def score(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
@@ -261,8 +263,21 @@ class ClusteringExecutor(Profiling, Parametrized, ExecutorShell):
         fields, free = self.step(task.step).schema.fields, not context.grouped
         limited = free and not context.secure
         data = self.scored(task, data, context)
-        sums = score_sums(task.arrays, data, fields, context.min_count, aborted, limited=limited)
+        sums = score_sums(
+            task.arrays,
+            data,
+            fields,
+            context.min_count,
+            aborted,
+            limited=limited,
+            repeats=context.repeats,
+            view=self.compared,
+        )
         return sums if free else scaled(task.arrays, sums, context.round_counts, context.min_count)
+
+    def compared(self, data: FloatArray, centroids: FloatArray) -> FloatArray:
+        """Return the rows (n, d) as they are compared with centroids (k, d); as they are, unless overridden."""
+        return data
 
     def scored(self, task: Task, data: FloatArray, context: SiteContext) -> FloatArray:
         """Return the rows that scores cover; all rows (n, d) unless overridden."""

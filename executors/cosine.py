@@ -16,8 +16,8 @@ from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
 from flareclust.core.directions import of_length_one, without_direction
 from flareclust.data.tables import Table
-from flareclust.executors.parameters import ScaledParams
-from flareclust.executors.scaled import ScaledExecutor
+from flareclust.executors.gaps import GapsExecutor, GapsParams
+from flareclust.executors.parameters import PARTIAL
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import both
 from flareclust.protocol.task import Task
@@ -26,7 +26,7 @@ from flareclust.protocol.task import Task
 EUCLIDEAN, COSINE = METRIC = ("euclidean", "cosine")
 
 
-class MetricParams(ScaledParams):
+class MetricParams(GapsParams):
     """Parameters of algorithms that can cluster rows by their direction."""
 
     metric: Annotated[str, OneOf(METRIC)] = both(
@@ -37,10 +37,12 @@ class MetricParams(ScaledParams):
     def _no_scaled_directions(self) -> "MetricParams":
         if self.metric == COSINE and self.scale != "none":
             raise UserError(f"metric={COSINE} and scale={self.scale} exclude each other; leave out one of them")
+        if self.metric == COSINE and self.missing == PARTIAL:
+            raise UserError(f"metric={COSINE} and missing={PARTIAL} exclude each other; take missing=mean")
         return self
 
 
-class MetricExecutor(ScaledExecutor):
+class MetricExecutor(GapsExecutor):
     """A site whose rows are brought to length 1 where the job says so."""
 
     params: MetricParams

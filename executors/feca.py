@@ -34,6 +34,7 @@ from flareclust.core.disclosure import disclosable_clusters, varies_in_one_featu
 from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, recompute_centroids
 from flareclust.core.local import dissolve_small
 from flareclust.executors.cosine import MetricExecutor, MetricParams
+from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.parameters import SmallClustersParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_STARTS, site
@@ -52,6 +53,8 @@ class LocalClusters(NamedTuple):
 
 class FeCAParams(SmallClustersParams, MetricParams):
     """Parameters of FeCA."""
+
+    missing: Missing = MISSING_CELLS
 
     n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
     init: Literal["k-means++", "random"] = site("k-means++", "How a start is drawn: greedy k-means++ or random rows.")
@@ -76,6 +79,7 @@ class FeCAExecutor(MetricExecutor):
         """Run Algorithm 2 and the chosen RadiusAssign."""
         if len(data) < self.k:
             raise Refusal(f"has fewer rows than k={self.k}")
+        data, known = self.completed_alone(task, data, rng, aborted, context)
         clustering = recompute_centroids(
             data, kmeans(data, self.k, rng, n_init=self.params.n_init, init=self.params.init, aborted=aborted)
         )
@@ -86,7 +90,7 @@ class FeCAExecutor(MetricExecutor):
             LocalClusters(clustering.centroids, clustering.counts, statistics.sse), self.params.after_removal
         )
         labels = relabel(clustering.labels, origin)
-        sendable = disclosable_clusters(data, labels, clusters.centroids, context.min_count)
+        sendable = disclosable_clusters(data, labels, clusters.centroids, context.min_count, known=known)
         centroids, labels = clusters.centroids[sendable], relabel(labels, [(int(r),) for r in np.flatnonzero(sendable)])
 
         reach = member_statistics(data, labels, centroids).max_distance

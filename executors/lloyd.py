@@ -23,15 +23,17 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationInfo, field_validator
 
-from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
 from flareclust.core.clusterers import CLUSTERERS
 from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.devices.steps import clusters_of_each, fits, updates_of_each
 from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import lloyd_update, seed_cells
+from flareclust.core.missing.gaps import Completed
 from flareclust.core.rounding import factor
 from flareclust.core.rounds import check_start
 from flareclust.executors.cosine import MetricExecutor, MetricParams
+from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.parameters import SeedsParams
 from flareclust.executors.refinement import RefinedExecutor, RefinedParams
 from flareclust.privacy.context import SiteContext
@@ -66,6 +68,8 @@ class UpdatesParams(RefinedParams, SeedsParams):
 class LloydParams(UpdatesParams, MetricParams):
     """Parameters of distributed Lloyd."""
 
+    missing: Missing = MISSING_CELLS
+
     split_merge: int = server(
         0,
         "Attempts at most to leave a local optimum after the last update, by splitting one cluster and joining two.",
@@ -99,15 +103,19 @@ class UpdatesExecutor(RefinedExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Draw seeds."""
-        data = self.trimmed_alone(data, 10, rng, aborted)
+        return self.seeded(Completed(data), rng, aborted, context)
+
+    def seeded(self, data: Completed, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext) -> Message:
+        """Draw seeds from rows without gaps."""
         cells = seed_cells(
-            data,
+            self.trimmed_alone(data.rows, 10, rng, aborted),
             self.k,
             rng,
             seeds=self.params.seeds,
             min_count=context.min_count,
             ones=context.ones,
             aborted=aborted,
+            known=data.known,
         )
         return {"centroids": cells.centroids}
 
@@ -123,7 +131,8 @@ class UpdatesExecutor(RefinedExecutor):
     ) -> Message:
         """Compute the site's part of one update."""
         centroids = task.arrays["centroids"]
-        return update(self.trimmed(data, centroids, context), centroids, context)
+        rows, known = self.completed(data, centroids, context.min_count)
+        return update(self.trimmed(rows, centroids, context), centroids, context, known)
 
     def update_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
         """Do as `update` for many sites; None for settings that are not for many."""
@@ -138,14 +147,22 @@ class LloydExecutor(MetricExecutor, UpdatesExecutor):
 
     params: LloydParams
 
+    def local(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Draw seeds; rows with gaps are completed before."""
+        return self.seeded(self.completed_alone(task, data, rng, aborted, context), rng, aborted, context)
 
-def update(data: FloatArray, centroids: FloatArray, context: SiteContext) -> Message:
+
+def update(data: FloatArray, centroids: FloatArray, context: SiteContext, known: BoolArray | None = None) -> Message:
     """Return a site's part of one update of centroids (k, d): `centroids`, `counts`, `cluster`, `inertia`.
+
+    `known` (n, d) says which cells of the rows were not filled in; None for all.
 
     Raises Refusal where the site has fewer rows (n, d) than a report must cover. Where counts are rounded to multiples, the
     inertia is scaled to the rounded counts, because the exact one would give the counts away.
     """
-    clusters = lloyd_update(data, centroids, context.least_rows, context.reported, ones=context.ones)
+    clusters = lloyd_update(data, centroids, context.least_rows, context.reported, ones=context.ones, known=known)
     labels = np.append(clusters.source, -1)[clusters.labels]
     sse = member_statistics(data, labels, centroids).sse
     sse[clusters.source] *= factor(clusters.counts, context.round_counts, context.min_count)

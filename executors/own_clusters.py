@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flareclust._foundation.typing import AbortCheck, FloatArray
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray
 from flareclust.core.local import Sendable, local_clusters
 from flareclust.executors.parameters import SmallClustersParams
 from flareclust.executors.scaled import ScaledExecutor
@@ -22,9 +22,14 @@ class OwnClustersExecutor(ScaledExecutor):
     params: OwnClustersParams
 
     def own_clusters(
-        self, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+        self,
+        data: FloatArray,
+        rng: np.random.Generator,
+        aborted: AbortCheck,
+        context: SiteContext,
+        known: BoolArray | None = None,
     ) -> Sendable:
-        """Return the clusters of the rows (n, d) that may be sent."""
+        """Return the clusters of the rows (n, d) that may be sent; `known` is that of `local_clusters`."""
         return local_clusters(
             data,
             self.k,
@@ -33,4 +38,5 @@ class OwnClustersExecutor(ScaledExecutor):
             min_count=context.min_count,
             aborted=aborted,
             small_clusters=self.params.small_clusters,
+            known=known,
         )

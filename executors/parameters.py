@@ -34,6 +34,9 @@ SCALE = ("none", "standard", "robust", "range")
 #: What missing cells mean.
 MISSING = ("refuse", "mean")
 
+#: What they mean where an algorithm can leave them open.
+PARTIAL = "partial"
+
 
 #: What is compared over sites.
 COMPARE = ("none", "names", "spread")

@@ -22,6 +22,7 @@ from flareclust.core.devices.steps import clusters_of_each, fits
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.scores import SCORES_OF
 from flareclust.executors.cosine import MetricExecutor, MetricParams
+from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.own_clusters import OwnClustersExecutor, OwnClustersParams
 from flareclust.executors.parameters import CappedParams
 from flareclust.privacy.context import SiteContext
@@ -33,6 +34,8 @@ from flareclust.protocol.task import CLUSTER, Task
 
 class PooledParams(OwnClustersParams, CappedParams, MetricParams):
     """Parameters of pooled centroids; with `k_min`, k is the largest number of clusters tried."""
+
+    missing: Missing = MISSING_CELLS
 
     renamed: ClassVar[Mapping[str, str]] = {"choose_by": "criterion"}
 
@@ -67,7 +70,8 @@ class PooledExecutor(MetricExecutor, OwnClustersExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Cluster the rows and keep what may be sent."""
-        clusters = self.own_clusters(data, rng, aborted, context)
+        rows, known = self.completed_alone(task, data, rng, aborted, context)
+        clusters = self.own_clusters(rows, rng, aborted, context, known)
         return {"centroids": clusters.centroids, "counts": clusters.counts}
 
     def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:

@@ -26,6 +26,7 @@ from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import local_clusters
 from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.feca import coarse
+from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.refinement import RefinedExecutor, RefinedParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server, site
@@ -42,6 +43,8 @@ DEFAULT_MEMBERS = ("kfed", "pooled", "unweighted", "sampled")
 
 class PortfolioParams(RefinedParams, MetricParams):
     """Parameters of the portfolio."""
+
+    missing: Missing = MISSING_CELLS
 
     n_init: int = site(10, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
     members: list[str] | None = both(
@@ -88,9 +91,10 @@ class PortfolioExecutor(MetricExecutor, RefinedExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Describe the local clusters."""
+        data, known = self.completed_alone(task, data, rng, aborted, context)
         data = self.trimmed_alone(data, self.params.n_init, rng, aborted)
         clusters = local_clusters(
-            data, self.k, rng, n_init=self.params.n_init, min_count=context.min_count, aborted=aborted
+            data, self.k, rng, n_init=self.params.n_init, min_count=context.min_count, aborted=aborted, known=known
         )
         statistics = member_statistics(data, clusters.labels, clusters.centroids)
         # A largest distance is of one row: sent only where a member needs it.

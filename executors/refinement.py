@@ -41,7 +41,7 @@ class RefinedParams(CappedParams):
     min_count: int = both(2, "Clusters with fewer rows are not sent; those of identical rows never are.", ge=1)
     trim_rows: float = both(
         0.0,
-        "Share of its rows, those farthest from the centroids, that a site leaves out of each step: for spoilt rows.",
+        "Share of its rows, those farthest from the centroids, that a site leaves out of each step: for spoilt rows; the share of outliers of k-means--.",
         ge=0,
         lt=0.5,
     )
@@ -66,7 +66,8 @@ class RefinedExecutor(ScaledExecutor):
         parts = []
         for solution, first in zip(solutions, starts, strict=False):
             reported = None if context.reported is None else context.reported[first : first + len(solution)]
-            part = spread(data, solution, context.least_rows, reported, ones=context.ones)
+            rows, known = self.completed(data, solution, context.min_count)
+            part = spread(rows, solution, context.least_rows, reported, ones=context.ones, known=known)
             parts.append({**part, "cluster": part["cluster"] + first})
         message = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return rounded_spread(message, context.round_counts, context.min_count)
@@ -95,15 +96,17 @@ def spread(
     reported: BoolArray | None = None,
     *,
     ones: FloatArray | None = None,
+    known: BoolArray | None = None,
 ) -> Message:
     """Return the means of the rows (n, d) nearest to each of centroids (k, d), and the squared deviations from them.
 
-    With fewer than `min_count` rows the arrays are empty; `min_count`, `reported` (k,) and `ones` are those of `lloyd_update`.
+    With fewer than `min_count` rows the arrays are empty; `min_count`, `reported` (k,), `ones` and `known` are
+    those of `lloyd_update`.
     """
     if len(data) < min_count:
         data = data[:0]
         return {"cluster": np.arange(0), "counts": np.arange(0), "centroids": data, "m2": data}
-    clusters = lloyd_update(data, centroids, min_count, reported, ones=ones)
+    clusters = lloyd_update(data, centroids, min_count, reported, ones=ones, known=known)
     mask = clusters.labels >= 0
     labels, c = clusters.labels[mask], len(clusters.counts)
     m2 = np.empty_like(clusters.centroids)

@@ -12,6 +12,7 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.histograms import Grid, binned
+from flareclust.core.missing.gaps import Completed
 from flareclust.core.scaling import known_spread
 from flareclust.core.scaling import rounded_spread as spread_of
 from flareclust.data.tables import Table
@@ -81,7 +82,7 @@ class ScaledExecutor(ClusteringExecutor):
     ) -> Message:
         """Return mean and squared deviations of the columns of the rows (n, d), rounded, as one group."""
         self._check_enough(data, context)
-        rows, mean, deviation = spread_of(data)
+        rows, mean, deviation = spread_of(data, context.repeats)
         message = {
             "cluster": np.array([0]),
             "counts": np.array([rows]),
@@ -95,7 +96,7 @@ class ScaledExecutor(ClusteringExecutor):
     ) -> Message:
         """Return the same over the known cells of the rows (n, d), and the number of rows; nothing of columns with too few."""
         self._check_enough(data, context)
-        cells, mean, deviation = known_spread(data, context.min_count)
+        cells, mean, deviation = known_spread(data, context.min_count, context.repeats)
         message = {
             "rows": np.array(len(data)),
             "cluster": np.array([0]),
@@ -122,7 +123,7 @@ class ScaledExecutor(ClusteringExecutor):
         sent = {name: value for name, value in task.arrays.items() if name in (*SCALING.fields, *FILLING.fields)}
         if FILL in sent:
             FILLING.check({FILL: sent[FILL]}, {"d": d})
-            X = filled(sent, X)
+            X = self.without_gaps(X, sent)
         elif self.gaps and np.isnan(X.min()):
             raise Refusal("was not sent the means that its missing cells are filled with")
         if "deviation" in sent:
@@ -133,6 +134,24 @@ class ScaledExecutor(ClusteringExecutor):
             return super().viewed(task, table)
         arrays = {name: value for name, value in task.arrays.items() if name not in sent}
         return replace(task, arrays=arrays), replace(table, X=X)
+
+    def without_gaps(self, X: FloatArray, sent: Message) -> FloatArray:
+        """Return rows (n, d) whose gaps are filled as the server says, unless overridden."""
+        return filled(sent, X)
+
+    def completed(self, data: FloatArray, centroids: FloatArray, least: int) -> Completed:
+        """Return the rows (n, d) for computations about centroids (k, d); as they are, unless overridden.
+
+        Args:
+            data: the rows.
+            centroids: that they are compared with.
+            least: smallest number of rows whose mean may be sent.
+        """
+        return Completed(data)
+
+    def compared(self, data: FloatArray, centroids: FloatArray) -> FloatArray:
+        """Return the rows (n, d) as they are compared with centroids (k, d): without gaps."""
+        return self.completed(data, centroids, self.min_count).rows
 
     def placing(self, arrays: Message) -> Message:
         """Return the arrays for a late site: the result in scaled units."""

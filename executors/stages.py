@@ -18,11 +18,13 @@ class RowStage(Stage):
         private: whether the number and size of the rows are private, and so never cause a refusal.
         table_schema: fingerprint of the schema by which the rows must have been read; None for any.
         gaps: whether the job takes rows with missing cells; None for an algorithm that never does.
+        policed: whether the site has a policy.
     """
 
     private: bool
     table_schema: str | None = None
     gaps: bool | None = None
+    policed: bool = False
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
         """Refuse rows that are not numbers, or too large or too small to be squared, or were read by another schema."""
@@ -31,6 +33,12 @@ class RowStage(Stage):
             raise Refusal(
                 f"reads its rows {own} where the job was made for the schema {self.table_schema}; take the same file at all "
                 "sites (schema in local/flareclust.yaml)"
+            )
+        if exchange.table.repeats > 1 and (self.policed or self.private or exchange.context.secure):
+            # These protect rows, and cannot know which of them are one.
+            raise Refusal(
+                "has rows with weights (a column of type weight), which do not go with policies, secure sums and differential "
+                "privacy; make the column type ignore"
             )
         exchange.table.check_unchanged()
         check_rows(exchange.table.X, private=self.private, gaps=self.gaps)

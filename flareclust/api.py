@@ -89,7 +89,8 @@ def run(
         engine: "inprocess", "devices" (for many small sites), "simulator", "poc" or "production"; the last two run on sites that are there already.
         kit: for "production" the kit of the admin who submits the job, for "poc" its folder.
         track: whether to log an MLflow run; NVFlare engines then go through the Prefect flow, where a Prefect server is set.
-        out: folder for the result's files; None for none (tracked runs then use `flareclust-runs/...`).
+        out: folder for the result's files, in the place of an older result; None for none (tracked runs then use
+            `flareclust-runs/...`).
         columns: names of the columns to use, of data in files; None for all. Files of sites are read by name, whatever
             the order of their columns.
         schema: file with the schema by which tables in files are read (`flareclust.schema`); None for tables of numbers.

@@ -25,7 +25,7 @@ from flareclust.sites.check import local_of
 from flareclust.sites.permissions import problems
 from flareclust.tracking import store
 
-State = Literal["ok", "warn", "fail"]
+State = Literal["ok", "note", "warn", "fail"]
 
 _GIB = 1 << 30
 #: Free space below which a run may end early, and below which it surely does.
@@ -33,7 +33,15 @@ _LITTLE, _NOTHING = 2 * _GIB, _GIB // 4
 #: Ports of pages, and the option that names another one.
 _PORTS = {5000: "flareclust ui --port", 4200: "prefect server start --port"}
 #: Extras without which nothing is amiss, only less is there.
-_EXTRAS = ("tracking", "flows", "plots", "dp", "deep", "postgres")
+_EXTRAS = {
+    "tracking": "MLflow runs",
+    "flows": "Prefect flows and tracked sweeps",
+    "plots": "pictures",
+    "dp": "dp-lloyd and dp-oneshot",
+    "export": "models for scikit-learn and ONNX",
+    "deep": "deepfeca and folders of images",
+    "postgres": "MLflow and Prefect on PostgreSQL",
+}
 _SHOWN = ("nvflare", "numpy", "scikit-learn", "numba", "mlflow", "prefect", "fastapi", "sqlalchemy")
 
 
@@ -43,7 +51,7 @@ class Finding:
 
     Attributes:
         check: what was looked at.
-        state: ok; warn, if something may go wrong; fail, if something will.
+        state: ok; note, if something is missing that not everybody needs; warn, if something may go wrong; fail, if something will.
         found: in words.
         advice: what to do; empty where all is well.
     """
@@ -93,7 +101,7 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    wrong, absent = [], {}
+    wrong, absent = [], dict[str, list[str]]()
     for text in requires("flareclust") or ():
         needed = Requirement(text)
         extra = next((name for name in _EXTRAS if needed.marker and needed.marker.evaluate({"extra": name})), "")
@@ -103,7 +111,7 @@ def _packages() -> Iterator[Finding]:
             if not extra:
                 wrong.append((needed, "is missing"))
             elif needed.name != "flareclust":
-                absent[extra] = needed.name
+                absent.setdefault(extra, []).append(needed.name)
         elif needed.specifier and not needed.specifier.contains(found, prereleases=True):
             wrong.append((needed, f"has version {found}"))
     for needed, what in wrong:
@@ -112,8 +120,9 @@ def _packages() -> Iterator[Finding]:
     shown = [f"{name} {found}" for name in _SHOWN if (found := _version(name))]
     if not wrong:
         yield Finding("packages", "ok", ", ".join(shown))
-    for extra in absent:
-        yield Finding("packages", "ok", f"without the extra {extra} (python -m pip install 'flareclust[{extra}]')")
+    for extra, packages in absent.items():
+        advice = f"python -m pip install 'flareclust[{extra}]' if you need it ({_EXTRAS[extra]})"
+        yield Finding("packages", "note", f"the extra {extra} is not installed ({', '.join(packages)})", advice)
 
 
 def _version(name: str) -> str | None:

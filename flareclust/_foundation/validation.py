@@ -28,6 +28,7 @@ SYNONYMS = (
     ("rounds", "max_iter", "num_rounds", "n_rounds", "max_rounds"),
     ("partition", "partitions", "split", "partitioner"),
     ("start", "init"),
+    ("trim_rows", "outlier_share", "contamination", "n_outliers"),
     ("task_timeout", "train_timeout", "timeout", "round_timeout"),
     ("engine", "env", "backend"),
     ("out", "workspace", "output"),

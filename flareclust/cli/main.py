@@ -146,6 +146,12 @@ def assign(
     columns: Annotated[
         str | None, typer.Option(help="Columns to use, with commas; those of the result by default.")
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            help="The schema of the run, by which the file is read; FILE.mapping.yaml beside it says how it differs."
+        ),
+    ] = None,
     salt: Annotated[
         str,
         typer.Option(
@@ -160,6 +166,10 @@ def assign(
 
     if (data is None) == (kit is None):
         raise UserError("say either --data FILE, for a file that is here, or --kit KIT, for a site of the federation")
+    if schema is not None and (kit is not None or columns is not None):
+        raise UserError(
+            "--schema is for a file that is here, and says which columns are features; leave out --kit and --columns"
+        )
     if kit is not None:
         from flareclust.engines.late_jobs import place_at, placed_rows
 
@@ -169,14 +179,21 @@ def assign(
     assert data is not None
     from flareclust._foundation.own_files import make_folder
     from flareclust.data.labels import LABELS_FILE, is_labels_file, write_labels
-    from flareclust.engines.late_sites import place_file
+    from flareclust.experiment.late_rows import place_by_names, place_typed
 
-    labels = place_file(result, data, site, split_names(columns), salt)
+    ids = id_name = None
+    if schema is None:
+        labels = place_by_names(result, data, site, split_names(columns), salt)
+    else:
+        labels, typed, id_name = place_typed(result, data, site, schema)
+        ids = typed.table.ids
+        if dropped := typed.rows_read - typed.rows_kept:
+            say(f"{dropped:,} of {typed.rows_read:,} rows have a missing cell and no label (missing: drop-rows)")
     try:
         make_folder(out)
         if not is_labels_file(out / LABELS_FILE):
             raise UserError(f"{out / LABELS_FILE} is there and is none of ours; say --out FOLDER")
-        write_labels(out, labels)
+        write_labels(out, labels, ids, id_name)
     except OSError as error:
         raise UserError(f"{out} cannot be used as a folder: {error.strerror}") from None
     report.print_placement(labels, out)

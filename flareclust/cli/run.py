@@ -100,7 +100,12 @@ def run(
     dropout: Annotated[
         float, typer.Option(help="Probability that a site of these engines drops out of a round.")
     ] = 0.0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A new folder for the files; by default one in flareclust-runs.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the result that is in the --out folder.")
+    ] = False,
     resume: Annotated[
         str | None,
         typer.Option(
@@ -115,6 +120,7 @@ def run(
     """Cluster data that are spread over sites, and say how well it went."""
     from flareclust.api import LOCAL, run_experiment
     from flareclust.experiment import report
+    from flareclust.experiment.artifacts import check_unused
     from flareclust.experiment.config import make_experiment
     from flareclust.federation.checkpoint import CHECKPOINT
     from flareclust.privacy.policy import read_policy
@@ -160,6 +166,8 @@ def run(
     local = resume is not None and experiment.engine in LOCAL
     folder = out or (None if local else report.default_out(experiment))
     where = folder or Path(resume or "")
+    if not local and not overwrite:
+        check_unused(where)
     before = _written(where)
     try:
         with redirect_stdout(sys.stderr), report.progress(experiment) as on_round:
@@ -173,7 +181,10 @@ def run(
             ) from None
         advice = f"the same command with --resume {where}{' in the place of --out' if out else ''} goes on"
         if isinstance(error, JobFailed):
-            raise JobFailed(f"{error}\n{advice} from the last exchange", transient=error.transient) from error
+            if experiment.engine == "inprocess" and not error.transient:
+                raise  # the same rows give the same failure
+            again = advice if error.transient else f"if its reason is gone, {advice}"
+            raise JobFailed(f"{error}\n{again} from the last exchange", transient=error.transient) from error
         raise Interrupted(f"interrupted; {advice}") from None
     if as_json:
         typer.echo(json.dumps(result.to_json(), allow_nan=False))

@@ -61,12 +61,15 @@ def schema_check(
     """Read a table by a schema; say what it holds, or all that is wrong with it. No value of a cell is shown."""
     from flareclust.data.tables import File
     from flareclust.experiment.table_report import print_typed
-    from flareclust.experiment.typed_rows import mapping_of
+    from flareclust.experiment.typed_rows import mapping_file
     from flareclust.schema.columns import read_schema
     from flareclust.schema.mapping import read_mapping
     from flareclust.schema.reading import read_typed
 
     known = read_schema(schema)
-    own = mapping_of(file) if mapping is None else read_mapping(mapping)
+    beside = mapping_file(file)
+    used = mapping or (beside if beside.is_file() else None)
+    own = None if used is None else read_mapping(used)
+    say(f"mapping: none, as there is no {beside}" if used is None else f"mapping: {used}")
     print_typed({file.name: read_typed([File(file, str(file))], known, own, bounded=True)})
     say(f"schema {known.fingerprint}; sites with the same one agree")

@@ -52,7 +52,7 @@ def sweep(
     if as_json:
         typer.echo(json.dumps(done.to_json(), allow_nan=False))
     else:
-        places = [f"files: {done.folder}"]
+        places = [f"files: {done.folder.absolute()}"]
         places += run_lines(done.run_id, done.run_page) if done.run_id else []
         print_sweep(done.trials, [*places, *(f"warning: {warning}" for warning in done.warnings)])
     if done.failed:

@@ -49,13 +49,42 @@ def describable(
 
 
 def disclosable_clusters(
-    data: FloatArray, labels: IntArray, centroids: FloatArray, min_count: int, *, ones: FloatArray | None = None
+    data: FloatArray,
+    labels: IntArray,
+    centroids: FloatArray,
+    min_count: int,
+    *,
+    ones: FloatArray | None = None,
+    known: BoolArray | None = None,
 ) -> BoolArray:
-    """Return what `describable` does, or raise Refusal where that is no cluster at all."""
+    """Return what `describable` does, or raise Refusal where that is no cluster at all.
+
+    `known` (n, d) says which cells were not filled in: a cluster with fewer than `min_count` of them in a column is not
+    described, unless it has none there. None for all.
+    """
     keep = describable(data, labels, centroids, min_count, ones=ones)
+    keep = keep & enough_known(known, labels, len(keep), min_count)
     if not keep.any():
         raise nothing_to_send(min_count)
     return keep
+
+
+def enough_known(known: BoolArray | None, labels: IntArray, k: int, least: int) -> BoolArray:
+    """Return which of k clusters have no column that some rows know, but fewer than `least`; labels may be -1."""
+    if known is None:
+        return np.ones(k, dtype=np.bool_)
+    used = labels >= 0
+    return np.asarray(~few_known(known[used], labels[used], k, least).any(axis=1), dtype=np.bool_)
+
+
+def few_known(known: BoolArray, labels: IntArray, k: int, least: int) -> BoolArray:
+    """Return which columns (k, d) of clusters of `least` rows or more have some known cells, but fewer than that."""
+    counts = np.empty((k, known.shape[1]), dtype=np.int64)
+    for j in range(known.shape[1]):
+        counts[:, j] = np.bincount(labels[known[:, j]], minlength=k)
+    rows = np.bincount(labels, minlength=k)
+    few: BoolArray = (counts > 0) & (counts < least) & (rows >= least)[:, None]
+    return few
 
 
 def check_enough(data: FloatArray, min_count: int) -> None:

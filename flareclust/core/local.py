@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray
-from flareclust.core.disclosure import LEAST_ROWS, check_enough, describable, disclosable_clusters
+from flareclust.core.disclosure import LEAST_ROWS, check_enough, describable, disclosable_clusters, enough_known
 from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
 
@@ -45,17 +45,19 @@ def local_clusters(
     min_count: int,
     aborted: AbortCheck,
     small_clusters: SmallClusters = "withhold",
+    known: BoolArray | None = None,
 ) -> Sendable:
     """Run k-means on a site's rows (n, d), with fewer than k clusters where there are fewer than `min_count` rows each.
 
-    With `small_clusters="dissolve"` clusters below `min_count` rows join others (`dissolve_small`).
+    With `small_clusters="dissolve"` clusters below `min_count` rows join others (`dissolve_small`). `known` (n, d) says which
+    cells were not filled in: a cluster with fewer than `min_count` of them in a column is not sent, unless it has none there.
     """
     check_enough(data, min_count)
     k = min(k, len(data) // min_count)
     found = recompute_centroids(data, kmeans(data, k, rng, n_init=n_init, aborted=aborted))
     if small_clusters == "dissolve":
         found = dissolve_small(data, found, min_count)
-    return _sendable(found, np.arange(len(found.counts)), _may_leave(data, found, min_count))
+    return _sendable(found, np.arange(len(found.counts)), _may_leave(data, found, min_count, known=known))
 
 
 def dissolve_small(data: FloatArray, found: Clustering, min_count: int) -> Clustering:
@@ -100,6 +102,7 @@ def seed_cells(
     ones: FloatArray | None = None,
     aborted: AbortCheck,
     n_candidates: int | None = None,
+    known: BoolArray | None = None,
 ) -> Sendable:
     """Draw at most k seeds by k-means++ from a site's rows (n, d) and return the means of their cells, or the seeds.
 
@@ -116,6 +119,7 @@ def seed_cells(
         ones: as for `describable`.
         aborted: asked while seeds are drawn.
         n_candidates: as for `kmeans_plusplus`; 1 is the k-means++ of the papers without the greedy choice.
+        known: as for `local_clusters`.
     """
     check_enough(data, min_count)
     k = min(k, len(data) // min_count)
@@ -124,7 +128,7 @@ def seed_cells(
     cells = Clustering(drawn, labels, np.bincount(labels, minlength=len(drawn)), float(squared.sum()), 0)
     if seeds == "means":
         settled = recompute_centroids(data, cells)
-        return _sendable(settled, np.arange(len(drawn)), _may_leave(data, settled, min_count, ones))
+        return _sendable(settled, np.arange(len(drawn)), _may_leave(data, settled, min_count, ones, known))
     kept = np.flatnonzero(cells.counts >= min_count)  # never none: the largest cell has n / k rows or more
     return Sendable(drawn[kept], cells.counts[kept], _relabel(labels, kept, len(drawn)), kept)
 
@@ -136,6 +140,7 @@ def lloyd_update(
     reported: BoolArray | None = None,
     *,
     ones: FloatArray | None = None,
+    known: BoolArray | None = None,
 ) -> Sendable:
     """Return the means of the rows (n, d) nearest to each of the centroids (k, d), as far as they may be sent.
 
@@ -148,6 +153,7 @@ def lloyd_update(
         min_count: smallest number of rows of a group that is returned; 0 where others than a total over sites never see it.
         reported: which of the centroids (k,) are reported, each row with the nearest of these; None for all.
         ones: as for `describable`.
+        known: as for `local_clusters`.
 
     Raises:
         Refusal: the site has fewer than `min_count` rows.
@@ -161,6 +167,7 @@ def lloyd_update(
     mask = np.ones(len(source), dtype=np.bool_)
     if min_count:
         mask = describable(data, found.labels, found.centroids, min_count, ones=ones)
+        mask &= enough_known(known, found.labels, len(source), min_count)
     return _sendable(found, source, mask)
 
 
@@ -179,8 +186,14 @@ def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -
     return found._replace(labels=places), source.astype(np.int64)
 
 
-def _may_leave(data: FloatArray, found: Clustering, min_count: int, ones: FloatArray | None = None) -> BoolArray:
-    return disclosable_clusters(data, found.labels, found.centroids, min_count, ones=ones)
+def _may_leave(
+    data: FloatArray,
+    found: Clustering,
+    min_count: int,
+    ones: FloatArray | None = None,
+    known: BoolArray | None = None,
+) -> BoolArray:
+    return disclosable_clusters(data, found.labels, found.centroids, min_count, ones=ones, known=known)
 
 
 def without_remainder(data: FloatArray, found: Sendable, min_count: int) -> Sendable:

@@ -33,17 +33,20 @@ class KnownSpread(NamedTuple):
     deviation: FloatArray
 
 
-def rounded_spread(X: FloatArray) -> Spread:
-    """Return mean and deviation of the columns of rows (n, d), rounded as the module says."""
+def rounded_spread(X: FloatArray, repeats: int = 1) -> Spread:
+    """Return mean and deviation of the columns of rows (n, d), rounded as the module says.
+
+    Where the same row may be there `repeats` times, n in the grid is the fewest that can differ.
+    """
     mean, deviation = X.mean(axis=0), np.where(np.ptp(X, axis=0) > 0, X.std(axis=0), 0.0)
-    coarse = np.where(deviation > 0, deviation * max(_FINEST, _HIDDEN / len(X)), np.abs(mean) * _OF_EQUAL)
+    coarse = np.where(deviation > 0, deviation * max(_FINEST, _HIDDEN * repeats / len(X)), np.abs(mean) * _OF_EQUAL)
     grid = np.exp2(np.ceil(np.log2(coarse, out=np.zeros_like(coarse), where=coarse > 0)))
     grid[coarse == 0] = 1.0
     steps = np.where(deviation > 0, np.maximum(np.round(deviation / grid), 1.0), 0.0)
     return Spread(len(X), np.round(mean / grid) * grid, steps * grid)
 
 
-def known_spread(X: FloatArray, least: int) -> KnownSpread:
+def known_spread(X: FloatArray, least: int, repeats: int = 1) -> KnownSpread:
     """Return mean and deviation of the columns of rows (n, d) over their known cells, rounded as the module says with n their number.
 
     A column with fewer than `least` known cells counts as one without any: all three are 0.
@@ -52,7 +55,7 @@ def known_spread(X: FloatArray, least: int) -> KnownSpread:
     for j in range(X.shape[1]):
         cells = X[:, j][~np.isnan(X[:, j])]
         if len(cells) >= max(least, 1):
-            counts[j], mean[j : j + 1], deviation[j : j + 1] = rounded_spread(cells[:, None])
+            counts[j], mean[j : j + 1], deviation[j : j + 1] = rounded_spread(cells[:, None], repeats)
     return KnownSpread(counts, mean, deviation)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array, FloatArray
-from flareclust.data.file_formats import Names, Piece, Size, Source, called, id_place
+from flareclust.data.file_formats import TEXT_ADVICE, Names, Piece, Size, Source, called, id_place
 
 #: What pyarrow raises, beside its own errors, for bytes that are no such file.
 _DAMAGED = (ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, RecursionError)
@@ -139,8 +139,8 @@ def _not_numeric(name: str, kind: Any, batches: Iterator[Any], place: str) -> Us
             break
         before += len(valid)
     return UserError(
-        f"{place}: {called((name,), 0)} is not numeric ({kind}), first in row {row}; encode it as numbers or choose "
-        "other columns by name"
+        f"{place}: {called((name,), 0)} is not numeric ({kind}), first in row {row}; choose other columns by "
+        f"name, or {TEXT_ADVICE}"
     )
 
 

@@ -61,7 +61,7 @@ def _why_not_real(rows: Array, columns: Names | None, after: int) -> str:
         for i, cell in enumerate(rows[:, j]):
             if not isinstance(cell, Real):
                 column = formats.called(columns, j)
-                return f"{column} is not numeric, first in row {after + i + 1}; encode it as numbers or leave it out"
+                return f"{column} is not numeric, first in row {after + i + 1}; leave it out, or {formats.TEXT_ADVICE}"
     return "expected real numbers, got objects; convert them with X.astype(float)"
 
 

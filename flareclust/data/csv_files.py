@@ -11,7 +11,7 @@ from typing import TextIO
 import numpy as np
 
 from flareclust._foundation.errors import UserError
-from flareclust.data.file_formats import Names, Piece, Size, Source, called, id_place, listed, no_id
+from flareclust.data.file_formats import TEXT_ADVICE, Names, Piece, Size, Source, called, id_place, listed, no_id
 
 #: How many bytes of text Arrow is given at once, and how many times as long as the first rows.
 _BLOCK, _LONGER = 1 << 20, 4
@@ -154,7 +154,7 @@ def _refuse_data_as_header(
     if wanted is None and id_name is None:
         word = next(j for j, cell in enumerate(names) if not _is_number(cell))
         raise UserError(
-            f"{place}: column {word + 1} is not numeric, first in row 1; encode it as numbers, or, where the first row "
+            f"{place}: column {word + 1} is not numeric, first in row 1; {TEXT_ADVICE}, or, where the first row "
             "is a header, choose other columns by name"
         )
     if missing := [name for name in wanted or () if name not in names]:
@@ -267,7 +267,7 @@ def _is_plain(cell: str) -> bool:
 
 
 def _csv_error(fault: str, place: str) -> UserError:
-    return UserError(f"{place}: {fault}; correct it, encode text as numbers, or choose other columns by name")
+    return UserError(f"{place}: {fault}; correct it, choose other columns by name, or {TEXT_ADVICE}")
 
 
 def csv_fault(layout: CsvLayout, chosen: Sequence[int] = (), errors: str = "strict") -> str | tuple[int, int]:

@@ -16,6 +16,12 @@ from flareclust.data.fingerprint import FileFingerprint
 
 Names = tuple[str, ...]
 
+#: The array of an npz file that says how often the same row may be there, where a row counts as several.
+REPEATS = "row_repeats"
+
+#: What to do with a table that has more than numbers.
+TEXT_ADVICE = "read text by a schema (flareclust schema draft FILE)"
+
 
 class Piece(NamedTuple):
     """Rows that follow one another: the chosen columns (c, d), unchecked, and the ids (c,) where there are any."""
@@ -50,6 +56,7 @@ class Source:
         stamp: of that file.
         n: number of rows, where the file's header states it.
         width: number of columns that may be features, likewise.
+        repeats: how often the same row may be there, since it counts as several.
         shape: height, width and channels of the images in the rows; None for tables.
     """
 
@@ -60,6 +67,7 @@ class Source:
     n: int | None = None
     width: int | None = None
     shape: tuple[int, int, int] | None = None
+    repeats: int = 1
 
 
 def listed(names: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array
 from flareclust.core.chunks import pieces
-from flareclust.data.file_formats import Names, Piece, Size, Source, listed, no_id
+from flareclust.data.file_formats import REPEATS, Names, Piece, Size, Source, listed, no_id
 from flareclust.data.fingerprint import FileFingerprint
 from flareclust.data.memory import check_fits
 from flareclust.data.spill import on_disk
@@ -232,7 +232,18 @@ def _npz_source(stored: zipfile.ZipFile, id_name: str | None, place: str) -> Sou
             yield Piece(X if every else X[:, taken], found)
 
     n, width = rows.shape if len(rows.shape) == 2 else (None, None)
-    return Source(None if names is None else tuple(names[j] for j in others or []), read, n=n, width=width)
+    chosen = None if names is None else tuple(names[j] for j in others or [])
+    return Source(chosen, read, n=n, width=width, repeats=_repeats(stored, keys, place))
+
+
+def _repeats(stored: zipfile.ZipFile, keys: list[str], place: str) -> int:
+    """Return what an npz file states about how often the same row may be there; 1 where it says nothing."""
+    if REPEATS not in keys:
+        return 1
+    stated = _Member(stored, REPEATS)
+    if stated.shape != () or stated.dtype.kind != "i" or (repeats := int(stated.whole())) < 1:
+        raise UserError(f"{place}: `{REPEATS}` must be one integer, 1 or more")
+    return repeats
 
 
 def _npz_rows(stored: zipfile.ZipFile, keys: list[str], id_name: str | None, place: str) -> _Member:

@@ -58,6 +58,7 @@ class Table:
         stamp: of the file that is mapped, where it is the site's own.
         scratch: folder for further files of rows, None for the system's temporary folder.
         schema: fingerprint of the schema by which they were read, "" for none.
+        repeats: how often the same row may be there, since it counts as several (a column of type weight).
     """
 
     X: FloatArray
@@ -68,6 +69,7 @@ class Table:
     stamp: FileFingerprint | None = field(default=None, repr=False)
     scratch: Path | None = field(default=None, repr=False)
     schema: str = ""
+    repeats: int = 1
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -167,9 +169,11 @@ def read_files(
     wanted = asked_for(columns, files[0].place)
     with_ids = id_name is not None or any(file.path.is_dir() for file in files)
     store, ids, first = RowStore(memory, scratch, bounded=bounded), Ids() if with_ids else None, None
+    repeats = 1
     try:
         for file in files:
             with _opened(file, wanted, id_name) as source:
+                repeats = max(repeats, source.repeats)
                 positions = positions_of(source.names, wanted, may_lack, file.place)
                 if first is None:
                     first = Columns(file.place, source.names, positions)
@@ -179,7 +183,8 @@ def read_files(
                 if mapped is not None and memory is not None and mapped.nbytes > memory:
                     return Table(_checked_map(mapped, file.place, gaps), stamp=source.stamp, scratch=scratch)
                 _read_into(store, ids, source, positions, first, file.place, gaps)
-        return Table(store.rows(), None if first is None else first.chosen, ids=ids, scratch=scratch)
+        names = None if first is None else first.chosen
+        return Table(store.rows(), names, ids=ids, scratch=scratch, repeats=repeats)
     finally:
         store.close()
 

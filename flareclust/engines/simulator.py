@@ -22,6 +22,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust._foundation.typing import Reading
+from flareclust.data.file_formats import REPEATS
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
@@ -155,9 +156,10 @@ def _place(
             paths[site] = str(rows.absolute())
         elif isinstance(rows, Table) and (rows.columns is not None or with_ids):
             paths[site] = str(data / f"{site}.npz")
-            names = {} if rows.columns is None else {"columns": np.array(rows.columns)}
-            ids = {_IDS: np.array(list(rows.ids))} if with_ids and rows.ids is not None else {}
-            np.savez(paths[site], allow_pickle=False, X=rows.X, **names, **ids)
+            about = {} if rows.columns is None else {"columns": np.array(rows.columns)}
+            if with_ids and rows.ids is not None:
+                about[_IDS] = np.array(list(rows.ids))
+            np.savez(paths[site], allow_pickle=False, X=rows.X, **about, **{REPEATS: np.array(rows.repeats)})
         else:
             paths[site] = str(data / f"{site}.npy")
             np.save(paths[site], rows.X if isinstance(rows, Table) else rows, allow_pickle=False)

@@ -89,6 +89,12 @@ def name_of(profiles: Profiles, j: int) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
+def with_unit(profiles: Profiles, j: int) -> str:
+    """Return the name of a column, and its unit where it has one."""
+    unit = profiles.unit(j)
+    return f"{name_of(profiles, j)} ({unit})" if unit else name_of(profiles, j)
+
+
 def telling(profiles: Profiles, cluster: int, most: int = MOST_TELLING) -> list[Telling]:
     """Return the columns in which a cluster differs most from all rows, the first most; of categories one each."""
     if not profiles.rows[cluster]:
@@ -114,7 +120,7 @@ def _said(profiles: Profiles, cluster: int, j: int) -> str:
         return f"{name.replace('=', ' ', 1)}: {percent(value)} (all {percent(center[j])})"
     z = profiles.z[cluster, j]
     how = f"{'much ' if abs(z) >= _MUCH else ''}{'higher' if z > 0 else 'lower'}"
-    return f"{name} {how}: {number(value, deviation[j])} (all {number(center[j], deviation[j])})"
+    return f"{with_unit(profiles, j)} {how}: {number(value, deviation[j])} (all {number(center[j], deviation[j])})"
 
 
 def sentence(profiles: Profiles, cluster: int) -> str:

@@ -21,6 +21,7 @@ from flareclust.protocol.profile_arrays import (
     TREE_COLUMN,
     TREE_EDGE,
     TREE_ROWS,
+    UNITS,
 )
 
 #: The quantiles that tables have.
@@ -41,6 +42,10 @@ class Profiles:
 
     columns: tuple[str, ...]
     arrays: Mapping[str, Any]
+
+    def unit(self, j: int) -> str:
+        """Return the unit of a column, "" where it has none."""
+        return str(self.arrays[UNITS][j]) if UNITS in self.arrays else ""
 
     @property
     def rows(self) -> IntArray:
@@ -151,6 +156,7 @@ class Profiles:
             "rows": np.repeat(self.rows, d).tolist(),
             "share": np.repeat(share, d).tolist(),
             "column": list(self.columns) * k,
+            **({"unit": self.arrays[UNITS].tolist() * k} if UNITS in self.arrays else {}),
             **{name: values.ravel().tolist() for name, values in (("mean", self.mean), ("sd", self.sd), ("z", self.z))},
             **{name: values.ravel().tolist() for name, values in self.quantiles.items()},
             "eta_squared": np.tile(self.eta_squared, k).tolist(),

@@ -10,7 +10,7 @@ stops a server that chooses the candidates. A site with a policy computes the su
 (`flareclust.core.microaggregation`), so that no choice of candidates discloses more about few rows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -81,6 +81,8 @@ def score_sums(
     aborted: AbortCheck = never_abort,
     *,
     limited: bool = True,
+    repeats: int = 1,
+    view: Callable[[FloatArray, FloatArray], FloatArray] | None = None,
 ) -> Message:
     """Return the sums called `names` over one site's rows (n, d), see `ALL_SCORES`.
 
@@ -93,6 +95,8 @@ def score_sums(
         min_count: smallest number of rows of a cell that is reported.
         aborted: asked before each candidate.
         limited: whether a site needs `values_needed` values.
+        repeats: how often the same row may be among them.
+        view: returns the rows as they are compared with the centroids of one candidate; None for as they are.
 
     Raises:
         BadMessage: the task is not what `stack` returns.
@@ -101,18 +105,19 @@ def score_sums(
     check_candidates(task)
     keys = list(names)
     solutions = unstack(task)
-    if (limited and X.size < values_needed(task, keys, X.shape[1])) or len(X) < min_count:
+    if (limited and X.size // repeats < values_needed(task, keys, X.shape[1])) or len(X) < min_count:
         X = X[:0]
     found: dict[str, list[np.ndarray]] = {name: [] for name in ("sse", "silhouette", "spread", "counts", "scatter")}
     for c, centroids in enumerate(solutions):
         if aborted():
             raise Aborted(f"stopped after {c} of {len(solutions)} candidates")
-        labels, sums = assessment_sums(X, centroids)
+        rows = X if view is None else view(X, centroids)
+        labels, sums = assessment_sums(rows, centroids)
         large = sums["counts"] >= min_count
         found["sse"].append(np.sum(sums["sse"], keepdims=True))
         found["silhouette"].append(np.sum(sums["silhouette"], keepdims=True))
         if "spread" in keys:
-            found["spread"].append(np.array([_spread(X - centroids[labels])]))
+            found["spread"].append(np.array([_spread(rows - centroids[labels])]))
         found["counts"].append(np.where(large, sums["counts"], 0))
         found["scatter"].append(np.where(large, sums["scatter"], 0.0))
     arrays: Message = {name: np.concatenate(parts) for name, parts in found.items() if parts}

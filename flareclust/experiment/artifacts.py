@@ -50,12 +50,22 @@ def check_resume(folder: Path) -> None:
         raise UserError(f"{folder} holds a finished result, so there is nothing to resume; see flareclust.load_result")
 
 
+def check_unused(folder: Path) -> None:
+    """Raise UserError where `folder` holds a result, which a run from the command line replaces on request only."""
+    if (folder / outcome_files.SUMMARY).exists():
+        check_target(folder, FILES)
+        raise UserError(
+            f"{folder} holds the result of another run; name a new folder with --out, or replace the result with --overwrite"
+        )
+
+
 def check_out(folder: Path, *, resume: bool = False) -> None:
     """Raise UserError unless a result may be written to `folder`: new, empty, or an older result; or a run to resume."""
     check_target(folder, FILES)
     if not resume and (folder / CHECKPOINT).exists():
         raise UserError(
-            f"{folder} holds the checkpoint of an interrupted run; resume it (--resume {folder}, or resume=), or choose a new folder"
+            f"{folder} holds the checkpoint of an interrupted run; resume it (--resume {folder}, or resume=), remove it, or "
+            "choose a new folder"
         )
 
 

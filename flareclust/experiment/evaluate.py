@@ -1,6 +1,7 @@
 """Compare a federation's outcome with the truth, where there is one, and make a `Result` of it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,19 +20,22 @@ from flareclust.experiment.prepared import Prepared, arrays_of, names_of
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 from flareclust.features.columns import OUTWEIGHS, outweighing
-from flareclust.features.scaling import filled, scaling_of
+from flareclust.features.scaling import OPEN_GAPS, filled, scaling_of
 from flareclust.features.space import as_clustered, of_directions
 from flareclust.federation import ASSESSED, IN_ASSESSMENT
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.profile_arrays import MEANS, UNITS
 
 #: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
 OVERLAP = 10.0
 #: Share of the rows below which the assessment says little about all of them: where a policy leaves out small cells, inertia
 #: falls with every row; elsewhere.
 COVERED_UNDER_POLICY, COVERED = 0.99, 0.9
+#: So many sites are named in a warning.
+_MOST_NAMED = 5
 
 #: Beyond so many refusals those with the same reason are one warning.
 _MOST_REFUSALS = 1000
@@ -47,6 +51,8 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         seconds: wall time from before the data were loaded until now.
     """
     dataset = prepared.dataset
+    if MEANS in outcome.arrays and len(prepared.units) == outcome.arrays[MEANS].shape[1]:
+        outcome = replace(outcome, arrays={**outcome.arrays, UNITS: np.array(prepared.units)})
     labels = _pooled_labels(prepared, outcome)
     metrics: dict[str, float | None] = dict(outcome.metrics)
     if dataset is not None:
@@ -77,7 +83,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         metrics=metrics,
         centroids_file=None,
         warnings=[
-            *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome),
+            *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome, rows_of(prepared, outcome)),
             *_ties(experiment, outcome),
             *_coverage(experiment, assessed),
             *_columns(experiment, prepared, outcome),
@@ -166,7 +172,7 @@ def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
     rows = arrays_of(prepared, skip_unreadable=True)
     if is_embedded(outcome.arrays):
         return shown_images(rows, outcome.labels, outcome.arrays)
-    rows = {site: filled(outcome.arrays, X) for site, X in rows.items()}
+    rows = {site: filled({**outcome.arrays, "centroids": outcome.centroids}, X) for site, X in rows.items()}
     return {site: X for site, X in rows.items() if len(X) and X.shape[1] == d and np.isfinite(X).all()}
 
 
@@ -174,7 +180,9 @@ def _columns(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> li
     """Return warnings about columns that sites may not mean alike, and about one that decides the distances."""
     arrays, d = outcome.arrays, outcome.centroids.shape[1]
     names = prepared.columns or tuple(f"column {j + 1}" for j in range(d))
-    gaps = [missing_cells(names, arrays[MISSING_CELLS], int(arrays[ROWS_IN_ALL]))] if MISSING_CELLS in arrays else []
+    gaps = []
+    if MISSING_CELLS in arrays:
+        gaps = [missing_cells(names, arrays[MISSING_CELLS], int(arrays[ROWS_IN_ALL]), left_open=OPEN_GAPS in arrays)]
     found = [sentence for sentence in gaps if sentence]
     if SITE_MEANS in arrays:
         # Values of categories have no units, and may be rare at one site and frequent at another.
@@ -206,11 +214,15 @@ def _outweighing(experiment: Experiment, prepared: Prepared, outcome: Outcome) -
     return [sentence]
 
 
-def _warnings(k: int, outcome: Outcome) -> list[str]:
+def _warnings(k: int, outcome: Outcome, places: Mapping[str, IntArray]) -> list[str]:
     refusals = [f"{site} {reason}" for site, reason in sorted(outcome.refused.items())]
     warnings = [*(refusal_texts(outcome.refused) if len(refusals) > _MOST_REFUSALS else refusals), *outcome.warnings]
     if len(outcome.centroids) < k:
-        warnings.append(f"{len(outcome.centroids)} centroids were found where k={k} were asked for")
+        small = sorted(site for site, rows in places.items() if 0 < len(rows) < k)
+        more = f" and {len(small) - _MOST_NAMED} more" if len(small) > _MOST_NAMED else ""
+        named = ", ".join(small[:_MOST_NAMED]) + more
+        why = f": {named} {'has' if len(small) == 1 else 'have'} fewer rows than k" if small else ""
+        warnings.append(f"{len(outcome.centroids)} centroids were found where k={k} were asked for{why}")
     overlap = outcome.metrics.get("davies_bouldin")
     if overlap is not None and overlap > OVERLAP:
         warnings.append(

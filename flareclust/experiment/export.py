@@ -9,7 +9,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import Array, FloatArray
 from flareclust.features import result as partial
-from flareclust.features.scaling import FILL, Scaling, scaling_of
+from flareclust.features.scaling import FILL, OPEN_GAPS, Scaling, scaling_of
 from flareclust.features.space import as_clustered, of_directions
 
 if TYPE_CHECKING:
@@ -30,6 +30,11 @@ def export(result: "Result", file: Path) -> Path:
     if partial.is_partial(result.arrays):
         raise UserError(
             f"{file.suffix} has no model for sites with different columns; use the model that MLflow keeps of a tracked run"
+        )
+    if OPEN_GAPS in result.arrays:
+        raise UserError(
+            f"{file.suffix} has no model for missing=partial, where gaps stay open; use the model that MLflow keeps of a tracked run, or "
+            "take missing=mean"
         )
     if file.exists():
         raise UserError(f"{file} is there already; choose another name")

@@ -30,6 +30,7 @@ class Prepared:
         columns: names of the columns (d), where they have any; files of sites are read by them.
         agreement: how a site's file must agree with `columns`.
         params: settings of the algorithm that follow from the data; those of the experiment come first.
+        units: of the columns (d), "" for none, where a schema has some; else empty.
         ids: of each site's rows, where they have any and were read here.
         devices: the rows of the sites of the engine devices, which are in none of `sites` and `index`; None for others.
     """
@@ -42,6 +43,7 @@ class Prepared:
     agreement: Agreement = "has"
     params: Mapping[str, Any] = field(default_factory=dict)
     ids: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
+    units: tuple[str, ...] = ()
     devices: Devices | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

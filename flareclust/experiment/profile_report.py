@@ -23,11 +23,14 @@ def profile_lines(result: Result) -> Iterator[str | Table]:
     table.add_column("cluster", justify="right")
     table.add_column("rows", justify="right", no_wrap=True)
     table.add_column("what is special about it")
-    for cluster, rows in enumerate(profiles.rows.tolist()[:_MOST]):
-        table.add_row(str(cluster), f"{rows:,}", escape(printable(sentence(profiles, cluster))))
+    described = [cluster for cluster, rows in enumerate(profiles.rows.tolist()) if rows]
+    for cluster in described[:_MOST]:
+        table.add_row(str(cluster), f"{profiles.rows[cluster]:,}", escape(printable(sentence(profiles, cluster))))
     yield table
-    if (more := len(profiles.rows) - _MOST) > 0:
+    if (more := len(described) - _MOST) > 0:
         yield f"and {more} more clusters; report.html has all of them"
+    if none := len(profiles.rows) - len(described):
+        yield f"{none} clusters are not described: no site has three rows of them, and min_count"
     yield from _tree(profiles)
 
 

@@ -263,7 +263,7 @@ def print_placement(labels: IntArray, folder: Path) -> None:
     """Print how many of a late site's rows went to which cluster."""
     clusters, counts = np.unique(labels, return_counts=True)
     print_pairs("cluster", {str(c): f"{n} rows" for c, n in zip(clusters, counts, strict=True)})
-    Console().print(f"labels: {escape(str(folder / LABELS_FILE))}", highlight=False, soft_wrap=True)
+    Console().print(f"labels: {escape(str(folder.absolute() / LABELS_FILE))}", highlight=False, soft_wrap=True)
 
 
 def print_placed(outcome: Outcome, rows: int) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flareclust.evaluation.profile_words import name_of, number, percent
+from flareclust.evaluation.profile_words import number, percent, with_unit
 from flareclust.evaluation.profiles import Profiles
 from flareclust.experiment.html_parts import Html, section, table, tag
 from flareclust.experiment.report_charts import meter, swatch, tinted
@@ -26,7 +26,7 @@ def heat_map(profiles: Profiles) -> Html:
     ]
     rows = [
         [
-            tag("td", name_of(profiles, j), class_="name", title=profiles.columns[j]),
+            tag("td", with_unit(profiles, j), class_="name", title=profiles.columns[j]),
             *_cells(profiles, j, dense),
             _between(profiles, j),
         ]

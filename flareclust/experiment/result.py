@@ -192,7 +192,9 @@ class Result:
         """Return rows (n, d) of the result's columns, gaps filled."""
         if is_frame(X) and self.columns is not None:
             X = rows_of(X, self.columns)
-        return check_rows(filled(self.arrays, as_numbers(np.asarray(X), None, "X")), where="X")
+        return check_rows(
+            filled({**self.arrays, "centroids": self.centroids}, as_numbers(np.asarray(X), None, "X")), where="X"
+        )
 
     def plot(self) -> "Figure":
         """Return a picture of the sites' rows with the true and the recovered centroids (2-D, else by PCA).

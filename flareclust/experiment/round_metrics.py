@@ -53,7 +53,11 @@ def _rows(outcome: Outcome, prepared: Prepared) -> tuple[FloatArray, IntArray | 
     arrays = arrays_of(prepared, skip_unreadable=True)
     sites = [site for site in outcome.sites if site in arrays and site not in outcome.refused]
     sites = [site for site in sites if arrays[site].shape[1] == d and len(arrays[site])]
-    X = np.concatenate([filled(outcome.arrays, arrays[site]) for site in sites]) if sites else np.empty((0, d))
+    X = (
+        np.concatenate([filled({**outcome.arrays, "centroids": outcome.centroids}, arrays[site]) for site in sites])
+        if sites
+        else np.empty((0, d))
+    )
     dataset, index = prepared.dataset, prepared.index
     if dataset is None or dataset.y is None or index is None or not sites:
         return X, None

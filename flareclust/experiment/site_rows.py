@@ -25,8 +25,8 @@ def site_files(folder: Path) -> dict[str, Rows]:
     """
     if not folder.is_dir():
         raise UserError(
-            'with partition "none", data must name a folder with one file per site, or one folder of images, and there is no '
-            f"folder {folder}"
+            "with --partition none (partition=), data must name a folder with one file per site, or one folder of images, and "
+            f"there is no folder {folder}"
         )
     tables = [path for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES and not path.is_dir()]
     files: dict[str, Rows] = {}

@@ -57,10 +57,13 @@ def print_typed(tables: Mapping[str, TypedTable]) -> None:
     table = _table("rows", "dropped", "features", "missing cells", "columns not read")
     for site, typed in tables.items():
         gaps = ", ".join(f"{name} {number:,}" for name, number in typed.missing.items())
-        dropped = typed.rows_read - len(typed.table)
+        dropped = typed.rows_read - typed.rows_kept
+        rows = f"{typed.rows_kept:,}" + (
+            f" (count as {len(typed.table):,})" if len(typed.table) > typed.rows_kept else ""
+        )
         width = typed.table.X.shape[1]
         table.add_row(
-            _shown(site), f"{len(typed.table):,}", f"{dropped:,}", str(width), _shown(gaps or "none"),
+            _shown(site), rows, f"{dropped:,}", str(width), _shown(gaps or "none"),
             _shown(", ".join(typed.unread) or "none"),
         )  # fmt: skip
     Console().print(table)

@@ -18,7 +18,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, known_k
 from flareclust.experiment.site_rows import site_files
 from flareclust.protocol import registry
-from flareclust.schema.columns import MEAN, ColumnSchema, TableSchema, read_schema
+from flareclust.schema.columns import ColumnSchema, TableSchema, read_schema
 from flareclust.schema.mapping import TableMapping, read_mapping
 from flareclust.schema.reading import TypedTable, read_typed, without
 from flareclust.schema.text_files import FORMATS, names_of
@@ -41,10 +41,10 @@ def own_sites(experiment: Experiment) -> Prepared:
     columns = next(iter(sites.values())).columns
     agreement: Agreement = "may-lack" if registry.get(experiment.algorithm).partial else "has"
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
-    if experiment.truth is None:
-        return Prepared(known_k(experiment, None), sites, columns=columns, agreement=agreement, params=params, ids=ids)
-    dataset, index = _joined(experiment.data, tables)
-    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, params, ids)
+    index, dataset, units = None, None, units_of(experiment)
+    if experiment.truth is not None:
+        dataset, index = _joined(experiment.data, tables)
+    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, params, ids, units)
 
 
 def agreed_columns(experiment: Experiment) -> Prepared:
@@ -54,7 +54,7 @@ def agreed_columns(experiment: Experiment) -> Prepared:
         return Prepared(k, {}, params=compared(experiment))
     schema = read_schema(experiment.table_schema)
     params = {**compared(experiment), **agreed_settings(experiment), "table_schema": schema.fingerprint}
-    return Prepared(k, {}, columns=schema.features, params=params)
+    return Prepared(k, {}, columns=schema.features, params=params, units=units_of(experiment))
 
 
 def agreed_settings(experiment: Experiment) -> dict[str, Any]:
@@ -68,21 +68,46 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
     if experiment.table_schema is None:
         return {}
     schema = without(read_schema(experiment.table_schema), experiment.truth)
+    _check_weights(experiment, schema)
     known, found = registry.get(experiment.algorithm).parameters(), dict[str, Any]()
     if "categories" in known and schema.categories:
         found["categories"] = schema.categories
     if schema.units_differ and experiment.params.get("metric") != "cosine":
         found |= next(({name: value} for name, value in _SCALED.items() if name in known), {})
-    if schema.filled:
+    if gaps := schema.left_to_jobs:
+        how = next(iter(gaps.values()))
         if "missing" not in known:
             raise UserError(
-                f"{experiment.algorithm} cannot fill missing cells, as the schema says of {', '.join(schema.filled)} (missing: mean); "
+                f"{experiment.algorithm} cannot do with missing cells what the schema says of {', '.join(gaps)} (missing: {how}); "
                 "take another algorithm, such as portfolio, or missing: drop-rows"
             )
-        found["missing"] = MEAN
+        found["missing"] = how
     if "table_ranges" in known and experiment.params.get("scale") == "range":
         found["table_ranges"] = schema.ranges
     return found
+
+
+def _check_weights(experiment: Experiment, schema: TableSchema) -> None:
+    """Raise UserError where the schema has weights and the run cannot take them."""
+    if schema.weight is None:
+        return
+    private = "differentially-private" in registry.get(experiment.algorithm).promises
+    what = "policy" if experiment.policy else "secure_sums" if experiment.secure_sums else None
+    what = f"{experiment.algorithm} (differential privacy)" if private else what
+    if what is None and experiment.partition != "none":
+        what = f"partition {experiment.partition}, which would put one row at several sites"
+    if what is not None:
+        raise UserError(
+            f"the weights of the column {schema.weight!r} do not go with {what}; leave that out, or make the column type ignore"
+        )
+
+
+def units_of(experiment: Experiment) -> tuple[str, ...]:
+    """Return the unit of each feature by the experiment's schema; nothing where it has none, or none has a unit."""
+    if experiment.table_schema is None:
+        return ()
+    units = without(read_schema(experiment.table_schema), experiment.truth).feature_units
+    return units if any(units) else ()
 
 
 def compared(experiment: Experiment) -> dict[str, Any]:
@@ -133,9 +158,14 @@ def typed_file(path: Path, schema: TableSchema, truth: str | None, memory: int |
         raise UserError(unmarked(str(error))) from None
 
 
+def mapping_file(path: Path) -> Path:
+    """Return the file beside a table that says how it differs from the schema; there may be none."""
+    return path.with_name(path.stem + MAPPING)
+
+
 def mapping_of(path: Path) -> TableMapping | None:
     """Return the mapping in the file beside a table; None where there is none."""
-    beside = path.with_name(path.stem + MAPPING)
+    beside = mapping_file(path)
     return read_mapping(beside) if beside.is_file() else None
 
 

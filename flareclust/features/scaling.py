@@ -6,10 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import Array, FloatArray
+from flareclust.core.missing.gaps import complete
 from flareclust.features.result import is_partial
 
 #: The array with what the gaps of each column were filled with (d,), where they were.
 FILL = "fill"
+
+#: The array that says that gaps were left open: rows belong to the centroid that is nearest in their known cells.
+OPEN_GAPS = "open_gaps"
 
 
 class Scaling(NamedTuple):
@@ -31,9 +35,24 @@ def scaling_of(arrays: Mapping[str, Array]) -> Scaling | None:
     return Scaling(arrays["mean"], arrays["deviation"])
 
 
+def filling_of(arrays: Mapping[str, Array]) -> FloatArray | None:
+    """Return what gaps of the columns (d,) are filled with, NaN where they stay open; None where rows have none."""
+    if FILL not in arrays:
+        return None
+    return np.full(len(arrays[FILL]), np.nan) if OPEN_GAPS in arrays else arrays[FILL]
+
+
 def filled(arrays: Mapping[str, Array], X: FloatArray) -> FloatArray:
-    """Return rows (n, d) whose missing cells are filled as the arrays say; as they are where nothing was filled."""
+    """Return rows (n, d) whose missing cells are filled as the arrays say; as they are where nothing was filled.
+
+    Where gaps were left open, they are filled with those of the nearest of the `centroids`, which adds nothing to its distance.
+    """
     if FILL not in arrays or X.ndim != 2 or X.shape[1] != len(arrays[FILL]):
         return X
     missing = np.isnan(X)
+    if OPEN_GAPS in arrays and missing.any():
+        scaling = scaling_of(arrays) or Scaling(np.zeros(X.shape[1]), np.ones(X.shape[1]))
+        rows = complete(scaling(X), scaling(arrays["centroids"])).rows * scaling.deviation + scaling.mean
+        rows = np.where(missing, rows, X)
+        return np.where(missing.all(axis=1, keepdims=True), arrays[FILL], rows)
     return np.where(missing, arrays[FILL], X) if missing.any() else X

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flareclust._foundation.typing import BoolArray, FloatArray
+from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.privacy.policy import Policy
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class SiteContext:
             of these. None where no total decides.
         ones: what 1 is in each column (d,), where all are of 0 and 1 (`flareclust.core.disclosure.describable`).
         sum_sites: over how many sites the reply is added up, masked, as the job says of itself; 0 where it leaves as it is.
+        repeats: how often the same row may be there, since it counts as several; `min_count` is of so many more rows then.
         dp: what the site grants the job under differential privacy; None where it grants nothing.
     """
 
@@ -33,7 +35,17 @@ class SiteContext:
     reported: BoolArray | None = None
     ones: FloatArray | None = None
     sum_sites: int = 0
+    repeats: int = 1
     dp: "DPSession | None" = None
+
+    def of_repeated(self, repeats: int) -> "SiteContext":
+        """Return what holds for rows that are there up to so many times: with so many more rows, enough differ.
+
+        Three at least, since sums over two rows can be solved for them.
+        """
+        return (
+            replace(self, min_count=max(self.min_count, LEAST_ROWS) * repeats, repeats=repeats) if repeats > 1 else self
+        )
 
     @property
     def least_rows(self) -> int:

@@ -65,7 +65,7 @@ class Algorithm:
         if params.get("trim_rows"):
             return "with trim_rows, a profile less the sums of the rounds would disclose the rows that are trimmed"
         if params.get("missing", "refuse") != "refuse":
-            return "with missing=mean, a profile would count filled cells as known ones"
+            return f"with missing={params['missing']}, a profile would count filled cells as known ones"
         return ""
 
     def executor_class(self) -> "type[ClusteringExecutor]":

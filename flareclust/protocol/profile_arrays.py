@@ -3,10 +3,11 @@
 `profile_rows` (k,): rows that are described; `profile_means` and `profile_m2` (k, d): means and squared deviations from them;
 `profile_edges` (d, h - 1) and `profile_bins` (k, d, h): rows in bins; `profile_sites` (m,) and `profile_site_rows` (m, k): rows of
 each site, not with secure sums; `profile_tree_*`: a tree's columns (15,) with -1 for none, edges (15,), and rows (31, k), as
-`flareclust.core.shallow_tree` numbers nodes.
+`flareclust.core.shallow_tree` numbers nodes; `profile_units` (d,): units of the columns, "" for none, where a schema has some.
 """
 
 ROWS, MEANS, SQUARES = "profile_rows", "profile_means", "profile_m2"
 BIN_EDGES, BIN_COUNTS = "profile_edges", "profile_bins"
 SITES, SITE_ROWS = "profile_sites", "profile_site_rows"
+UNITS = "profile_units"
 TREE_COLUMN, TREE_EDGE, TREE_ROWS = "profile_tree_column", "profile_tree_edge", "profile_tree_rows"

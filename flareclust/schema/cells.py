@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.typing import BoolArray, FloatArray
-from flareclust.schema.columns import MEAN, ColumnSchema, Missing, features_of
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.schema.columns import LEFT_TO_JOBS, MOST_WEIGHT, ColumnSchema, Missing, features_of
 from flareclust.schema.mapping import ISO_DATE, ColumnMapping
 
 #: What is a missing cell at every site, beside an empty one.
@@ -88,7 +88,7 @@ class ColumnReader:
         self._count(self.column.type, faulty, before)
         if self._missing == "refuse":
             self._count("missing", missing, before)
-        if self._missing == MEAN:
+        if self._missing in LEFT_TO_JOBS:
             found[missing] = np.nan
         return found, missing
 
@@ -197,6 +197,7 @@ class ColumnReader:
         what = {
             "missing": "missing",
             "number": "no number",
+            "whole": "no integer",
             "date": "no date",
             "category": "none of the schema's values",
             "ordered": "none of the schema's values",
@@ -217,6 +218,21 @@ class ColumnReader:
                 best = [factor for factor in UNIT_FACTORS if self._outside[factor] == fewest]
                 return f" (another unit? factor: {min(best, key=lambda f: abs(np.log(f))):.6g} in the mapping leaves {fewest})"
         return ""
+
+
+class WeightReader(ColumnReader):
+    """Reads how many rows each row counts as: integers from 1 to `MOST_WEIGHT`."""
+
+    def __init__(self, name: str, own: ColumnMapping, decimal: str, spellings: frozenset[str]) -> None:
+        column = ColumnSchema(type="number", range=(1, MOST_WEIGHT))
+        super().__init__(name, column, own, "refuse", decimal, spellings)
+
+    def weights(self, cells: Any, before: int) -> IntArray:
+        """Return the weights (n,) of an Arrow array of cells, of which `before` have come already; 1 where one is faulty."""
+        found, missing = self.read(cells, before)
+        numbers = found[:, 0]
+        self._count("whole", ~missing & (numbers != np.floor(numbers)), before)
+        return np.clip(numbers, 1, MOST_WEIGHT).astype(np.int64)
 
 
 def texts_of(cells: Any, spellings: frozenset[str]) -> Any:

@@ -25,17 +25,17 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
 from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, read_text
 
-Type = Literal["number", "category", "ordered", "date", "id", "ignore"]
-Missing = Literal["refuse", "drop-rows", "as-category", "mean"]
+Type = Literal["number", "category", "ordered", "date", "id", "weight", "ignore"]
+Missing = Literal["refuse", "drop-rows", "as-category", "mean", "partial"]
 
-#: Missing cells that stay in the rows, as NaN, since a job fills them.
-MEAN: Missing = "mean"
+#: Missing cells that stay in the rows, as NaN, since a job fills them or leaves them open.
+LEFT_TO_JOBS: tuple[Missing, ...] = ("mean", "partial")
 
 #: The types whose columns have a list of values, and those with a range.
 _LISTED, _RANGED = ("category", "ordered"), ("number", "date")
 
-#: Most values of a category.
-MOST_VALUES = 1000
+#: Most values of a category, and most rows that a row counts as.
+MOST_VALUES = MOST_WEIGHT = 1000
 
 
 class ColumnSchema(Settings):
@@ -45,7 +45,7 @@ class ColumnSchema(Settings):
     category becomes one feature of 0 and 1 for each of its values, called `sex=f`.
     """
 
-    type: Type = Field(description="What the cells are: number, category, ordered, date, id or ignore.")
+    type: Type = Field(description="What the cells are: number, category, ordered, date, id, weight or ignore.")
     unit: str | None = Field(default=None, description="Unit of the numbers; sites with another one state a factor.")
     range: tuple[float | str, float | str] | None = Field(
         default=None, strict=False, description="The least and the largest plausible number, or date."
@@ -55,7 +55,7 @@ class ColumnSchema(Settings):
     )
     missing: Missing | None = Field(
         default=None,
-        description="What a missing cell means: refuse, drop-rows, as-category or mean; None for what the schema says of all columns.",
+        description="What a missing cell means: refuse, drop-rows, as-category, mean or partial; None for what the schema says of all columns.",
     )
 
     @field_validator("values", mode="before")
@@ -141,6 +141,11 @@ class TableSchema(Settings):
         ids = [name for name, column in self.columns.items() if column.type == "id"]
         if len(ids) > 1:
             raise ValueError(f"columns: {', '.join(ids)} are all of type id; one at most can be")
+        weights = [name for name, column in self.columns.items() if column.type == "weight"]
+        if len(weights) > 1:
+            raise ValueError(f"columns: {', '.join(weights)} are all of type weight; one at most can be")
+        if len(set(self.left_to_jobs.values())) > 1:
+            raise ValueError(f"missing: a job takes one of {' and '.join(LEFT_TO_JOBS)} for all columns; choose one")
         names = self.features
         if not names:
             raise ValueError("columns: none of them is a feature (number, category, ordered or date)")
@@ -156,9 +161,14 @@ class TableSchema(Settings):
         return next((name for name, column in self.columns.items() if column.type == "id"), None)
 
     @property
+    def weight(self) -> str | None:
+        """Return the name of the column that says how many rows a row counts as, None where there is none."""
+        return next((name for name, column in self.columns.items() if column.type == "weight"), None)
+
+    @property
     def used(self) -> dict[str, ColumnSchema]:
         """Return the columns that are features."""
-        return {name: column for name, column in self.columns.items() if column.type not in ("id", "ignore")}
+        return {name: column for name, column in self.columns.items() if column.type not in ("id", "weight", "ignore")}
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -184,9 +194,14 @@ class TableSchema(Settings):
         return len(units) > 1 or ("number" in kinds and len(kinds) > 1)
 
     @property
-    def filled(self) -> list[str]:
-        """Return the columns whose missing cells a job fills."""
-        return [name for name in self.used if self.missing_of(name) == MEAN]
+    def feature_units(self) -> tuple[str, ...]:
+        """Return the unit of each feature (d), "" where it has none."""
+        return tuple(one.unit or "" for name, one in self.used.items() for _ in features_of(name, one))
+
+    @property
+    def left_to_jobs(self) -> dict[str, Missing]:
+        """Return the columns whose missing cells a job fills or leaves open, and which of the two."""
+        return {name: how for name in self.used if (how := self.missing_of(name)) in LEFT_TO_JOBS}
 
     @property
     def ranges(self) -> list[list[float] | None]:
@@ -209,10 +224,11 @@ class TableSchema(Settings):
     @property
     def fingerprint(self) -> str:
         """Return a hash of all that decides what features mean: equal at sites with the same schema, in any layout."""
-        described = {
+        described: dict[str, Any] = {
             "missing": self.missing,
             "columns": [[name, one.model_dump(mode="json")] for name, one in self.used.items()],
         }
+        described |= {} if self.weight is None else {"weight": self.weight}
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -122,7 +122,7 @@ class TableMapping(Settings):
             if name not in schema.columns:
                 raise UserError(f"mapping: the schema has no column {name!r}{did_you_mean(name, schema.columns)}")
             known = schema.columns[name]
-            if (column.factor, column.offset) != (1.0, 0.0) and known.type != "number":
+            if (column.factor, column.offset) != (1.0, 0.0) and known.type not in ("number", "weight"):
                 raise UserError(f"mapping: column {name!r} is of type {known.type}, which has no factor and no offset")
             if column.date != ISO_DATE and known.type != "date":
                 raise UserError(f"mapping: column {name!r} is of type {known.type} and has no form of dates")

@@ -14,7 +14,7 @@ from flareclust.data.file_formats import Names, listed
 from flareclust.data.ids import Ids
 from flareclust.data.spill import RowStore
 from flareclust.data.tables import File, Table
-from flareclust.schema.cells import MISSING, ColumnReader, TextReader
+from flareclust.schema.cells import MISSING, ColumnReader, TextReader, WeightReader
 from flareclust.schema.columns import TableSchema
 from flareclust.schema.mapping import TableMapping
 from flareclust.schema.text_files import FORMATS, batches, names_of
@@ -27,6 +27,7 @@ class TypedTable:
     Attributes:
         table: rows (n, d) with the schema's features, and ids where the schema has a column of them.
         rows_read: in the files.
+        rows_kept: of these; with weights fewer than the table has, where a row is as often as it counts.
         missing: how many cells are missing, of the columns that have some.
         unread: the files' columns that the schema does not have.
         truth: the known class of each row (n,), where a column of them was asked for.
@@ -34,6 +35,7 @@ class TypedTable:
 
     table: Table
     rows_read: int
+    rows_kept: int
     missing: dict[str, int]
     unread: Names
     truth: tuple[str, ...] | None = None
@@ -78,7 +80,7 @@ def read_typed(
 
 def without(schema: TableSchema, column: str | None) -> TableSchema:
     """Return a schema where a column is no feature; as it is for None, or a column that it does not have."""
-    if column is None or column not in schema.used:
+    if column is None or column not in (*schema.used, schema.weight):
         return schema
     return TableSchema(
         missing=schema.missing, columns={name: one for name, one in schema.columns.items() if name != column}
@@ -88,6 +90,10 @@ def without(schema: TableSchema, column: str | None) -> TableSchema:
 def listed_files(files: Sequence[File]) -> str:
     """Return what messages call the files of one table."""
     return files[0].place if len(files) == 1 else f"{files[0].place} and {len(files) - 1} more"
+
+
+def _weight_reader(name: str, own: TableMapping, spellings: frozenset[str]) -> WeightReader:
+    return WeightReader(name, own.of(name), own.decimal, spellings)
 
 
 class _TableReader:
@@ -105,7 +111,10 @@ class _TableReader:
         self._id = None if schema.id is None else TextReader(schema.id, spellings)
         self._truth = None if truth is None else TextReader(truth, spellings)
         self._texts: list[TextReader] = [reader for reader in (self._id, self._truth) if reader is not None]
+        self._weight = None if schema.weight is None else _weight_reader(schema.weight, own, spellings)
+        self._most = 1
         self._all: list[ColumnReader | TextReader] = [*self._columns, *self._texts]
+        self._all += [] if self._weight is None else [self._weight]
         self._sources = [own.source(reader.name) for reader in self._all]
         self._ids, self._classes = Ids(), list[str]()
         self._missing = dict.fromkeys(schema.used, 0)
@@ -142,10 +151,11 @@ class _TableReader:
             )
             raise UserError(f"{place} has no rows{why}; a table needs at least one")
         ids = None if self._id is None else self._ids
-        table = Table(self._store.rows(), self._schema.features, ids=ids, schema=self._schema.fingerprint)
+        rows, names = self._store.rows(), self._schema.features
+        table = Table(rows, names, ids=ids, schema=self._schema.fingerprint, repeats=self._most)
         missing = {name: number for name, number in self._missing.items() if number}
         classes = None if self._truth is None else tuple(self._classes)
-        return TypedTable(table, self._rows, missing, tuple(self._unread), classes)
+        return TypedTable(table, self._rows, self._kept, missing, tuple(self._unread), classes)
 
     def _misnamed(self, names: Names) -> list[str]:
         """Return what is wrong with the names of a file's columns, a clause each."""
@@ -165,18 +175,22 @@ class _TableReader:
         n = len(cells[0])
         X, gone = self._features(cells, n)
         kept = np.flatnonzero(~gone)
-        for reader, column in zip(self._texts, cells[len(self._columns) :], strict=True):
+        self._kept += len(kept)
+        if self._weight is not None:
+            weights = self._weight.weights(cells[-1], self._rows)[kept]
+            self._most = max(self._most, int(weights.max(initial=1)))
+            kept = np.repeat(kept, weights)
+        texts_at = len(self._columns)
+        for reader, column in zip(self._texts, cells[texts_at : texts_at + len(self._texts)], strict=True):
             texts = reader.read(column, self._rows)
             if reader is self._id:
                 self._ids.extend(texts[j] for j in kept)
             else:
                 self._classes += [texts[j] for j in kept]
         self._rows += n
-        self._kept += len(kept)
         if not any(reader.faulty for reader in self._columns):
-            rows = X if len(kept) == n else X[kept]
-            self._store.check_fits(rows.nbytes, place)
-            self._store.add(rows)
+            self._store.check_fits(X.itemsize * len(kept) * X.shape[1], place)
+            self._store.add(X if len(kept) == n and self._most == 1 else X[kept])
 
     def _features(self, cells: Sequence[Any], n: int) -> tuple[FloatArray, BoolArray]:
         """Return the features (n, d) of some rows, and which are to be left out (n,)."""

@@ -11,7 +11,6 @@ import numpy as np
 
 from flareclust._foundation.certificates import certificate_problem, ends_soon
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.typing import FloatArray
 from flareclust.core.chunks import is_mapped
 from flareclust.data.column_summary import Column, columns_of
 from flareclust.data.ids import Ids
@@ -108,7 +107,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
             errors.append(f"{name} cannot use its rows: {error}")
     hints += site_policy.hints(local)
     if rows is not None:
-        hints += [*_odd_ids(table.ids), *_odd(table, rows.columns)]
+        hints += [*_odd_ids(table.ids, weighted=table.repeats > 1), *_odd(table, rows.columns)]
         problems, budget = _under_policy(local, name, table)
         errors, facts = [*errors, *problems], facts | budget
     return Checked(name, facts | {"versions": site_policy.versions()}, errors, hints, rows, server)
@@ -173,7 +172,7 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
     if data.schema is not None:
         schema = {"schema": f"{data.schema.fingerprint}, {len(data.schema.features)} features; the same at all sites"}
         if gaps := [f"{name} {number:,}" for name, number in _missing(table) if number]:
-            schema["missing cells"] = f"{', '.join(gaps)}; filled by jobs with missing=mean"
+            schema["missing cells"] = f"{', '.join(gaps)}; for jobs with missing=mean or missing=partial"
     return {
         **files,
         **schema,
@@ -189,8 +188,8 @@ def _missing(table: Table) -> list[tuple[str, int]]:
     return list(zip(table.columns or (), np.isnan(table.X).sum(axis=0).tolist(), strict=True))
 
 
-def _odd_ids(ids: Ids | None) -> list[str]:
-    again = 0 if ids is None else ids.repeated()
+def _odd_ids(ids: Ids | None, *, weighted: bool) -> list[str]:
+    again = 0 if ids is None or weighted else ids.repeated()
     return [f"{again} rows have the id of an earlier row"] if again else []
 
 
@@ -198,7 +197,7 @@ def _odd(table: Table, columns: Sequence[Column]) -> list[str]:
     """Return what is odd about the columns, a sentence each."""
     hints: list[str] = []
     if not columns:
-        return _repeats(table.X)
+        return _repeats(table)
     if table.columns is None:
         hints.append("the columns have no names, so they are matched with those of other sites by place")
     if constant := [column.name for column in columns if column.different == 1]:
@@ -214,11 +213,13 @@ def _odd(table: Table, columns: Sequence[Column]) -> list[str]:
             f"{widest!r} varies more than {OUTWEIGHS} times as much as half of the columns and would decide "
             "the distances: bring columns to comparable units, in the same way at all sites, or set scale=standard"
         )
-    return [*hints, *_repeats(table.X)]
+    return [*hints, *_repeats(table)]
 
 
-def _repeats(X: FloatArray) -> list[str]:
-    n, d = X.shape
+def _repeats(table: Table) -> list[str]:
+    if table.repeats > 1:  # a row is there as often as it counts
+        return []
+    X, (n, d) = table.X, table.X.shape
     rows = X[: max(1, _LOOKED_AT // (8 * d))]
     copies = len(rows) - len(np.unique(rows, axis=0))
     if copies <= len(rows) // 2:

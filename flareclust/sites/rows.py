@@ -171,7 +171,7 @@ class SiteData:
         self._refuse_others(files, scratch)
         if self.schema is not None:
             typed = read_typed(files, self.schema, self.mapping, memory=self.memory, scratch=scratch)
-            found = replace(typed.table, scratch=scratch)
+            found, own_rows = replace(typed.table, scratch=scratch), typed.rows_kept
         else:
             found = read_files(
                 files,
@@ -182,7 +182,8 @@ class SiteData:
                 scratch=scratch,
                 gaps=gaps,
             )
-        self._check_number(len(found))
+            own_rows = len(found)
+        self._check_number(own_rows)
         names = frozenset(found.columns or ())
         if self.hide is not True and (missing := sorted(self.hide - names)):
             raise UserError(f"{self.path.name}: hide names columns that are not there: {', '.join(missing)}")

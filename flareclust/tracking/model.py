@@ -40,7 +40,7 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             context: its `artifacts` are `centroids`, a .npy file (k, d), and if these have unknown entries (NaN),
                 `settings`, a JSON file with how the federation scaled, filled and measured; if columns were scaled,
                 `scaling`, a .npy file (2, d) with what is taken away from them and what then divides them; if gaps were filled, `filling`,
-                a .npy file (d,) with what they are filled with; if rows were brought to length 1, `metric`, a file with the
+                a .npy file (d,) with what they are filled with, NaN where they count nowhere; if rows were brought to length 1, `metric`, a file with the
                 word cosine; if it is known which rows are far from all centroids, `thresholds`, a .npy file (k,) of distances;
                 if columns are categories, `columns`, a JSON file with all their names, a category's called like sex=f.
         """
@@ -129,7 +129,8 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             )
         if self.filling is not None:
             X = np.where(np.isnan(X), self.filling, X)
-        if not np.isfinite(X).all():
+        open_gaps = self.filling is not None and np.isnan(self.filling).any()
+        if not (np.isfinite(X) | (np.isnan(X) & open_gaps)).all():
             raise ValueError("the input has missing or infinite values; fill or drop those rows first")
         centroids = self.centroids
         if self.scaling is not None:
@@ -138,6 +139,9 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         if self.directions:
             X = X / np.where(lengths > 0, lengths, 1.0)[:, None]
         # Explicit differences: the expanded form x.x - 2 x.c + c.c loses small distances far from the origin.
+        if open_gaps:
+            known = [np.nansum(np.square(X - centroid), axis=1) for centroid in centroids]
+            X = np.where(np.isnan(X), centroids[np.argmin(known, axis=0)], X)
         squared = [np.square(X - centroid).sum(axis=1) for centroid in centroids]
         return np.stack(squared, axis=1), lengths
 

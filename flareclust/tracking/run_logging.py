@@ -14,7 +14,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
-from flareclust.features.scaling import FILL, scaling_of
+from flareclust.features.scaling import filling_of, scaling_of
 from flareclust.features.space import of_directions
 from flareclust.protocol.outcome import Outcome, is_round
 from flareclust.tracking.note import NOTE_TAG, describe
@@ -145,7 +145,7 @@ class _Parts:
         result = self.result
         settings = partial.model_settings(result.algorithm, result.params, result.arrays)
         metric = "cosine" if of_directions(result.arrays) else "euclidean"
-        scaling, filling = scaling_of(result.arrays), result.arrays.get(FILL)
+        scaling, filling = scaling_of(result.arrays), filling_of(result.arrays)
         thresholds = None if settings else result.thresholds()
         parts = scaling, metric, filling, thresholds
         tracker.log_model(self.run_id, result.centroids, result.columns, settings, *parts)

@@ -9,6 +9,9 @@ import pytest
 
 import flareclust
 from flareclust import UserError
+from flareclust.experiment.profile_report import profile_lines
+from flareclust.experiment.report_html import report_page
+from tests.command_line import call
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -39,6 +42,25 @@ def test_centimetres_are_found_before_anything_runs(folder):
     assert expected in str(error.value)
 
 
+def test_the_dry_run_is_that_of_the_pages(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    command = ("run", "portfolio", "--data", "data", "--partition", "none", "--k", "3", "--schema", "schema.yaml")
+    (folder / "data" / "south.mapping.yaml").unlink(missing_ok=True)
+    west = folder / "data" / "west.mapping.yaml"
+    text = west.read_text(encoding="utf-8")
+    west.unlink()
+    tables = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    assert call(*command, "--dry-run") == 2
+    assert capsys.readouterr().err in tables
+    west.write_text(text, encoding="utf-8")
+    shutil.copy(folder / "south.mapping.yaml", folder / "data" / "south.mapping.yaml")
+    assert call(*command, "--dry-run") == 0
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+    assert printed in PAGE
+    assert printed in tables
+    (folder / "data" / "south.mapping.yaml").unlink()
+
+
 def test_the_result_is_that_of_the_page(folder):
     shutil.copy(folder / "south.mapping.yaml", folder / "data" / "south.mapping.yaml")
     result = run(folder)
@@ -48,3 +70,20 @@ def test_the_result_is_that_of_the_page(folder):
     assert f"{result.metrics['accuracy']:.4f}" in PAGE
     sizes = result.profiles().groupby("cluster")["rows"].first().tolist()
     assert all(f"       {cluster}   {rows}  " in PAGE for cluster, rows in enumerate(sizes))
+    # Units stand beside the names, in the frame, in the words and in the report.
+    units = dict(zip(result.profiles()["column"], result.profiles()["unit"], strict=True))
+    assert units == {"age": "years", "crp": "mg/l", "tumour": "mm", "sex=f": "", "sex=m": "", "stage": ""}
+    (words,) = [line for line in profile_lines(result) if not isinstance(line, str)]
+    sentences = [str(cell) for cell in words.columns[2].cells]
+    assert all(part in " ".join(PAGE.split()) for sentence in sentences for part in sentence.split("; "))
+    assert "tumour (mm) much lower" in sentences[1]
+    assert "tumour (mm)" in report_page(result)
+    result.save(folder / "saved")
+    assert list(flareclust.load_result(folder / "saved").profiles()["unit"]) == list(result.profiles()["unit"])
+    # The frame that the page prints fits 80 columns, and is that of both pages.
+    (code,) = re.findall(r"^print\((profiles\.pivot.*)\)$", PAGE, flags=re.MULTILINE)
+    shown = str(eval(code, {"profiles": result.profiles()})).splitlines()
+    assert max(map(len, shown)) <= 80
+    frame = "\n".join(line.rstrip() for line in shown)
+    assert frame in PAGE
+    assert frame in (ROOT / "docs" / "profiles.md").read_text(encoding="utf-8")

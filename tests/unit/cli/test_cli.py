@@ -99,11 +99,23 @@ def test_two_runs_of_the_same_second_keep_both_results(command, tmp_path, monkey
 def test_a_result_takes_the_place_of_an_older_one_only_when_it_is_complete(command, tmp_path):
     command(*IRIS, *FAST, "--out", "mine")
     before = tree(tmp_path)
-    assert command(*IRIS, *FAST, "--out", "mine", "--k", "100").code == 1
+    assert command(*IRIS, *FAST, "--out", "mine", "--overwrite", "--k", "100").code == 1
     assert tree(tmp_path) == before
-    assert command(*IRIS, *FAST, "--out", "mine", "--seed", "1").code == 0
+    assert command(*IRIS, *FAST, "--out", "mine", "--overwrite", "--seed", "1").code == 0
     assert json.loads((tmp_path / "mine" / "result.json").read_text())["seed"] == 1
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_an_older_result_is_replaced_on_request_only(command, tmp_path):
+    command(*IRIS, *FAST, "--out", "mine")
+    before = tree(tmp_path)
+    refused = command(*IRIS, *FAST, "--out", "mine", "--seed", "1")
+    assert refused.code == 2
+    assert "mine holds the result of another run" in refused.err
+    assert "--overwrite" in refused.err
+    assert tree(tmp_path) == before
+    (tmp_path / "empty").mkdir()
+    assert command(*IRIS, *FAST, "--out", "empty").code == 0
 
 
 def test_without_json_a_person_reads_measures_notes_and_where_the_files_are(command, tmp_path):
@@ -153,7 +165,7 @@ def test_an_interrupt_before_the_result_says_nothing_of_an_older_one(command, mo
 
     assert command(*IRIS, *FAST, "--out", "res").code == 0
     monkeypatch.setattr("flareclust.experiment.submit.run_inprocess", interrupted)
-    done = command(*IRIS, *FAST, "--out", "res")
+    done = command(*IRIS, *FAST, "--out", "res", "--overwrite")
     assert done.code == 130
     assert "the result is in" not in done.err
 

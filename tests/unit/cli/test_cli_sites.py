@@ -1,5 +1,6 @@
 """The command line with files of sites, from the start and later."""
 
+import csv
 import json
 
 import numpy as np
@@ -110,3 +111,60 @@ def test_assign_refuses_what_would_mislead_or_destroy(command, tmp_path):
     overwrite = command(*late)
     assert (overwrite.code, "none of ours" in overwrite.err) == (2, True)
     assert (tmp_path / "labels.csv").read_text() == "id,truth\n1,2\n"
+
+
+def test_why_fewer_centroids_were_found_is_said(command, tmp_path):
+    """Three sites of five rows cannot support eight clusters each, and no cluster has three rows at a site."""
+    square = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0], [0.0, 9.0]])
+    for i, site in enumerate(("a", "b", "c")):
+        write(tmp_path / "small" / f"{site}.csv", square + np.array([50.0 * i, 0.0]))
+    run = ("run", "lloyd", "--data", "small", "--partition", "none", "--k", "8", *FAST[:-1])
+    done = command(*run)
+    assert done.code == 0, done.err
+    text = " ".join(done.out.split())
+    assert "were asked for: a, b, c have fewer rows than k" in text
+    assert "too few rows at every site" not in text
+
+
+def test_a_table_with_text_is_sent_to_a_schema(command, tmp_path):
+    for site in ("a", "b"):
+        (tmp_path / "text").mkdir(exist_ok=True)
+        (tmp_path / "text" / f"{site}.csv").write_text("age,sex\n" + "\n".join(f"{i},{'fm'[i % 2]}" for i in range(9)))
+    run = ("run", "lloyd", "--k", "2", *FAST)
+    assert "read text by a schema (flareclust schema draft" in command(*run, "--data", "text/a.csv").err
+    assert "schema draft" in command(*run, "--data", "text", "--partition", "none").err
+    assert "say --partition none (partition=)" in command(*run, "--data", "text").err
+    assert "--partition none" in command(*run, "--data", "gone", "--partition", "none").err
+
+
+SCHEMA = "missing: drop-rows\ncolumns: {id: id, a: number, b: number, sex: {type: category, values: [f, m]}}"
+
+
+def test_a_late_table_is_read_by_the_schema_of_the_run(command, tmp_path):
+    (tmp_path / "s.yaml").write_text(SCHEMA)
+    lines = [f"p{i},{x},{y},{'fm'[i % 2]}" for i, (x, y) in enumerate(rows().tolist())]
+    (tmp_path / "all.csv").write_text("\n".join(["id,a,b,sex", *lines]))
+    run = ("run", "feca", "--data", "all.csv", "--k", "3", "--n-sites", "2", "--schema", "s.yaml", *FAST)
+    assert command(*run, "--out", "res").code == 0
+    # The late file has other names, words and an unknown cell.
+    late = [f"q{i};{'' if i == 2 else x};{y};{'wm'[i % 2]}" for i, (x, y) in enumerate(rows(7).tolist())]
+    (tmp_path / "late.csv").write_text("\n".join(["id;a;B;sex", *late]))
+    (tmp_path / "late.mapping.yaml").write_text("columns: {b: B, sex: {values: {w: f}}}")
+    done = command("assign", "res", "--data", "late.csv", "--schema", "s.yaml", "--out", "labels")
+    assert done.code == 0, done.err
+    assert f"1 of {len(late)} rows have a missing cell" in done.out
+    assert str(tmp_path / "labels" / "labels.csv") in "".join(done.out.split())
+    kept = [i for i in range(len(late)) if i != 2]
+    sexes = np.array([[i % 2 == 0, i % 2 == 1] for i in kept], dtype=float)
+    expected = flareclust.load_result(tmp_path / "res").predict(np.column_stack([rows(7)[kept], sexes]))
+    np.testing.assert_array_equal(read_labels(tmp_path / "labels"), expected)
+    with (tmp_path / "labels" / "labels.csv").open() as file:
+        assert [line["id"] for line in csv.DictReader(file)] == [f"q{i}" for i in kept]
+    without = command("assign", "res", "--data", "late.csv", "--out", "other")
+    assert without.code == 2
+    assert f"--schema {tmp_path / 's.yaml'}" in without.err
+    (tmp_path / "other.yaml").write_text(SCHEMA.replace("a: number, b: number", "b: number, a: number"))
+    swapped = command("assign", "res", "--data", "late.csv", "--schema", "other.yaml", "--out", "other")
+    assert (swapped.code, "they differ in their order" in swapped.err) == (2, True)
+    both = command("assign", "res", "--data", "late.csv", "--schema", "s.yaml", "--columns", "a", "--out", "other")
+    assert (both.code, "leave out --kit and --columns" in both.err) == (2, True)

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import socket
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 import pytest
@@ -96,13 +96,27 @@ def test_a_machine_that_is_ready_gives_0_and_a_line_per_check(command, healthy):
     done = command("doctor", "--json")
     found = json.loads(done.out)
     assert (done.code, done.err) == (0, "")
-    assert {one["state"] for one in found} == {"ok"}
+    assert {one["state"] for one in found} <= {"ok", "note"}
     assert {"python", "packages", "disk", "leftovers", "plugins", "MLflow", "Prefect", "data"} <= {
         one["check"] for one in found
     }
     lines = command("doctor").out.splitlines()
-    assert len(lines) == len(found)
-    assert all(line.startswith("ok ") for line in lines)
+    assert len(lines) == len(found) + sum(one["state"] == "note" for one in found)
+    assert all(line.startswith(("ok ", "note ", "     to do: ")) for line in lines)
+
+
+def test_an_extra_that_is_missing_is_named_with_what_installs_it(command, healthy, monkeypatch):
+    def without(name):
+        if name == "opendp":
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(doctor, "version", without)
+    done = command("doctor")
+    assert done.code == 0
+    assert "note packages: the extra dp is not installed (opendp)" in done.out
+    assert "to do: python -m pip install 'flareclust[dp]' if you need it (dp-lloyd and dp-oneshot)" in done.out
+    assert "ok   packages: the extra" not in done.out
 
 
 def test_a_package_outside_of_its_pin_fails_and_the_command_for_it_is_named(command, healthy, monkeypatch):

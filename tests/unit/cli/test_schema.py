@@ -19,13 +19,17 @@ def test_draft_check_and_dry_run(north, capsys):
     assert call("schema", "draft", north, "--out", "schema.yaml") == 0
     assert "correct types, units and ranges" in capsys.readouterr().out
     assert call("schema", "check", north, "--schema", "schema.yaml") == 0
-    assert "sites with the same one agree" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "sites with the same one agree" in shown
+    assert f"mapping: none, as there is no {north.with_name('north.mapping.yaml')}" in shown
     south = north.with_name("south.csv")
     south.write_text(north.read_text().replace("age", "Alter").replace("f\n", "w\n"))
     run = ("run", "pooled", "--data", "data", "--partition", "none", "--k", 2, "--schema", "schema.yaml", "--dry-run")
     assert call(*run) == 2
     assert capsys.readouterr().err.splitlines()[1].strip().startswith("age: no such column")
     south.with_name("south.mapping.yaml").write_text("columns: {age: Alter, sex: {values: {w: f}}}")
+    assert call("schema", "check", south, "--schema", "schema.yaml") == 0
+    assert f"mapping: {south.with_name('south.mapping.yaml')}" in capsys.readouterr().out
     assert call(*run) == 0
     shown = capsys.readouterr().out
     assert "north" in shown

@@ -51,7 +51,7 @@ def test_a_run_without_a_choice_takes_the_old_picture_away(table, tmp_path, caps
     assert call(*run, "--k", "2..5") == 0
     assert (tmp_path / "here" / "choice.png").exists()
     assert "k=4 was chosen from 2..5" in " ".join(capsys.readouterr().out.split())
-    assert call(*run, "--k", "4") == 0
+    assert call(*run, "--k", "4", "--overwrite") == 0
     assert not (tmp_path / "here" / "choice.png").exists()
 
 

@@ -60,7 +60,7 @@ def test_what_is_no_folder_of_sites_is_refused(tmp_path, names, reason):
 
 def test_a_folder_without_partition_none_is_refused_with_the_advice(tmp_path):
     write(tmp_path / "a" / "1.png", grey(0))
-    with pytest.raises(UserError, match='one folder of images, per site say partition "none"'):
+    with pytest.raises(UserError, match="one folder of images, per site say --partition none"):
         prepared(tmp_path, partition="iid")
 
 

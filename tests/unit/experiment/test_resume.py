@@ -137,9 +137,9 @@ def test_what_is_not_federated_has_nothing_to_resume(tmp_path):
             "interrupted; the same command with --resume .*out in the place of --out goes on",
         ),
         (
-            JobFailed("too few sites"),
+            JobFailed("sites were lost", transient=True),
             JobFailed,
-            "too few sites\nthe same command with --resume .*out .*from the last exchange",
+            "sites were lost\nthe same command with --resume .*out .*from the last exchange",
         ),
     ],
     ids=["Ctrl-C", "failure"],
@@ -152,6 +152,18 @@ def test_the_command_says_how_to_go_on(tmp_path, monkeypatch, error, kind, words
     monkeypatch.setattr("flareclust.api.run_experiment", stopped)
     with pytest.raises(kind, match=words):
         run_command("lloyd", data="iris", k="3", engine="inprocess", out=tmp_path / "out", track=False)
+
+
+def test_a_failure_that_would_come_again_is_no_reason_to_resume(tmp_path, monkeypatch):
+    def failed(*_, out, **__):
+        stored(out)
+        raise JobFailed("too few sites")
+
+    monkeypatch.setattr("flareclust.api.run_experiment", failed)
+    with pytest.raises(JobFailed, match=r"^too few sites$"):
+        run_command("lloyd", data="iris", k="3", engine="inprocess", out=tmp_path / "out", track=False)
+    with pytest.raises(JobFailed, match="too few sites\nif its reason is gone, the same command with --resume"):
+        run_command("lloyd", data="iris", k="3", engine="simulator", out=tmp_path / "out", track=False)
 
 
 def test_the_command_resumes_a_folder(tmp_path):

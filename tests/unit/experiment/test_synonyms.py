@@ -29,6 +29,11 @@ def test_a_parameter_of_the_algorithm_comes_before_a_setting_of_the_run():
         flareclust.run("fkm", data="iris", max_iter=3)
 
 
+def test_the_share_of_outliers_has_a_name_here():
+    with pytest.raises(UserError, match=r"did you mean 'trim_rows'\?"):
+        flareclust.run("lloyd", data="iris", outlier_share=0.1)
+
+
 def test_estimators_and_sweeps_do_so_too():
     with pytest.raises(TypeError, match=r"did you mean 'n_clusters'\?"):
         estimators.FeCA(k=3)

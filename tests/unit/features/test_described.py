@@ -68,7 +68,7 @@ def test_the_command_reports_who_has_what(folder, tmp_path, capsys):
     with np.load(out / "result.npz", allow_pickle=False) as stored:
         assert stored["mask"].all()
     with pytest.raises(SystemExit, match="0"):
-        main([*call, "--no-track", "--out", str(out)])
+        main([*call, "--no-track", "--out", str(out), "--overwrite"])
     assert "6 columns in all: 2 at every site, 2 at several, 2 at one site only" in capsys.readouterr().out
 
 

@@ -60,10 +60,22 @@ def test_a_run_fills_them_with_the_means(folder):
 
 
 def test_an_algorithm_that_cannot_says_so(folder):
-    with pytest.raises(UserError, match=r"masked cannot fill missing cells, as the schema says of age, sex, stage"):
+    with pytest.raises(UserError, match=r"masked cannot do with missing cells what the schema says of age, sex, stage"):
         prepare(experiment(folder, "masked"))
-    with pytest.raises(UserError, match=r"central cannot fill"):
+    with pytest.raises(UserError, match=r"central cannot do with missing cells"):
         prepare(experiment(folder, "central"))
+
+
+def test_cells_that_stay_open_set_the_run(folder):
+    (folder / "schema.yaml").write_text(SCHEMA.replace("missing: mean", "missing: partial"))
+    prepared = prepare(experiment(folder))
+    assert prepared.params["missing"] == "partial"
+    np.testing.assert_array_equal(np.isnan(prepared.sites["north"].X).sum(axis=0), [5, 0, 5, 5, 5])
+    data, schema = str(folder / "data"), str(folder / "schema.yaml")
+    with pytest.raises(UserError, match="missing must be one of refuse, mean; got 'partial'"):
+        flareclust.run("fkm", data, partition="none", k=2, schema=schema)
+    with pytest.raises(UserError, match="a job takes one of mean and partial for all columns"):
+        TableSchema(missing="mean", columns={"a": {"type": "number", "missing": "partial"}, "b": {"type": "number"}})
 
 
 def test_ranges_of_the_schema_scale_by_range(folder):
@@ -81,8 +93,8 @@ def test_one_table_with_gaps_can_be_split(folder):
 
 
 def test_a_schema_says_which_columns_are_filled(folder):
-    assert read_schema(folder / "schema.yaml").filled == ["age", "sex", "stage"]
-    assert TableSchema(columns={"a": {"type": "number"}}).filled == []
+    assert read_schema(folder / "schema.yaml").left_to_jobs == {"age": "mean", "sex": "mean", "stage": "mean"}
+    assert TableSchema(columns={"a": {"type": "number"}}).left_to_jobs == {}
     with pytest.raises(UserError, match="missing"):
         TableSchema(columns={"a": {"type": "number", "missing": "median"}})
 

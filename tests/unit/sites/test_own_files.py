@@ -35,7 +35,9 @@ def modes(folder: Path) -> dict[str, int]:
 def test_the_folder_of_a_run_is_for_its_owner_only_also_where_it_replaces_another(tmp_path, open_to_all):
     out = tmp_path / "runs" / "one"
     for _ in range(2):
-        assert call("run", "pooled", "--data", "digits", "--n-sites", "3", "--no-track", "--out", out) == 0
+        assert (
+            call("run", "pooled", "--data", "digits", "--n-sites", "3", "--no-track", "--out", out, "--overwrite") == 0
+        )
         assert {"labels.csv", "picture.png", "result.npz", "result.json", "rounds.jsonl"} <= {
             p.name for p in out.iterdir()
         }

@@ -19,12 +19,12 @@ def model(tmp_path):
     import mlflow
 
     def load(result):
-        from flareclust.features.scaling import FILL, scaling_of
+        from flareclust.features.scaling import filling_of, scaling_of
         from flareclust.features.space import of_directions
 
         folder = tmp_path / "model"
         metric = "cosine" if of_directions(result.arrays) else "euclidean"
-        parts = scaling_of(result.arrays), metric, result.arrays.get(FILL), result.thresholds()
+        parts = scaling_of(result.arrays), metric, filling_of(result.arrays), result.thresholds()
         save_model(folder, result.centroids, result.columns, None, "0" * 32, "m-" + "0" * 32, *parts)
         return mlflow.pyfunc.load_model(str(folder))
 
@@ -40,13 +40,14 @@ CASES = {
     "described": {"scale": "standard", "profile": True},
     "directions": {"metric": "cosine"},
     "filled": {"missing": "mean"},
+    "open": {"missing": "partial", "scale": "standard"},
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_details_are_the_placements_of_the_result(model, case):
     rows = X + np.array([30.0, 30_000.0]) if case == "directions" else X.copy()
-    if case == "filled":
+    if case in ("filled", "open"):
         rows[::9, 0] = np.nan
     result = flareclust.run("lloyd", {"a": frame(rows[::2]), "b": frame(rows[1::2])}, k=3, **CASES[case])
     loaded, asked = model(result), np.concatenate([rows, [[0.0, 0.0], [1e3, -1e6]]])

@@ -1,0 +1,106 @@
+"""The site's side of `missing=partial`: rows keep their gaps, and each step completes them for the centroids that it is about.
+
+See `flareclust.core.missing.gaps`. Messages are those of complete rows: means of the completed rows of each cluster, and numbers of
+rows. At a site with a policy cells are filled before groups of rows are made, so that there is nothing to complete.
+"""
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from pydantic import model_validator
+
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.settings import OneOf
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust.core.missing.gaps import Completed, complete, complete_alone
+from flareclust.data.tables import Table
+from flareclust.executors.parameters import MISSING, PARTIAL, ScaledParams
+from flareclust.executors.scaled import SCALING, ScaledExecutor
+from flareclust.features.scaling import FILL
+from flareclust.privacy.context import SiteContext
+from flareclust.protocol.params import both
+from flareclust.protocol.task import Task
+
+#: Starts of the clustering with which a site completes rows before it clusters them.
+_STARTS = 10
+
+
+#: What missing cells mean where they can be left open. The fields of an algorithm's first base hold, so each declares it anew.
+Missing = Annotated[str, OneOf((*MISSING, PARTIAL))]
+MISSING_CELLS: str = both(
+    "refuse",
+    "What missing cells mean: a site that has some takes no part (refuse), they are filled with the mean of their column over all sites (mean), or they count nowhere, neither in distances nor in means (partial).",
+)
+
+
+class GapsParams(ScaledParams):
+    """Parameters of algorithms that can leave missing cells open."""
+
+    missing: Missing = MISSING_CELLS
+
+    @model_validator(mode="after")
+    def _open_gaps(self) -> "GapsParams":
+        if self.missing == PARTIAL and getattr(self, "trim_rows", None):
+            raise UserError("missing=partial and trim_rows exclude each other; leave out one of them")
+        return self
+
+
+class GapsExecutor(ScaledExecutor):
+    """A site whose rows keep their gaps where the job says so."""
+
+    params: GapsParams
+
+    @property
+    def open_gaps(self) -> bool:
+        """Return whether missing cells stay open."""
+        return self.params.missing == PARTIAL
+
+    def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
+        """Return the task, with what gaps are filled with in scaled units, and the rows."""
+        after, rows = super().viewed(task, table)
+        if not self.open_gaps or FILL not in task.arrays:
+            return after, rows
+        fill = task.arrays[FILL]
+        if "deviation" in task.arrays:
+            mean, deviation = (task.arrays[name] for name in SCALING.fields)
+            fill = (fill - mean) / deviation
+        return replace(after, arrays={**after.arrays, FILL: fill}), rows
+
+    def without_gaps(self, X: FloatArray, sent: Message) -> FloatArray:
+        """Return the rows as they are where gaps stay open."""
+        return X if self.open_gaps else super().without_gaps(X, sent)
+
+    def completed(self, data: FloatArray, centroids: FloatArray, least: int) -> Completed:
+        """Return the rows (n, d) completed for the centroids (k, d)."""
+        return complete(data, centroids, least) if self.open_gaps else super().completed(data, centroids, least)
+
+    def completed_alone(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Completed:
+        """Return the rows (n, d) completed by the site's own clusters; as they are without gaps."""
+        if not self.open_gaps:
+            return Completed(data)
+        fill, least = task.arrays[FILL], context.min_count
+        return complete_alone(data, fill, self.k, rng, n_init=_STARTS, least=least, aborted=aborted)
+
+    def labels(
+        self,
+        task: Task,
+        data: FloatArray,
+        rng: np.random.Generator,
+        aborted: AbortCheck,
+        context: SiteContext,
+        seen: FloatArray,
+    ) -> IntArray:
+        """Return the final cluster (n,) of each row; -1 for rows without a known cell, which a site with a policy can have."""
+        if not self.open_gaps:
+            return super().labels(task, data, rng, aborted, context, seen)
+        rows = complete(data, task.arrays["centroids"]).rows
+        labels = super().labels(task, rows, rng, aborted, context, seen)
+        return np.where(np.isnan(data).all(axis=1), -1, labels)
+
+    def _check_task(self, task: Task, data: FloatArray) -> None:
+        super()._check_task(task, data)
+        if self.open_gaps and np.isnan(data).all(axis=1).any():
+            raise Refusal("has rows without a known cell; leave them out at the site")
