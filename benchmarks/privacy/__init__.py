@@ -1,0 +1,1 @@
+"""Differentially private k-means on the data that others publish figures on: `compare` runs dp-lloyd, `rivals` has the others."""
