@@ -136,6 +136,8 @@ def rendered(file: str) -> str:
 
 def pictures() -> None:
     """Draw the two pictures of the documentation; neither shows data that somebody owns. `partial_features.py` draws others."""
+    from PIL import Image
+
     import flareclust
 
     drawn = {
@@ -143,7 +145,11 @@ def pictures() -> None:
         "feca_grid16.png": flareclust.run("feca", data="grid16", partition="iid", n_sites=4, n_init=10),
     }
     for name, result in drawn.items():
-        result.plot().savefig(ROOT / "docs" / "images" / name, dpi=100, metadata={"Software": None})
+        file = ROOT / "docs" / "images" / name
+        result.plot().savefig(file, dpi=100, metadata={"Software": None})
+        with Image.open(file) as image:
+            few = image.convert("RGB").quantize(64)
+        few.save(file, optimize=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The part of a report that compares the clusters with those of an earlier run, whose numbers they have."""
 
-from flareclust.evaluation.continuity_words import changes, drift, summary
+from flareclust.evaluation.continuity_words import summary
 from flareclust.evaluation.profile_words import percent
 from flareclust.experiment.html_parts import Html, section, table, tag
 from flareclust.experiment.report_charts import swatch
@@ -8,7 +8,7 @@ from flareclust.experiment.result import Result
 
 
 def since(result: Result) -> Html:
-    """Return what became of the clusters of the earlier run; nothing where the clusters were not matched to one."""
+    """Return what each cluster was in the earlier run; the warnings say which ended or began. Nothing where the clusters were not matched to one."""
     found, name = result.continuity, result.matched_to
     if found is None or name is None:
         return Html("")
@@ -24,12 +24,10 @@ def since(result: Result) -> Html:
     heads = (f"number in {name}", "centroid moved", "share before", "share now")
     head = ("cluster", *(tag("th", one, class_="n") for one in heads))
     words = summary(found, name)
-    said = [*changes(found, name), *drift(found, name)]
     note = "Moved: part of the distance from which on it would count as another cluster."
     return section(
         "Since the earlier run",
         tag("p", f"{words[:1].upper()}{words[1:]}."),
-        tag("ul", *(tag("li", one) for one in said)) if said else Html(""),
         table(head, lines),
         tag("p", note, class_="soft"),
     )

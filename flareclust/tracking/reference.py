@@ -49,7 +49,9 @@ def reference_of(experiment: Experiment) -> Reference | None:
         raise
     except UserError as error:
         raise UserError(f"match_to (--match-to): {error}") from error
-    if source.startswith((RUN, MODEL)):
+    if source.startswith(RUN):
+        return Reference(f"run {str(found.run_id)[:8]}", found)
+    if source.startswith(MODEL):
         return Reference(source, found)
     return Reference(Path(source).name, found)
 

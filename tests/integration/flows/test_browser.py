@@ -1,13 +1,20 @@
-"""MLflow's pages in a real browser: the links that we print show the runs."""
+"""Pages in a real browser: the links that we print show the runs, and reports and comparisons what they should.
 
+FLARECLUST_SCREENSHOTS=docs/images writes the documentation's screenshots.
+"""
+
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.mlflow_server import free_port, process_group, wait_until_healthy
+from tests.paths import ROOT
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -16,37 +23,134 @@ pytestmark = pytest.mark.slow
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
+#: The folder for screenshots, such as docs/images; by default they are only looked at.
+SHOTS = "FLARECLUST_SCREENSHOTS"
+
+#: The files that the tutorial has its reader write.
+SCHEMA = """missing: drop-rows
+columns:
+  patient: {type: id}
+  seen_on: {type: ignore}
+  age: {type: number, unit: years, range: [0, 120]}
+  crp: {type: number, unit: mg/l, range: [0, 500]}
+  tumour: {type: number, unit: mm, range: [1, 200]}
+  sex: {type: category, values: [f, m]}
+  stage: {type: ordered, values: [I, II, III]}
+  diagnosis: {type: ignore}
+"""
+SOUTH = "columns:\n  tumour: {factor: 10}\n"
+WEST = """encoding: latin-1
+decimal: ","
+missing: [k.A.]
+columns:
+  patient: Fallnr
+  age: Alter
+  crp: CRP
+  tumour: Größe
+  sex: {from: Geschlecht, values: {w: f}}
+  stage: Stadium
+  diagnosis: Diagnose
+"""
+
+
+class Browser:
+    """Opens pages, each time as a new reader."""
+
+    def __init__(self, command: str, folder: Path) -> None:
+        self._command, self._folder, self._opened = command, folder, 0
+
+    def text_of(self, url: str) -> str:
+        """Return the page after its programs have run."""
+        return self._run("--dump-dom", url)
+
+    def shot(self, url: str, name: str, width: int, height: int) -> Path:
+        """Keep what a window of this size shows as a PNG of few colours; return the file."""
+        raw = self._folder / "raw.png"
+        self._run(f"--screenshot={raw}", f"--window-size={width},{height}", "--hide-scrollbars", url)
+        folder = Path(os.environ.get(SHOTS, self._folder))
+        with Image.open(raw) as image:
+            image.convert("RGB").quantize(96).save(folder / name, optimize=True)
+        return folder / name
+
+    def _run(self, *words: str) -> str:
+        self._opened += 1
+        command = [self._command, "--headless", "--no-sandbox", "--disable-gpu"]
+        command += [f"--user-data-dir={self._folder}/{self._opened}", "--virtual-time-budget=20000", "--timeout=60000"]
+        return subprocess.run([*command, *words], capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
+
+
 @pytest.fixture
-def browser():
+def browser(tmp_path_factory):
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
         pytest.skip("there is no Chromium on this machine; apt-get install chromium")
-
-    def text_of(url: str, folder) -> str:
-        """Return the page after its programs have run."""
-        command = [found, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}", "--dump-dom"]
-        command += ["--virtual-time-budget=20000", "--timeout=60000", url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
-        return done.stdout
-
-    return text_of
+    return Browser(found, tmp_path_factory.mktemp("browser"))
 
 
-def test_the_printed_links_open_the_runs_and_what_they_came_to(browser, tmp_path, monkeypatch):
-    import flareclust
-
+@pytest.fixture
+def ui(tmp_path, monkeypatch):
+    """Start the pages of an MLflow store of the test's own; give what turns a printed link into one to them."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.chdir(tmp_path)
+
+    @contextlib.contextmanager
+    def started():
+        port = free_port()
+        command = [sys.executable, "-m", "flareclust.cli", "ui", "--port", str(port)]
+        with process_group(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ}
+        ) as process:
+            wait_until_healthy(process, f"http://127.0.0.1:{port}", 150)
+            yield lambda page: page.replace(":5000/", f":{port}/")
+
+    return started
+
+
+def is_drawn(file: Path) -> bool:
+    """Return whether a screenshot shows something, and is small enough for the documentation."""
+    with Image.open(file) as image:
+        return len(image.convert("RGB").getcolors(maxcolors=100_000)) > 20 and file.stat().st_size < 150_000
+
+
+def test_the_printed_links_open_the_runs_and_what_they_came_to(browser, ui):
+    import flareclust
+
     result = flareclust.run("feca", data="iris", n_sites=3, track=True)
-    port = free_port()
-    command = [sys.executable, "-m", "flareclust.cli", "ui", "--port", str(port)]
-    with process_group(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ}) as process:
-        wait_until_healthy(process, f"http://127.0.0.1:{port}", 150)
-        page = result.run_page.replace(":5000/", f":{port}/")
-        run = browser(page, tmp_path / "one")
-        runs = browser(page.replace(f"/runs/{result.run_id}", "/runs"), tmp_path / "two")
+    with ui() as here:
+        page = here(result.run_page)
+        run = browser.text_of(page)
+        runs = browser.text_of(page.replace(f"/runs/{result.run_id}", "/runs"))
     assert "feca/iris/k3/iid/s0" in run
     assert "3 of 3 centroids from 3 sites" in run
     assert run.index("final/inertia") < run.index("round/received")
     assert "feca/iris/k3/iid/s0" in runs
     assert "Training runs" not in runs  # the sidebar of the pages for language models
+
+
+def test_the_pages_of_the_three_hospitals_and_the_documentations_pictures_of_them(browser, ui, tmp_path):
+    import flareclust
+
+    subprocess.run([sys.executable, ROOT / "examples" / "hospitals" / "make.py", "data"], cwd=tmp_path, check=True)
+    for name, text in {"schema.yaml": SCHEMA, "data/south.mapping.yaml": SOUTH, "data/west.mapping.yaml": WEST}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    settings = {"data": "data", "k": 3, "partition": "none", "schema": "schema.yaml", "track": True}
+    first = flareclust.run("portfolio", **settings)
+    second = flareclust.run("portfolio", **settings, seed=3, match_to=f"runs:/{first.run_id}")
+    report = Path(second.centroids_file).with_name("report.html").as_uri()
+    text = browser.text_of(report)
+    assert "Since the earlier run" in text
+    assert "much higher" in text
+    assert is_drawn(browser.shot(report, "report.png", 1100, 1250))
+    with ui() as here:
+        assert "what is special about it" in browser.text_of(here(second.run_page))
+        assert is_drawn(browser.shot(here(second.run_page), "mlflow_run.png", 1280, 1000))
+
+
+def test_the_page_of_a_sweep_shows_clusters_side_by_side(browser, tmp_path):
+    from flareclust.studies.sweeps import sweep
+
+    made = {"name": "iris", "data": "iris", "algorithms": ["lloyd", "feca", "kfed"], "seeds": 3, "n_sites": 3}
+    sweep(made, track=False, out=tmp_path / "sweep")
+    page = (tmp_path / "sweep" / "compare.html").as_uri()
+    assert "The same clusters in each cell" in browser.text_of(page)
+    assert is_drawn(browser.shot(page, "compare.png", 860, 1950))
