@@ -106,6 +106,7 @@ A result is written to its folder first, and logged after that. What MLflow or P
 | **Prefect's server dies during a flow run of a deployment** | the result is in its folder and in MLflow; the log names the folder. Prefect cannot be informed, so the process ends with an error, and Prefect calls the run Crashed, or Running without a worker | nothing, or `prefect flow-run delete ID` |
 | **Prefect's server does not answer at the start** | exit 2 with one line, before any work | start it, or unset `PREFECT_API_URL` |
 | **MLflow dies during a nightly run** | the run ends as Completed with the warning; the alias stays where it was | the command in the warning: it logs the run, registers the model and offers it the alias |
+| **the output folder holds the result of another run** | exit 2 with one line, before any work; nothing is replaced | another `--out`, or `--overwrite` |
 | **the output folder is full or cannot be written** at the start | exit 2 with one line, before any work | choose another with `--out` |
 | **the output folder fills up during a run or a sweep** | the result goes to `$XDG_STATE_HOME/flareclust/results/` (`~/.local/state`), or else to `flareclust-results/` in the temporary folder; the warning names the folder | move it where it belongs |
 | **no folder can be written** | exit 1; the text names the NVFlare job, whose result the server keeps | `nvflare job download JOB`, after making room |

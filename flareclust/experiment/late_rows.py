@@ -57,9 +57,9 @@ def _setting(about: Mapping[str, Any], name: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _check(schema: TableSchema, columns: list[str] | None, file: Path, folder: Path) -> None:
+def _check(schema: TableSchema, columns: object, file: Path, folder: Path) -> None:
     """Raise UserError where the features of a schema are not the columns of a run."""
-    if columns is None or list(schema.features) == list(columns):
+    if not isinstance(columns, list) or list(schema.features) == columns:
         return
     odd = [name for name in schema.features if name not in columns] + [
         name for name in columns if name not in schema.features

@@ -30,7 +30,7 @@ def profile_lines(result: Result) -> Iterator[str | Table]:
     if (more := len(described) - _MOST) > 0:
         yield f"and {more} more clusters; report.html has all of them"
     if none := len(profiles.rows) - len(described):
-        yield f"{none} clusters are not described: no site has three rows of them, and min_count"
+        yield f"{none} clusters are not described: no site has enough of their rows (three, or min_count)"
     yield from _tree(profiles)
 
 

@@ -201,3 +201,8 @@ def test_models_that_would_fill_gaps_are_not_exported(tmp_path):
     result = flareclust.run("lloyd", SITES, k=4, missing="partial")
     with pytest.raises(UserError, match="no model for missing=partial"):
         result.export(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("criterion", ["calinski-harabasz", "silhouette"])
+def test_a_range_of_k_is_compared_over_known_cells(criterion):
+    assert flareclust.run("lloyd", SITES, k=(2, 6), missing="partial", criterion=criterion).k == 4
