@@ -16,7 +16,7 @@ from typing import Any
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.own_files import fallbacks
-from flareclust.experiment.trials import OnDone, Trial, TrialResult, TrialRun, attempt_any
+from flareclust.experiment.trials import Attempt, OnDone, Trial, TrialResult, TrialRun, attempt_any
 
 FOLDER = Path("flareclust-sweeps")
 TRIALS = "trials.jsonl"
@@ -99,6 +99,7 @@ class FileRunner:
         workers: how many trials run side by side.
         on_done: called with each trial that is over.
         experiment: name of the MLflow experiment that they can be logged to.
+        attempt: runs one of them.
         kept: the files of the calls, as they were in the end.
     """
 
@@ -107,6 +108,7 @@ class FileRunner:
     workers: int = 2
     on_done: OnDone = lambda done: None
     experiment: str = "flareclust"
+    attempt: Attempt = attempt_any
     kept: list[TrialFile] = field(default_factory=list)
 
     def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
@@ -122,7 +124,7 @@ class FileRunner:
             self.on_done(done)
 
         def run(number: int) -> None:
-            done = attempt_any(trials[number])
+            done = self.attempt(trials[number])
             file.add(number, done)
             self.on_done(done)
 
