@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 # Before prefect is imported. Offline, its telemetry would only log errors; and a machine that starts several sites at
 # once can be too slow for the default 20 s to start a server.
@@ -16,7 +17,9 @@ os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import (
     PREFECT_API_REQUEST_TIMEOUT,
+    PREFECT_API_URL,
     PREFECT_CLIENT_MAX_RETRIES,
+    PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW,
     get_current_settings,
     temporary_settings,
 )
@@ -63,15 +66,37 @@ def start_server() -> None:
             f"Prefect keeps its records in {settings.home}, which cannot be made ({error.strerror}); "
             "set PREFECT_HOME to another folder, or run without tracking (--no-track)"
         ) from error
-    blocked = signal.pthread_sigmask(
-        signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP}
-    )  # a child inherits what is blocked
     try:
-        SubprocessASGIServer().start()
+        with stop_signals_blocked():
+            SubprocessASGIServer().start()
     except RuntimeError as error:
         raise UserError(
             f"Prefect's temporary server did not start ({error}); see that {settings.home} can be written to, or run "
             "without tracking (--no-track)"
         ) from error
+
+
+@contextmanager
+def stop_signals_blocked() -> Iterator[None]:
+    """Start processes that Ctrl-C and a closed terminal do not end: a child inherits which signals are blocked."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    try:
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+@contextmanager
+def server_for_workers() -> Iterator[None]:
+    """Give tasks in other processes a server to report to: the one that is set, or else the temporary one of this process.
+
+    Without its address, each of these processes would start a server of its own. Tasks outside of a flow have no page
+    for their logs, and Prefect would warn of each.
+    """
+    start_server()
+    settings = get_current_settings()
+    changed: dict[Any, Any] = {PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW: "ignore"}
+    if not settings.api.url and settings.server.ephemeral.enabled:
+        changed[PREFECT_API_URL] = SubprocessASGIServer().api_url
+    with temporary_settings(changed):
+        yield

@@ -7,10 +7,11 @@ does is in `flareclust.experiment.trials`, what is logged in `flareclust.trackin
 # No `from __future__ import annotations` here: Prefect cannot resolve string annotations of a flow that it serves.
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 # First, because it sets Prefect's switches before that is imported.
-from flareclust.flows.server import PREFECT_LOST, server_reached, short_retries, start_server  # isort: split
+from flareclust.flows.server import PREFECT_LOST, server_for_workers, server_reached, short_retries  # isort: split
 
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
@@ -23,10 +24,12 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flareclust._foundation.errors import FlareclustError
 from flareclust.experiment.sweep import Sweep
 from flareclust.experiment.sweep import trials as trials_of
+from flareclust.experiment.sweep_runner import THREADS, SweepRunner, parse_runner
 from flareclust.experiment.trials import OnDone, Trial, TrialRun
 from flareclust.experiment.trials_file import TRIALS, TrialFile, run_in_threads, study_folder
 from flareclust.flows.configured import server_configured
 from flareclust.flows.pages import StudyPage, show_study
+from flareclust.flows.runners import attempts
 from flareclust.tracking.run_logging import log_command
 from flareclust.tracking.store import resolve_uri, store_errors
 from flareclust.tracking.study import TrackedStudy
@@ -38,8 +41,21 @@ WORKERS = 2
 Keep = Callable[[Sequence[Trial]], TrialFile]
 
 
-def _run_all(study: TrackedStudy, workers: int) -> State[Any]:
+def _run_all(study: TrackedStudy, workers: int, runner: SweepRunner) -> State[Any]:
     """Run the missing trials of a study as tasks of the flow in whose function this is called."""
+    number_run = len(study.missing)
+    if runner.local:
+        _run_here(study, workers)
+    else:
+        with attempts(runner, workers) as attempt:
+            run_in_threads(partial(study.run, attempt=attempt), study.missing, workers)
+    study.close()
+    show_study(study.done, study.tracker.page(study.tracker.parent))
+    failed = any(one.measured is None for one in study.done)
+    return Failed(message=failure(study.done)) if failed else Completed(message=f"{number_run} trials run")
+
+
+def _run_here(study: TrackedStudy, workers: int) -> None:
 
     @task(name="trial", task_run_name="{name}", cache_policy=NO_CACHE)
     def trial_task(name: str, number: int) -> State[Any]:
@@ -52,10 +68,6 @@ def _run_all(study: TrackedStudy, workers: int) -> State[Any]:
     # A runner of our own: on leaving, also by Ctrl-C, it lets the tasks that are running end and drops the others.
     with ThreadPoolTaskRunner[Any](max_workers=workers) as runner:
         wait(list(runner.map(trial_task, {"name": names, "number": study.missing})) if names else [])
-    study.close()
-    show_study(study.done, study.tracker.page(study.tracker.parent))
-    failed = any(one.measured is None for one in study.done)
-    return Failed(message=failure(study.done)) if failed else Completed(message=f"{len(names)} trials run")
 
 
 @flow(name="flareclust-sweep", flow_run_name="{sweep.name}", persist_result=False)
@@ -73,7 +85,7 @@ def sweep_flow(sweep: Sweep) -> State[Any]:
     study = _opened(sweep.name, trials, sweep.mlflow_experiment, None, lambda done: None, keep)
     try:
         study.resume()
-        state = _run_all(study, sweep.workers)
+        state = _run_all(study, sweep.workers, parse_runner(sweep.runner))
     except BaseException:
         study.abandon()
         raise
@@ -125,10 +137,18 @@ class TrackedRunner:
     """
 
     def __init__(
-        self, study: str, experiment: str, uri: str | None, on_done: OnDone, workers: int, keep: Keep | None, later: str
+        self,
+        study: str,
+        experiment: str,
+        uri: str | None,
+        on_done: OnDone,
+        workers: int,
+        keep: Keep | None,
+        later: str,
+        runner: SweepRunner,
     ) -> None:
         self.study, self.experiment, self.uri, self.on_done, self.workers = study, experiment, uri, on_done, workers
-        self.keep, self.later = keep, later
+        self.keep, self.later, self.runner = keep, later, runner
         self.run_id: str | None = None
         self.run_page: str | None = None
         self.file: TrialFile | None = None
@@ -146,7 +166,7 @@ class TrackedRunner:
         try:
             study.resume()
             if study.missing:
-                prefect = _through_flow(study, self.workers)
+                prefect = _through_flow(study, self.workers, self.runner)
             else:
                 study.close()  # no need of Prefect's server
         except BaseException:
@@ -164,6 +184,7 @@ def tracked_runner(
     workers: int = WORKERS,
     keep: Keep | None = None,
     later: str = "",
+    runner: SweepRunner = THREADS,
 ) -> TrackedRunner:
     """Return a `flareclust.experiment.trials.Runner` whose trials are tasks of a Prefect flow and runs in MLflow.
 
@@ -180,29 +201,40 @@ def tracked_runner(
         workers: how many trials run side by side.
         keep: gives the file that trials are kept in, too; None for none.
         later: how to log what could not be logged; by default `flareclust log`.
+        runner: where the trials run; other than threads, it runs the trials of a `Sweep` only.
     """
-    return TrackedRunner(study, experiment, uri, on_done, workers, keep, later)
+    return TrackedRunner(study, experiment, uri, on_done, workers, keep, later, runner)
 
 
-def _through_flow(study: TrackedStudy, workers: int) -> Exception | None:
+class Unsent:
+    """Holds a value of this process; a copy that is sent to another process holds None."""
+
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[type["Unsent"], tuple[()]]:
+        return Unsent, ()
+
+
+def _through_flow(study: TrackedStudy, workers: int, runner: SweepRunner) -> Exception | None:
     """Run the flow, or without a Prefect server the same in threads; raise what ended it. Failed trials do not.
 
     Where Prefect fails, the other trials are run without it; what it failed with is returned.
     """
-    if not server_configured():
+    if runner.local and not server_configured():
         run_in_threads(study.run, study.missing, workers)
         study.close()
         return None
     entered: list[str] = []
+    here = Unsent(study)  # Prefect sends a flow along with its tasks, and this study has files and locks
 
     @flow(name="flareclust-trials", flow_run_name="{name}", persist_result=False)
     def trials_flow(name: str) -> State[Any]:
         entered.append(name)
-        return _run_all(study, workers)
+        return _run_all(here.value, workers, runner)
 
     try:
-        with server_reached(), short_retries():
-            start_server()
+        with server_reached(), short_retries(), server_for_workers():
             state = trials_flow(study.name, return_state=True)
             if not state.is_completed() and state.message != failure(study.results.values()):
                 state.result()

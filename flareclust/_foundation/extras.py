@@ -8,6 +8,8 @@ from flareclust._foundation.errors import UserError
 EXTRAS = {
     "tracking": ("mlflow", "pandas"),
     "flows": ("prefect",),
+    "dask": ("prefect", "prefect_dask"),
+    "ray": ("prefect", "prefect_ray"),
     "plots": ("matplotlib",),
     "export": ("skops", "onnx"),
     "deep": ("torch", "monai", "kornia", "PIL"),

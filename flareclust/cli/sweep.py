@@ -24,6 +24,9 @@ def sweep(
     track: Annotated[bool, typer.Option(help="Log all trials to MLflow.")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-sweeps/...")] = None,
     workers: Annotated[int | None, typer.Option(help="Trials side by side, in place of what the file says.")] = None,
+    runner: Annotated[
+        str | None, typer.Option(help="threads, processes, dask, ray, dask:ADDRESS or ray:ADDRESS; by default threads.")
+    ] = None,
     in_experiment: InExperiment = None,
     as_json: AsJson = False,
 ) -> None:
@@ -35,7 +38,7 @@ def sweep(
 
     if in_experiment is not None and not track:
         raise UserError("--experiment needs tracking; leave out --no-track")
-    chosen = read_sweep(file, workers, in_experiment)
+    chosen = read_sweep(file, workers, in_experiment, runner)
     with redirect_stdout(sys.stderr), sweep_progress(chosen.n_trials) as progress:
         with stop_signals() as received:
             try:

@@ -130,13 +130,15 @@ def read_table(
 class File(NamedTuple):
     """A file with a table, or a folder of images, and what messages call it. The format is that of its name unless it is said.
 
-    The images in a folder must lie under `root` once links are followed; None for anywhere.
+    The images in a folder must lie under `root` once links are followed; None for anywhere. A part of a table may have no
+    rows, as long as another part has some.
     """
 
     path: Path
     place: str
     format: str | None = None
     root: Path | None = None
+    part: bool = False
 
 
 def read_files(
@@ -182,7 +184,9 @@ def read_files(
                 mapped = source.mapped if len(files) == 1 and positions is None else None
                 if mapped is not None and memory is not None and mapped.nbytes > memory:
                     return Table(_checked_map(mapped, file.place, gaps), stamp=source.stamp, scratch=scratch)
-                _read_into(store, ids, source, positions, first, file.place, gaps)
+                _read_into(store, ids, source, positions, first, file, gaps)
+        if store.d is None:
+            raise UserError(f"{files[0].place}: there are no rows in any of {len(files)} parts; expected at least one")
         names = None if first is None else first.chosen
         return Table(store.rows(), names, ids=ids, scratch=scratch, repeats=repeats)
     finally:
@@ -201,7 +205,7 @@ def column_names(file: File, id_name: str | None = None, columns: Sequence[str] 
 @contextmanager
 def _opened(file: File, wanted: Names | None, id_name: str | None) -> Iterator[Source]:
     """Open a file with the reader of its format; what the system says about it becomes a UserError."""
-    path, place, kind, root = file
+    path, place, kind, root, _ = file
     try:
         if path.is_dir():
             with open_images(path, place, root, id_name) as source:
@@ -229,11 +233,11 @@ def _read_into(
     source: Source,
     positions: list[int] | None,
     columns: Columns,
-    place: str,
+    file: File,
     gaps: bool,
 ) -> None:
     """Check the rows of a file and add them to those read before."""
-    names, n = columns.chosen, 0
+    names, place, n = columns.chosen, file.place, 0
     check = FiniteCheck(names, place, gaps=gaps)
     width = len(positions) if positions is not None else source.width
     if source.n is not None and width is not None:
@@ -249,7 +253,7 @@ def _read_into(
         store.add(X)
         n += len(X)
     check.refuse()
-    if n == 0:
+    if n == 0 and not file.part:
         raise UserError(f"{place}: there are no rows (shape {(0, len(names or ()))}); expected at least one")
 
 

@@ -3,7 +3,6 @@
 `read_sweep` reads and checks the file, `trials` makes the list that a `flareclust.experiment.trials.Runner` runs.
 """
 
-import hashlib
 import math
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
@@ -22,9 +20,10 @@ from flareclust.data import datasets
 from flareclust.data.partition_specs import parse
 from flareclust.experiment.config import Engine, Experiment, make_experiment, usual_experiment
 from flareclust.experiment.prepare import prepare
+from flareclust.experiment.sweep_data import data_name, is_known, load_data
 from flareclust.experiment.sweep_grid import MOST_TRIALS, Choice, check_different, expand, listed
+from flareclust.experiment.sweep_runner import parse_runner
 from flareclust.experiment.trials import Trial, experiment_trial
-from flareclust.experiment.typed_rows import one_table, schema_of
 from flareclust.protocol import registry
 
 if sys.version_info >= (3, 11):
@@ -53,6 +52,7 @@ class Sweep(Settings):
         profile: whether the clusters of each trial are described, where its algorithm can.
         mlflow_experiment: name of the MLflow experiment.
         workers: trials that run side by side.
+        runner: where they run, see `flareclust.experiment.sweep_runner`.
     """
 
     renamed: ClassVar[Mapping[str, str]] = {"clients": "n_sites", "schema": "table_schema"}
@@ -72,6 +72,7 @@ class Sweep(Settings):
     profile: bool = False
     mlflow_experiment: str = Field(default_factory=usual_experiment)
     workers: int = 2
+    runner: str = "threads"
 
     @field_validator("name", "mlflow_experiment", mode="before")
     @classmethod
@@ -116,6 +117,12 @@ class Sweep(Settings):
             raise UserError(f"workers must be at most {MOST_WORKERS}, got {value}")
         return None if value is None else check_int(about.field_name, value, minimum=1)
 
+    @field_validator("runner", mode="before")
+    @classmethod
+    def _runner(cls, value: Any) -> Any:
+        parse_runner(value)
+        return value
+
     @field_validator("engine", mode="before")
     @classmethod
     def _engine(cls, value: Any) -> Any:
@@ -156,13 +163,16 @@ class Sweep(Settings):
         return any(parse(text).name in ("none", "owners") for text in listed(self.partitions))
 
 
-def read_sweep(path: str | Path, workers: int | None = None, in_experiment: str | None = None) -> Sweep:
+def read_sweep(
+    path: str | Path, workers: int | None = None, in_experiment: str | None = None, runner: str | None = None
+) -> Sweep:
     """Read a sweep's TOML file; files of data are looked for beside it.
 
     Args:
         path: the file.
         workers: in place of what the file says; None for that.
         in_experiment: name of the MLflow experiment, likewise.
+        runner: where the trials run, likewise.
 
     Raises:
         UserError: the file cannot be read, or a key is unknown, missing or has a value that it cannot have.
@@ -181,10 +191,8 @@ def read_sweep(path: str | Path, workers: int | None = None, in_experiment: str 
         settings["data"] = beside if isinstance(data, list) else beside[0]
     if isinstance(schema := settings.get("schema"), str):
         settings["schema"] = _beside(path.parent, schema)
-    if workers is not None:
-        settings["workers"] = workers
-    if in_experiment is not None:
-        settings["mlflow_experiment"] = in_experiment
+    given = {"workers": workers, "mlflow_experiment": in_experiment, "runner": runner}
+    settings |= {name: value for name, value in given.items() if value is not None}
     try:
         return make_sweep(settings)
     except UserError as error:
@@ -218,7 +226,7 @@ def trials(sweep: Sweep) -> list[Trial]:
         try:
             experiment = _experiment(sweep, data, k, partition, choice)
             if kept not in loaded:
-                loaded[kept] = _load(*kept, experiment)
+                loaded[kept] = load_data(experiment)
             dataset, digest = loaded[kept]
             if (data, k, partition) not in sizes:
                 prepared = prepare(experiment, dataset)
@@ -231,11 +239,6 @@ def trials(sweep: Sweep) -> list[Trial]:
             # The same file in another folder is the same data, and a changed file of the same name is not.
             made.append(replace(trial, params={**trial.params, "data": data_name(data), "data_digest": digest}))
     return [trial for made in by_seed.values() for trial in made]
-
-
-def data_name(text: str) -> str:
-    """Return what a data set is called in tables: its name, or that of its file or folder."""
-    return text if _is_known(text) else Path(text).name or text
 
 
 def _experiment(sweep: Sweep, data: str, k: int | None, partition: str, choice: Choice) -> Experiment:
@@ -266,27 +269,6 @@ def _cell(sweep: Sweep, data: str, k: int | None, partition: str, choice: Choice
     return cell
 
 
-def _load(data: str, own_sites: bool, experiment: Experiment) -> tuple[datasets.Dataset | None, str]:
-    """Return the data set, None for sites with files of their own, and a fingerprint of what it holds."""
-    digest = hashlib.sha256()
-    if experiment.typed:
-        digest.update(f"{schema_of(experiment).fingerprint} {experiment.truth}".encode())
-    if own_sites:
-        folder = Path(data)
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():  # without a folder, `prepare` says so
-            if path.is_file():
-                digest.update(path.name.encode() + b"\0" + path.read_bytes())
-        return None, digest.hexdigest()[:16]
-    if Path(data).is_dir() and not _is_known(data):
-        raise UserError(f'{data} is a folder; for one file per site say partitions = "none"')
-    dataset = one_table(experiment)[0] if experiment.typed else datasets.load(data)
-    for array in (dataset.X, dataset.y, dataset.centroids, dataset.owners):
-        if array is not None:
-            digest.update(repr(array.shape).encode())
-            digest.update(np.ascontiguousarray(array).data)
-    return dataset, digest.hexdigest()[:16]
-
-
 def _check_settings(experiment: Experiment, k: int, m: int) -> None:
     algorithm = registry.get(experiment.algorithm)
     if experiment.min_sites is not None and experiment.min_sites > m:
@@ -295,9 +277,5 @@ def _check_settings(experiment: Experiment, k: int, m: int) -> None:
         algorithm.build(k, experiment.seed, experiment.params)
 
 
-def _is_known(text: str) -> bool:
-    return text.partition(":")[0] in datasets.names()
-
-
 def _beside(folder: Path, text: str) -> str:
-    return str(folder / text) if not _is_known(text) and (folder / text).exists() else text
+    return str(folder / text) if not is_known(text) and (folder / text).exists() else text

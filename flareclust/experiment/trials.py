@@ -42,6 +42,17 @@ class TrialResult:
     rounds: Sequence[Mapping[str, float]] = ()
     clusters: ClusterMeans | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        more = {} if self.clusters is None else {"clusters": self.clusters.to_json()}
+        return {"final": self.final, "cost": self.cost, "rounds": list(self.rounds), **more}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "TrialResult":
+        """Return what `to_json` gave, also of versions that kept no clusters; others of its names are not looked at."""
+        clusters = ClusterMeans.from_json(values.get("clusters"))
+        return cls(values["final"], values["cost"], values["rounds"], clusters)
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -79,6 +90,9 @@ class TrialRun:
     error: str | None = None
     resumed: bool = False
 
+
+#: Runs one trial of many; whatever happens in it is its result.
+Attempt = Callable[[Trial], TrialRun]
 
 #: Called with each trial as soon as it is over, also from several threads at once.
 OnDone = Callable[[TrialRun], None]
@@ -124,6 +138,30 @@ def _storable(measured: TrialResult) -> TrialResult:
     return replace(measured, final=final, cost=cost, rounds=rounds)
 
 
+@dataclass(frozen=True)
+class ExperimentMeasure:
+    """Runs an experiment and measures its result: the `measure` of a sweep's trial.
+
+    Attributes:
+        experiment: what to run.
+        dataset: its data, where they are in memory already; else they are loaded here.
+    """
+
+    experiment: Experiment
+    dataset: Dataset | None = None
+
+    def __call__(self) -> TrialResult:
+        """Run it."""
+        prepared = prepare(self.experiment, self.dataset)
+        outcome = submit(self.experiment, prepared)
+        result = evaluate(self.experiment, prepared, outcome, 0.0)
+        final = {**result.metrics, "centroids_found": float(result.centroids_found), "rounds": float(result.rounds)}
+        cost = {f"bytes_{way}": float(size) for way, size in result.bytes.items()}
+        cost |= {f"seconds_{name}": result.seconds[name] for name in ("local_max", "merge")}
+        rounds = [_numbers(record) for record in outcome.rounds if is_round(record)]
+        return TrialResult(final, cost, rounds, cluster_means(result))
+
+
 def experiment_trial(experiment: Experiment, cell: Mapping[str, str], dataset: Dataset | None = None) -> Trial:
     """Return the trial that runs an experiment in-process or in whatever engine it names.
 
@@ -133,20 +171,10 @@ def experiment_trial(experiment: Experiment, cell: Mapping[str, str], dataset: D
         dataset: its data, where they are in memory already; else they are loaded in the trial.
     """
 
-    def measure() -> TrialResult:
-        prepared = prepare(experiment, dataset)
-        outcome = submit(experiment, prepared)
-        result = evaluate(experiment, prepared, outcome, 0.0)
-        final = {**result.metrics, "centroids_found": float(result.centroids_found), "rounds": float(result.rounds)}
-        cost = {f"bytes_{way}": float(size) for way, size in result.bytes.items()}
-        cost |= {f"seconds_{name}": result.seconds[name] for name in ("local_max", "merge")}
-        rounds = [_numbers(record) for record in outcome.rounds if is_round(record)]
-        return TrialResult(final, cost, rounds, cluster_means(result))
-
     chosen = {"k_range", "criterion"} if experiment.k_range else set()
     decides = chosen | {"algorithm", "data", "k", "partition", "n_sites", "engine", "columns", "params", "min_sites"}
     params = experiment.model_dump(mode="json", include=decides)
-    return Trial(cell, experiment.seed, params, measure)
+    return Trial(cell, experiment.seed, params, ExperimentMeasure(experiment, dataset))
 
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, float]:

@@ -16,8 +16,7 @@ from typing import Any
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.own_files import fallbacks
-from flareclust.experiment.cluster_means import ClusterMeans
-from flareclust.experiment.trials import OnDone, Trial, TrialResult, TrialRun, attempt_any
+from flareclust.experiment.trials import Attempt, OnDone, Trial, TrialResult, TrialRun, attempt_any
 
 FOLDER = Path("flareclust-sweeps")
 TRIALS = "trials.jsonl"
@@ -100,6 +99,7 @@ class FileRunner:
         workers: how many trials run side by side.
         on_done: called with each trial that is over.
         experiment: name of the MLflow experiment that they can be logged to.
+        attempt: runs one of them.
         kept: the files of the calls, as they were in the end.
     """
 
@@ -108,6 +108,7 @@ class FileRunner:
     workers: int = 2
     on_done: OnDone = lambda done: None
     experiment: str = "flareclust"
+    attempt: Attempt = attempt_any
     kept: list[TrialFile] = field(default_factory=list)
 
     def __call__(self, trials: Sequence[Trial]) -> list[TrialRun]:
@@ -123,7 +124,7 @@ class FileRunner:
             self.on_done(done)
 
         def run(number: int) -> None:
-            done = attempt_any(trials[number])
+            done = self.attempt(trials[number])
             file.add(number, done)
             self.on_done(done)
 
@@ -176,7 +177,7 @@ def read_trials(file: Path, study: str, trials: Sequence[Trial]) -> dict[int, Tr
         if (number := numbers.get(line["key"])) is None:
             raise UserError(f"{file} holds trials of another study, or with other settings; choose another folder")
         if line["error"] is None:
-            measured = _measured(line)
+            measured = TrialResult.from_json(line)
             found[number] = TrialRun(trials[number], measured, resumed=True)
     return found
 
@@ -202,13 +203,8 @@ def _of_line(line: Mapping[str, Any]) -> TrialRun:
     def measure() -> TrialResult:
         raise UserError("a trial that was read from a file cannot be run again")
 
-    measured = _measured(line) if line["error"] is None else None
+    measured = TrialResult.from_json(line) if line["error"] is None else None
     return TrialRun(Trial(line["cell"], line["seed"], line["params"], measure), measured, line["error"], resumed=True)
-
-
-def _measured(line: Mapping[str, Any]) -> TrialResult:
-    clusters = ClusterMeans.from_json(line.get("clusters"))  # lines of older versions have none
-    return TrialResult(line["final"], line["cost"], line["rounds"], clusters)
 
 
 def write_trials(file: Path, about: Mapping[str, str], done: Sequence[TrialRun]) -> None:
@@ -254,6 +250,4 @@ def _line(done: TrialRun, about: Mapping[str, str]) -> str:
         "seed": trial.seed,
         "params": dict(trial.params),
     }
-    came_to = {"final": measured.final, "cost": measured.cost, "rounds": measured.rounds, "error": done.error}
-    more = {} if measured.clusters is None else {"clusters": measured.clusters.to_json()}
-    return json.dumps({**what, **came_to, **more}) + "\n"
+    return json.dumps({**what, **measured.to_json(), "error": done.error}) + "\n"

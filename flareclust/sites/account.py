@@ -216,8 +216,9 @@ def _files(place: str) -> frozenset[tuple[int, int]]:
     found = set()
     for path in matched(Path(place)):
         with suppress(OSError):
-            status = path.stat()
-            found.add((status.st_dev, status.st_ino))
+            for one in (path, *path.iterdir()) if path.is_dir() else (path,):
+                status = one.stat()
+                found.add((status.st_dev, status.st_ino))
     return frozenset(found)
 
 

@@ -17,6 +17,9 @@ from flareclust._foundation.errors import UserError
 from flareclust.data.file_names import marked
 from flareclust.data.tables import File
 
+#: How Spark and Dask call the parts of a table, what Spark leaves while it writes, and the logs of Delta Lake and Hudi.
+_PART, _UNFINISHED, _LOGS = ".parquet", "_temporary", ("_delta_log", ".hoodie")
+
 _SEPARATORS = frozenset("/\\\0")
 _PATTERN = frozenset("*?[")
 
@@ -64,28 +67,80 @@ def for_site(path: str, site: str) -> str:
 def find(path: Path, root: Path | None, kind: str | None) -> list[File]:
     """Return the file of a path, or the files that a pattern (`*`, `?`, `[...]`, `**`) matches in the order of their names.
 
+    Of a folder with parquet files, these are the files (`parts_of`); any other folder is one of images.
+
     Args:
-        path: of a file, or a pattern; a file that is called like a pattern is that file.
+        path: of a file or folder, or a pattern; a file that is called like a pattern is that file.
         root: folder under which every file must lie when links are followed; None for anywhere.
         kind: the format, None for that of the files' names.
 
     Raises:
         UserError: no file matches, or one lies elsewhere. Folders are not in the text.
 
-    The names of files that a pattern matches are marked in `place` and in the errors' texts.
+    The names of files that a pattern matches, and those of parts, are marked in `place` and in the errors' texts.
     """
     within = None if root is None else root.resolve()
+    if path.is_dir() and (parts := parts_of(_inside(path, path.name, within))):
+        return [_named_by_the_site(part, "parquet", within)._replace(part=True) for part in parts]
     if not _matches_several(path):
         place = path.name or str(path)  # that of the root of all folders is empty
         return [File(_inside(path, place, within), place, kind, within)]
     found = matched(path)
     if not found:
         raise UserError(f"{path.name}: no file matches")
-    files = []
-    for file in found:
-        place = marked(file.name)
-        files.append(File(_inside(file, place, within), place, kind or file.suffix.lower().removeprefix("."), within))
-    return files
+    return [_named_by_the_site(file, kind or file.suffix.lower().removeprefix("."), within) for file in found]
+
+
+def _named_by_the_site(file: Path, kind: str, root: Path | None) -> File:
+    place = marked(file.name)
+    return File(_inside(file, place, root), place, kind, root)
+
+
+def parts_of(folder: Path) -> list[Path]:
+    """Return the parquet files of a folder that Spark or Dask wrote, part 2 before part 10; none for other folders.
+
+    Files and folders whose names begin with `.` or `_` are theirs: `_SUCCESS`, `_metadata`, checksums.
+
+    Raises:
+        UserError: the folder is no plain table: some parts are missing, out of date or of another format.
+    """
+    names = os.listdir(folder)
+    visible = [name for name in names if not name.startswith((".", "_"))]
+    parts = [folder / name for name in visible if name.endswith(_PART) and not (folder / name).is_dir()]
+    inside = [name for name in visible if _is_partition(folder / name)]
+    if not parts and not inside:
+        return []
+    place = folder.name
+    if log := next((name for name in names if name in _LOGS), None):
+        raise UserError(
+            f"{place} is a table with a log ({log}), whose files also hold rows that were deleted; "
+            "write the present rows to another folder as parquet"
+        )
+    if _UNFINISHED in names:
+        raise UserError(f"{place} was not written to its end ({_UNFINISHED} is still in it); write it again")
+    if inside:
+        raise UserError(
+            f"{place} has folders named after the values of a column, which the files in them lack; "
+            "write it again without partitioning by columns"
+        )
+    if len(parts) < len(visible):
+        raise UserError(
+            f"{place} has other files or folders beside its parquet files; move them, or let the path be a pattern of "
+            "the parquet files alone"
+        )
+    return sorted(parts, key=_by_number)
+
+
+def _is_partition(folder: Path) -> bool:
+    """Return whether a folder is called like `year=2024` and has parquet files, or such a folder, in it."""
+    if "=" not in folder.name or not folder.is_dir():
+        return False
+    return any(one.name.endswith(_PART) or _is_partition(one) for one in folder.iterdir())
+
+
+def _by_number(file: Path) -> list[tuple[int, str]]:
+    """Return a key by which numbers in a name count as numbers."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", file.name)]
 
 
 def takes_labels(path: Path, labels: Path) -> bool:

@@ -1,6 +1,7 @@
 """`flareclust.sweep`: a grid of experiments, resumed where it was stopped."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from flareclust.experiment.sweep import Sweep, make_sweep, read_sweep, trials
 from flareclust.experiment.sweep_compare import COMPARE
 from flareclust.experiment.sweep_files import CSV, FIGURE, TABLE, write_files
 from flareclust.experiment.sweep_report import markdown, summary
-from flareclust.experiment.trials import OnDone, Trial, TrialRun, by_cell
+from flareclust.experiment.sweep_runner import SweepRunner, parse_runner
+from flareclust.experiment.trials import Attempt, OnDone, Trial, TrialRun, attempt_any, by_cell
 from flareclust.experiment.trials_file import TRIALS, FileRunner, TrialFile, read_trials, study_folder
 
 
@@ -77,6 +79,7 @@ def sweep(
     track: bool = False,
     out: str | Path | None = None,
     workers: int | None = None,
+    runner: str | None = None,
     on_done: OnDone = lambda done: None,
 ) -> SweepResult:
     """Run a grid of experiments; the same call goes on where it was stopped.
@@ -86,6 +89,7 @@ def sweep(
         track: whether to log all trials to MLflow, through a Prefect flow.
         out: folder for the files; by default one in `flareclust-sweeps`, the same for the same sweep.
         workers: trials side by side, in place of what the study says.
+        runner: where they run, likewise: "threads", "processes", "dask" or "ray", the last two also with an address.
         on_done: called with each trial that is over.
 
     Raises:
@@ -97,11 +101,13 @@ def sweep(
         >>> flareclust.sweep(study).table()[0]["ari_mean"]  # doctest: +SKIP
         0.62
     """
-    return run_sweep(_checked(study, workers), track=track, out=None if out is None else Path(out), on_done=on_done)
+    chosen = _checked(study, workers, runner)
+    return run_sweep(chosen, track=track, out=None if out is None else Path(out), on_done=on_done)
 
 
 def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) -> SweepResult:
     """Run a sweep and write its files."""
+    parse_runner(chosen.runner).require()
     todo = trials(chosen)
     folder = out or study_folder(chosen.name, todo)
     check_target(folder, (TRIALS, f"{TRIALS}.part", TABLE, CSV, COMPARE, FIGURE))
@@ -111,19 +117,22 @@ def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) 
     return SweepResult(chosen.name, done, kept.file.parent, files, run_id, warnings, page)
 
 
-def _checked(study: str | Path | Mapping[str, Any], workers: int | None) -> Sweep:
+def _checked(study: str | Path | Mapping[str, Any], workers: int | None, runner: str | None) -> Sweep:
     if isinstance(study, Mapping):
-        return make_sweep({**study, **({} if workers is None else {"workers": workers})})
-    return read_sweep(study, workers)
+        given = {"workers": workers, "runner": runner}
+        return make_sweep({**study, **{name: value for name, value in given.items() if value is not None}})
+    return read_sweep(study, workers, runner=runner)
 
 
 def _run(
     sweep: Sweep, trials: Sequence[Trial], file: Path, on_done: OnDone, *, track: bool
 ) -> tuple[list[TrialRun], TrialFile, str | None, str | None, Sequence[str]]:
     """Run the trials; return what they came to, their file, MLflow's parent run, its page, and warnings."""
+    runner = parse_runner(sweep.runner)
     if not track:
-        plain = FileRunner(file, sweep.name, sweep.workers, on_done, sweep.mlflow_experiment)
-        done = plain(trials)
+        with _attempts(runner, sweep.workers) as attempt:
+            plain = FileRunner(file, sweep.name, sweep.workers, on_done, sweep.mlflow_experiment, attempt)
+            done = plain(trials)
         return done, plain.kept[-1], None, None, [plain.kept[-1].warning] if plain.kept[-1].warning else []
     for extra in ("tracking", "flows"):
         require(extra, "a sweep with MLflow runs (track=True; --no-track leaves them out)")
@@ -132,7 +141,18 @@ def _run(
     def keep(trials: Sequence[Trial]) -> TrialFile:
         return TrialFile(file, sweep.name, trials, sweep.mlflow_experiment)
 
-    runner = tracked_runner(sweep.name, sweep.mlflow_experiment, on_done=on_done, workers=sweep.workers, keep=keep)
-    done = runner(trials)
-    assert runner.file is not None
-    return done, runner.file, runner.run_id, runner.run_page, runner.warnings
+    tracked = tracked_runner(
+        sweep.name, sweep.mlflow_experiment, on_done=on_done, workers=sweep.workers, keep=keep, runner=runner
+    )
+    done = tracked(trials)
+    assert tracked.file is not None
+    return done, tracked.file, tracked.run_id, tracked.run_page, tracked.warnings
+
+
+def _attempts(runner: SweepRunner, workers: int) -> AbstractContextManager[Attempt]:
+    """Give what runs a trial; Prefect, which takes seconds to import, only where the runner is one of its own."""
+    if runner.local:
+        return nullcontext(attempt_any)
+    from flareclust.flows.runners import attempts
+
+    return attempts(runner, workers)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flareclust._foundation.errors import FlareclustError
 from flareclust.experiment.sweep_files import write_files
-from flareclust.experiment.trials import OnDone, Trial, TrialRun, attempt_any
+from flareclust.experiment.trials import Attempt, OnDone, Trial, TrialRun, attempt_any
 from flareclust.experiment.trials_file import TrialFile
 from flareclust.tracking.store import store_errors
 from flareclust.tracking.sweep_runs import SweepTracker
@@ -53,12 +53,12 @@ class TrackedStudy:
                 self.file.add(number, done)
             self.on_done(done)
 
-    def run(self, number: int) -> TrialRun:
-        """Run a trial, unless the file has it, and log it, unless the store has failed."""
+    def run(self, number: int, attempt: Attempt = attempt_any) -> TrialRun:
+        """Run a trial by `attempt`, unless the file has it, and log it, unless the store has failed."""
         run_id = self._begin(number)
         done = self._kept.get(number)
         if done is None:
-            done = attempt_any(self.trials[number])
+            done = attempt(self.trials[number])
             if self.file is not None:
                 self.file.add(number, done)
         self.results[number] = done

@@ -218,7 +218,6 @@ def test_the_wheel_from_the_sdist_is_the_wheel_from_the_tree(sdist, wheel, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_installed_wheel_runs_the_simulator_without_the_checkout(wheel, tmp_path):
     target, empty = installed(wheel, tmp_path), tmp_path / "empty"
     empty.mkdir()
@@ -235,7 +234,6 @@ def test_the_installed_wheel_runs_the_simulator_without_the_checkout(wheel, tmp_
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
 def test_the_installed_wheel_runs_a_federation_without_the_checkout(wheel, tmp_path):
     target, empty = installed(wheel, tmp_path), tmp_path.resolve() / "empty"
     empty.mkdir()

@@ -12,13 +12,14 @@ from flareclust.engines.options import JobOptions
 from flareclust.engines.simulator import run_simulator
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
+from tests.patience import PATIENCE
 
 
 @pytest.mark.slow
 def test_a_policy_in_the_simulator_does_what_it_does_in_one_process(tmp_path, sites, rng):
     """The executor rounds and leaves out; that the assessment may not leave is found by the filters alone."""
     sites = sites | {"site-5": rng.normal(size=(8, 3)), "site-6": np.concatenate([sites["site-2"], 5e3 + np.eye(3)])}
-    policy = Policy(round_counts=7, arrays=("centroids", "counts", "radii", "sse", "rows", "cluster"))
+    policy = Policy(round_counts=7, arrays=("centroids", "counts", "radii", "sse", "rows", "cluster", "m2"))
     params, options = {"polish": 1, "min_count": 1}, JobOptions(k=5)
     there = run_simulator(get("portfolio"), params, sites, options, tmp_path, policy=policy)
     here = run_inprocess(get("portfolio"), params, sites, options, policy=policy)
@@ -30,7 +31,6 @@ def test_a_policy_in_the_simulator_does_what_it_does_in_one_process(tmp_path, si
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_ids_are_protected_in_the_simulator(tmp_path, rng):
     """The command reads the ids of the sites' tables, and the simulated sites find them in their own files."""
     centers = np.array([[5.0, 5.0], [-5.0, 5.0], [0.0, -5.0]])
@@ -68,7 +68,7 @@ def test_ids_are_protected_in_the_simulator(tmp_path, rng):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

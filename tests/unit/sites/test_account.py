@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from flareclust._foundation.errors import Refusal
@@ -56,6 +57,16 @@ def test_new_rows_in_the_same_place_do_not_reset_the_account(tmp_path, rows):
     spend(local, "a")
     np.save(rows, np.zeros((99, 2)))
     assert spend(local, "b") == 0.25
+
+
+def test_a_folder_of_parts_and_a_part_of_it_are_not_spent_from_twice(tmp_path, state):
+    folder = tmp_path / "visits.parquet"
+    folder.mkdir()
+    for number in range(2):
+        pyarrow.parquet.write_table(pyarrow.table({"x": [1.0, 2.0]}), folder / f"part.{number}.parquet")
+    spend(kit_of(tmp_path, "north", folder), "a")
+    with pytest.raises(Refusal, match="belong to another privacy account as well"):
+        spend(kit_of(tmp_path, "part", folder / "part.1.parquet"), "b")
 
 
 def test_a_file_that_another_table_has_is_not_spent_from_twice(tmp_path, rows):

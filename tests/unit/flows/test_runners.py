@@ -1,0 +1,57 @@
+"""Prefect's task runner for each of a sweep's runners; none is started."""
+
+import pickle
+import threading
+
+import pytest
+
+from flareclust.experiment.sweep_runner import SweepRunner
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch):
+    for name in ("DASK_SCHEDULER_ADDRESS", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_processes_are_those_of_prefect():
+    from prefect.task_runners import ProcessPoolTaskRunner
+
+    from flareclust.flows.runners import task_runner
+
+    runner = task_runner(SweepRunner("processes"), 3)
+    assert isinstance(runner, ProcessPoolTaskRunner)
+    assert runner._max_workers == 3
+
+
+def test_dask_makes_a_cluster_of_so_many_workers_or_takes_one_that_runs(monkeypatch):
+    pytest.importorskip("prefect_dask", reason="prefect-dask is not installed: pip install 'flareclust[dask]'")
+    from flareclust.flows.runners import task_runner
+
+    own = task_runner(SweepRunner("dask"), 3)
+    assert own.address is None
+    assert (own.cluster_kwargs["n_workers"], own.cluster_kwargs["threads_per_worker"]) == (3, 1)
+    monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "tcp://10.0.0.6:8786")
+    assert task_runner(SweepRunner("dask"), 3).address == "tcp://10.0.0.6:8786"
+    assert task_runner(SweepRunner("dask", "tcp://10.0.0.5:8786"), 3).address == "tcp://10.0.0.5:8786"
+
+
+def test_ray_makes_a_cluster_of_so_many_cores_or_takes_one_that_runs(monkeypatch):
+    pytest.importorskip("prefect_ray", reason="prefect-ray is not installed: pip install 'flareclust[ray]'")
+    from flareclust.flows.runners import task_runner
+
+    assert task_runner(SweepRunner("ray"), 3).init_kwargs["num_cpus"] == 3
+    assert task_runner(SweepRunner("ray"), 3).address is None
+    named = task_runner(SweepRunner("ray", "ray://head:10001"), 3)
+    assert named.address == "ray://head:10001"
+    assert "num_cpus" not in named.init_kwargs, "Ray refuses it for a cluster that runs already"
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.6:6379")
+    assert task_runner(SweepRunner("ray"), 3).address == "10.0.0.6:6379"
+
+
+def test_what_stays_in_this_process_is_not_sent_along_with_a_task():
+    from flareclust.flows.sweep import Unsent
+
+    here = Unsent(threading.Lock())
+    assert here.value is not None
+    assert pickle.loads(pickle.dumps(here)).value is None
