@@ -8,11 +8,13 @@ that the command runs in, so a cluster needs neither MLflow nor the folder of th
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 # First, because it sets Prefect's switches before that is imported.
 from flareclust.flows.server import server_for_workers, server_reached, stop_signals_blocked  # isort: split
@@ -26,8 +28,8 @@ from flareclust.experiment.remote_trial import attempt_elsewhere, measure_messag
 from flareclust.experiment.sweep_runner import SweepRunner
 from flareclust.experiment.trials import Attempt, attempt_any
 
-#: Where Dask and Ray look for a cluster themselves.
-DASK_ADDRESS, RAY_ADDRESS = "DASK_SCHEDULER_ADDRESS", "RAY_ADDRESS"
+#: Where Dask and Ray look for the address of a cluster themselves.
+ADDRESSES = {"dask": "DASK_SCHEDULER_ADDRESS", "ray": "RAY_ADDRESS"}
 
 
 @task(name="trial", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
@@ -44,23 +46,28 @@ def task_runner(chosen: SweepRunner, workers: int) -> TaskRunner[Any]:
     """
     chosen.require()
     runner: TaskRunner[Any]
+    address = address_of(chosen)
     if chosen.name == "processes":
         runner = ProcessPoolTaskRunner(max_workers=workers, initializer=_outlive_interrupts)
     elif chosen.name == "dask":
         from prefect_dask.task_runners import DaskTaskRunner
 
         own = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
-        address = chosen.address or os.environ.get(DASK_ADDRESS)
         runner = DaskTaskRunner(address=address) if address else DaskTaskRunner(cluster_kwargs=own)
     elif chosen.name == "ray":
         from prefect_ray.task_runners import RayTaskRunner
 
-        address, quiet = chosen.address or os.environ.get(RAY_ADDRESS), {"log_to_driver": False}
+        quiet = {"log_to_driver": False}
         own = {"num_cpus": workers, "include_dashboard": False, "configure_logging": False}
         runner = RayTaskRunner(address=address, init_kwargs=quiet if address else {**quiet, **own})
     else:
         raise ValueError(f"{chosen.name} needs no task runner")
     return runner
+
+
+def address_of(chosen: SweepRunner) -> str | None:
+    """Return where the cluster is that a runner uses; None where it makes its own, or needs none."""
+    return chosen.address or os.environ.get(ADDRESSES.get(chosen.name, "")) or None
 
 
 def _outlive_interrupts() -> None:
@@ -92,16 +99,26 @@ def attempts(chosen: SweepRunner, workers: int) -> Iterator[Attempt]:
         yield partial(attempt_elsewhere, measure=measure)
 
 
+def _check_listening(address: str) -> None:
+    """Raise OSError where nobody listens at an address with host and port: Ray tries for minutes."""
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    if parts.hostname and parts.port:
+        socket.create_connection((parts.hostname, parts.port), timeout=10).close()
+
+
 @contextmanager
 def started(runner: TaskRunner[Any], chosen: SweepRunner) -> Iterator[None]:
     """Start the task runner, and stop it in the end; a cluster is left running where it was running before."""
+    address = address_of(chosen)
     try:
+        if address:
+            _check_listening(address)
         with stop_signals_blocked():
             runner.__enter__()
             if chosen.name == "dask":
                 _ = runner.client  # type: ignore[attr-defined]  # connects; else the first trial would
     except (OSError, TimeoutError, ConnectionError, RuntimeError) as error:
-        place = f" at {chosen.address}" if chosen.address else ""
+        place = f" at {address}" if address else ""
         raise UserError(f"the {chosen.name} cluster{place} cannot be reached: {error}") from error
     try:
         yield

@@ -17,6 +17,7 @@ from tests.patience import PATIENCE
 # Nothing that a test starts may look for a server elsewhere or phone home.
 os.environ.setdefault("DO_NOT_TRACK", "true")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # tests that import mlflow before we set it
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background, whose children would inherit it

@@ -5,7 +5,9 @@ import threading
 
 import pytest
 
+from flareclust._foundation.errors import UserError
 from flareclust.experiment.sweep_runner import SweepRunner
+from tests.mlflow_server import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +49,20 @@ def test_ray_makes_a_cluster_of_so_many_cores_or_takes_one_that_runs(monkeypatch
     assert "num_cpus" not in named.init_kwargs, "Ray refuses it for a cluster that runs already"
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.6:6379")
     assert task_runner(SweepRunner("ray"), 3).address == "10.0.0.6:6379"
+
+
+@pytest.mark.parametrize(("name", "scheme"), [("dask", "tcp://"), ("ray", "ray://"), ("ray", "")])
+def test_a_cluster_where_nobody_listens_is_an_error_at_once(name, scheme):
+    """Ray would try for minutes."""
+    pytest.importorskip(f"prefect_{name}", reason=f"prefect-{name} is not installed: pip install 'flareclust[{name}]'")
+    from flareclust.flows.runners import started, task_runner
+
+    chosen = SweepRunner(name, f"{scheme}127.0.0.1:{free_port()}")
+    with (
+        pytest.raises(UserError, match=f"the {name} cluster at {chosen.address} cannot be reached"),
+        started(task_runner(chosen, 2), chosen),
+    ):
+        pytest.fail("it was started")
 
 
 def test_what_stays_in_this_process_is_not_sent_along_with_a_task():
