@@ -2,28 +2,22 @@
 
 import hashlib
 import json
-import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import check_choice
 from flareclust.data.partition_specs import parse
-from flareclust.engines.options import RunSettings
-from flareclust.evaluation.criteria import RULES, USUAL, current_rule
+from flareclust.evaluation.criteria import RULES, current_rule
 from flareclust.evaluation.selection import parse_k
-from flareclust.experiment.simulated import simulation_problem
-from flareclust.privacy.policy import DP, PER_ID, Policy
+from flareclust.experiment.conflicts import conflict
+from flareclust.experiment.fields import ExperimentFields
+from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
-
-Engine = Literal["inprocess", "devices", "simulator", "poc", "production"]
-
-#: The MLflow experiment of runs for which nobody has named one.
-EXPERIMENT = "flareclust"
 
 #: What stands for the data of sites that have their own.
 OWN_ROWS = "sites"
@@ -50,79 +44,8 @@ OPTIONS = (
 )
 
 
-class Experiment(RunSettings):
+class Experiment(ExperimentFields):
     """One federated clustering of one data set."""
-
-    renamed: ClassVar[Mapping[str, str]] = {"clients": "n_sites", "choose_by": "criterion", "schema": "table_schema"}
-
-    algorithm: str = Field(description="A name of the registry.")
-    data: str = Field(
-        default="digits",
-        description='A data set\'s name, a table file, or with partition "none" a folder with one file per site.',
-    )
-    k: int | None = Field(default=None, ge=1, description="Number of clusters; None for the known one of a data set.")
-    k_range: tuple[int, int] | None = Field(
-        default=None, strict=False, description="The smallest and the largest k to try, in place of k."
-    )
-    criterion: str = Field(default=USUAL, description=f"Criterion that selects k: {', '.join(RULES)}.")
-    partition: str = Field(default="iid", description="How rows are assigned to sites (`flareclust.data.partition`).")
-    n_sites: int = Field(default=10, ge=1, description="Number of sites.")
-    engine: Engine = Field(
-        default="simulator",
-        description="inprocess, devices (many small sites), simulator, poc (sites that `flareclust poc up` started) or production (provisioned sites "
-        "with their own rows, so that data, partition, n_sites and columns do not apply).",
-    )
-    kit: str | None = Field(
-        default=None, description="For production the kit of the admin who submits; for poc its folder."
-    )
-    columns: tuple[str, ...] | None = Field(
-        default=None,
-        min_length=1,
-        strict=False,
-        description="Names of the columns to use, in this order, of data in files; None for all.",
-    )
-    table_schema: str | None = Field(
-        default=None, description="File with the schema by which tables of one's own are read (`flareclust.schema`)."
-    )
-    id_column: str | None = Field(default=None, description="The column with ids, where no schema says it; no feature.")
-    truth: str | None = Field(
-        default=None, description="The column with known classes, to compare the clusters with; no feature."
-    )
-    profile: bool | None = Field(
-        default=None,
-        description="Whether the clusters are described, column by column; None for where the columns have names and are few.",
-    )
-    cohort: int | None = Field(
-        default=None,
-        ge=1,
-        description="Sites that are drawn for each round, of the engines inprocess and devices; None for all.",
-    )
-    dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="Probability that a site of these engines drops out of a round."
-    )
-    params: dict[str, Any] = Field(default_factory=dict, description="The algorithm's own parameters.")
-    policy: dict[str, Any] | None = Field(
-        default=None, description="Policy of simulated sites (`flareclust.privacy.policy`); real sites have their own."
-    )
-    match_to: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Earlier result whose numbers the clusters get: folder, runs:/ID or models:/NAME@ALIAS.",
-    )
-    retries: int = Field(
-        default=1, ge=0, description="How often a job starts again that ended for a reason outside of it."
-    )
-    tracking_uri: str | None = Field(
-        default=None, description="MLflow's store; None for MLFLOW_TRACKING_URI or ./mlflow.db."
-    )
-    mlflow_experiment: str = Field(
-        default_factory=lambda: usual_experiment(),
-        min_length=1,
-        description="Name of the MLflow experiment; by default MLFLOW_EXPERIMENT_NAME or flareclust.",
-    )
-    register_as: str | None = Field(
-        default=None, description="Name under which the model is registered; None for not at all."
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -193,104 +116,15 @@ class Experiment(RunSettings):
 
     @model_validator(mode="after")
     def _known_parameters(self) -> "Experiment":
-        algorithm = registry.get(self.algorithm)
-        algorithm.check_names(self.params, OPTIONS)
-        if not algorithm.federated and self.engine != "inprocess":
-            raise ValueError(f"{self.algorithm} is not federated: use the engine inprocess, not {self.engine}")
-        if not algorithm.federated and (self.policy or self.secure_sums):
-            raise ValueError(f"{self.algorithm} is not federated: there are no sites with a policy or with sums")
-        private = "differentially-private" in algorithm.promises
-        if private and self.k_range is not None:
-            raise ValueError(f"{self.algorithm} takes one k, not a range: what chooses is not differentially private")
-        if private and self.engine in ("inprocess", "simulator") and not (self.policy and self.policy.get(DP)):
-            raise ValueError(
-                f"{self.algorithm} needs what sites state: bounds of the columns and a budget under {DP} in a policy "
-                "(--policy FILE, or policy=); docs/differential-privacy.md has an example"
-            )
-        if problem := simulation_problem(
-            algorithm, self.engine, secure_sums=self.secure_sums, policy=bool(self.policy), some=self.samples
-        ):
+        registry.get(self.algorithm).check_names(self.params, OPTIONS)
+        if problem := conflict(self):
             raise ValueError(problem)
-        if self.profile and (problem := algorithm.why_no_profile(self.params, secure_sums=self.secure_sums)):
-            raise ValueError(f"{problem}; leave out profile (--profile)")
-        if self.k_range is not None and not algorithm.federated:
-            raise ValueError(f"{self.algorithm} is not federated and takes one k, not a range")
-        if self.k_range is not None and algorithm.partial:
-            advice = "; proxy chooses one up to k with choose_k=true" if algorithm.name == "proxy" else ""
-            raise ValueError(
-                f"{self.algorithm} takes one k, not a range: what chooses needs the same columns at every site{advice}"
-            )
-        if parse(self.partition).splits_columns and algorithm.federated and not algorithm.partial:
-            able = ", ".join(name for name, one in registry.algorithms().items() if one.partial)
-            raise ValueError(
-                f"{self.algorithm} needs the same columns at every site, and partition {self.partition} assigns out columns as "
-                f"well; algorithms for different columns are {able}"
-            )
-        if self.k_range is not None and "k_min" in self.params:
-            raise ValueError("a range of k says k_min already; leave out one of them")
-        if self.k_range is not None and {"criterion", "choose_by"} & self.params.keys():
-            raise ValueError("with a range of k the criterion is an option of its own: --criterion, or criterion=")
-        ignored = self.k_range is None and self.criterion != USUAL and "criterion" not in self.params
-        if ignored and "k_min" in self.params:
-            raise ValueError(
-                f"--criterion is for a range of k, such as --k {self.params['k_min']}..{self.k}; with k_min give --set "
-                f"criterion={self.criterion}"
-            )
         return self
-
-    @model_validator(mode="after")
-    def _one_reading(self) -> "Experiment":
-        if not self.typed:
-            return self
-        if self.table_schema is not None and (self.id_column or self.columns):
-            raise ValueError(
-                "the schema says which columns are features and which are ids; leave out columns and id_column"
-            )
-        if self.columns is not None:
-            raise ValueError("columns cannot be chosen beside id_column and truth; a schema says what each column is")
-        if self.engine == "poc":
-            raise ValueError(
-                "the sites of a POC read their rows themselves; give the schema to flareclust poc up, and leave out table_schema, id_column and truth"
-            )
-        return self
-
-    @property
-    def protects_ids(self) -> bool:
-        """Return whether the algorithm protects ids with all of their rows, and not single rows."""
-        return self.params.get("unit") == PER_ID
-
-    @property
-    def typed(self) -> bool:
-        """Return whether the data are tables that are read column by column, by a schema or the names of ids and classes."""
-        return any(value is not None for value in (self.table_schema, self.id_column, self.truth))
-
-    @property
-    def samples(self) -> bool:
-        """Return whether rounds have some of the sites only."""
-        return self.cohort is not None or self.dropout > 0
-
-    @property
-    def gaps(self) -> bool:
-        """Return whether the settings say what to make of missing cells."""
-        return bool(self.params.get("missing", "refuse") != "refuse")
-
-    @property
-    def name(self) -> str:
-        """Return the name of the run: `feca/iris/k3/dirichlet:0.3/s0`, without k where the data decide it later."""
-        k = "" if self.k is None else f"k{self.k}"
-        k = k if self.k_range is None else f"k{self.k_range[0]}..{self.k_range[1]}"
-        data = Path(self.data).name or self.data
-        return "/".join(part for part in (self.algorithm, data, k, self.partition, f"s{self.seed}") if part)
 
     def key(self, *more: str) -> str:
         """Return a fingerprint of the experiment and `more`: equal for a retry, different for another run."""
         text = json.dumps([self.model_dump(mode="json"), *more], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def usual_experiment() -> str:
-    """Return the name of the MLflow experiment where none is given: MLFLOW_EXPERIMENT_NAME, else `EXPERIMENT`."""
-    return os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
 
 
 def folder_name(experiment: Experiment, stamp: str) -> Path:

@@ -18,7 +18,8 @@ from flareclust._foundation.settings import Settings
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.data import datasets
 from flareclust.data.partition_specs import parse
-from flareclust.experiment.config import Engine, Experiment, make_experiment, usual_experiment
+from flareclust.experiment.config import Experiment, make_experiment
+from flareclust.experiment.fields import Engine, usual_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.sweep_data import data_name, is_known, load_data
 from flareclust.experiment.sweep_grid import MOST_TRIALS, Choice, check_different, expand, listed
