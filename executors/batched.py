@@ -27,6 +27,8 @@ def answers_of_many(executor: ClusteringExecutor, task: Task, devices: Ragged) -
     those of their `keys`; the task's `site` says nothing.
     """
     method, table, single = batched_method(type(executor), task.step), Table(devices.values), executor._without_rows()
+    if single.gaps:  # rows may lack cells, which the loops do not know
+        return nothing_computed(devices.m)
     try:
         viewed, seen = single.viewed(task, table)
         if method is None or seen.X is not table.X or viewed.arrays.keys() != task.arrays.keys():

@@ -153,6 +153,8 @@ class LloydExecutor(MetricExecutor, UpdatesExecutor):
         """Draw seeds; rows with gaps are completed before."""
         return self.seeded(self.completed_alone(task, data, rng, aborted, context), rng, aborted, context)
 
+    local_batch = UpdatesExecutor.local_batch  # of rows without gaps
+
 
 def update(data: FloatArray, centroids: FloatArray, context: SiteContext, known: BoolArray | None = None) -> Message:
     """Return a site's part of one update of centroids (k, d): `centroids`, `counts`, `cluster`, `inertia`.

@@ -11,7 +11,7 @@ from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core import local
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors import base, feca
+from flareclust.executors import assessing, feca
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.privacy import stages
@@ -120,7 +120,7 @@ def test_the_checks_notice(check, fault):
         check(broken(**fault))
 
 
-def by_count_only(data, labels, centroids, min_count, *, ones=None):
+def by_count_only(data, labels, centroids, min_count, *, ones=None, known=None):
     return np.bincount(labels[labels >= 0], minlength=len(centroids)) >= min_count
 
 
@@ -183,7 +183,7 @@ def does_not_count(self, step, round_, arrays):
 )
 def test_the_check_of_policies_notices_when_one_does_not_hold(monkeypatch, name, words, faults):
     for attribute, fault in faults.items():
-        owners = (PolicyEnforcer, SiteSession, SiteContext, base, stages)
+        owners = (PolicyEnforcer, SiteSession, SiteContext, assessing, stages)
         where = next(owner for owner in owners if hasattr(owner, attribute))
         monkeypatch.setattr(where, attribute, fault)
     with pytest.raises(ContractViolation, match=words):

@@ -78,7 +78,7 @@ BAD = {
     "engine": (
         (*IRIS, "--engine", "inproces"),
         2,
-        ["must be one of inprocess, simulator", "(did you mean 'inprocess'?)"],
+        ["must be one of inprocess, devices, simulator", "(did you mean 'inprocess'?)"],
     ),
     "k is 0": ((*IRIS, "--k", "0"), 2, ["k must be an integer of at least 1, or None, got 0"]),
     "k is -1": ((*IRIS, "--k", "-1"), 2, ["k must be", "got -1"]),

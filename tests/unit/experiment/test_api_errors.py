@@ -63,7 +63,7 @@ def test_masked_rows_of_a_site_count_as_missing(own):
         ({"n_sites": 31}, r"more sites \(31\) than rows \(30\)"),
         ({"partition": "clusters:2"}, "class label"),
         ({"partition": "none"}, "none"),
-        ({"engine": "pod"}, "engine must be one of inprocess, simulator, poc, production; got 'pod'"),
+        ({"engine": "pod"}, "engine must be one of inprocess, devices, simulator, poc, production; got 'pod'"),
         ({"min_sites": 0}, "min_sites must be an integer .*, got 0"),
         ({"task_timeout": 0}, "task_timeout must be an integer .*, got 0"),
         ({"n_inits": 2}, "did you mean 'n_init'"),
