@@ -104,6 +104,9 @@ class PrivateExecutor(ClusteringExecutor):
                 "protects ids with all of their rows (its policy: unit), and the job protects single rows; submit with unit=id, and "
                 "with rows_per_id for more than one row of each"
             )
+        if context.dp.dp.unit != PER_ID and self.params.unit == PER_ID:
+            # Without one row of an id the next takes its place: two rows change, and the budget is one for rows.
+            raise Refusal("protects single rows (its policy: unit), and the job protects ids; submit with unit=row")
         return context.dp.granted(self.params.epsilon, self.params.delta)
 
     def granted_for_sums(self, context: SiteContext, aborted: AbortCheck) -> DPSession:
@@ -113,7 +116,8 @@ class PrivateExecutor(ClusteringExecutor):
     def alike(self) -> Message:
         """Return what the noise of a site's share follows from: with another share at a site no total can be read."""
         colluding = -1 if self.params.colluding is None else self.params.colluding
-        return {"noise": np.array([self.params.epsilon, self.params.delta, colluding, self.params.rows_of_unit])}
+        unit = self.params.rows_of_unit, self.params.unit == PER_ID
+        return {"noise": np.array([self.params.epsilon, self.params.delta, colluding, *unit])}
 
     def noisy(self, terms: DPSession, sums: IntArray, sensitivity: float, share: float, what: str) -> IntArray:
         """Return numbers with noise that costs a share of what the job may spend.

@@ -149,7 +149,7 @@ class PrivateParams(TableParams):
     colluding: int | None = both(
         None,
         "With secure sums, how many sites may tell the server their shares of the noise; None for a third of them.",
-        ge=0,
+        ge=1,
     )
     unit: Annotated[str, OneOf(UNITS)] = both(
         "row",

@@ -9,6 +9,9 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, BoolArray
 
+#: Whole numbers below this are different numbers as floats, too.
+_EXACT = 2.0**53
+
 
 class Ids:
     """The ids of n rows, in about 8 bytes and the text for each; `repr` shows none of them."""
@@ -54,7 +57,7 @@ class Ids:
 
 
 def as_texts(values: Array, place: str, first: int) -> list[str]:
-    """Return ids as text.
+    """Return ids as text, without spaces around them.
 
     Args:
         values: (n,) text or integers.
@@ -67,8 +70,10 @@ def as_texts(values: Array, place: str, first: int) -> list[str]:
     kind = values.dtype.kind
     if kind == "f":
         _refuse_missing(np.isnan(values), place, first)
-        if not (np.isfinite(values) & (values == np.floor(values))).all():
-            raise UserError(f"{place}: the id column holds numbers that are not whole; ids are text or integers")
+        if not (np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < _EXACT)).all():
+            raise UserError(
+                f"{place}: the id column holds numbers that are not whole, or too large to tell apart; ids are text or integers"
+            )
         return [str(int(value)) for value in values.tolist()]
     if kind in "iu":
         return list(map(str, values.tolist()))
@@ -76,7 +81,7 @@ def as_texts(values: Array, place: str, first: int) -> list[str]:
     if kind not in "USTO" or not all(isinstance(text, str | None) for text in texts):
         raise UserError(f"{place}: the id column is neither text nor integers")
     _refuse_missing(np.array([text is None or not text.strip() for text in texts], dtype=bool), place, first)
-    return texts
+    return [text.strip() for text in texts]
 
 
 def _refuse_missing(missing: Array, place: str, first: int) -> None:

@@ -13,7 +13,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import check_fits
-from flareclust.data.tables import Table
+from flareclust.data.tables import Rows, Table
 from flareclust.engines.devices import run_devices
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions, RunSettings
@@ -64,7 +64,7 @@ def submit(
     if prepared.sites and experiment.min_sites is not None and experiment.min_sites > len(prepared.sites):
         raise UserError(f"min_sites={experiment.min_sites} is more than the {len(prepared.sites)} sites that there are")
     if experiment.protects_ids and prepared.sites and experiment.engine in ("inprocess", "simulator"):
-        check_ids(prepared)
+        check_ids(prepared, secure_sums=experiment.secure_sums)
     if trouble := noise_beforehand(experiment, prepared):
         log.warning("%s", trouble)
     if isinstance(kept, CheckpointFile):
@@ -86,8 +86,8 @@ def submit_again(
     return submit(experiment, prepared, on_round, token, kept)
 
 
-def check_ids(prepared: Prepared) -> None:
-    """Raise UserError unless all rows have ids; warn where rows of one id are at several sites."""
+def check_ids(prepared: Prepared, *, secure_sums: bool) -> None:
+    """Raise UserError unless all rows have ids; warn where rows of one id are at several sites, refuse it with secure sums."""
     tables = [rows for rows in prepared.sites.values() if isinstance(rows, Table)]
     owners = [set(table.ids) for table in tables if table.ids is not None]
     if len(owners) < len(prepared.sites):
@@ -96,6 +96,11 @@ def check_ids(prepared: Prepared) -> None:
             "column of type id (--schema FILE, or schema=)"
         )
     if len(set[str]().union(*owners)) < sum(map(len, owners)):
+        if secure_sums:  # all its parts are in one total, which has the noise for one of them
+            raise UserError(
+                "ids have rows at several sites; with secure sums the noise covers ids that are at one site only. Assign whole ids "
+                "to sites, or leave out secure_sums"
+            )
         log.warning(
             "ids have rows at several sites, and each site protects those that it has; what they reveal together adds up over these "
             "sites. Assign whole ids to sites to simulate one site for each id"
@@ -113,7 +118,9 @@ def noise_beforehand(experiment: Experiment, prepared: Prepared) -> str:
     if not isinstance(aggregator, PrivateAggregator):
         return ""
     aggregator = aggregator.secured() if experiment.secure_sums else aggregator
-    n, needed = sum(shape[0] for shape in shapes), aggregator.rows_needed(shapes[0][1], len(shapes))
+    per_id = aggregator.params.rows_per_id if experiment.protects_ids else None
+    n = sum(_rows_used(rows, per_id) for rows in prepared.sites.values())
+    needed = aggregator.rows_needed(shapes[0][1], len(shapes))
     if n >= needed:
         return ""
     share = n / needed
@@ -126,6 +133,15 @@ def noise_beforehand(experiment: Experiment, prepared: Prepared) -> str:
         f"with k={prepared.k}, {shapes[0][1]} columns, {len(shapes)} sites and epsilon={aggregator.params.epsilon:g} clusters stand out "
         f"of the noise from about {needed} rows in all, and there are {n}; what helps: {', or '.join(helps)}"
     )
+
+
+def _rows_used(rows: Rows, per_id: int | None) -> int:
+    """Return over how many rows of a site the sums are."""
+    if isinstance(rows, Path):
+        return 0
+    if per_id is not None and isinstance(rows, Table) and rows.ids is not None:
+        return int(rows.ids.first(per_id).sum())
+    return len(rows.X if isinstance(rows, Table) else rows)
 
 
 def _rows_of(experiment: Experiment, prepared: Prepared) -> dict[str, object]:

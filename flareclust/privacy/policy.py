@@ -53,7 +53,7 @@ class DifferentialPrivacy:
         for name in _NUMBERS:
             check_positive(name, getattr(self, name))
         if self.colluding is not None:
-            check_int("colluding", self.colluding, minimum=0)
+            check_int("colluding", self.colluding, minimum=1)
         if self.unit not in UNITS:
             raise UserError(
                 f"unit must be one of {', '.join(UNITS)}, got {self.unit!r}{did_you_mean(str(self.unit), UNITS)}"

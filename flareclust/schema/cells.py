@@ -28,24 +28,33 @@ UNIT_FACTORS = (*(10.0**power for power in (-6, -3, -2, -1, 1, 2, 3, 6)), 25.4, 
 _ENOUGH, _FEWER = 3, 0.25
 
 
+#: What stands for a cell that is no text.
+NO_TEXT = "\0"
+
+
 class TextReader:
     """Reads a column of texts, such as ids; a missing cell is a fault."""
 
     def __init__(self, name: str, spellings: frozenset[str]) -> None:
-        self.name, self._spellings, self._missing, self._first = name, spellings, 0, 0
+        self.name, self._spellings = name, spellings
+        self._counts, self._first = {"missing": 0, "no text": 0}, {"missing": 0, "no text": 0}
 
     def read(self, cells: Any, before: int) -> list[str]:
         """Return the texts of an Arrow array of cells, of which `before` have come already; empty where one is missing."""
-        texts = texts_of(cells, self._spellings)
-        missing = ~_valid(texts)
-        if missing.any():
-            self._first = self._first or before + int(missing.argmax()) + 1
-            self._missing += int(missing.sum())
-        return ["" if text is None else text for text in texts.to_pylist()]
+        texts = texts_of(cells, self._spellings).to_pylist()
+        for fault, sign in (("missing", None), ("no text", NO_TEXT)):
+            if number := texts.count(sign):
+                self._first[fault] = self._first[fault] or before + texts.index(sign) + 1
+                self._counts[fault] += number
+        return ["" if text is None else text for text in texts]
 
     def faults(self) -> list[str]:
         """Return what was wrong, a clause each."""
-        return [f"{self.name}: {_cells(self._missing)} missing, first in row {self._first}"] if self._missing else []
+        return [
+            f"{self.name}: {_cells(number)} {fault}, first in row {self._first[fault]}"
+            for fault, number in self._counts.items()
+            if number
+        ]
 
 
 class ColumnReader:
@@ -241,19 +250,27 @@ def texts_of(cells: Any, spellings: frozenset[str]) -> Any:
     from pyarrow import compute as pc
 
     if pa.types.is_floating(cells.type):  # pandas keeps integers with gaps as floats
-        whole = pc.if_else(pc.is_finite(cells), cells, None)
-        try:
-            cells = whole.cast(pa.int64())
-        except pa.ArrowInvalid:
-            cells = whole
+        cells = pc.if_else(pc.is_finite(cells), cells, None)
+        whole = pc.and_(pc.equal(cells, pc.floor(cells)), pc.less(pc.abs(cells), 2.0**53))
+        numbers = pc.if_else(whole, cells, None).cast(pa.int64())
+        cells = pc.if_else(whole, numbers.cast(pa.string()), cells.cast(pa.string()))
     elif pa.types.is_timestamp(cells.type) or pa.types.is_date(cells.type):
         cells = pc.strftime(cells.cast(pa.timestamp("s"), safe=False), ISO_DATE)
     try:
         texts = pc.utf8_trim_whitespace(cells.cast(pa.string()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # lists, bytes that are no text
-        texts = pa.array(["\0"] * len(cells), pa.string())
+        texts = pa.array(list(map(_text_of, cells.to_pylist())), pa.string())
     gone = pc.is_in(texts, value_set=pa.array(sorted(spellings), pa.string()))
     return pc.if_else(gone, None, texts)
+
+
+def _text_of(value: object) -> str | None:
+    """Return a cell as a text without spaces around it, whatever the others are; `NO_TEXT` where it is none."""
+    try:
+        text = value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return NO_TEXT
+    return text.strip() if isinstance(text, str) else None if text is None else NO_TEXT
 
 
 def _cells(count: int) -> str:

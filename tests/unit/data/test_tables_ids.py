@@ -100,3 +100,13 @@ def test_an_array_of_ids_must_be_as_long_as_the_rows(tmp_path):
     np.savez(tmp_path / "t.npz", X=frame().to_numpy(), pid=np.arange(99))
     with pytest.raises(UserError, match="one entry per row"):
         read(File(tmp_path / "t.npz", "t.npz"), tmp_path, id_name="pid")
+
+
+def test_ids_have_no_spaces_around_them_and_floats_are_told_apart(tmp_path):
+    assert list(read(write(tmp_path, "parquet", with_ids(["p1", " p1", "p2 "])), tmp_path, id_name="pid").ids) == [
+        "p1",
+        "p1",
+        "p2",
+    ]
+    with pytest.raises(UserError, match="too large to tell apart"):
+        read(write(tmp_path, "parquet", with_ids([1.0, 2.0**53])), tmp_path, id_name="pid")

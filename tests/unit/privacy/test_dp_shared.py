@@ -102,7 +102,7 @@ def session(ledger: Ledger | None = None, named: tuple[str, ...] | None = None, 
 
 def answers(executors: dict[str, DPLloydExecutor], rows: dict[str, np.ndarray]) -> list[np.ndarray]:
     """Return what sites of a job with secure sums answer, masked."""
-    sessions = {site: session(named=tuple(rows), colluding=0) for site in rows}
+    sessions = {site: session(named=tuple(rows), colluding=1) for site in rows}
     keys = {
         site: key_of(executor.answer(Task(KEYS, 0, {}, site), rows[site], never_abort, sessions[site]).arrays["key"])
         for site, executor in executors.items()
@@ -139,7 +139,7 @@ def test_sites_that_add_other_shares_than_the_others_make_no_total(rng, monkeypa
     rows = {site: rng.normal(size=(50, 2)) for site in ("a", "b", "c", "d")}
     one = answers({site: of_a_job(colluding=1) for site in rows}, rows)
     assert max(map(abs, total(one))) < 1000 << 128
-    mixed = answers({site: of_a_job(colluding=int(site == "a")) for site in rows}, rows)
+    mixed = answers({site: of_a_job(colluding=1 + (site == "a")) for site in rows}, rows)
     assert max(map(abs, total(mixed))) > 1000 << 128
 
 

@@ -154,7 +154,9 @@ def test_the_site_as_its_own_server_adds_noise_for_ids_too(monkeypatch, rng):
     monkeypatch.setattr(mechanism, "gaussian", lambda values, sensitivity, rho: noised.append(sensitivity) or values)
     table = Table(rng.uniform(-1, 1, size=(60, 12)), ids=ids_of([str(i // 3) for i in range(60)]))
     for settings in ({}, {"unit": "id", "rows_per_id": 2}):
-        session = SiteSession(Policy.of(policy(bounds=(-1.0, 1.0))), "job", Ledger.in_memory())
+        own = policy(bounds=(-1.0, 1.0))
+        own["differential_privacy"] |= {"unit": settings.get("unit", "row")}
+        session = SiteSession(Policy.of(own), "job", Ledger.in_memory())
         DPOneShotExecutor(3, **settings).answer(Task(CLUSTER, 0, {}, "a"), table, never_abort, session)
     row, by_id = np.array(noised[: len(noised) // 2]), np.array(noised[len(noised) // 2 :])
     assert len(row) == 4  # moments, and three updates at the site
@@ -185,6 +187,8 @@ def test_sites_that_use_other_numbers_of_rows_make_no_total():
             {},
             r"protects ids with all of their rows \(its policy: unit\).*submit with unit=id",
         ),
+        # In the place of the one row of an id another of its rows would be used: two rows change where the budget is for one.
+        (DPLloydExecutor(1, unit="id"), "aab", {"unit": "row"}, r"protects single rows \(its policy: unit\)"),
     ],
 )
 def test_a_site_refuses_what_it_cannot_protect_and_spends_nothing(executor, ids, said, words):
@@ -241,10 +245,25 @@ def test_a_federation_of_tables_with_ids_says_whom_it_protected(tmp_path, rng, m
 def test_ids_that_are_split_over_sites_are_warned_of(tmp_path, rng, caplog):
     write(tmp_path / "data", rng, sites=1)
     own = policy(bounds=(-8.0, 8.0), epsilon=8.0, budget=8.0)
+    own["differential_privacy"] |= {"unit": "id"}
     settings = {"k": 3, "epsilon": 8.0, "policy": own, "unit": "id", "rows_per_id": 3, "n_sites": 2}
     result = flareclust.run("dp-lloyd", data=str(tmp_path / "data" / "site-1.csv"), id_column="patient", **settings)
     assert len(result.centroids) == 3
     assert "ids have rows at several sites" in caplog.text
+    settings |= {"secure_sums": True, "n_sites": 3}
+    with pytest.raises(UserError, match="with secure sums the noise covers ids that are at one site only"):
+        flareclust.run("dp-lloyd", data=str(tmp_path / "data" / "site-1.csv"), id_column="patient", **settings)
+
+
+def test_the_warning_beforehand_counts_the_rows_that_are_used(tmp_path, rng, caplog):
+    rows = rng.normal(size=(3000, 2))
+    lines = [f"p{i % 15},{x},{y}" for i, (x, y) in enumerate(rows)]
+    (tmp_path / "rows.csv").write_text("\n".join(["patient,x,y", *lines]) + "\n")
+    own = policy(bounds=(-8.0, 8.0), epsilon=1.0, budget=1.0)
+    own["differential_privacy"] |= {"unit": "id"}
+    settings = {"k": 3, "policy": own, "unit": "id", "n_sites": 1, "id_column": "patient"}
+    flareclust.run("dp-lloyd", data=str(tmp_path / "rows.csv"), **settings)
+    assert "and there are 15;" in caplog.text
 
 
 def test_the_files_of_simulated_sites_have_the_ids(tmp_path):

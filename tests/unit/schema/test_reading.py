@@ -255,3 +255,14 @@ def test_any_layout_of_the_same_rows_gives_the_same_features(tmp_path_factory, r
     epoch = datetime.date(1970, 1, 1)
     expected = [[x, float(sex == "f"), float(sex == "m"), (seen - epoch).days] for x, sex, seen in rows]
     np.testing.assert_array_equal(typed.table.X, expected)
+
+
+def test_an_id_that_is_no_text_is_a_fault_and_changes_no_other_id(tmp_path):
+    schema = TableSchema(columns={"patient": "id", "age": "number"})
+    path = tmp_path / "north.parquet"
+    for ids, expected in (([b"a", b" b "], ["a", "b"]), ([1.0, 2.5, 2.0**60], ["1", "2.5", str(2.0**60)])):
+        parquet.write_table(pa.table({"patient": ids, "age": list(range(len(ids)))}), path)
+        assert list(read_typed([File(path, "north.parquet")], schema, None).table.ids)[:2] == expected[:2]
+    parquet.write_table(pa.table({"patient": [b"a", b"\xff", b"b"], "age": [1, 2, 3]}), path)
+    with pytest.raises(TableFaults, match="patient: 1 cell is no text, first in row 2"):
+        read_typed([File(path, "north.parquet")], schema, None)
