@@ -58,6 +58,8 @@ class GapsExecutor(ScaledExecutor):
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return the task, with what gaps are filled with in scaled units, and the rows."""
+        if self.open_gaps and table.repeats > 1:  # floors of cells would be of copies
+            raise Refusal("has rows with weights (a column of type weight), which do not go with missing=partial")
         after, rows = super().viewed(task, table)
         if not self.open_gaps or FILL not in task.arrays:
             return after, rows

@@ -61,7 +61,7 @@ class RefinedExecutor(ScaledExecutor):
         if "candidates" in task.arrays:
             solutions, data = unstack(task.arrays), self.trimmed(data, task.arrays["candidates"], context)
         else:
-            solutions = [data[:1]]
+            solutions = [np.nan_to_num(data[:1])]  # all rows are in one group, whatever its centroid
         starts = np.cumsum([0, *map(len, solutions)])
         parts = []
         for solution, first in zip(solutions, starts, strict=False):

@@ -117,7 +117,7 @@ def started(runner: TaskRunner[Any], chosen: SweepRunner) -> Iterator[None]:
             runner.__enter__()
             if chosen.name == "dask":
                 _ = runner.client  # type: ignore[attr-defined]  # connects; else the first trial would
-    except (OSError, TimeoutError, ConnectionError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         place = f" at {address}" if address else ""
         raise UserError(f"the {chosen.name} cluster{place} cannot be reached: {error}") from error
     try:

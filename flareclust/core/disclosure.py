@@ -63,18 +63,39 @@ def disclosable_clusters(
     described, unless it has none there. None for all.
     """
     keep = describable(data, labels, centroids, min_count, ones=ones)
-    keep = keep & enough_known(known, labels, len(keep), min_count)
+    keep = keep & describable_where_known(data, known, labels, len(keep), min_count)
     if not keep.any():
         raise nothing_to_send(min_count)
     return keep
 
 
-def enough_known(known: BoolArray | None, labels: IntArray, k: int, least: int) -> BoolArray:
-    """Return which of k clusters have no column that some rows know, but fewer than `least`; labels may be -1."""
+def describable_where_known(
+    data: FloatArray, known: BoolArray | None, labels: IntArray, k: int, least: int
+) -> BoolArray:
+    """Return which of k clusters may be described, by the cells that were not filled in; labels may be -1.
+
+    Whoever knows what gaps were filled with has the means of the known cells. So these must be of `least` rows in each column
+    that the cluster knows, differ in some column, and not be a row that knows all of these columns.
+    """
     if known is None:
         return np.ones(k, dtype=np.bool_)
     used = labels >= 0
-    return np.asarray(~few_known(known[used], labels[used], k, least).any(axis=1), dtype=np.bool_)
+    rows, known, labels = data[used], known[used], labels[used]
+    rounding = _rounding(data)
+    varied, whole = np.zeros(k, dtype=np.bool_), np.ones(len(rows), dtype=np.bool_)
+    for j in range(rows.shape[1]):
+        own, values = labels[known[:, j]], rows[known[:, j], j]
+        counts = np.bincount(own, minlength=k)
+        means = np.bincount(own, values, minlength=k) / np.maximum(counts, 1)
+        smallest, largest = np.full(k, np.inf), np.full(k, -np.inf)
+        np.minimum.at(smallest, own, values)
+        np.maximum.at(largest, own, values)
+        varied |= largest > smallest
+        at_mean = known[:, j] & (np.abs(rows[:, j] - means[labels]) <= rounding[j])
+        whole &= at_mean | (counts == 0)[labels]
+    is_row = np.bincount(labels[whole], minlength=k) > 0
+    few = few_known(known, labels, k, least).any(axis=1)
+    return np.asarray(~few & varied & ~is_row, dtype=np.bool_)
 
 
 def few_known(known: BoolArray, labels: IntArray, k: int, least: int) -> BoolArray:

@@ -10,7 +10,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray
-from flareclust.core.disclosure import LEAST_ROWS, check_enough, describable, disclosable_clusters, enough_known
+from flareclust.core.disclosure import (
+    LEAST_ROWS,
+    check_enough,
+    describable,
+    describable_where_known,
+    disclosable_clusters,
+)
 from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
 
@@ -167,7 +173,7 @@ def lloyd_update(
     mask = np.ones(len(source), dtype=np.bool_)
     if min_count:
         mask = describable(data, found.labels, found.centroids, min_count, ones=ones)
-        mask &= enough_known(known, found.labels, len(source), min_count)
+        mask &= describable_where_known(data, known, found.labels, len(source), min_count)
     return _sendable(found, source, mask)
 
 

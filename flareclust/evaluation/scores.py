@@ -105,7 +105,7 @@ def score_sums(
     check_candidates(task)
     keys = list(names)
     solutions = unstack(task)
-    if (limited and X.size // repeats < values_needed(task, keys, X.shape[1])) or len(X) < min_count:
+    if (limited and int((~np.isnan(X)).sum()) // repeats < values_needed(task, keys, X.shape[1])) or len(X) < min_count:
         X = X[:0]
     found: dict[str, list[np.ndarray]] = {name: [] for name in ("sse", "silhouette", "spread", "counts", "scatter")}
     for c, centroids in enumerate(solutions):

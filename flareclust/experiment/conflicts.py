@@ -108,6 +108,8 @@ def _of_tables(asked: ExperimentFields) -> str | None:
         return "the schema says which columns are features and which are ids; leave out columns and id_column"
     if asked.columns is not None:
         return "columns cannot be chosen beside id_column and truth; a schema says what each column is"
+    if asked.engine == "devices":
+        return "the engine devices takes rows of numbers; leave out table_schema, id_column and truth"
     if asked.engine == "poc":
         return (
             "the sites of a POC read their rows themselves; give the schema to flareclust poc up, and leave out table_schema, "

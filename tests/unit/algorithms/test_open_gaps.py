@@ -11,10 +11,11 @@ from sklearn.metrics import adjusted_rand_score
 
 import flareclust
 from flareclust import UserError
-from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
-from flareclust.core.disclosure import few_known
+from flareclust.core.disclosure import describable_where_known, few_known
 from flareclust.core.missing.gaps import complete
+from flareclust.data.tables import Table
 from flareclust.engines.late_sites import place
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.protocol import registry
@@ -206,3 +207,29 @@ def test_models_that_would_fill_gaps_are_not_exported(tmp_path):
 @pytest.mark.parametrize("criterion", ["calinski-harabasz", "silhouette"])
 def test_a_range_of_k_is_compared_over_known_cells(criterion):
     assert flareclust.run("lloyd", SITES, k=(2, 6), missing="partial", criterion=criterion).k == 4
+
+
+def test_a_repeated_row_with_one_gap_is_not_sent():
+    """Whoever knows the centroid with which the gap was filled would have the row."""
+    X = np.array([[5, 7], [5, 7], [5, 7], [5, np.nan], [50, 60], [51, 62], [52, 63]], dtype=float)
+    executor = registry.get("lloyd").build(2, 0, {"missing": "partial"})[0]
+    centroids = np.array([[5.0, 1.0], [50.0, 60.0]])
+    task = Task("update", 1, {"centroids": centroids, "fill": np.array([5.0, 7.0])}, "a")
+    assert executor.answer(task, X, never_abort).arrays["cluster"].tolist() == [1]
+
+
+def test_a_mean_of_known_cells_that_is_a_row_is_not_sent():
+    X = np.array([[1.0, 7.0], [2.0, np.nan], [3.0, 7.0], [2.0, 7.0]])
+    known, labels = ~np.isnan(X), np.zeros(4, dtype=np.int64)
+    filled = np.where(known, X, 1.0)
+    assert not describable_where_known(filled, known, labels, 1, 2).any()
+    filled[3, 0] = 2.5
+    assert describable_where_known(filled, known, labels, 1, 2).all()
+
+
+def test_weights_do_not_go_with_open_gaps():
+    X = np.repeat([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]], 10, axis=0)
+    task = Task("assess", 1, {"centroids": np.zeros((1, 2)), "fill": np.zeros(2)}, "a")
+    executor = registry.get("lloyd").build(1, 0, {"missing": "partial"})[0]
+    with pytest.raises(Refusal, match=r"weights.*missing=partial"):
+        executor.answer(task, Table(X, repeats=10), never_abort)
