@@ -74,7 +74,7 @@ def describable_where_known(
 ) -> BoolArray:
     """Return which of k clusters may be described, by the cells that were not filled in; labels may be -1.
 
-    Whoever knows what gaps were filled with has the means of the known cells. So these must be of `least` rows in each column
+    With what gaps were filled with, the means of the known cells follow from what is sent. So these must be of `least` rows in each column
     that the cluster knows, differ in some column, and not be a row that knows all of these columns.
     """
     if known is None:

@@ -9,7 +9,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, BoolArray
 
-#: Whole numbers below this are different numbers as floats, too.
+#: Integers below this are different numbers as floats, too.
 _EXACT = 2.0**53
 
 

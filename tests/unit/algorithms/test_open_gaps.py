@@ -210,7 +210,7 @@ def test_a_range_of_k_is_compared_over_known_cells(criterion):
 
 
 def test_a_repeated_row_with_one_gap_is_not_sent():
-    """Whoever knows the centroid with which the gap was filled would have the row."""
+    """The row would follow from the centroid with which the gap was filled."""
     X = np.array([[5, 7], [5, 7], [5, 7], [5, np.nan], [50, 60], [51, 62], [52, 63]], dtype=float)
     executor = registry.get("lloyd").build(2, 0, {"missing": "partial"})[0]
     centroids = np.array([[5.0, 1.0], [50.0, 60.0]])
