@@ -47,6 +47,9 @@ class Case(NamedTuple):
 _START = (mixture.GRID + 0.5).tolist()
 CASES = {
     "pooled": Case("pooled, 50 rows, d = 2, k = 16", mixture.plane, "pooled", 16, {"restarts": 1}),
+    "pooled, all starts": Case(
+        "pooled with its 20 starts of the server's k-means", mixture.plane, "pooled", 16, {}, sizes=SIZES[-1:]
+    ),
     "kfed": Case("k-FED, 50 rows, d = 2, k = 16", mixture.plane, "kfed", 16, {}),
     "lloyd": Case(
         "one round of Lloyd, 50 rows, d = 2, k = 16",

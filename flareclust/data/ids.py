@@ -77,7 +77,10 @@ def as_texts(values: Array, place: str, first: int) -> list[str]:
         return [str(int(value)) for value in values.tolist()]
     if kind in "iu":
         return list(map(str, values.tolist()))
-    texts = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values.tolist()]
+    try:
+        texts = [value.decode() if isinstance(value, bytes) else value for value in values.tolist()]
+    except UnicodeDecodeError:  # two such ids must not become one
+        raise UserError(f"{place}: the id column holds bytes that are no text (UTF-8)") from None
     if kind not in "USTO" or not all(isinstance(text, str | None) for text in texts):
         raise UserError(f"{place}: the id column is neither text nor integers")
     _refuse_missing(np.array([text is None or not text.strip() for text in texts], dtype=bool), place, first)

@@ -13,7 +13,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.aggregators.dp_base import PrivateAggregator
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import check_fits
-from flareclust.data.tables import Rows, Table
+from flareclust.data.tables import Table
 from flareclust.engines.devices import run_devices
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions, RunSettings
@@ -109,39 +109,32 @@ def check_ids(prepared: Prepared, *, secure_sums: bool) -> None:
 
 def noise_beforehand(experiment: Experiment, prepared: Prepared) -> str:
     """Return what to know of a private job before it spends anything: how many rows it needs, where they are known to be fewer."""
-    arrays = [rows.X if isinstance(rows, Table) else rows for rows in prepared.sites.values()]
-    shapes = [rows.shape for rows in arrays if not isinstance(rows, Path)]
-    algorithm = registry.get(experiment.algorithm)
-    if not (algorithm.federated and shapes and len(shapes) == len(arrays) and "epsilon" in algorithm.parameters()):
+    shapes, algorithm = _shapes(prepared), registry.get(experiment.algorithm)
+    if not (algorithm.federated and shapes and "epsilon" in algorithm.parameters()):
         return ""
     aggregator = algorithm.build(prepared.k, experiment.seed, {**prepared.params, **experiment.params})[1]
     if not isinstance(aggregator, PrivateAggregator):
         return ""
     aggregator = aggregator.secured() if experiment.secure_sums else aggregator
-    per_id = aggregator.params.rows_per_id if experiment.protects_ids else None
-    n = sum(_rows_used(rows, per_id) for rows in prepared.sites.values())
-    needed = aggregator.rows_needed(shapes[0][1], len(shapes))
+    d, m = shapes[0][1], len(shapes)
+    n = _rows_used(prepared, aggregator.params.rows_per_id) if experiment.protects_ids else sum(n for n, _ in shapes)
+    needed = aggregator.rows_needed(d, m)
     if n >= needed:
         return ""
     share = n / needed
     helps = [f"epsilon={aggregator.epsilon_for(1 / share):.2g}"]
     helps += [f"k={int(prepared.k * share)}"] if prepared.k * share >= 2 else []
-    helps += (
-        ["secure_sums"] if not experiment.secure_sums and aggregator.shares_noise and len(shapes) >= LEAST_SITES else []
-    )
+    helps += ["secure_sums"] if not experiment.secure_sums and aggregator.shares_noise and m >= LEAST_SITES else []
     return (
-        f"with k={prepared.k}, {shapes[0][1]} columns, {len(shapes)} sites and epsilon={aggregator.params.epsilon:g} clusters stand out "
+        f"with k={prepared.k}, {d} columns, {m} sites and epsilon={aggregator.params.epsilon:g} clusters stand out "
         f"of the noise from about {needed} rows in all, and there are {n}; what helps: {', or '.join(helps)}"
     )
 
 
-def _rows_used(rows: Rows, per_id: int | None) -> int:
-    """Return over how many rows of a site the sums are."""
-    if isinstance(rows, Path):
-        return 0
-    if per_id is not None and isinstance(rows, Table) and rows.ids is not None:
-        return int(rows.ids.first(per_id).sum())
-    return len(rows.X if isinstance(rows, Table) else rows)
+def _rows_used(prepared: Prepared, per_id: int) -> int:
+    """Return over how many rows the sums are, where so many rows of each id are used."""
+    tables = [rows for rows in prepared.sites.values() if isinstance(rows, Table)]
+    return sum(int(table.ids.first(per_id).sum()) for table in tables if table.ids is not None)
 
 
 def _rows_of(experiment: Experiment, prepared: Prepared) -> dict[str, object]:

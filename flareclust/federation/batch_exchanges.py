@@ -11,10 +11,9 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import Array, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.federation.exchanges import IN_ASSESSMENT, Ask, Exchanges, OnRound, assessment_diagnostics
+from flareclust.federation.exchanges import Ask, Exchanges, OnRound, Question, assessment_diagnostics
 from flareclust.protocol.batch import Batch, Part, check_part, joined, part_of
 from flareclust.protocol.replies import SiteReply, accept
-from flareclust.protocol.schema import Schema, nbytes
 from flareclust.protocol.task import ASSESS, ASSESSMENT
 
 #: (step, round, arrays, sites) -> parts of the replies, each with the problems of sites that have none, by their numbers;
@@ -31,8 +30,8 @@ class BatchExchanges(Exchanges):
 
     def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
         """Return the metrics from what the sites say in the assessment, which is added up part by part."""
-        able = [site for site in self.sites if site not in self.silent]
-        parts = self._parts(ASSESSMENT, ASSESS, round_, able, {"k": len(round_.task["centroids"])}, {})
+        asked = self._assessment(round_)
+        parts = self._parts(asked)
         if parts is None:
             return super().assess(round_, aggregator)
         each: dict[str, list[Array]] = {name: [] for name in ASSESSMENT.fields}
@@ -48,72 +47,50 @@ class BatchExchanges(Exchanges):
             return {}
         sums: Message = {name: np.sum(np.concatenate(found), axis=0) for name, found in each.items()}
         metrics, numbers = aggregator.quality(round_, sums), np.concatenate(places).tolist()
-        answered = Batch([able[i] for i in numbers], {}, {}, np.zeros(len(numbers) + 1, np.int64))
+        answered = Batch([asked.sites[i] for i in numbers], {}, {}, np.zeros(len(numbers) + 1, np.int64))
         self.record(ASSESS, answered, round_.index, 0.0, assessment_diagnostics(metrics, sums))
         return metrics
 
-    def _exchange(
-        self,
-        schema: Schema,
-        step: str,
-        round_: Round,
-        sites: list[str],
-        sizes: Mapping[str, int],
-        own_sizes: Mapping[str, Mapping[str, int]] | None = None,
-        limits: Mapping[str, int] | None = None,
-    ) -> Mapping[str, Message]:
-        parts = None if own_sizes else self._parts(schema, step, round_, sites, sizes, limits or {})
+    def _exchange(self, asked: Question) -> Mapping[str, Message]:
+        parts = None if asked.own_sizes else self._parts(asked)
         if parts is None:
-            return super()._exchange(schema, step, round_, sites, sizes, own_sizes, limits)
+            return super()._exchange(asked)
         usable = list(parts)
-        return joined(sites, usable) if usable else {}
+        return joined(asked.sites, usable) if usable else {}
 
-    def _parts(
-        self,
-        schema: Schema,
-        step: str,
-        round_: Round,
-        sites: list[str],
-        sizes: Mapping[str, int],
-        limits: Mapping[str, int],
-    ) -> Iterator[Part] | None:
+    def _parts(self, asked: Question) -> Iterator[Part] | None:
         """Return the parts of the replies that can be used; None where the replies of the step come one by one."""
-        answers = self.ask_many(step, round_.index, round_.task, sites)
+        answers = self.ask_many(asked.step, asked.round_.index, asked.round_.task, asked.sites)
         if answers is None:
             return None
-        down = nbytes(round_.task) * len(sites)
-        self.bytes_down, self._round_bytes = self.bytes_down + down, (0, down)
-        suffix = f" {IN_ASSESSMENT}" if step == ASSESS else ""
+        self._round_bytes = 0, 0
+        self._count(0, asked.bytes_down)
+        return self._usable(asked, answers)
 
-        def usable(answers: Iterator[tuple[Part | None, Mapping[int, str]]]) -> Iterator[Part]:
-            slowest = 0.0
-            for part, problems in answers:
-                if part is not None:
-                    up = self._round_bytes[0] + part.nbytes
-                    self.bytes_up, self._round_bytes = self.bytes_up + part.nbytes, (up, down)
-                    slowest = max(slowest, part.seconds)
-                    part, bad = _checked(part, schema, sizes, limits)
-                    problems = {**problems, **bad}
-                for place, problem in problems.items():
-                    self.refused.setdefault(sites[place], problem + suffix)
-                if part is not None:
-                    yield part
-            self.seconds_local += slowest
-
-        return usable(answers)
+    def _usable(self, asked: Question, answers: Iterator[tuple[Part | None, Mapping[int, str]]]) -> Iterator[Part]:
+        slowest = 0.0
+        for part, problems in answers:
+            if part is not None:
+                self._count(part.nbytes, 0)
+                slowest = max(slowest, part.seconds)
+                part, bad = _checked(part, asked)
+                problems = {**problems, **bad}
+            for place, problem in problems.items():
+                self._refuse(asked.sites[place], problem, asked.step)
+            if part is not None:
+                yield part
+        self.seconds_local += slowest
 
 
-def _checked(
-    part: Part, schema: Schema, sizes: Mapping[str, int], limits: Mapping[str, int]
-) -> tuple[Part | None, dict[int, str]]:
+def _checked(part: Part, asked: Question) -> tuple[Part | None, dict[int, str]]:
     """Return the part, or where it has bad replies those that are not, and what is wrong with the bad ones by their number."""
     try:
-        check_part(schema, part, sizes, limits)
+        check_part(asked.schema, part, asked.sizes, asked.limits or {})
         return part, {}
     except BadMessage:
         single = Batch([str(place) for place in part.places], part.fields, part.totals, part.starts)
     answers = {place: SiteReply(message) for place, message in zip(single.names, single.values(), strict=True)}
-    replies, problems, _ = accept(schema, answers, list(answers), sizes, None, limits)
+    replies, problems, _ = accept(asked.schema, answers, list(answers), asked.sizes, None, asked.limits)
     good = sorted(map(int, replies))
-    usable = part_of(schema, good, [replies[str(place)] for place in good], part.seconds) if good else None
+    usable = part_of(asked.schema, good, [replies[str(place)] for place in good], part.seconds) if good else None
     return usable, {int(place): problem for place, problem in problems.items()}

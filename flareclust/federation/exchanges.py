@@ -1,6 +1,7 @@
 """The exchanges of a federation with its sites: who is asked, who takes part, what is recorded."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,6 +32,30 @@ _MOST_SENTENCES = 20
 
 #: Called with each record of rounds.jsonl as soon as it is known.
 OnRound = Callable[[Mapping[str, object]], None]
+
+
+class Question(NamedTuple):
+    """What sites are asked in one exchange, and which replies fit.
+
+    Attributes:
+        schema, sizes, own_sizes, limits: of the replies, as for `flareclust.protocol.replies.accept`.
+        step: name of the step.
+        round_: carries what is sent.
+        sites: who is asked.
+    """
+
+    schema: Schema
+    step: str
+    round_: Round
+    sites: list[str]
+    sizes: Mapping[str, int]
+    own_sizes: Mapping[str, Mapping[str, int]] | None = None
+    limits: Mapping[str, int] | None = None
+
+    @property
+    def bytes_down(self) -> int:
+        """Return how many bytes all sites are sent together."""
+        return nbytes(self.round_.task) * len(self.sites)
 
 
 class Exchanges:
@@ -87,7 +112,8 @@ class Exchanges:
         """Return the replies to a round of those that take part, or raise JobFailed below the quorum."""
         if self.sampling is not None and round_.step not in BEFORE_ROUNDS:
             return self._cluster_some(self.sampling, schema, round_, own_sizes, limits)
-        replies = self._exchange(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes, limits)
+        asked = Question(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes, limits)
+        replies = self._exchange(asked)
         if len(replies) < len(self.active):
             self.active = [site for site in self.active if site in replies]
         self.check_quorum(len(replies), round_.index)
@@ -106,7 +132,8 @@ class Exchanges:
         asked = sampling.staying(cohort, round_.index)
         replies: Mapping[str, Message] = {}
         if asked:
-            replies = self._exchange(schema, round_.step, round_, asked, expected_sizes(round_), own_sizes, limits)
+            sizes = expected_sizes(round_)
+            replies = self._exchange(Question(schema, round_.step, round_, asked, sizes, own_sizes, limits))
         if len(replies) < len(asked):
             gone = {site for site in asked if site not in replies}
             self.active = [site for site in self.active if site not in gone]
@@ -127,8 +154,7 @@ class Exchanges:
 
     def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
         """Return the metrics from what the sites say in the assessment; none where nobody answers."""
-        able = [site for site in self.sites if site not in self.silent]
-        replies = self._exchange(ASSESSMENT, ASSESS, round_, able, sizes={"k": len(round_.task["centroids"])})
+        replies = self._exchange(self._assessment(round_))
         if not replies:
             return {}
         sums = {name: np.sum(stacked(replies.values(), name), axis=0) for name in ASSESSMENT.fields}
@@ -144,7 +170,7 @@ class Exchanges:
         """
         able = [site for site in self.sites if site not in self.silent and site not in self.undescribed]
         left_out, self.refused = self.refused, {}
-        replies = self._exchange(schema, step, round_, able, sizes)
+        replies = self._exchange(Question(schema, step, round_, able, sizes))
         self.undescribed |= self.refused
         self.refused = left_out
         if len(replies) < self.needed:
@@ -154,26 +180,33 @@ class Exchanges:
             )
         return replies
 
-    def _exchange(
-        self,
-        schema: Schema,
-        step: str,
-        round_: Round,
-        sites: list[str],
-        sizes: Mapping[str, int],
-        own_sizes: Mapping[str, Mapping[str, int]] | None = None,
-        limits: Mapping[str, int] | None = None,
-    ) -> Mapping[str, Message]:
-        answers = self.ask(step, round_.index, round_.task, sites)
-        up = sum(nbytes(answer.arrays) for answer in answers.values())
-        down = nbytes(round_.task) * len(sites)
-        self.bytes_up, self.bytes_down, self._round_bytes = self.bytes_up + up, self.bytes_down + down, (up, down)
-        replies, problems, slowest = accept(schema, answers, sites, sizes, own_sizes, limits)
+    def _assessment(self, round_: Round) -> Question:
+        """Return what the sites that can answer are asked in the assessment."""
+        able = [site for site in self.sites if site not in self.silent]
+        return Question(ASSESSMENT, ASSESS, round_, able, {"k": len(round_.task["centroids"])})
+
+    def _exchange(self, asked: Question) -> Mapping[str, Message]:
+        """Return the replies that can be used."""
+        answers = self.ask(asked.step, asked.round_.index, asked.round_.task, asked.sites)
+        self._round_bytes = 0, 0
+        self._count(sum(nbytes(answer.arrays) for answer in answers.values()), asked.bytes_down)
+        replies, problems, slowest = accept(
+            asked.schema, answers, asked.sites, asked.sizes, asked.own_sizes, asked.limits
+        )
         self.seconds_local += slowest
-        self.silent |= {site for site in sites if site not in answers or answers[site].lost}
+        self.silent |= {site for site in asked.sites if site not in answers or answers[site].lost}
         for site, problem in problems.items():
-            self.refused.setdefault(site, f"{problem} {IN_ASSESSMENT}" if step == ASSESS else problem)
+            self._refuse(site, problem, asked.step)
         return replies
+
+    def _count(self, up: int, down: int) -> None:
+        """Add bytes that were sent to those of the exchange and of the job."""
+        self.bytes_up, self.bytes_down = self.bytes_up + up, self.bytes_down + down
+        self._round_bytes = self._round_bytes[0] + up, self._round_bytes[1] + down
+
+    def _refuse(self, site: str, problem: str, step: str) -> None:
+        """Keep the first reason why a site's reply cannot be used."""
+        self.refused.setdefault(site, f"{problem} {IN_ASSESSMENT}" if step == ASSESS else problem)
 
     def record(
         self, step: str, replies: Mapping[str, Message], index: int, seconds: float, numbers: Mapping[str, float]

@@ -207,7 +207,7 @@ def test_the_quick_form_of_everything_runs(shared_data, tmp_path):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Int
 from flareclust.core.blas import one_thread
 from flareclust.core.chunks import pieces
 from flareclust.core.disclosure import few_known
-from flareclust.core.lloyd import assign, kmeans
+from flareclust.core.lloyd import kmeans
 
 #: Rounds at most of a site's own clustering of rows with gaps.
 _MOST_ROUNDS = 100
@@ -43,11 +43,7 @@ def complete(X: FloatArray, centroids: FloatArray, least: int = 0) -> Completed:
     known = ~np.isnan(X)
     if known.all():
         return Completed(X)
-    labels = _nearest(X, known, centroids)
-    while (few := few_known(known, labels, len(centroids), least)).any():
-        known &= ~few[labels]
-        # A row without any cell left stays where it is: it is its centroid then.
-        labels = np.where(known.any(axis=1), _nearest(X, known, centroids), labels)
+    labels, known = _assigned(X, known, centroids, least)
     return Completed(np.where(known, X, centroids[labels]), known)
 
 
@@ -79,9 +75,9 @@ def complete_alone(
     found = kmeans(np.where(known, X, fill), number, rng, n_init=n_init, aborted=aborted)
     centroids, labels = found.centroids, found.labels
     for _ in range(_MOST_ROUNDS):
-        now = complete(X, centroids, least)
-        before, labels = labels, assign(now.rows, centroids)[0]
-        centroids = known_means(X, known if now.known is None else now.known, labels, centroids, fill)
+        before = labels
+        labels, counted = _assigned(X, known, centroids, least)
+        centroids = known_means(X, counted, labels, centroids, fill)
         if np.array_equal(labels, before):
             break
     return complete(X, centroids, least)
@@ -102,6 +98,16 @@ def known_means(
         steps = np.bincount(own, X[known[:, j], j] - centroids[own, j], minlength=len(centroids))
         moved[:, j] = np.where(counts > 0, moved[:, j] + steps / np.maximum(counts, 1), fill[j])
     return moved
+
+
+def _assigned(X: FloatArray, known: BoolArray, centroids: FloatArray, least: int) -> tuple[IntArray, BoolArray]:
+    """Return the centroid (n,) that each row belongs to, and which of its cells count as known (n, d)."""
+    labels, known = _nearest(X, known, centroids), known.copy()
+    while (few := few_known(known, labels, len(centroids), least)).any():
+        known &= ~few[labels]
+        # A row without any cell left stays where it is: it is its centroid then.
+        labels = np.where(known.any(axis=1), _nearest(X, known, centroids), labels)
+    return labels, known
 
 
 def _nearest(X: FloatArray, known: BoolArray, centroids: FloatArray) -> IntArray:

@@ -17,6 +17,7 @@ from flareclust.core.disclosure import describable_where_known, few_known
 from flareclust.core.missing.gaps import complete
 from flareclust.data.tables import Table
 from flareclust.engines.late_sites import place
+from flareclust.evaluation.scores import score_sums, stack
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.protocol import registry
 from flareclust.protocol.task import Task
@@ -225,6 +226,25 @@ def test_a_mean_of_known_cells_that_is_a_row_is_not_sent():
     assert not describable_where_known(filled, known, labels, 1, 2).any()
     filled[3, 0] = 2.5
     assert describable_where_known(filled, known, labels, 1, 2).all()
+
+
+def test_scores_are_limited_by_known_cells():
+    """As many numbers as known cells could be solved for them."""
+    X = np.full((60, 6), np.nan)
+    X[np.arange(60), np.arange(60) % 6] = np.random.default_rng(0).normal(size=60)
+    task = stack([np.random.default_rng(i).normal(size=(2, 6)) for i in range(100)])
+    fewer, enough = (score_sums(task, rows, ["sse", "rows"], 2) for rows in (X, np.nan_to_num(X)))
+    assert fewer["rows"] == 0
+    assert enough["rows"] == 60
+
+
+def test_a_gap_in_the_first_row_spoils_no_group_of_all_rows():
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    X[0, 1] = np.nan
+    executor = registry.get("lloyd").build(2, 0, {"missing": "partial"})[0]
+    reply = executor.answer(Task("spread", 1, {"fill": np.zeros(3)}, "a"), X, never_abort).arrays
+    assert reply["counts"].tolist() == [50]
+    assert np.isfinite(reply["centroids"]).all()
 
 
 def test_weights_do_not_go_with_open_gaps():

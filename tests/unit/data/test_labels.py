@@ -156,6 +156,7 @@ def test_ids_are_text_or_whole_numbers(values, texts):
         (np.array([True]), "neither text nor integers"),
         (np.array([73911], dtype=object), "neither text nor integers"),
         (np.array(["2020-01-01"], dtype="datetime64[D]"), "neither text nor integers"),
+        (np.array([b"73911\xff", b"73911\xfe"]), "bytes that are no text"),
     ],
 )
 def test_ids_that_are_missing_or_something_else_are_refused_without_one(values, reason):

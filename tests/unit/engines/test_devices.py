@@ -6,12 +6,14 @@ import pytest
 import flareclust
 from flareclust import Devices, UserError
 from flareclust._foundation.errors import BadMessage, JobFailed
+from flareclust.aggregators.base import Round
 from flareclust.data.partition import rows_by_site
 from flareclust.engines import devices as engine
 from flareclust.engines.devices import run_devices
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.federation.batch_exchanges import _checked
+from flareclust.federation.exchanges import Question
 from flareclust.federation.sampling import Sampling
 from flareclust.protocol import registry
 from flareclust.protocol.batch import Batch, Part, check_part, joined
@@ -198,7 +200,7 @@ def test_a_batch_holds_the_messages_of_its_sites():
     ],
 )
 def test_a_bad_reply_of_a_part_is_refused_and_the_others_stay(changes, kept):
-    usable, problems = _checked(part(**changes), SCHEMA, {"d": 2}, {"k": 3})
+    usable, problems = _checked(part(**changes), Question(SCHEMA, "update", Round(), [], {"d": 2}, limits={"k": 3}))
     assert (usable.places.tolist() if usable else []) == kept
     assert sorted(problems) == sorted({3, 8} - set(kept))
 
@@ -228,3 +230,9 @@ def test_rounds_with_a_cohort_are_those_of_the_in_process_engine(name, monkeypat
     assert all(10 <= len(record["sites"]) <= 20 for record in rounds)
     assert len(assessment["sites"]) + len(found.refused) == len(sites)
     assert all("drop" not in reason for reason in found.refused.values())
+
+
+@pytest.mark.parametrize("settings", [{"schema": "schema.yaml"}, {"id_column": "patient"}, {"truth": "diagnosis"}])
+def test_tables_that_are_read_column_by_column_are_refused(settings, tmp_path):
+    with pytest.raises(UserError, match="the engine devices takes rows of numbers; leave out table_schema"):
+        flareclust.run("pooled", str(tmp_path), k=3, partition="none", engine="devices", **settings)

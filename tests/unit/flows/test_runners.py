@@ -65,6 +65,21 @@ def test_a_cluster_where_nobody_listens_is_an_error_at_once(name, scheme):
         pytest.fail("it was started")
 
 
+@pytest.mark.parametrize(
+    "address", ["tcp://127.0.0.1:abc", "tcp://127.0.0.1:99999", "tcp://[::1", f"tcp://{'a' * 64}:1"]
+)
+def test_an_address_that_is_none_is_an_error(address):
+    pytest.importorskip("prefect_dask", reason="prefect-dask is not installed: pip install 'flareclust[dask]'")
+    from flareclust.flows.runners import started, task_runner
+
+    chosen = SweepRunner("dask", address)
+    with (
+        pytest.raises(UserError, match=r"the dask cluster at tcp.* cannot be reached"),
+        started(task_runner(chosen, 2), chosen),
+    ):
+        pytest.fail("it was started")
+
+
 def test_what_stays_in_this_process_is_not_sent_along_with_a_task():
     from flareclust.flows.sweep import Unsent
 
