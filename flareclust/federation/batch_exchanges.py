@@ -11,7 +11,7 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import Array, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.federation.exchanges import Ask, Exchanges, OnRound, Question, assessment_diagnostics
+from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound, assessment_diagnostics
 from flareclust.protocol.batch import Batch, Part, check_part, joined, part_of
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.task import ASSESS, ASSESSMENT
@@ -51,14 +51,14 @@ class BatchExchanges(Exchanges):
         self.record(ASSESS, answered, round_.index, 0.0, assessment_diagnostics(metrics, sums))
         return metrics
 
-    def _exchange(self, asked: Question) -> Mapping[str, Message]:
+    def _exchange(self, asked: ExchangeRequest) -> Mapping[str, Message]:
         parts = None if asked.own_sizes else self._parts(asked)
         if parts is None:
             return super()._exchange(asked)
         usable = list(parts)
         return joined(asked.sites, usable) if usable else {}
 
-    def _parts(self, asked: Question) -> Iterator[Part] | None:
+    def _parts(self, asked: ExchangeRequest) -> Iterator[Part] | None:
         """Return the parts of the replies that can be used; None where the replies of the step come one by one."""
         answers = self.ask_many(asked.step, asked.round_.index, asked.round_.task, asked.sites)
         if answers is None:
@@ -67,7 +67,9 @@ class BatchExchanges(Exchanges):
         self._count(0, asked.bytes_down)
         return self._usable(asked, answers)
 
-    def _usable(self, asked: Question, answers: Iterator[tuple[Part | None, Mapping[int, str]]]) -> Iterator[Part]:
+    def _usable(
+        self, asked: ExchangeRequest, answers: Iterator[tuple[Part | None, Mapping[int, str]]]
+    ) -> Iterator[Part]:
         slowest = 0.0
         for part, problems in answers:
             if part is not None:
@@ -82,7 +84,7 @@ class BatchExchanges(Exchanges):
         self.seconds_local += slowest
 
 
-def _checked(part: Part, asked: Question) -> tuple[Part | None, dict[int, str]]:
+def _checked(part: Part, asked: ExchangeRequest) -> tuple[Part | None, dict[int, str]]:
     """Return the part, or where it has bad replies those that are not, and what is wrong with the bad ones by their number."""
     try:
         check_part(asked.schema, part, asked.sizes, asked.limits or {})

@@ -34,7 +34,7 @@ _MOST_SENTENCES = 20
 OnRound = Callable[[Mapping[str, object]], None]
 
 
-class Question(NamedTuple):
+class ExchangeRequest(NamedTuple):
     """What sites are asked in one exchange, and which replies fit.
 
     Attributes:
@@ -112,7 +112,7 @@ class Exchanges:
         """Return the replies to a round of those that take part, or raise JobFailed below the quorum."""
         if self.sampling is not None and round_.step not in BEFORE_ROUNDS:
             return self._cluster_some(self.sampling, schema, round_, own_sizes, limits)
-        asked = Question(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes, limits)
+        asked = ExchangeRequest(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes, limits)
         replies = self._exchange(asked)
         if len(replies) < len(self.active):
             self.active = [site for site in self.active if site in replies]
@@ -133,7 +133,7 @@ class Exchanges:
         replies: Mapping[str, Message] = {}
         if asked:
             sizes = expected_sizes(round_)
-            replies = self._exchange(Question(schema, round_.step, round_, asked, sizes, own_sizes, limits))
+            replies = self._exchange(ExchangeRequest(schema, round_.step, round_, asked, sizes, own_sizes, limits))
         if len(replies) < len(asked):
             gone = {site for site in asked if site not in replies}
             self.active = [site for site in self.active if site not in gone]
@@ -170,7 +170,7 @@ class Exchanges:
         """
         able = [site for site in self.sites if site not in self.silent and site not in self.undescribed]
         left_out, self.refused = self.refused, {}
-        replies = self._exchange(Question(schema, step, round_, able, sizes))
+        replies = self._exchange(ExchangeRequest(schema, step, round_, able, sizes))
         self.undescribed |= self.refused
         self.refused = left_out
         if len(replies) < self.needed:
@@ -180,12 +180,12 @@ class Exchanges:
             )
         return replies
 
-    def _assessment(self, round_: Round) -> Question:
+    def _assessment(self, round_: Round) -> ExchangeRequest:
         """Return what the sites that can answer are asked in the assessment."""
         able = [site for site in self.sites if site not in self.silent]
-        return Question(ASSESSMENT, ASSESS, round_, able, {"k": len(round_.task["centroids"])})
+        return ExchangeRequest(ASSESSMENT, ASSESS, round_, able, {"k": len(round_.task["centroids"])})
 
-    def _exchange(self, asked: Question) -> Mapping[str, Message]:
+    def _exchange(self, asked: ExchangeRequest) -> Mapping[str, Message]:
         """Return the replies that can be used."""
         answers = self.ask(asked.step, asked.round_.index, asked.round_.task, asked.sites)
         self._round_bytes = 0, 0

@@ -9,7 +9,14 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.federation.checkpoint import Progress
-from flareclust.federation.exchanges import Ask, Exchanges, OnRound, Question, assessment_diagnostics, refusal_texts
+from flareclust.federation.exchanges import (
+    Ask,
+    ExchangeRequest,
+    Exchanges,
+    OnRound,
+    assessment_diagnostics,
+    refusal_texts,
+)
 from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED
 from flareclust.privacy.secure_aggregation.server import ALL, ServerSums, of_other_width, unusable
 from flareclust.protocol.schema import Schema
@@ -128,7 +135,7 @@ class SecureExchanges(Exchanges):
         self.sums.begin(self.active)
         with_keys = replace(round_, task={**round_.task, **self.sums.table.sent()})
         sizes = self.sums.sizes(schema, round_.task)
-        replies = self._exchange(Question(MASKED, step, with_keys, self.sums.sites, sizes))
+        replies = self._exchange(ExchangeRequest(MASKED, step, with_keys, self.sums.sites, sizes))
         if missing := [site for site in self.sums.sites if site not in replies]:
             return None, "; ".join(refusal_texts({site: self.refused[site] for site in missing}))
         return self.sums.total(schema, round_.task, replies), ""

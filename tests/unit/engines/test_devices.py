@@ -13,7 +13,7 @@ from flareclust.engines.devices import run_devices
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.federation.batch_exchanges import _checked
-from flareclust.federation.exchanges import Question
+from flareclust.federation.exchanges import ExchangeRequest
 from flareclust.federation.sampling import Sampling
 from flareclust.protocol import registry
 from flareclust.protocol.batch import Batch, Part, check_part, joined
@@ -200,7 +200,9 @@ def test_a_batch_holds_the_messages_of_its_sites():
     ],
 )
 def test_a_bad_reply_of_a_part_is_refused_and_the_others_stay(changes, kept):
-    usable, problems = _checked(part(**changes), Question(SCHEMA, "update", Round(), [], {"d": 2}, limits={"k": 3}))
+    usable, problems = _checked(
+        part(**changes), ExchangeRequest(SCHEMA, "update", Round(), [], {"d": 2}, limits={"k": 3})
+    )
     assert (usable.places.tolist() if usable else []) == kept
     assert sorted(problems) == sorted({3, 8} - set(kept))
 

@@ -185,7 +185,8 @@ def test_an_earlier_result_that_is_not_there_is_refused_before_the_job(tmp_path,
         flareclust.run("dkmpp", night(0), k=4, match_to=tmp_path)
 
 
-def test_the_command_takes_it_and_says_what_became_of_the_clusters(tmp_path):
+def test_the_command_takes_it_and_says_what_became_of_the_clusters(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     common = ["run", "lloyd", "--data", "iris", "--k", "3", "--n-sites", "3", "--engine", "inprocess", "--no-track"]
     first = CliRunner().invoke(app, [*common, "--out", str(tmp_path / "a")])
     assert first.exit_code == 0, first.output

@@ -155,7 +155,8 @@ def test_spelling_and_missing_names_are_warned_of():
     assert any("without names of columns" in warning for warning in flareclust.run("masked", arrays, k=4).warnings)
 
 
-def test_a_site_that_is_left_out_is_counted(folder, capsys):
+def test_a_site_that_is_left_out_is_counted(folder, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (folder / "odd.csv").write_text("crp,sex\n1,f\n2,m\n")
     result = flareclust.run("masked", folder, k=4, partition="none")
     assert result.took_part == "3 of 4 sites"
