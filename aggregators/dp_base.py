@@ -1,12 +1,16 @@
 """What aggregators under differential privacy share: how much noise the sites add, and what the assessment shows."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
+from flareclust.core.dp.sums import CLIPPED, UNIT
+from flareclust.executors.dp_base import ASSESSMENT_SHARE, REACH
 from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.dp.accounting import MOST_EPSILON, WHOLE, epsilon_of, rho_of
 from flareclust.privacy.dp.mechanism import sigma
@@ -18,9 +22,17 @@ _REACH = 1.5
 #: The key of the noisy number of all rows, in the record of a round.
 ALL_ROWS = "all_rows"
 
+#: The key of the number of sites, in the record of a round.
+SITES = "summed_sites"
+
+#: The keys of an exchange's diagnostics: its share of the job's rho, and how large what was sent is beside its noise.
+BUDGET_SHARE, SIGNAL = "budget_share", "signal_to_noise"
 
 #: So many times the distance by which noise moves a centroid the radius of its cluster must be for the centroid to say something.
 CLEAR = 2.0
+
+#: From so many deviations of its noise on, a number of rows is reported: noise alone reaches that once in 30,000 jobs.
+_SURE = 4.0
 
 
 class PrivateAggregator(ClusteringAggregator):
@@ -49,7 +61,18 @@ class PrivateAggregator(ClusteringAggregator):
         """Return with how many rows in all clusters stand out of the noise, from public numbers only; 0 where it is not known."""
         return 0
 
-    def poor_signal(self, ratio: float, noises: int) -> str:
+    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
+        """Say so where noise is large beside the clusters, by their noisy numbers of rows."""
+        if SIGNAL not in round_.record:
+            return []
+        ratio = float(np.median(round_.record[SIGNAL]))
+        return [] if ratio >= CLEAR else [self._poor_signal(ratio, self._noises(int(round_.record[SITES])))]
+
+    def _noises(self, sites: int) -> int:
+        """Return how many noises the sums of so many sites hold: one of each, unless overridden."""
+        return sites
+
+    def _poor_signal(self, ratio: float, noises: int) -> str:
         """Return a warning that noise is large beside the clusters, with what would help.
 
         Args:
@@ -60,7 +83,7 @@ class PrivateAggregator(ClusteringAggregator):
         epsilon = self.epsilon_for(factor)
         helps = [f"epsilon={epsilon:.2g}"] if epsilon < MOST_EPSILON else []
         helps.append(f"{factor:.2g} times as many rows")
-        if noises >= LEAST_SITES:
+        if self.shares_noise and noises >= LEAST_SITES:
             helps.append(f"secure_sums, with which {noises} sites add one noise in place of {noises}")
         return (
             f"noise moves a centroid by about {moved:.2g} radii of its cluster (by the noisy numbers of rows), so clusters may be missed "
@@ -68,15 +91,27 @@ class PrivateAggregator(ClusteringAggregator):
         )
 
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
-        """Return noisy inertia and silhouette; the Davies-Bouldin index needs numbers by cluster, which stay at the sites."""
-        rows = float(round_.record[ALL_ROWS])
+        """Return noisy inertia and silhouette, and the noisy share of rows beyond the bounds.
+
+        `inertia_signal_to_noise` is the inertia over the deviation of its noise; `clipped_share` is None where noise alone
+        explains it. The Davies-Bouldin index needs numbers by cluster, which stay at the sites.
+        """
+        rows, inertia, clipped = (
+            float(round_.record[ALL_ROWS]),
+            float(np.sum(sums["sse"])),
+            float(np.sum(sums["clipped"])),
+        )
+        noise = self.noise(dp_sums.quality_sensitivity(), ASSESSMENT_SHARE, int(round_.record[SITES]))
+        of_inertia, of_clipped = noise / UNIT * float(round_.task[REACH]) ** 2, noise / CLIPPED
         silhouette = (
             float(np.sum(sums["silhouette"])) / rows if rows >= 1 and len(round_.task["centroids"]) > 1 else None
         )
         return {
-            "inertia": float(np.sum(sums["sse"])),
+            "inertia": inertia,
+            "inertia_signal_to_noise": inertia / of_inertia,
             "simplified_silhouette": None if silhouette is None else min(1.0, max(0.0, silhouette)),
             "davies_bouldin": None,
+            "clipped_share": min(1.0, clipped / rows) if rows >= 1 and clipped > _SURE * of_clipped else None,
         }
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.dp_base import ALL_ROWS, CLEAR, PrivateAggregator, reach_of
+from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, CLEAR, SIGNAL, SITES, PrivateAggregator, reach_of
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.axes import (
     Grid,
@@ -38,7 +38,7 @@ from flareclust.core.dp.axes import (
     settled_radii,
     spread_of,
 )
-from flareclust.core.dp.axis_sums import MOST_COLUMNS, second_moment_sensitivity
+from flareclust.core.dp.axis_sums import MOST_COLUMNS, SQUARE_UNIT, second_moment_sensitivity
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, grid_clusters, grid_shape, has_grid
 from flareclust.core.dp.lloyd import half_way, moments, next_centroids, spread_start
@@ -58,9 +58,6 @@ from flareclust.executors.dp_lloyd import (
 from flareclust.privacy.dp.shared import deviation_of_total
 from flareclust.protocol.schema import MOST_COLUMNS as MOST
 from flareclust.protocol.task import CLUSTER
-
-#: The key of the number of sites, in the record of a round.
-SITES = "summed_sites"
 
 
 class DPLloydAggregator(PrivateAggregator):
@@ -120,15 +117,8 @@ class DPLloydAggregator(PrivateAggregator):
         noise = self._deviation(dp_sums.cluster_sensitivity(), share, sites) / UNIT
         return math.ceil(CLEAR * self.k * noise * math.sqrt(d))
 
-    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
-        """Say so where the noise of the last update was large beside the clusters, by their noisy numbers of rows."""
-        if "signal_to_noise" not in round_.record:
-            return []
-        ratio = float(np.median(round_.record["signal_to_noise"]))
-        if ratio >= CLEAR:
-            return []
-        sites = int(round_.record[SITES])
-        return [self.poor_signal(ratio, 1 if self._of_totals else sites)]
+    def _noises(self, sites: int) -> int:
+        return 1 if self._of_totals else sites
 
     def _noise(self, round_: Round, sensitivity: float, share: float, sent: int) -> float:
         """Return the standard deviation of the noise of the total of so many replies."""
@@ -165,15 +155,17 @@ class DPLloydAggregator(PrivateAggregator):
         noisy = np.sum(usable, axis=0).reshape(shape)
         noise = self._noise(round_, 1.0, GRID_START, len(usable))
         centroids, _ = grid_clusters(noisy, noise, cell_centers(box, shape), self.k, rng)
-        return self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {}, GRID_START)
+        spent = _spent(GRID_START, noisy, noise)
+        return self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {}, spent)
 
     def _from_outline(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box = _box(round_)
-        totals = self._totals(OUTLINE, sent)
+        totals = np.concatenate([np.atleast_1d(total) for total in self._totals(OUTLINE, sent)])
         noise = self._noise(round_, dp_sums.moment_sensitivity(), MOMENTS_START, len(sent)) / UNIT
-        found = moments(np.concatenate([np.atleast_1d(total) for total in totals]), box, noise)
+        found = moments(totals, box, noise)
         centroids, radii = spread_start(found, box, self.k, rng)
-        return self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, MOMENTS_START)
+        spent = _spent(MOMENTS_START, totals, noise)
+        return self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, spent)
 
     def _from_second_moments(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         """Ask for cells along the main axes, or start about the mean where these do not stand out of noise."""
@@ -181,16 +173,17 @@ class DPLloydAggregator(PrivateAggregator):
         rows, values, products = self._totals(SECOND_MOMENTS, sent)
         noise = self._noise(round_, second_moment_sensitivity(), MOMENTS_START, len(sent))
         found = spread_of(float(rows), values, products, noise)
+        spent = _spent(MOMENTS_START, products, noise / SQUARE_UNIT)
         of_cells = self._noise(round_, 1.0, AXES_START, len(sent))
         cells = min(self.params.cells or cells_for(found, of_cells, self.k), MOST_CELLS)
         if self.params.start == "axes" or is_clear(found, cells, of_cells, self.k):
             grid = grid_along(found, box, cells, self.k)
             kept = {"mean": grid.middle, "first_radii": first_radii(found, box, self.k), ALL_ROWS: np.array(found.rows)}
             task = grid._asdict() | {"shape": np.array(grid.shape)}
-            return Round(task, record={**round_.record, **kept}, step=AXES)
+            return Round(task, diagnostics=spent, record={**round_.record, **kept}, step=AXES)
         outline = found.moments(box)
         centroids, radii = spread_start(outline, box, self.k, rng)
-        return self._started(round_, centroids, radii, outline.rows, {"mean": outline.mean}, MOMENTS_START)
+        return self._started(round_, centroids, radii, outline.rows, {"mean": outline.mean}, spent)
 
     def _from_axes(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         task, record = round_.task, dict(round_.record)
@@ -200,22 +193,32 @@ class DPLloydAggregator(PrivateAggregator):
         if not usable:
             raise JobFailed(f"no site sent the {cells} cells along the main axes")
         noise = self._noise(round_, 1.0, AXES_START, len(usable))
-        centroids = _box(round_).clip(cluster_cells(np.sum(usable, axis=0), noise, grid, self.k, rng))
+        noisy = np.sum(usable, axis=0)
+        centroids = _box(round_).clip(cluster_cells(noisy, noise, grid, self.k, rng))
         radii = record.pop("first_radii")[: len(centroids)]
         kept = {"main_axes": grid.axes}
         rows = float(record[ALL_ROWS])
-        return self._started(replace(round_, record=record), centroids, radii, rows, kept, MOMENTS_START + AXES_START)
+        spent = _spent(AXES_START, noisy, noise)
+        return self._started(replace(round_, record=record), centroids, radii, rows, kept, spent, MOMENTS_START)
 
     def _totals(self, step: str, sent: Sequence[Message]) -> list[FloatArray]:
         return [np.sum([reply[name] for reply in sent], axis=0) for name in self.schema(step).fields]
 
     def _started(
-        self, round_: Round, centroids: FloatArray, radii: FloatArray, rows: float, kept: Message, spent: float
+        self,
+        round_: Round,
+        centroids: FloatArray,
+        radii: FloatArray,
+        rows: float,
+        kept: Message,
+        spent: Mapping[str, float],
+        before: float = 0.0,
     ) -> Round:
-        """Return the first update, where a share of the budget is spent; the updates share what is left."""
-        share = np.array((1 - ASSESSMENT_SHARE - spent) / self.params.rounds)
+        """Return the first update; the updates share what this exchange, with its diagnostics, and those before it have left."""
+        share = np.array((1 - ASSESSMENT_SHARE - before - spent[BUDGET_SHARE]) / self.params.rounds)
         record = remember({**round_.record, **kept, ALL_ROWS: np.array(max(rows, 0.0))}, centroids, self.k)
-        return Round({"centroids": centroids, "radii": radii, SHARE: share}, record=record, step=UPDATE)
+        task = {"centroids": centroids, "radii": radii, SHARE: share}
+        return Round(task, diagnostics=spent, record=record, step=UPDATE)
 
     def _moved(self, round_: Round, sent: Sequence[Message]) -> Round:
         before, radii, box = round_.task["centroids"], round_.task["radii"], _box(round_)
@@ -231,9 +234,9 @@ class DPLloydAggregator(PrivateAggregator):
             ALL_ROWS: np.array(max(float(rows.sum()), 0.0)),
         }
         clear = np.maximum(rows, 0) / (noise * math.sqrt(before.shape[1]))
-        record["signal_to_noise"] = clear
+        record[SIGNAL] = clear
         moved = float(np.sqrt(((centroids - before) ** 2).sum(axis=1)).max())
-        diagnostics = {"noise": noise, "moved": moved, "signal_to_noise": float(np.median(clear))}
+        diagnostics = {"noise": noise, "moved": moved, BUDGET_SHARE: float(share), SIGNAL: float(np.median(clear))}
         if done + 1 >= self.params.rounds:
             reach = reach_of(radii, box)
             return Round({"centroids": centroids, REACH: reach}, True, diagnostics, record)
@@ -242,6 +245,11 @@ class DPLloydAggregator(PrivateAggregator):
         elif "main_axes" in record:
             radii = settled_radii(radii, total, noise, box)
         return Round({"centroids": centroids, "radii": radii, SHARE: share}, False, diagnostics, record, UPDATE)
+
+
+def _spent(share: float, noisy: FloatArray, noise: float) -> dict[str, float]:
+    """Return what is said of an exchange of the start: its share of the job's rho, and how large what came is beside its noise."""
+    return {BUDGET_SHARE: share, SIGNAL: dp_sums.signal_to_noise(noisy, noise)}
 
 
 def _box(round_: Round) -> Box:

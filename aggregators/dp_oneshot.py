@@ -18,15 +18,15 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.dp_base import ALL_ROWS, PrivateAggregator, reach_of
+from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, CLEAR, SIGNAL, SITES, PrivateAggregator, reach_of
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, denoised, grid_shape, has_grid
 from flareclust.core.dp.lloyd import half_way
-from flareclust.core.dp.sums import COUNT
+from flareclust.core.dp.sums import COUNT, UNIT
 from flareclust.core.lloyd import sums_by_label
-from flareclust.executors.dp_base import REACH, update_share
+from flareclust.executors.dp_base import ASSESSMENT_SHARE, REACH, update_share
 from flareclust.executors.dp_lloyd import MOST_CELLS
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor, DPOneShotParams
 from flareclust.protocol.replies import gathered
@@ -44,6 +44,18 @@ class DPOneShotAggregator(PrivateAggregator):
 
     steps = DPOneShotExecutor.steps
 
+    def rows_needed(self, d: int, sites: int) -> int:
+        """Return with how many rows in all noise moves a centroid by half a radius at most, from public numbers only.
+
+        Args:
+            d: number of columns.
+            sites: how many take part.
+        """
+        if has_grid(self.k, d, self.params.cells):
+            cells = self.params.cells or CELLS_PER_CLUSTER * self.k
+            return math.ceil(CLEAR * self.k * self.noise(1.0, GRID_SHARE, sites) * math.sqrt(cells / self.k))
+        return math.ceil(CLEAR * self.k * self._noise_of_site(d) * math.sqrt(d)) * sites
+
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries of a reply."""
         return {"k": self.k, "g": MOST_CELLS, "d": MOST_COLUMNS}
@@ -53,46 +65,63 @@ class DPOneShotAggregator(PrivateAggregator):
         sent = list(replies.values())
         boxes = [Box.of(reply) for reply in sent]
         if has_grid(self.k, len(boxes[0].low), self.params.cells):
-            points, weights, kept = self._from_grids(boxes, sent)
+            points, weights, noise, kept = self._from_grids(boxes, sent)
         else:
-            points, weights, kept = self._from_centroids(sent)
+            points, weights, noise, kept = self._from_centroids(sent)
         if not len(points):
             raise JobFailed("no site sent what this job asks for; all must have the same settings")
         centroids, labels = weighted_kmeans(points, weights, self.k, self.params.restarts, rng)
         rows = sums_by_label(labels, weights, len(centroids))
         box = Box.around(boxes)
         reach = reach_of(kept.get("received_radii", half_way(centroids, box)), box)
-        record = {**kept, "counts": np.rint(rows).astype(np.int64)}
-        return Round({"centroids": centroids, REACH: reach}, True, {"received": float(len(points))}, record)
+        clear = rows / np.sqrt(sums_by_label(labels, noise**2, len(centroids)))
+        record = {**kept, "counts": np.rint(rows).astype(np.int64), SIGNAL: clear, SITES: np.array(len(sent))}
+        diagnostics = {
+            "received": float(len(points)),
+            "rows_needed": float(self.rows_needed(len(box.low), len(sent))),
+            BUDGET_SHARE: 1 - ASSESSMENT_SHARE,
+            SIGNAL: float(np.median(clear)),
+        }
+        return Round({"centroids": centroids, REACH: reach}, True, diagnostics, record)
 
-    def _from_grids(self, boxes: Sequence[Box], sent: Sequence[Message]) -> tuple[FloatArray, FloatArray, Message]:
-        """Return the centers of cells that hold rows (c, d), how many each holds (c,), and the number of all rows."""
+    def _from_grids(
+        self, boxes: Sequence[Box], sent: Sequence[Message]
+    ) -> tuple[FloatArray, FloatArray, FloatArray, Message]:
+        """Return the centers of cells that hold rows (c, d), how many each holds and its noise (c,), and the number of all rows."""
         alike: dict[bytes, list[int]] = {}
         for i, box in enumerate(boxes):
             alike.setdefault(b"".join(value.tobytes() for value in box.sent().values()), []).append(i)
-        points, weights, total = [np.empty((0, len(boxes[0].low)))], [np.empty(0)], 0.0
+        points, weights, noises, total = [np.empty((0, len(boxes[0].low)))], [np.empty(0)], [np.empty(0)], 0.0
         for sites in alike.values():
             box = boxes[sites[0]]
             shape = grid_shape(box, self.params.cells or CELLS_PER_CLUSTER * self.k)
             grids = [sent[i]["cells"] for i in sites if len(sent[i]["cells"]) == math.prod(shape)]
             if not grids:
                 continue
-            noisy = np.sum(grids, axis=0).reshape(shape)
-            occupied = denoised(noisy, self.noise(1.0, GRID_SHARE, len(grids)), self.k).ravel()
+            noisy, noise = np.sum(grids, axis=0).reshape(shape), self.noise(1.0, GRID_SHARE, len(grids))
+            occupied = denoised(noisy, noise, self.k).ravel()
             points.append(cell_centers(box, shape)[occupied > 0])
             weights.append(occupied[occupied > 0])
+            noises.append(np.full(len(points[-1]), noise))
             total += float(noisy.sum())
-        return np.concatenate(points), np.concatenate(weights), {ALL_ROWS: np.array(max(total, 0.0))}
+        kept: Message = {ALL_ROWS: np.array(max(total, 0.0))}
+        return np.concatenate(points), np.concatenate(weights), np.concatenate(noises), kept
 
-    def _from_centroids(self, sent: Sequence[Message]) -> tuple[FloatArray, FloatArray, Message]:
-        """Return the sites' centroids that have more rows than noise (c, d), their rows (c,), and all for the record."""
+    def _from_centroids(self, sent: Sequence[Message]) -> tuple[FloatArray, FloatArray, FloatArray, Message]:
+        """Return the sites' centroids that have more rows than noise (c, d), rows and noise of each (c,), and all for the record."""
         names = ("centroids", "rows", "radii")
         received, site = gathered([{name: reply[name] for name in names} for reply in sent])
-        share = update_share(self.k, received["centroids"].shape[1], self.params.cells, self.params.rounds)
-        noise = self.noise(dp_sums.cluster_sensitivity(), share, 1) / COUNT
-        sure = received["rows"] > noise
+        d = received["centroids"].shape[1]
+        noise = self._noise_of_site(d)
+        sure = received["rows"] > noise * UNIT / COUNT
         if np.count_nonzero(sure) < self.k:
             sure = np.ones(len(site), dtype=bool)
         kept = {f"received_{name}": received[name] for name in names} | {"received_site": site}
         kept[ALL_ROWS] = np.array(max(float(received["rows"].sum()), 0.0))
-        return received["centroids"][sure], np.maximum(received["rows"][sure], 1), kept
+        rows = np.maximum(received["rows"][sure], 1)
+        return received["centroids"][sure], rows, np.full(len(rows), noise * math.sqrt(d)), kept
+
+    def _noise_of_site(self, d: int) -> float:
+        """Return the deviation of the noise of a site's sum of shifts in one column, in radii."""
+        share = update_share(self.k, d, self.params.cells, self.params.rounds)
+        return self.noise(dp_sums.cluster_sensitivity(), share, 1) / UNIT

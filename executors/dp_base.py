@@ -15,7 +15,7 @@ from flareclust.core.chunks import pieces
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.grid import has_grid
-from flareclust.core.dp.sums import LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT
+from flareclust.core.dp.sums import CLIPPED, LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT
 from flareclust.core.lloyd import assign
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import PrivateParams
@@ -23,8 +23,9 @@ from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp.accounting import WHOLE
 from flareclust.privacy.dp.budget import NO_TERMS, DPSession
 from flareclust.privacy.policy import PER_ID
-from flareclust.protocol.schema import Schema
-from flareclust.protocol.task import ASSESS, PLACE, Task
+from flareclust.protocol.schema import Schema, real
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import ASSESS, ASSESSMENT, PLACE, Task
 
 #: Shares of the job's rho: for the assessment, and for a start from a grid, from moments, and from cells along axes after
 #: moments. The updates get the rest.
@@ -56,6 +57,8 @@ class PrivateExecutor(ClusteringExecutor):
     private = True
     min_count = 1
 
+    steps = {ASSESS: Step(ASSESSMENT.extended(clipped=real("")), "assess", summed=True)}
+
     def place(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
@@ -80,7 +83,10 @@ class PrivateExecutor(ClusteringExecutor):
     def assess(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
-        """Return noisy sums of squared distances and silhouettes; numbers by cluster stay here, and 0 is sent for them."""
+        """Return noisy sums of squared distances and silhouettes and a noisy number of rows beyond the bounds.
+
+        Numbers by cluster stay here, and 0 is sent for them.
+        """
         centroids, terms = task.arrays["centroids"], self.granted(context, aborted)
         reach = positive(task.arrays.get(REACH), REACH, ())
         sums = dp_sums.quality_sums(data, own_box(terms), centroids, float(reach), never_abort)
@@ -91,6 +97,7 @@ class PrivateExecutor(ClusteringExecutor):
             "scatter": zeros,
             "sse": np.array(min(max(0.0, float(noisy[0] / UNIT * reach**2)), LARGEST)),
             "silhouette": np.array(noisy[1] / SILHOUETTE),
+            "clipped": np.array(noisy[2] / CLIPPED),
         }
 
     def granted(self, context: SiteContext, aborted: AbortCheck) -> DPSession:

@@ -153,6 +153,10 @@ def site_policy(
     unit: Annotated[
         str | None, typer.Option(help="Whose presence is protected: that of a row, or of an id with all of its rows.")
     ] = None,
+    colluding: Annotated[
+        int | None,
+        typer.Option(help="So many sites of a masked sum may tell the server their shares of its noise; else a third."),
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Say what holds, and change nothing.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Let each job say what leaves the site.")] = False,
 ) -> None:
@@ -172,7 +176,7 @@ def site_policy(
         "secure_min_sites": secure_min_sites,
         "secure_sites": secure_sites,
     }
-    given |= dict(zip(DP_SETTINGS, (bounds, epsilon, delta, budget, unit), strict=True))
+    given |= dict(zip(DP_SETTINGS, (bounds, epsilon, delta, budget, unit, colluding), strict=True))
     local = local_of(kit)
     change(local, file, {name: value for name, value in given.items() if value is not None}, show=show, remove=remove)
     print_policy(local)

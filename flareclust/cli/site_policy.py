@@ -13,7 +13,7 @@ from flareclust.sites.permissions import summary
 from flareclust.sites.policy_file import PRIVACY, has_gone, policy_of, remove_policy, write_policy
 
 #: The settings of differential privacy, in the order of the command's options.
-DP_SETTINGS = ("bounds", "epsilon", "delta", "budget", "unit")
+DP_SETTINGS = ("bounds", "epsilon", "delta", "budget", "unit", "colluding")
 
 
 def change(local: Path, file: Path | None, given: Mapping[str, Any], *, show: bool, remove: bool) -> None:

@@ -31,6 +31,10 @@ from flareclust.protocol.profile_arrays import MEANS, UNITS
 
 #: Davies-Bouldin index above which clusters are five times as wide as their centroids are apart, and none to speak of.
 OVERLAP = 10.0
+
+#: Share of the rows beyond the bounds of the sites' policies above which a result has a warning.
+CLIPPED = 0.05
+
 #: Share of the rows below which the assessment says little about all of them: where a policy leaves out small cells, inertia
 #: falls with every row; elsewhere.
 COVERED_UNDER_POLICY, COVERED = 0.99, 0.9
@@ -223,6 +227,12 @@ def _warnings(k: int, outcome: Outcome, places: Mapping[str, IntArray]) -> list[
         named = ", ".join(small[:_MOST_NAMED]) + more
         why = f": {named} {'has' if len(small) == 1 else 'have'} fewer rows than k" if small else ""
         warnings.append(f"{len(outcome.centroids)} centroids were found where k={k} were asked for{why}")
+    clipped = outcome.metrics.get("clipped_share")
+    if clipped is not None and clipped > CLIPPED:
+        warnings.append(
+            f"about {clipped:.0%} of the rows are beyond the bounds of the sites' policies and were moved to them; clusters there "
+            "are misplaced unless the bounds are widened (differential_privacy: bounds)"
+        )
     overlap = outcome.metrics.get("davies_bouldin")
     if overlap is not None and overlap > OVERLAP:
         warnings.append(

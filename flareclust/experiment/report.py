@@ -19,6 +19,7 @@ from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.continuity_words import summary
+from flareclust.experiment.budget_split import budget_split
 from flareclust.experiment.config import Experiment, folder_name
 from flareclust.experiment.profile_report import profile_lines
 from flareclust.experiment.result import Result
@@ -95,6 +96,8 @@ def print_result(result: Result) -> None:
         console.print(
             f"k={result.k} was chosen from {chosen['k'][0]}..{chosen['k'][-1]}; by rule: {rules}", highlight=False
         )
+    if split := budget_split(result):
+        console.print(f"privacy budget by step: {split}", highlight=False, soft_wrap=True)
     for sentence in partial.sentences(result.arrays):
         console.print(escape(sentence), highlight=False, soft_wrap=True)
     left_out = {f"{site} {reason}" for site, reason in result.left_out.items()}

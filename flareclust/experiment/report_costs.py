@@ -4,6 +4,7 @@ from flareclust._foundation.version import __version__
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.profile_words import percent
 from flareclust.evaluation.profiles import Profiles
+from flareclust.experiment.budget_split import budget_split
 from flareclust.experiment.html_parts import Html, section, table, tag
 from flareclust.experiment.report_command import command_of
 from flareclust.experiment.result import Result
@@ -140,8 +141,14 @@ def _protections(result: Result) -> list[str]:
         spent = ", ".join(f"{name} {value}" for name, value in budget.items() if value is not None)
         unit, most = result.params.get("unit", "row"), result.params.get("rows_per_id", 1)
         whose = "each row" if unit == "row" else f"each id with all of its rows; {most} of each at most were used"
-        found.append(f"Differential privacy{': at most ' + spent + ' per site' if spent else ''}, for {whose}.")
+        found.append(
+            f"Differential privacy{': at most ' + spent + ' per site' if spent else ''}, for {whose}.{_split(result)}"
+        )
     return found
+
+
+def _split(result: Result) -> str:
+    return f" By step: {split}." if (split := budget_split(result)) else ""
 
 
 def repeat(result: Result) -> Html:

@@ -46,7 +46,9 @@ class Result:
         centroids_found: how many centroids there are; can be fewer than k.
         metrics: `inertia`, `simplified_silhouette`, `davies_bouldin` (None where undefined); with true centroids `l2`
             (the data's unit) and `mse_matched` (its square), with true labels `ari`, `nmi`, `purity`, `accuracy`;
-            for FeCA with true centroids also `sigma_max` (its Appendix B; at most 0.5 where the radii are right).
+            for FeCA with true centroids also `sigma_max` (its Appendix B; at most 0.5 where the radii are right);
+            under differential privacy also `inertia_signal_to_noise` and `clipped_share`, of rows beyond the sites' bounds
+            (None where noise alone explains it).
         centroids_file: the npz with the centroids, None if nothing was written.
         warnings: what the user should know, a sentence each.
         left_out: why a site took no part, in words that follow its name; also among the warnings.

@@ -14,7 +14,7 @@ from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound, assessment_diagnostics
 from flareclust.protocol.batch import Batch, Part, check_part, joined, part_of
 from flareclust.protocol.replies import SiteReply, accept
-from flareclust.protocol.task import ASSESS, ASSESSMENT
+from flareclust.protocol.task import ASSESS
 
 #: (step, round, arrays, sites) -> parts of the replies, each with the problems of sites that have none, by their numbers;
 #: None where the replies of the step come one by one.
@@ -30,11 +30,11 @@ class BatchExchanges(Exchanges):
 
     def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
         """Return the metrics from what the sites say in the assessment, which is added up part by part."""
-        asked = self._assessment(round_)
+        asked = self._assessment(round_, aggregator)
         parts = self._parts(asked)
         if parts is None:
             return super().assess(round_, aggregator)
-        each: dict[str, list[Array]] = {name: [] for name in ASSESSMENT.fields}
+        each: dict[str, list[Array]] = {name: [] for name in asked.schema.fields}
         places = [np.zeros(0, np.int64)]
         for part in parts:
             places.append(part.places)

@@ -13,7 +13,7 @@ from flareclust.federation.sampling import Sampling
 from flareclust.protocol.batch import Batch
 from flareclust.protocol.replies import SiteReply, accept, stacked
 from flareclust.protocol.schema import Schema, nbytes, plain
-from flareclust.protocol.task import ASSESS, ASSESSMENT, BEFORE_ROUNDS
+from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS
 
 #: (step, round, arrays, sites) -> replies by site; sites that did not answer in time are missing.
 Ask = Callable[[str, int, Message, Sequence[str]], Mapping[str, SiteReply]]
@@ -154,10 +154,11 @@ class Exchanges:
 
     def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
         """Return the metrics from what the sites say in the assessment; none where nobody answers."""
-        replies = self._exchange(self._assessment(round_))
+        asked = self._assessment(round_, aggregator)
+        replies = self._exchange(asked)
         if not replies:
             return {}
-        sums = {name: np.sum(stacked(replies.values(), name), axis=0) for name in ASSESSMENT.fields}
+        sums = {name: np.sum(stacked(replies.values(), name), axis=0) for name in asked.schema.fields}
         metrics, self.assessed = aggregator.quality(round_, sums), replies
         self.record(ASSESS, replies, round_.index, 0.0, assessment_diagnostics(metrics, sums))
         return metrics
@@ -180,10 +181,10 @@ class Exchanges:
             )
         return replies
 
-    def _assessment(self, round_: Round) -> ExchangeRequest:
+    def _assessment(self, round_: Round, aggregator: ClusteringAggregator) -> ExchangeRequest:
         """Return what the sites that can answer are asked in the assessment."""
         able = [site for site in self.sites if site not in self.silent]
-        return ExchangeRequest(ASSESSMENT, ASSESS, round_, able, {"k": len(round_.task["centroids"])})
+        return ExchangeRequest(aggregator.schema(ASSESS), ASSESS, round_, able, {"k": len(round_.task["centroids"])})
 
     def _exchange(self, asked: ExchangeRequest) -> Mapping[str, Message]:
         """Return the replies that can be used."""

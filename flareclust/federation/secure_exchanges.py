@@ -21,7 +21,7 @@ from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONG
 from flareclust.privacy.secure_aggregation.server import ALL, ServerSums, of_other_width, unusable
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import COUNTED, REPORTED, counts_of
-from flareclust.protocol.task import ASSESS, ASSESSMENT, BEFORE_ROUNDS, DESCRIBE, KEYS, NAMES
+from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, DESCRIBE, KEYS, NAMES
 
 
 class SecureExchanges(Exchanges):
@@ -105,7 +105,7 @@ class SecureExchanges(Exchanges):
     def assess(self, round_: Round, aggregator: ClusteringAggregator) -> dict[str, float | None]:
         """Return the metrics from the totals; none where a site is missing."""
         try:
-            total, self.unassessed = self._total(ASSESSMENT, ASSESS, round_)
+            total, self.unassessed = self._total(aggregator.schema(ASSESS), ASSESS, round_)
         except JobFailed as error:
             total, self.unassessed = None, str(error)
         if total is None:

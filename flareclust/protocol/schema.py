@@ -107,6 +107,10 @@ class Schema:
         flag = ["may_be_empty=True"] if self.may_be_empty else []
         return f"Schema({', '.join(flag + [f'{name}={field}' for name, field in self.fields.items()])})"
 
+    def extended(self, **fields: Field) -> "Schema":
+        """Return a schema of these arrays and more."""
+        return Schema(may_be_empty=self.may_be_empty, **self.fields, **fields)
+
     def at_odds(self, replies: Mapping[str, Message]) -> dict[str, str]:
         """Return which of the sites that sent these cannot be used beside most others, and why; none unless overridden."""
         return {}

@@ -102,7 +102,8 @@ def summary(policy: Policy) -> dict[str, str]:
         "masked sums": _summed(policy),
         "differential privacy": "none"
         if dp is None
-        else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}, for each {dp.unit}",
+        else f"at most epsilon {dp.epsilon:g} for a job and {dp.budget:g} for all, at delta {dp.delta:g}, for each {dp.unit}"
+        + ("" if dp.colluding is None else f"; at least {dp.colluding} sites may collude"),
     }
 
 

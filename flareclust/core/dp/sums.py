@@ -33,6 +33,9 @@ SQUARE = UNIT // 4
 #: The same for the silhouette beside the sum of squares in the assessment.
 SILHOUETTE = UNIT // 2
 
+#: The same for a row beyond the bounds.
+CLIPPED = UNIT // 4
+
 #: Keeps rounding errors of lengths from making a contribution longer than 1.
 _WITHIN = 1 - 1e-9
 
@@ -145,12 +148,13 @@ def cluster_sensitivity() -> float:
 
 
 def quality_sums(data: FloatArray, own: Box, centroids: FloatArray, reach: float, aborted: AbortCheck) -> IntArray:
-    """Return two sums over the rows (n, d), clipped at the site's `own` bounds (2,).
+    """Return three sums over the rows (n, d), clipped at the site's `own` bounds (3,).
 
-    Of squared distances to the nearest centroid, at most 1 per row, in squared units of `reach` (UNIT per 1), and of
-    simplified silhouettes, which lie between 0 and 1 (SILHOUETTE per 1). A row changes them by `quality_sensitivity`.
+    Of squared distances to the nearest centroid, at most 1 per row, in squared units of `reach` (UNIT per 1); of simplified
+    silhouettes, which lie between 0 and 1 (SILHOUETTE per 1); and the number of rows that were beyond the bounds (CLIPPED
+    per 1). A row changes them by `quality_sensitivity`.
     """
-    sse = silhouette = 0
+    sse = silhouette = clipped = 0
     for part in pieces(*data.shape):
         _go_on(aborted)
         values = own.clip(data[part])
@@ -162,12 +166,24 @@ def quality_sums(data: FloatArray, own: Box, centroids: FloatArray, reach: float
             np.divide(other - nearest, other, out=score, where=other > 0)
         sse += int((_share(nearest / reach) ** 2 * UNIT).astype(np.int64).sum())
         silhouette += int((_share(score) * SILHOUETTE).astype(np.int64).sum())
-    return np.array([sse, silhouette], dtype=np.int64)
+        clipped += CLIPPED * int((values != data[part]).any(axis=1).sum())
+    return np.array([sse, silhouette, clipped], dtype=np.int64)
 
 
 def quality_sensitivity() -> float:
     """Return the L2 sensitivity of `quality_sums`."""
-    return math.hypot(UNIT, SILHOUETTE)
+    return math.sqrt(UNIT**2 + SILHOUETTE**2 + CLIPPED**2)
+
+
+def signal_to_noise(noisy: FloatArray, noise: float) -> float:
+    """Return how large a statistic is beside its noise: the root mean square of its entries over the noise's deviation.
+
+    Args:
+        noisy: entries with noise, in any shape; what noise alone adds to their mean square is taken out.
+        noise: standard deviation of the noise of each.
+    """
+    signal = float((noisy**2).mean()) / noise**2 - 1
+    return math.sqrt(max(signal, 0.0))
 
 
 def whole(vectors: FloatArray) -> IntArray:

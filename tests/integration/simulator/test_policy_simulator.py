@@ -31,6 +31,23 @@ def test_a_policy_in_the_simulator_does_what_it_does_in_one_process(tmp_path, si
 
 
 @pytest.mark.slow
+def test_sites_of_the_simulator_share_one_noise_under_secure_sums(tmp_path, sites):
+    terms = {"bounds": (-20.0, 20.0), "epsilon": 4.0, "delta": 1e-5, "budget": 4.0}
+    policy = Policy.of({"secure_sums": True, "differential_privacy": terms})
+    params, options = {"epsilon": 4.0}, JobOptions(k=4, secure_sums=True)
+    there = run_simulator(get("dp-lloyd"), params, sites, options, tmp_path, policy=policy)
+    here = run_inprocess(get("dp-lloyd"), params, sites, options, policy=policy)
+    assert not there.refused
+    noises = [
+        [record["diagnostics"]["noise"] for record in found.rounds if record["step"] == "update"]
+        for found in (there, here)
+    ]
+    assert noises[0] == noises[1], "the server counts on less noise than that of all sites"
+    gaps = np.linalg.norm(there.centroids[:, None] - here.centroids, axis=2)
+    assert gaps.min(axis=1).max() < 3  # the centers are 20 apart
+
+
+@pytest.mark.slow
 def test_ids_are_protected_in_the_simulator(tmp_path, rng):
     """The command reads the ids of the sites' tables, and the simulated sites find them in their own files."""
     centers = np.array([[5.0, 5.0], [-5.0, 5.0], [0.0, -5.0]])

@@ -66,7 +66,7 @@ def test_a_job_without_assessment_keeps_that_share(sites):
     assert result.rounds == 3  # bounds, start, one update
 
 
-def test_rows_beyond_the_bounds_count_at_the_bounds_and_nobody_is_informed(sites):
+def test_rows_beyond_the_bounds_count_at_the_bounds_and_a_few_are_no_warning(sites):
     far = {site: np.where(np.arange(len(rows))[:, None] % 50 == 0, 1e6, rows) for site, rows in sites.items()}
     result = flareclust.run("dp-lloyd", far, k=4, epsilon=8.0, policy=policy(epsilon=8.0, budget=8.0))
     assert np.abs(result.centroids).max() <= 20

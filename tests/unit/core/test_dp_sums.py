@@ -120,9 +120,9 @@ def test_extreme_centroids_and_radii_are_answered_with_sums_of_cut_length():
         reported = dp_sums.in_units(
             dp_sums.cluster_sums(rows, box, np.zeros((1, 2)), np.array([1.1e-100]), never_abort)
         )
-        squares, _ = dp_sums.quality_sums(rows, box, np.zeros((1, 2)), 1.1e-100, never_abort)
+        squares, _, beyond = dp_sums.quality_sums(rows, box, np.zeros((1, 2)), 1.1e-100, never_abort)
     np.testing.assert_allclose(reported.shifts, [[-math.sqrt(0.5) + 0.6, math.sqrt(0.5) + 0.8]], atol=1e-5)
-    assert (reported.rows.tolist(), squares) == ([3.0], 2 * UNIT)
+    assert (reported.rows.tolist(), squares, beyond) == ([3.0], 2 * UNIT, 0)
     assert reported.squares == pytest.approx(2.0)
 
 

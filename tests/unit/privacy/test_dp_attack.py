@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from scipy.stats import beta
 
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
@@ -19,15 +18,11 @@ from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
 from flareclust.privacy.dp.budget import DPSession
-from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.dp.shared import usual
 from flareclust.privacy.policy import DifferentialPrivacy
 from flareclust.protocol.task import CLUSTER, Task
 from tests.computed import computed
-
-#: What each release claims. With a large delta the bulk of the distributions decides, which thousands of runs show.
-EPSILON, DELTA = 1.75, 0.01
-SURE = 0.95
+from tests.unit.privacy.dp_attacks import DELTA, EPSILON, Free, proven_by
 
 LOW, HIGH = np.full(2, -1.0), np.full(2, 1.0)
 LINE: Message = {"low": LOW[:1], "high": HIGH[:1]}  # in one column a row can change values and squares by most at once
@@ -40,13 +35,6 @@ ALONG: Message = {
 }
 ROWS = np.random.default_rng(0).uniform(-1, 1, size=(60, 2))
 ONE_MORE = np.concatenate([ROWS, [[1.0, 1.0]]])
-
-
-class Free(Ledger):
-    """A ledger that does not count: each run stands for the only one."""
-
-    def spend(self, job: str, what: str, rho: float, job_limit: float, total_limit: float) -> None:
-        """Let everybody spend."""
 
 
 class Attacked(NamedTuple):
@@ -136,18 +124,7 @@ def proven(what: str, runs: int, monkeypatch: pytest.MonkeyPatch) -> float:
     without, added = (
         np.array([direction @ reported(attacked, data) for _ in range(runs)]) for data in (ROWS, ONE_MORE)
     )
-    # The threshold comes from the first runs, and the others are judged by it.
-    first = runs // 5
-    threshold = np.quantile(without[:first], 0.98)
-    return bound(without[first:], added[first:], float(threshold))
-
-
-def bound(without: FloatArray, added: FloatArray, threshold: float) -> float:
-    """Return a lower bound of epsilon, from P(above | added) <= e^epsilon P(above | without) + delta (Clopper, Pearson)."""
-    n, wrong, right = len(without), int((without > threshold).sum()), int((added > threshold).sum())
-    most_wrong = beta.ppf(1 - (1 - SURE) / 2, wrong + 1, n - wrong)
-    least_right = beta.ppf((1 - SURE) / 2, right, n - right + 1) if right else 0.0
-    return float(np.log(max(least_right - DELTA, 1e-12) / most_wrong))
+    return proven_by(without, added)
 
 
 @pytest.mark.slow  # thousands of runs

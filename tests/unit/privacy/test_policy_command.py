@@ -115,6 +115,9 @@ def test_the_command_says_what_was_spent(kit, capsys):
     assert call(kit, "--epsilon", 1, "--delta", 1e-6, "--budget", 5, "--bounds", "0,10") == 0
     assert "spent: epsilon 0 of 5 in 0 jobs" in capsys.readouterr().out
     assert policy_of(kit / "local").dp.bounds == (0.0, 10.0)
+    assert call(kit, "--colluding", 4) == 0
+    assert policy_of(kit / "local").dp.colluding == 4
+    assert "at least 4 sites may collude" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
