@@ -22,7 +22,7 @@ from flareclust.data.datasets import load
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 #: 1000 stands for no privacy to speak of: what is left is what bounds, grid and few rounds cost.
-EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, 1000.0)
+EPSILONS = (0.1, 0.3, 0.5, 1.0, 3.0, 10.0, 1000.0)
 DELTA = 1e-5
 #: Clusters, and bounds that the sites state: of S1's drawing area, of the digits' 17 grey values. Nothing is read from rows.
 SETS: dict[str, tuple[int, tuple[float, float]]] = {"s1": (15, (0.0, 1e6)), "digits": (10, (0.0, 16.0))}
