@@ -253,15 +253,16 @@ def _assessed(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> d
 
     None where there was no assessment, and under differential privacy, where it is not disclosed.
     """
-    diagnostics = [cast("dict[str, float]", record["diagnostics"]) for record in outcome.rounds]
-    assessed = [values[ASSESSED] for values in diagnostics if values.get(ASSESSED) is not None]
+    assessed = [record for record in outcome.rounds if ASSESSED in cast("dict[str, float]", record["diagnostics"])]
     if not assessed or "differentially-private" in registry.get(experiment.algorithm).promises:
         return None
     places, absent = rows_of(prepared, outcome), left_out(outcome)
-    own = {site for site in outcome.sites if site not in absent}
+    answered = set(cast("list[str]", assessed[-1]["sites"]))  # also a site that an earlier exchange was too much for
+    own = {site for site in outcome.sites if site not in absent or site in answered}
     unknown = {site for site in own if site not in places or isinstance(prepared.sites.get(site), Path)}
     known = not unknown - set(outcome.labels)
-    return {"rows": int(assessed[-1]), "of": sum(len(places[site]) for site in own) if known else None}
+    rows = int(cast("dict[str, float]", assessed[-1]["diagnostics"])[ASSESSED])
+    return {"rows": rows, "of": sum(len(places[site]) for site in own) if known else None}
 
 
 def _coverage(experiment: Experiment, assessed: Mapping[str, int | None] | None) -> list[str]:

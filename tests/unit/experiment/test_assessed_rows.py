@@ -66,5 +66,14 @@ def test_an_assessment_of_no_rows_has_no_metrics():
     json.dumps(result.to_json(), allow_nan=False)
 
 
+def test_rows_of_a_site_that_only_an_earlier_exchange_went_without_count_in_both_numbers():
+    experiment = make_experiment(algorithm="kfed", k=2, data="own", engine="inprocess", n_sites=3)
+    prepared = prepare_sites(experiment, sites())
+    outcome = replace(submit(experiment, prepared), refused={"site-2": "answered too late"})
+    result = evaluate(experiment, prepared, outcome, 0.0)
+    assert "site-2" in result.left_out
+    assert result.assessed == {"rows": 120, "of": 120}
+
+
 def test_what_is_not_federated_has_no_assessment():
     assert "assessed" not in flareclust.run("central", sites(), k=2).to_json()
