@@ -36,9 +36,9 @@ def process_group(command: list[str], **kwargs: Any) -> Iterator[subprocess.Pope
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def wait_until_healthy(process: subprocess.Popen[Any], url: str, seconds: float = PATIENCE) -> None:
+def wait_until_healthy(process: subprocess.Popen[Any], url: str) -> None:
     """Return when the server answers; fail where it ends before that."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:
             with urllib.request.urlopen(f"{url}/health", timeout=2):
@@ -46,7 +46,7 @@ def wait_until_healthy(process: subprocess.Popen[Any], url: str, seconds: float 
         except OSError:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 pytest.fail(f"the server ended with exit code {process.wait(timeout=0.2)}")
-    pytest.fail(f"the server did not answer within {seconds} s")
+    pytest.fail(f"the server did not answer within {PATIENCE:g} s")
 
 
 @contextlib.contextmanager

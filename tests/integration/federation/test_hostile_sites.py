@@ -49,7 +49,7 @@ LIES = {
 
 
 def options(**others: int) -> JobOptions:
-    return JobOptions(k=1, min_sites=1, task_timeout=60, assess=False, deadline=600, **others)
+    return JobOptions(k=1, min_sites=1, task_timeout=600, assess=False, deadline=600, **others)
 
 
 def mean_of(files: dict[str, Path], *sites: str) -> np.ndarray:

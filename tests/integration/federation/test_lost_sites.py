@@ -52,7 +52,7 @@ def test_a_killed_process_costs_its_site_and_only_a_job_that_needs_all(federatio
     jobs = {quorum: start(federation, quorum) for quorum in (2, 3)}
     for job in jobs.values():
         job.wait_round(2)
-    options = JobOptions(k=5, seed=3, min_sites=2, task_timeout=300)
+    options = JobOptions(k=5, seed=3, min_sites=2, task_timeout=600)
     starting = Job(federation, get("feca"), options)
     wait_until(lambda: len(processes.job_of_kit(federation.kit("west"))) == 3, "the third job starts at the site")
     at = time.monotonic()

@@ -22,7 +22,7 @@ from flareclust.testing import iid_sites
 pytestmark = pytest.mark.slow
 
 SITES = ("north", "south")
-OPTIONS = JobOptions(k=4, seed=3, min_sites=2, task_timeout=60, deadline=600)
+OPTIONS = JobOptions(k=4, seed=3, min_sites=2, task_timeout=600, deadline=600)
 
 
 @pytest.fixture(scope="module")

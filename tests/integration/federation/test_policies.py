@@ -46,7 +46,7 @@ def policy(federation: Federation, site: str, *options: str) -> None:
 
 def job(federation: Federation, name_or_line: object, k: int, **params: object) -> Job:
     line = get(name_or_line) if isinstance(name_or_line, str) else name_or_line
-    options = JobOptions(k=k, min_sites=1, task_timeout=60, deadline=600)
+    options = JobOptions(k=k, min_sites=1, task_timeout=600, deadline=600)
     return Job(federation, line, options, params)
 
 

@@ -100,7 +100,7 @@ def ui(tmp_path, monkeypatch):
         with process_group(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ}
         ) as process:
-            wait_until_healthy(process, f"http://127.0.0.1:{port}", 150)
+            wait_until_healthy(process, f"http://127.0.0.1:{port}")
             yield lambda page: page.replace(":5000/", f":{port}/")
 
     return started

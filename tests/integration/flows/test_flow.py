@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +21,7 @@ def server() -> Iterator[None]:
 
     import flareclust.flows.experiment  # noqa: F401 - sets Prefect's switches before it is imported
 
-    with prefect_test_harness(server_startup_timeout=120):
+    with prefect_test_harness(server_startup_timeout=int(PATIENCE)):
         yield
 
 

@@ -22,7 +22,7 @@ def server() -> Iterator[None]:
 
     import flareclust.flows.sweep  # noqa: F401 - sets Prefect's switches before it is imported
 
-    with prefect_test_harness(server_startup_timeout=120):
+    with prefect_test_harness(server_startup_timeout=int(PATIENCE)):
         yield
 
 

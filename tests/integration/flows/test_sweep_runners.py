@@ -10,6 +10,7 @@ import pytest
 
 from flareclust.studies.sweeps import sweep
 from tests.mlflow_server import free_port
+from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -23,7 +24,7 @@ def server() -> Iterator[None]:
 
     import flareclust.flows.sweep  # noqa: F401 - sets Prefect's switches before it is imported
 
-    with prefect_test_harness(server_startup_timeout=120):
+    with prefect_test_harness(server_startup_timeout=int(PATIENCE)):
         yield
 
 
@@ -55,7 +56,7 @@ def running(command: list[str], ready: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
 
 
 def test_processes(server, in_threads, tmp_path):

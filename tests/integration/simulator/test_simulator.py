@@ -131,7 +131,7 @@ def test_faulty_sites_are_named_and_the_others_go_on(faulty, tmp_path, sites):
 def test_below_the_quorum_the_reason_reaches_the_user_without_data(faulty, tmp_path, sites, caplog):
     with caplog.at_level(logging.ERROR), pytest.raises(JobFailed) as caught:
         run_simulator(
-            faulty, {"faults": {"site-2": "raises"}}, sites, JobOptions(k=1, min_sites=4, task_timeout=30), tmp_path
+            faulty, {"faults": {"site-2": "raises"}}, sites, JobOptions(k=1, min_sites=4, task_timeout=600), tmp_path
         )
     assert "3 of 4 sites took part where at least 4 are needed" in str(caught.value)
     assert "site-2 raised ZeroDivisionError" in str(caught.value)
