@@ -176,9 +176,10 @@ class Federation:
         if not processes.without_daemon(self.kit(SERVER)):
             self.restart(SERVER)
         processes.kill([process for host in self.hosts for process in processes.job_of_kit(self.kit(host))])
-        gone = [site for site in self.sites if not self.processes(site)]
+        staying = (*self.relays, *self.sites)
+        gone = [host for host in staying if not self.processes(host)]
         self.start(*gone)
-        late = [host for host in self.hosts[1:] if host not in self.sites and self.processes(host)]
+        late = [host for host in self.hosts[1:] if host not in staying and self.processes(host)]
         if late:
             self.leave(*late)
         self.wait_connected()
