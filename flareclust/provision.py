@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nvflare.lighter.constants import PropKey, ProvFileName
+from nvflare.lighter.constants import ConnSecurity, PropKey, ProvFileName
 from nvflare.lighter.ctx import ProvisionContext
 from nvflare.lighter.entity import Project
 from nvflare.lighter.spec import Builder
@@ -27,6 +27,8 @@ from flareclust.sites.policy_file import write_policy
 
 class SiteDefaults(Builder):
     """Allows flareclust's classes at the server and all sites, and sets what makes its jobs end well.
+
+    Relays get connections with certificates on both sides, unless the project file says another `connection_security`.
 
     Args:
         heart_beat_timeout: seconds without a sign of life after which the server counts a site as gone.
@@ -67,6 +69,18 @@ class SiteDefaults(Builder):
         self.settings = Settings(
             heart_beat_timeout, outcome_wait, allow_log_streaming, code, nvflare_classes, tuple(plugins)
         )
+
+    def initialize(self, project: Project, ctx: ProvisionContext) -> None:
+        """Have relays encrypt their connections; NVFlare's default for what sites send to a relay is plain text."""
+        mutual = {PropKey.CONN_SECURITY: ConnSecurity.MTLS}
+        server = project.get_server()
+        for relay in project.get_relays():
+            listening, parent = relay.get_prop(PropKey.LISTENING_HOST), relay.get_prop(PropKey.CONNECT_TO) or {}
+            if isinstance(listening, dict):
+                relay.set_prop(PropKey.LISTENING_HOST, mutual | listening)
+            to_server = isinstance(parent, dict) and parent.get(PropKey.NAME) in (None, server.name)
+            if to_server and not server.get_prop_fb(PropKey.CONN_SECURITY):
+                relay.set_prop(PropKey.CONNECT_TO, mutual | parent)
 
     def build(self, project: Project, ctx: ProvisionContext) -> None:
         """Change the kits of the server and the sites while they are made."""

@@ -20,15 +20,15 @@ import owner
 import processes
 import psutil
 import yaml
+from kit_project import ADMIN, LEAD, MEMBER, PROJECT, SERVER, project
 from nvflare.fuel.flare_api.api_spec import NoConnection
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from tests.living import short_folder
 from tests.patience import PATIENCE
 
-PROJECT = "fct"
-SERVER = "server"
-LEAD, ADMIN, MEMBER = "lead@hub.org", "admin@hub.org", "member@hub.org"
+__all__ = ["ADMIN", "LEAD", "MEMBER", "SERVER", "Federation", "wait_until"]
+
 FOLDERS = "fcf-"
 
 
@@ -38,13 +38,20 @@ class Federation:
     Args:
         sites: names of the sites that take part; further ones get a kit and wait.
         late: names of these.
+        relays: the sites, by the relay that they connect to; the others connect to the server.
         defaults: arguments of our provisioning Builder.
     """
 
-    def __init__(self, sites: Sequence[str], late: Sequence[str] = (), **defaults: object) -> None:
+    def __init__(
+        self,
+        sites: Sequence[str],
+        late: Sequence[str] = (),
+        relays: Mapping[str, Sequence[str]] | None = None,
+        **defaults: object,
+    ) -> None:
         remove_stale()
-        self.sites = tuple(sites)
-        self.hosts = (SERVER, *sites, *late)
+        self.sites, self.relays = tuple(sites), dict(relays or {})
+        self.hosts = (SERVER, *self.relays, *sites, *late)
         self.folder = Path(tempfile.mkdtemp(prefix=FOLDERS, dir=short_folder()))
         (self.folder / "owner").write_text(owner.me())
         self.network = network.make_network()
@@ -70,9 +77,9 @@ class Federation:
 
     def provision(self, workspace: Path) -> Path:
         """Make all kits anew in a new folder, with a root certificate of their own; return the folder of the kits."""
-        project = self.folder / "project.yml"
-        project.write_text(yaml.safe_dump(_project(self.network, self.hosts, self.defaults)))
-        command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(project), "-w", str(workspace)]
+        file = self.folder / "project.yml"
+        file.write_text(yaml.safe_dump(project(self.network, self.hosts, self.relays, self.defaults)))
+        command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(file), "-w", str(workspace)]
         environment = self._environment(SERVER)
         done = subprocess.run(
             command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE, check=False
@@ -169,9 +176,10 @@ class Federation:
         if not processes.without_daemon(self.kit(SERVER)):
             self.restart(SERVER)
         processes.kill([process for host in self.hosts for process in processes.job_of_kit(self.kit(host))])
-        gone = [site for site in self.sites if not self.processes(site)]
+        staying = (*self.relays, *self.sites)
+        gone = [host for host in staying if not self.processes(host)]
         self.start(*gone)
-        late = [host for host in self.hosts[1:] if host not in self.sites and self.processes(host)]
+        late = [host for host in self.hosts[1:] if host not in staying and self.processes(host)]
         if late:
             self.leave(*late)
         self.wait_connected()
@@ -259,21 +267,3 @@ def remove_stale() -> None:
             kits = folder / "kits" / PROJECT / "prod_00"
             processes.kill(processes.of_kits(kits.iterdir() if kits.is_dir() else ()))
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _project(net: network.Network, hosts: Sequence[str], defaults: Mapping[str, object]) -> dict[str, object]:
-    users = ((LEAD, "lead"), (ADMIN, "project_admin"), (MEMBER, "member"))
-    server = {"name": SERVER, "type": "server", "org": "hub", "fed_learn_port": net.port}
-    server["default_host"] = net.server_address
-    sites = [{"name": host, "type": "client", "org": host} for host in hosts if host != SERVER]
-    admins = [{"name": name, "type": "admin", "org": "hub", "role": role} for name, role in users]
-    builders = [
-        {"path": "nvflare.lighter.impl.workspace.WorkspaceBuilder", "args": {"template_file": ["master_template.yml"]}},
-        {"path": "nvflare.lighter.impl.static_file.StaticFileBuilder", "args": {"config_folder": "config"}},
-        # Most tests are about other things than policies, and their faulty algorithm is not registered at the sites.
-        {"path": "flareclust.provision.SiteDefaults", "args": {"policy": False, **defaults}},
-        {"path": "nvflare.lighter.impl.cert.CertBuilder"},
-        {"path": "nvflare.lighter.impl.signature.SignatureBuilder"},
-    ]
-    about = {"api_version": 3, "name": PROJECT, "description": "a federation that meets faults"}
-    return {**about, "participants": [server, *sites, *admins], "builders": builders}

@@ -27,9 +27,15 @@ class Loopback:
     server_address = "localhost"
 
     def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = _free_port()
+
+    def address(self, host: str) -> str:
+        """Return where others reach a host."""
+        return self.server_address
+
+    def relay_port(self, host: str) -> int:
+        """Return a port for a relay to listen on."""
+        return _free_port()
 
     def command(self, host: str, command: Sequence[str]) -> list[str]:
         """Return the command line that runs `command` at a host."""
@@ -78,19 +84,26 @@ class Namespaces:
     @property
     def server_address(self) -> str:
         """The server's address, which is known when the kits are made."""
-        return self._address(0)
+        return self.address("server")
+
+    def address(self, host: str) -> str:
+        """Return where others reach a host."""
+        return f"{self._net}.{10 + self._hosts.index(host)}"
+
+    def relay_port(self, host: str) -> int:
+        """Return a port for a relay to listen on; it has all of its namespace for itself."""
+        return self.port
 
     def add(self, host: str) -> None:
         """Give a host its namespace and its link; nothing if it has them."""
         if host in self._hosts:
             return
-        index = len(self._hosts)
         self._hosts.append(host)
         namespace, outside = self._namespace(host), self._outside(host)
         _ip("netns", "add", namespace)
         _ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", namespace)
         _ip("link", "set", outside, "master", self.bridge, "up")
-        _ip("-n", namespace, "addr", "add", f"{self._address(index)}/24", "dev", "eth0")
+        _ip("-n", namespace, "addr", "add", f"{self.address(host)}/24", "dev", "eth0")
         _ip("-n", namespace, "link", "set", "eth0", "up")
         _ip("-n", namespace, "link", "set", "lo", "up")
 
@@ -115,9 +128,6 @@ class Namespaces:
         """Remove everything. Processes must have ended, for a namespace lives on with those in it."""
         _remove(self.bridge)
 
-    def _address(self, index: int) -> str:
-        return f"{self._net}.{10 + index}"
-
     def _namespace(self, host: str) -> str:
         return f"{self.bridge}-{host}"
 
@@ -126,6 +136,13 @@ class Namespaces:
 
 
 Network = Loopback | Namespaces
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def make_network() -> Network:

@@ -1,5 +1,7 @@
 """Kits that NVFlare provisions with our Builder: classes, rights, policy, and what a project file can change."""
 
+import json
+
 import pytest
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
@@ -49,6 +51,25 @@ def test_a_site_keeps_its_error_texts_and_starts_jobs_with_our_launcher(kits, na
     found = resources(kits / name)
     assert found["allow_log_streaming"] is False
     assert component(found, "process_launcher")["path"] == "flareclust.launcher.SiteProcessLauncher"
+
+
+def test_relays_have_encrypted_connections_on_both_sides_unless_the_project_file_says_otherwise(tmp_path):
+    chosen = {"relay-a": {}, "relay-b": {"connection_security": "tls"}}
+
+    def add(project):
+        for number, (name, said) in enumerate(chosen.items()):
+            listening = {"default_host": "localhost", "port": 18103 + number, **said}
+            project["participants"].append({"name": name, "type": "relay", "org": "hub", "listening_host": listening})
+            project["participants"][1 + number]["connect_to"] = {"name": name}
+
+    kits = provisioned(changed(tmp_path, add), tmp_path / "made")[0]
+    for relay, site, expected in (("relay-a", "clinic-a", "mtls"), ("relay-b", "clinic-b", "tls")):
+        listens = resources(kits / relay, "comm_config.json")["internal"]["resources"]
+        assert listens["connection_security"] == expected
+        assert resources(kits / site, "relay__resources.json")["relay_config"]["connection_security"] == expected
+        connects = json.loads((kits / relay / "startup" / "fed_relay.json").read_text())["connect_to"]
+        assert connects["connection_security"] == "mtls"
+    assert not (kits / "clinic-c" / "local" / "relay__resources.json").exists()
 
 
 def test_sites_have_the_recommended_policy_and_the_server_none(kits):

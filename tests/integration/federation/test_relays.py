@@ -1,0 +1,78 @@
+"""Sites that reach the server through relays, with mTLS on both connections."""
+
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import ADMIN, SERVER, Federation, wait_until
+from jobs import Job
+
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.protocol.registry import get
+from flareclust.testing import iid_sites
+from tests.patience import PATIENCE
+
+pytestmark = pytest.mark.slow
+
+RELAYS = {"relay-north": ("bergen", "oslo"), "relay-south": ("rome",)}
+SITES = tuple(site for sites in RELAYS.values() for site in sites)
+OPTIONS = JobOptions(k=5, seed=3, min_sites=len(SITES))
+
+
+@pytest.fixture(scope="module")
+def relayed() -> Iterator[Federation]:
+    """A server, two relays, and sites behind them, with a file each."""
+    federation = Federation(SITES, relays=RELAYS)
+    try:
+        for site, rows in zip(SITES, iid_sites(m=len(SITES), k=5)[0].values(), strict=True):
+            np.save(rows_of(federation, site), rows)
+            federation.configure(site, path=str(rows_of(federation, site)))
+        federation.start(SERVER, *RELAYS, *SITES)
+        federation.wait_connected()
+        yield federation
+        federation.stop()
+        wait_until(lambda: not federation.leftovers(), "every process is gone", 20)
+    finally:
+        federation.close()
+
+
+def rows_of(federation: Federation, site: str) -> Path:
+    return federation.kit(site) / "rows.npy"
+
+
+def test_a_job_through_relays_equals_one_process_bit_for_bit(relayed):
+    """In one process is as without relays, which test_same_result shows."""
+    files = {site: rows_of(relayed, site) for site in SITES}
+    there = Job(relayed, get("lloyd"), OPTIONS).outcome()
+    here = run_inprocess(get("lloyd"), {}, files, OPTIONS)
+    assert there.sites == sorted(SITES)
+    assert there.refused == {}
+    assert set(there.arrays) == set(here.arrays)
+    for array, value in here.arrays.items():
+        np.testing.assert_array_equal(there.arrays[array], value, err_msg=array)
+
+
+def test_the_server_has_the_connections_of_relays_only(relayed):
+    with relayed.session(ADMIN) as session:
+        clients = session.check_status("server")["clients"]
+    behind = {site: f"{relay}.{site}" for relay, sites in RELAYS.items() for site in sites}
+    assert {client["client_name"]: client["fqcn"] for client in clients} == behind
+
+
+def test_a_relay_takes_no_connection_without_a_certificate(relayed):
+    relay, (site, *_) = next(iter(RELAYS.items()))
+    listens = json.loads((relayed.kit(relay) / "local" / "comm_config.json").read_text())["internal"]["resources"]
+    context = ssl.create_default_context(cafile=str(relayed.kit(site) / "startup" / "rootCA.pem"))
+    context.check_hostname = False
+    address = listens["host"], listens["port"]
+    with (
+        socket.create_connection(address, PATIENCE) as plain,
+        context.wrap_socket(plain) as connection,
+        pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"),
+    ):
+        connection.recv(1)
