@@ -31,8 +31,7 @@ def describable(
     used = labels >= 0
     counts = np.bincount(labels[used], minlength=k)
     first = np.zeros(k, dtype=np.int64)
-    present, first_row = np.unique(labels[used], return_index=True)
-    first[present] = np.flatnonzero(used)[first_row]
+    first[labels[used][::-1]] = np.flatnonzero(used)[::-1]  # the first row of each is written last
     varied, is_row = np.zeros(k, dtype=bool), np.zeros(k, dtype=bool)
     rounding, examples = _rounding(data), data[first]
     for part in pieces(*data.shape):

@@ -133,7 +133,7 @@ def own_distances(X: FloatArray, centroids: FloatArray, labels: IntArray, square
 
 
 @njit(nogil=True, cache=True)
-def _cluster_sums(
+def cluster_sums(
     X: FloatArray, weights: FloatArray, origin: FloatArray, labels: IntArray, sums: FloatArray, mass: FloatArray
 ) -> None:
     """sums[c] = sum of weights[i] (X_i - origin) and mass[c] = sum of weights[i], over the rows i with label c."""
@@ -205,13 +205,13 @@ def lloyd_steps(
         if changed == 0 and status != RELOCATED:
             own_distances(X, centroids, labels, squared)
             return step + 1, SETTLED
-        _cluster_sums(X, weights, origin, labels, sums, mass)
+        cluster_sums(X, weights, origin, labels, sums, mass)
         status = MOVING
         if mass.min() == 0.0:
             own_distances(X, centroids, labels, squared)
             if _give_rows_to_empty_clusters(weights, mass, labels, squared):
                 # Adding up again, not subtracting: a cluster that lost its last row must have mass 0 exactly.
-                _cluster_sums(X, weights, origin, labels, sums, mass)
+                cluster_sums(X, weights, origin, labels, sums, mass)
                 status = RELOCATED
         biggest = mass.argmax()
         shift = 0.0

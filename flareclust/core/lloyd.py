@@ -200,8 +200,10 @@ def recompute_centroids(X: FloatArray, found: Clustering) -> Clustering:
     a centroid can describe fewer rows than its cluster has, down to a single one, and must not be sent as it is.
     """
     origin = X.mean(axis=0)
-    sums = [sums_by_label(found.labels, x - o, len(found.counts)) for x, o in zip(X.T, origin, strict=True)]
-    centroids = origin + np.column_stack(sums) / found.counts[:, None]
+    sums, mass = np.empty(found.centroids.shape), np.empty(len(found.counts))
+    # Row after row: a column on its own touches every page of a mapped file.
+    kernels.cluster_sums(X, np.ones(len(X)), origin, found.labels, sums, mass)
+    centroids = origin + sums / found.counts[:, None]
     squares = (float(((X[part] - centroids[found.labels[part]]) ** 2).sum()) for part in pieces(*X.shape))
     return found._replace(centroids=centroids, inertia=sum(squares))
 

@@ -183,8 +183,10 @@ def means_of_groups(data: FloatArray, labels: IntArray, centroids: FloatArray) -
     Groups are those of `labels` (n,), in 0..k-1, or -1 for rows that are in none.
     """
     used = labels >= 0
-    source, own = np.unique(labels[used], return_inverse=True)
-    found = Clustering(centroids[source], own.astype(np.int64), np.bincount(own, minlength=len(source)), 0.0, 0)
+    counts = np.bincount(labels[used], minlength=len(centroids))  # sorting labels takes several times their memory
+    source = np.flatnonzero(counts)
+    own = (np.cumsum(counts > 0) - 1)[labels[used]]
+    found = Clustering(centroids[source], own, counts[source], 0.0, 0)
     if len(source):
         found = recompute_centroids(data if used.all() else data[used], found)
     places = np.full(len(data), -1, dtype=np.int64)

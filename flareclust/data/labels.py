@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +33,10 @@ def write_labels(
     path, part = folder / name, folder / f"{name}.part"
     with create(part) as file:
         if ids is None:
-            write_rows(file, [HEADER, *enumerate(labels.tolist())])
+            write_rows(file, chain([HEADER], enumerate(map(int, labels))))
         else:
             write_rows(file, [("row", id_name or "id", "label")])
-            write_rows(file, zip(range(len(labels)), ids, labels.tolist(), strict=True))
+            write_rows(file, zip(range(len(labels)), ids, map(int, labels), strict=True))
     part.replace(path)
     return path
 
