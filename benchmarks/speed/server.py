@@ -62,7 +62,10 @@ def write(record: dict[str, Any]) -> None:
     """Replace what stands between the page's marks."""
     text = page.PAGE.read_text()
     for group in GROUPS:
-        rows = ["| what | size | here | yardstick | ratio | asked | equal |", "| --- | --- | ---: | --- | ---: | --- | --- |"]
+        rows = [
+            "| what | size | here | yardstick | ratio | asked | equal |",
+            "| --- | --- | ---: | --- | ---: | --- | --- |",
+        ]
         rows += [f"| {' | '.join(cells(line))} |" for line in record[group]]
         text = page.between(text, group, "\n".join(rows))
     page.PAGE.write_text(page.between(text, "machine-server", page.machine(record)))

@@ -1,6 +1,6 @@
 """What is timed at the server: merging the centroids of all sites."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 
 from benchmarks.speed import twins
 from benchmarks.speed.server_measure import Line, Trial
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.feca import group_by_radius
 from flareclust.core.agglomeration import agglomerate
 from flareclust.core.forces import pair_forces
@@ -20,6 +20,9 @@ from flareclust.core.missing.distances import extremes
 from flareclust.core.missing.grouping import _seeds_a, method_a
 from flareclust.core.outliers import outlier_score
 from flareclust.core.seeds import farthest_first
+from flareclust.federation.run import run_federation
+from flareclust.protocol import registry
+from flareclust.protocol.replies import SiteReply
 
 _MILLION = 1_000_000
 
@@ -54,7 +57,7 @@ def _feca(n: int, d: int, clusters: int) -> Trial:
         groups = len(group_by_radius(points, radii)[1])
         return _yes(all(map(np.array_equal, found, plain)), "10,000") + f"; {groups:,} groups"
 
-    return Trial(lambda: group_by_radius(points, radii), lambda: np.argsort(-radii), 1, equal)
+    return Trial(lambda: group_by_radius(points, radii), lambda: np.argsort(-radii, kind="stable"), 1, equal)
 
 
 def _attraction(c: int, each: int, d: int, share: float) -> Trial:
@@ -77,7 +80,11 @@ def _attraction(c: int, each: int, d: int, share: float) -> Trial:
             both = ~np.isnan(x) & ~np.isnan(values)
             away = np.where(both, (np.nan_to_num(values) - np.nan_to_num(x)) ** 2, 0.0).sum(axis=1)
             other = cluster[few] != i
-            np.add.at(plain[i], cluster[few][other], (np.where(both, scale, 0.0).sum(axis=1) / np.maximum(away, 1e-300))[other])
+            np.add.at(
+                plain[i],
+                cluster[few][other],
+                (np.where(both, scale, 0.0).sum(axis=1) / np.maximum(away, 1e-300))[other],
+            )
         worst = np.abs(force / np.where(plain > 0, plain, 1) - (plain > 0)).max()
         return f"to {worst:.0e}"
 
@@ -92,9 +99,13 @@ def _agglomeration(c: int) -> Trial:
 
     def equal() -> str:
         tree, theirs = agglomerate(total, pairs), linkage(squareform(far - force, checks=False), "average")
-        return _yes(np.array_equal(np.sort(theirs[:, :2], axis=1), np.stack([tree.left, tree.right], axis=1)), "all merges")
+        return _yes(
+            np.array_equal(np.sort(theirs[:, :2], axis=1), np.stack([tree.left, tree.right], axis=1)), "all merges"
+        )
 
-    return Trial(lambda: agglomerate(total, pairs), lambda: linkage(squareform(far - force, checks=False), "average"), 1, equal)
+    return Trial(
+        lambda: agglomerate(total, pairs), lambda: linkage(squareform(far - force, checks=False), "average"), 1, equal
+    )
 
 
 def _kmeans(n: int, d: int, k: int) -> Trial:
@@ -139,7 +150,12 @@ def _outliers(m: int, k: int, d: int) -> tuple[FloatArray, IntArray]:
 
 def _outlier_time(m: int, k: int, d: int) -> Trial:
     given = _outliers(m, k, d)
-    return Trial(lambda: outlier_score(*given), lambda: twins.outlier_score(*given), 1, lambda: _same(outlier_score(*given), twins.outlier_score(*given)))
+    return Trial(
+        lambda: outlier_score(*given),
+        lambda: twins.outlier_score(*given),
+        1,
+        lambda: _same(outlier_score(*given), twins.outlier_score(*given)),
+    )
 
 
 def _outlier_memory(m: int, k: int, d: int) -> Trial:
@@ -153,6 +169,26 @@ def _separations(k: int, d: int) -> Trial:
     centroids[rng.random((k, d)) < 0.2] = np.nan
     sums = {"counts": np.ones(k, np.int64), "sse": np.ones(k), "silhouette": np.ones(k), "scatter": np.ones(k)}
     return Trial(lambda: masked_metrics(centroids, sums), lambda: np.empty((k, k + d)), 1)
+
+
+def _replies(algorithm: str, m: int, k: int, d: int, **settings: Any) -> Trial:
+    rng = np.random.default_rng(0)
+    truth = rng.uniform(0, 10, (k, d))
+    names, cluster = [f"site-{i:05d}" for i in range(m)], {"cluster": np.arange(k), "inertia": np.array(1.0)}
+
+    def ask(step: str, round_: int, arrays: Message, sites: Sequence[str]) -> dict[str, SiteReply]:
+        more = cluster if algorithm == "lloyd" else {}
+        counts = np.full(k, 9)
+        return {
+            site: SiteReply({"centroids": truth + 0.1 * rng.normal(size=(k, d)), "counts": counts, **more})
+            for site in sites
+        }
+
+    def ours() -> None:
+        start = {"start": truth.tolist(), "rounds": 1} if algorithm == "lloyd" else {}
+        run_federation(registry.get(algorithm).build(k, 0, settings | start)[1], ask, names, assess=False)
+
+    return Trial(ours, lambda: np.empty((m, k, d + 1)))
 
 
 def _yes(same: bool, of: str) -> str:
@@ -171,22 +207,93 @@ _FECA = [(2, 30, 8), (2, 9_000, 8), (2, 140_000, 8), (16, 30, 25), (16, 10_000, 
 
 LINES = (
     *(
-        _line("farthest-first", f"1,000,000 centres, d = {d}, k = 100", "99 passes of memory", 2, lambda d=d: _farthest(_MILLION, d, 100))
+        _line(
+            "farthest-first",
+            f"1,000,000 centres, d = {d}, k = 100",
+            "99 passes of memory",
+            2,
+            lambda d=d: _farthest(_MILLION, d, 100),
+        )
         for d in (2, 16, 64)
     ),
     *(
-        _line("FeCA's groups", f"1,000,000 centres, d = {d}, {true:,} clusters", "argsort of the radii", asked, lambda d=d, true=true: _feca(_MILLION, d, true))
+        _line(
+            "FeCA's groups",
+            f"1,000,000 centres, d = {d}, {true:,} clusters",
+            "stable argsort",
+            asked,
+            lambda d=d, true=true: _feca(_MILLION, d, true),
+        )
         for d, true, asked in _FECA
     ),
     *(
-        _line("attraction", f"200 clusters of 50 points, d = {d}, sites know {share:.0%}", "GEMM of as many products", 2.5, lambda d=d, share=share: _attraction(200, 50, d, share))
+        _line(
+            "attraction",
+            f"200 clusters of 50 points, d = {d}, sites know {share:.0%}",
+            "GEMM of as many products",
+            2.5,
+            lambda d=d, share=share: _attraction(200, 50, d, share),
+        )
         for d, share in ((128, 1.0), (128, 0.7), (561, 0.7))
     ),
     _line("agglomeration", "3,000 clusters", "SciPy's linkage", 1, lambda: _agglomeration(3000)),
-    _line("k-means, weighted", "1,000,000 centres, d = 2, k = 15, 30 iterations", "scikit-learn", 2, lambda: _kmeans(_MILLION, 2, 15), faster=True),
-    _line("k-means, weighted", "1,000,000 centres, d = 16, k = 30, 30 iterations", "scikit-learn", 2, lambda: _kmeans(_MILLION, 16, 30), faster=True),
-    _line("method A", "60 sites of 8 clusters, d = 64", "naive, all anew in each step", 1, lambda: _method_a(60, 8, 64), faster=True),
-    _line("outlier scores", "500 sites of 8 centroids, d = 2", "tables of sites times points", 1, lambda: _outlier_time(500, 8, 2), faster=True),
-    _line("outlier scores", "2,000 sites of 4 centroids, d = 16", "memory of the centroids", 50, lambda: _outlier_memory(2000, 4, 16), memory=True),
-    _line("distances of centroids with gaps", "k = 300, d = 500", "memory of (k, k + d)", 6, lambda: _separations(300, 500), memory=True),
+    _line(
+        "k-means, weighted",
+        "1,000,000 centres, d = 2, k = 15, 30 iterations",
+        "scikit-learn",
+        2,
+        lambda: _kmeans(_MILLION, 2, 15),
+        faster=True,
+    ),
+    _line(
+        "k-means, weighted",
+        "1,000,000 centres, d = 16, k = 30, 30 iterations",
+        "scikit-learn",
+        2,
+        lambda: _kmeans(_MILLION, 16, 30),
+        faster=True,
+    ),
+    _line(
+        "method A",
+        "60 sites of 8 clusters, d = 64",
+        "naive, all anew in each step",
+        1,
+        lambda: _method_a(60, 8, 64),
+        faster=True,
+    ),
+    _line(
+        "outlier scores",
+        "500 sites of 8 centroids, d = 2",
+        "tables of sites times points",
+        1,
+        lambda: _outlier_time(500, 8, 2),
+        faster=True,
+    ),
+    _line(
+        "outlier scores",
+        "2,000 sites of 4 centroids, d = 16",
+        "memory of the centroids",
+        50,
+        lambda: _outlier_memory(2000, 4, 16),
+        memory=True,
+    ),
+    *(
+        _line(
+            f"replies of a round, {name}",
+            "10,000 sites, d = 64, k = 16",
+            "memory of the replies",
+            2.5,
+            lambda name=name, more=more: _replies(name, 10_000, 16, 64, **more),
+            memory=True,
+        )
+        for name, more in (("lloyd", {}), ("pooled", {"restarts": 1}))
+    ),
+    _line(
+        "distances of centroids with gaps",
+        "k = 300, d = 500",
+        "memory of (k, k + d)",
+        6,
+        lambda: _separations(300, 500),
+        memory=True,
+    ),
 )

@@ -66,9 +66,17 @@ def measured(line: Line) -> dict[str, Any]:
     pairs = zip(theirs, ours, strict=True) if line.faster else zip(ours, theirs, strict=True)
     ratio = statistics.median(a / b for a, b in pairs)
     return {
-        **{"what": line.what, "size": line.size, "against": line.against, "asked": line.asked, "faster": line.faster},
-        **{"memory": line.memory, "ours": statistics.median(ours), "yardstick": statistics.median(theirs)},
-        **{"ratio": ratio, "good": line.good(ratio), "equal": trial.equal()},
+        "what": line.what,
+        "size": line.size,
+        "against": line.against,
+        "asked": line.asked,
+        "faster": line.faster,
+        "memory": line.memory,
+        "ours": statistics.median(ours),
+        "yardstick": statistics.median(theirs),
+        "ratio": ratio,
+        "good": line.good(ratio),
+        "equal": trial.equal(),
     }
 
 

@@ -104,12 +104,26 @@ _SHAPES = ((100_000, 2, 15), (100_000, 16, 30))
 
 LINES = (
     *(
-        Line(f"fuzzy c-means, {_STEPS} steps", f"{n:,} rows, d = {d}, k = {k}, m = {m}", _TWIN, 2, lambda n=n, d=d, k=k, m=m: _fuzzy(n, d, k, m), True)
+        Line(
+            f"fuzzy c-means, {_STEPS} steps",
+            f"{n:,} rows, d = {d}, k = {k}, m = {m}",
+            _TWIN,
+            2,
+            lambda n=n, d=d, k=k, m=m: _fuzzy(n, d, k, m),
+            True,
+        )
         for n, d, k in _SHAPES
         for m in (2.0, 1.5)
     ),
     *(
-        Line("projection on singular vectors", f"{n:,} rows, d = {d}, k = {k}", _TWIN, 2, lambda n=n, d=d, k=k: _singular(n, d, k), True)
+        Line(
+            "projection on singular vectors",
+            f"{n:,} rows, d = {d}, k = {k}",
+            _TWIN,
+            2,
+            lambda n=n, d=d, k=k: _singular(n, d, k),
+            True,
+        )
         for n, d, k in ((100_000, 64, 20), (2_000, 64, 10), (200, 784, 10))
     ),
     *(
@@ -117,15 +131,36 @@ LINES = (
         for n, d in ((100_000, 16), (10_000, 64), (100, 500))
     ),
     *(
-        Line("k-means with gaps, a step", f"{n:,} rows, d = {d}, k = {k}, 20 % missing", _TWIN, 2, lambda n=n, d=d, k=k: _gaps(n, d, k), True)
+        Line(
+            "k-means with gaps, a step",
+            f"{n:,} rows, d = {d}, k = {k}, 20 % missing",
+            _TWIN,
+            2,
+            lambda n=n, d=d, k=k: _gaps(n, d, k),
+            True,
+        )
         for n, d, k in _SHAPES
     ),
     *(
-        Line("simplified silhouette", f"{n:,} rows, d = {d}, k = {k}", _TWIN, 2, lambda n=n, d=d, k=k: _silhouette(n, d, k), True)
+        Line(
+            "simplified silhouette",
+            f"{n:,} rows, d = {d}, k = {k}",
+            _TWIN,
+            2,
+            lambda n=n, d=d, k=k: _silhouette(n, d, k),
+            True,
+        )
         for n, d, k in (*_SHAPES, (100_000, 64, 60))
     ),
     *(
-        Line("sums of differential privacy", f"{n:,} rows, d = {d}, k = {k}", _TWIN, 2, lambda n=n, d=d, k=k: _private(n, d, k), True)
+        Line(
+            "sums of differential privacy",
+            f"{n:,} rows, d = {d}, k = {k}",
+            _TWIN,
+            2,
+            lambda n=n, d=d, k=k: _private(n, d, k),
+            True,
+        )
         for n, d, k in _SHAPES
     ),
 )

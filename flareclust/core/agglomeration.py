@@ -56,9 +56,7 @@ def agglomerate(force: ArrayLike, pairs: ArrayLike) -> Tree:
     squares = _as_square(force, "force"), _as_square(pairs, "pairs")
     c = len(squares[0])
     if len(squares[1]) != c:
-        raise UserError(
-            f"force and pairs must have the same shape, got {squares[0].shape} and {squares[1].shape}"
-        )
+        raise UserError(f"force and pairs must have the same shape, got {squares[0].shape} and {squares[1].shape}")
     both = np.empty((c * (c - 1) // 2, 2))
     for name, good in zip(("force", "pairs"), put_pairs(*squares, both), strict=True):
         if not good:

@@ -101,9 +101,7 @@ def _partners(
 
 
 @njit(nogil=True, cache=True)
-def _look(
-    c: int, both: FloatArray, there: IntArray, n: int, place: int, nearest: IntArray, best: FloatArray
-) -> None:
+def _look(c: int, both: FloatArray, there: IntArray, n: int, place: int, nearest: IntArray, best: FloatArray) -> None:
     """Find the best partner of a set among the later ones, the first of equals."""
     row = there[place]
     first = _at(c, row, 0)

@@ -5,7 +5,6 @@ of these reads and writes a block that does not fit the cache, or is new memory.
 between processors in their last bits only.
 """
 
-import numpy as np
 from numba import njit
 
 from flareclust._foundation.typing import FloatArray, IntArray

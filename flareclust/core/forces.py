@@ -130,7 +130,9 @@ def point_sums(
             for theirs in pieces[i:]:
                 g, h = site[ordered[[mine[0], theirs[0]]]]
                 if scales[g, h] > 0:
-                    _add_between(sums, values, centred, ends, mine, theirs, masks[g] & masks[h], scales[g, h], term, phi)
+                    _add_between(
+                        sums, values, centred, ends, mine, theirs, masks[g] & masks[h], scales[g, h], term, phi
+                    )
     unsorted = np.empty_like(sums)
     unsorted[order] = sums[:, place]
     return PointSums(unsorted, (scales > 0)[np.ix_(site, site)], size)

@@ -38,9 +38,7 @@ def outlier_score(points: FloatArray, site: IntArray) -> tuple[FloatArray, BoolA
     return quotient[back], (own > np.median(extent))[back]
 
 
-def _blocks(
-    rows: FloatArray, ends: IntArray
-) -> Iterator[tuple[slice, slice, tuple[FloatArray, IntArray, FloatArray]]]:
+def _blocks(rows: FloatArray, ends: IntArray) -> Iterator[tuple[slice, slice, tuple[FloatArray, IntArray, FloatArray]]]:
     """Give sites, their rows (b,), and to each site the nearest distance, the row it is to, and the farthest one (b, m)."""
     from scipy.spatial.distance import cdist
 
@@ -56,7 +54,7 @@ def _blocks(
         first = last
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _nearest_and_farthest(
     distances: FloatArray, ends: IntArray, nearest: FloatArray, matches: IntArray, farthest: FloatArray
 ) -> None:

@@ -176,6 +176,6 @@ def _sum(values: FloatArray) -> float:
     """Return `values.sum()` of any number of values, which NumPy halves as long as there are more than `MOST_SUMMED`."""
     n = values.shape[0]
     if n <= MOST_SUMMED:
-        return pairwise_sum(values)
+        return float(pairwise_sum(values))
     half = n // 2 - n // 2 % 8
-    return _sum(values[:half]) + _sum(values[half:])
+    return float(_sum(values[:half]) + _sum(values[half:]))

@@ -16,7 +16,6 @@ def triangular(rows: FloatArray) -> FloatArray:
     n, d = rows.shape[-2:]
     step = _TIMES * d
     if n >= 2 * step:
-        pieces = [np.linalg.qr(rows[..., first : first + step, :], mode="r") for first in range(0, n, step)]
+        pieces = [np.asarray(np.linalg.qr(rows[..., first : first + step, :], mode="r")) for first in range(0, n, step)]
         rows = np.concatenate(pieces, axis=-2)
-    factor: FloatArray = np.linalg.qr(rows, mode="r")
-    return factor
+    return np.asarray(np.linalg.qr(rows, mode="r"))

@@ -66,7 +66,9 @@ def test_a_search_does_not_look_at_all_points(monkeypatch):
     """Each of the groups is one point; a loop over all would compare n^2 pairs."""
     seen = []
     plain = radius_tree._group.py_func
-    monkeypatch.setattr(radius_tree, "_squared", lambda rows, i, point: seen.append(i) or ((rows[i] - point) ** 2).sum())
+    monkeypatch.setattr(
+        radius_tree, "_squared", lambda rows, i, point: seen.append(i) or ((rows[i] - point) ** 2).sum()
+    )
     monkeypatch.setattr(radius_tree, "_group", lambda *a: plain(*a))
     n = 2000
     monkeypatch.setitem(plain.__globals__, "_squared", radius_tree._squared)
