@@ -49,7 +49,7 @@ class Line(NamedTuple):
 
     def good(self, ratio: float) -> bool:
         """Return whether a ratio is what is asked."""
-        return ratio >= self.asked if self.faster else ratio <= self.asked
+        return bool(ratio >= self.asked if self.faster else ratio <= self.asked)
 
 
 def measured(line: Line) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def measured(line: Line) -> dict[str, Any]:
         ours.append(cost(trial.ours))
         theirs.append(trial.times * cost(trial.yardstick))
     pairs = zip(theirs, ours, strict=True) if line.faster else zip(ours, theirs, strict=True)
-    ratio = statistics.median(a / b for a, b in pairs)
+    ratio = float(statistics.median(a / b for a, b in pairs))
     return {
         "what": line.what,
         "size": line.size,
