@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed.server [--only WORD ...] [--record]
 
-Ours and the yardstick take turns in one process; a ratio is the median of those of the turns. `--only` takes the lines
+Ours and the baseline take turns in one process; a ratio is the median of those of the turns. `--only` takes the lines
 whose first two columns have one of the words. `--record` writes benchmarks/records/speed_server.json and the tables in
 docs/performance.md, where lines that were not measured stay. Nothing here runs in a test: other work on the machine moves the figures.
 """
@@ -62,7 +62,7 @@ def cells(line: dict[str, Any]) -> list[str]:
     met = "" if line["good"] else " **missed**"
     return [
         *(line["what"], line["size"], shown(line["ours"])),
-        *(f"{line['against']}: {shown(line['yardstick'])}", f"{line['ratio']:.2f}", asked + met, line["equal"]),
+        *(f"{line['against']}: {shown(line['baseline'])}", f"{line['ratio']:.2f}", asked + met, line["equal"]),
     ]
 
 
@@ -75,7 +75,7 @@ def write(record: dict[str, Any]) -> None:
     text = page.PAGE.read_text()
     for group in GROUPS:
         rows = [
-            "| what | size | here | yardstick | ratio | asked | equal |",
+            "| what | size | here | baseline | ratio | asked | equal |",
             "| --- | --- | ---: | --- | ---: | --- | --- |",
         ]
         rows += [f"| {' | '.join(cells(line))} |" for line in record[group]]

@@ -1,4 +1,4 @@
-"""One line of the tables about the server: ours and a yardstick in turns in one process, in CPU time, or peaks of memory."""
+"""One line of the tables about the server: ours and a baseline in turns in one process, in CPU time, or peaks of memory."""
 
 import statistics
 import time
@@ -12,13 +12,13 @@ class Trial(NamedTuple):
 
     Attributes:
         ours: the code of this package.
-        yardstick: what it is compared with.
-        times: so many runs of the yardstick are one measure; need not be whole.
+        baseline: what it is compared with.
+        times: so many runs of the baseline are one measure; need not be whole.
         equal: compares the output with a plain algorithm's; returns what was found in a few words.
     """
 
     ours: Callable[[], Any]
-    yardstick: Callable[[], Any]
+    baseline: Callable[[], Any]
     times: float = 1.0
     equal: Callable[[], str] = lambda: ""
 
@@ -29,10 +29,10 @@ class Line(NamedTuple):
     Attributes:
         what: is computed.
         size: of the problem.
-        against: names the yardstick.
+        against: names the baseline.
         asked: the ratio that is wanted.
         make: prepares the input.
-        faster: whether the ratio says how many times faster ours is (`asked` at least), and not how many times the yardstick's time
+        faster: whether the ratio says how many times faster ours is (`asked` at least), and not how many times the baseline's time
             it takes (`asked` at most).
         memory: whether peaks of memory in bytes are compared, not times.
         rounds: turns; one less is not counted, as it compiles.
@@ -58,11 +58,11 @@ def measured(line: Line) -> dict[str, Any]:
     cost = peak if line.memory else seconds
     if not line.memory:
         trial.ours()
-        trial.yardstick()
+        trial.baseline()
     ours, theirs = [], []
     for _ in range(1 if line.memory else line.rounds):
         ours.append(cost(trial.ours))
-        theirs.append(trial.times * cost(trial.yardstick))
+        theirs.append(trial.times * cost(trial.baseline))
     pairs = zip(theirs, ours, strict=True) if line.faster else zip(ours, theirs, strict=True)
     ratio = float(statistics.median(a / b for a, b in pairs))
     return {
@@ -73,7 +73,7 @@ def measured(line: Line) -> dict[str, Any]:
         "faster": line.faster,
         "memory": line.memory,
         "ours": statistics.median(ours),
-        "yardstick": statistics.median(theirs),
+        "baseline": statistics.median(theirs),
         "ratio": ratio,
         "good": line.good(ratio),
         "equal": trial.equal(),
