@@ -15,8 +15,12 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.cosine import MetricAggregator
+from flareclust.core.radius_tree import group_around
 from flareclust.executors.feca import FeCAExecutor, FeCAParams
 from flareclust.protocol.replies import gathered
+
+#: More centroids are looked for in a tree, with the same result; below, compiling it takes longer than the loop.
+MANY = 5000
 
 
 class FeCAAggregator(MetricAggregator):
@@ -54,9 +58,12 @@ def group_by_radius(centroids: FloatArray, radii: FloatArray) -> tuple[IntArray,
     Returns:
         The group of each centroid (c,), numbered in the order of forming, and the centroid picked for each group.
     """
+    order = np.argsort(-radii, kind="stable")
+    if len(centroids) > MANY:
+        return group_around(np.ascontiguousarray(centroids), radii, order)
     groups = np.full(len(centroids), -1, dtype=np.int64)
     picked: list[int] = []
-    for i in np.argsort(-radii, kind="stable"):
+    for i in order:
         if groups[i] < 0:
             near = np.sqrt(((centroids - centroids[i]) ** 2).sum(axis=1)) <= radii[i]
             groups[near & (groups < 0)] = len(picked)

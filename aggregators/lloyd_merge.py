@@ -5,6 +5,7 @@ from collections.abc import Collection
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.core.chunks import pieces
 from flareclust.core.robust import PLAIN, Rule, capped, site_centers
 from flareclust.protocol.replies import gathered
 
@@ -33,7 +34,8 @@ def lloyd_merge(centroids: FloatArray, replies: Collection[Message], rule: Rule 
     present, first = np.unique(cluster, return_index=True)
     origin[present] = points[first]
     sums = np.zeros_like(origin)
-    np.add.at(sums, cluster, rows[:, None] * (points - origin[cluster]))
+    for part in pieces(*points.shape):  # in their order, without copies of all of them
+        np.add.at(sums, cluster[part], rows[part, None] * (points[part] - origin[cluster[part]]))
     moved = centroids.copy()
     moved[present] = origin[present] + sums[present] / total[present, None]
     return moved
@@ -42,6 +44,6 @@ def lloyd_merge(centroids: FloatArray, replies: Collection[Message], rule: Rule 
 def rows_behind(k: int, replies: Collection[Message]) -> IntArray:
     """Return how many rows the replies describe for each of the k centroids (k,)."""
     behind = np.zeros(k, dtype=np.int64)
-    sent, _ = gathered(replies)
+    sent, _ = gathered(replies, ("cluster", "counts"))
     np.add.at(behind, sent["cluster"], sent["counts"])
     return behind

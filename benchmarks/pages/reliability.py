@@ -118,7 +118,8 @@ How long it takes from the fault to the end of the command, measured once on two
 | fault | seconds | bound |
 |---|---|---|
 | MLflow's server killed | 8 | two further tries within 4 s |
-| MLflow's server hangs | not measured | three tries of 15 s, and as long again to close the run; `MLFLOW_HTTP_REQUEST_TIMEOUT`, `MLFLOW_HTTP_REQUEST_MAX_RETRIES` |
+| MLflow's server hangs during the run | 104 | three tries of 15 s, and as long again to close the run; `MLFLOW_HTTP_REQUEST_TIMEOUT`, `MLFLOW_HTTP_REQUEST_MAX_RETRIES` |
+| MLflow's server hangs before the run | 65 to 124, exit 2 before any work | the same |
 | SQLite store locked | 29 | 10 s to log, and 10 s to close the run |
 | store on a full disk | 12 | none: it fails at once |
 | Prefect's server killed, run | 59 | one further try of every request and event |

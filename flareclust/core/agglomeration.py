@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust._foundation.validation import check_int
+from flareclust.core.agglomeration_kernels import merge_all, put_pairs
 from flareclust.core.forces import PointSums, point_sums
 
 
@@ -52,52 +53,17 @@ def agglomerate(force: ArrayLike, pairs: ArrayLike) -> Tree:
     Raises:
         UserError: for input that does not fit the above.
     """
-    total, number = _as_square(force, "force"), _as_square(pairs, "pairs")
-    c = len(total)
-    if len(number) != c:
-        raise UserError(f"force and pairs must have the same shape, got {total.shape} and {number.shape}")
-    normal = np.divide(total, number, out=np.full((c, c), -np.inf), where=number > 0)
-    nearest, best = np.zeros(c, np.int64), np.full(c, -np.inf)
-    name, size, alive = np.arange(c), np.ones(c, np.int64), np.ones(c, np.bool_)
-    merges: list[tuple[int, int, float, int]] = []
-
-    def look(row: int) -> None:
-        """Find the best partner of a set among the later ones."""
-        if row + 1 < c:
-            at = row + 1 + int(normal[row, row + 1 :].argmax())
-            nearest[row], best[row] = at, normal[row, at]
-
-    for row in range(c):
-        look(row)
-    for step in range(c - 1):
-        r = int(best.argmax())
-        strongest, s = float(best[r]), int(nearest[r])
-        if strongest == -np.inf:
-            r, s = (int(x) for x in np.flatnonzero(alive)[:2])
-            strongest = np.nan
-        size[r] += size[s]
-        pair = int(name[r]), int(name[s])
-        merges.append((min(pair), max(pair), strongest, int(size[r])))
-        name[r], alive[s] = c + step, False
-        for sums in (total, number):
-            sums[r] += sums[s]
-            sums[:, r] = sums[r]
-        normal[s], normal[:, s], best[s] = -np.inf, -np.inf, -np.inf
-        merged = np.divide(total[r], number[r], out=np.full(c, -np.inf), where=(number[r] > 0) & alive)
-        merged[r] = -np.inf
-        normal[r], normal[:, r] = merged, merged
-        look(r)
-        before = slice(0, r)  # rows that have r among their later ones
-        lost = (nearest == s) | (nearest == r)
-        better = (merged[before] > best[before]) | ((merged[before] == best[before]) & (r < nearest[before]))
-        better &= ~lost[before] & alive[before]
-        nearest[before][better], best[before][better] = r, merged[before][better]
-        for other in np.flatnonzero(lost & alive & (np.arange(c) < s) & (np.arange(c) != r)):
-            look(int(other))
-    left, right, strength, sizes = zip(*merges, strict=True) if merges else ((), (), (), ())
-    return Tree(
-        np.array(left, np.int64), np.array(right, np.int64), np.array(strength, float), np.array(sizes, np.int64)
-    )
+    squares = _as_square(force, "force"), _as_square(pairs, "pairs")
+    c = len(squares[0])
+    if len(squares[1]) != c:
+        raise UserError(f"force and pairs must have the same shape, got {squares[0].shape} and {squares[1].shape}")
+    both = np.empty((c * (c - 1) // 2, 2))
+    for name, good in zip(("force", "pairs"), put_pairs(*squares, both), strict=True):
+        if not good:
+            raise UserError(f"{name} must be finite, not negative and symmetric")
+    tree = Tree(np.empty(c - 1, np.int64), np.empty(c - 1, np.int64), np.empty(c - 1), np.empty(c - 1, np.int64))
+    merge_all(both, *tree)
+    return tree
 
 
 def cut(tree: Tree, k: int) -> IntArray:
@@ -163,10 +129,9 @@ def _silhouette(seen: PointSums, labels: IntArray, group: IntArray) -> float:
     return float(values.mean())
 
 
-def _as_square(values: ArrayLike, name: str) -> FloatArray:
-    square = np.array(values, np.float64)
+def _as_square(values: ArrayLike, name: str) -> Array:
+    whole = np.asarray(values).dtype == np.int64  # as numbers of pairs are, which are not copied
+    square = np.require(values, np.int64 if whole else np.float64, ["C", "A", "W"])
     if square.ndim != 2 or len(square) == 0 or square.shape[0] != square.shape[1]:
         raise UserError(f"{name} must be (c, c) with c >= 1, got shape {square.shape}")
-    if not np.isfinite(square).all() or (square < 0).any() or not np.array_equal(square, square.T):
-        raise UserError(f"{name} must be finite, not negative and symmetric")
     return square

@@ -22,7 +22,8 @@ from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice
 from flareclust.core.arrays import as_labels
 from flareclust.core.blas import one_thread
-from flareclust.core.missing.distances import PHIS, Extremes, as_masked, blocks, extremes, varying
+from flareclust.core.force_kernels import add_terms, squared_distances
+from flareclust.core.missing.distances import PHIS, Extremes, as_masked, extremes, varying
 
 #: Least scaled distance (reading 1).
 _NEAREST = 1e-12
@@ -31,10 +32,13 @@ _NEAREST = 1e-12
 LARGEST_W = 20
 
 #: A squared distance this far below the squared lengths is computed again from differences.
-_CLOSE = 1e-6
+_CLOSE = 1e-4
 
 #: Points of one site that are compared at once, if its clusters are no larger.
 _POINTS = 2048
+
+#: Rows of distances that are computed at once: with as many columns as a piece has, they stay in the second-level cache.
+_ROWS = 64
 
 
 class Forces(NamedTuple):
@@ -83,8 +87,10 @@ def pair_forces(points: ArrayLike, cluster: ArrayLike, w: float = 2.0, phi: str 
 
     def pull(distance: FloatArray) -> FloatArray:
         np.maximum(distance, _NEAREST, out=distance)
-        attraction: FloatArray = 1 / (distance * distance) if w == 2 else distance**-w
-        return attraction
+        if w != 2:
+            return np.power(distance, -w, out=distance)
+        np.multiply(distance, distance, out=distance)
+        return np.divide(1.0, distance, out=distance)
 
     sums, comparable, size = point_sums(points, cluster, pull, phi)
     order = np.argsort(np.asarray(cluster), kind="stable")
@@ -116,6 +122,7 @@ def point_sums(
     order = np.argsort(place[labels], kind="stable")
     values, ends = values[order], np.concatenate([[0], np.cumsum(size[ordered])])
     sums = np.zeros((len(labels), len(size)))
+    centred = np.nan_to_num(values - np.nanmean(values, axis=0)) if phi == "euclidean" else values
     scales = np.array([[_scale(over, mine & theirs, phi) for theirs in masks] for mine in masks])
     with one_thread():
         pieces = _pieces(site[ordered], ends)
@@ -123,7 +130,9 @@ def point_sums(
             for theirs in pieces[i:]:
                 g, h = site[ordered[[mine[0], theirs[0]]]]
                 if scales[g, h] > 0:
-                    _add_between(sums, values, ends, mine, theirs, masks[g] & masks[h], scales[g, h], term, phi)
+                    _add_between(
+                        sums, values, centred, ends, mine, theirs, masks[g] & masks[h], scales[g, h], term, phi
+                    )
     unsorted = np.empty_like(sums)
     unsorted[order] = sums[:, place]
     return PointSums(unsorted, (scales > 0)[np.ix_(site, site)], size)
@@ -142,6 +151,7 @@ def _pieces(site: IntArray, ends: IntArray) -> list[range]:
 def _add_between(
     sums: FloatArray,
     values: FloatArray,
+    centred: FloatArray,
     ends: IntArray,
     mine: range,
     theirs: range,
@@ -150,45 +160,44 @@ def _add_between(
     term: Callable[[FloatArray], FloatArray],
     phi: str,
 ) -> None:
-    """Add to the sums of the points in two pieces what they are to each other; points of cluster p end at ends[p + 1]."""
+    """Add to the sums of the points in two pieces what they are to each other; points of cluster p end at ends[p + 1].
 
-    def prepared(points: FloatArray) -> FloatArray:
-        kept = points if common.all() else points[:, common]
-        return kept if phi == "euclidean" else _directions(kept)
+    Squared distances are |x|^2 + |y|^2 - 2 x.y, of `centred` points or, for cosine, of directions (of which they are twice the
+    distance); pairs that lose many digits are computed again from differences of `values`.
+    """
+    begin, end = slice(ends[mine[0]], ends[mine[-1] + 1]), slice(ends[theirs[0]], ends[theirs[-1] + 1])
+    columns = np.flatnonzero(common)
 
-    begin = ends[theirs[0]]
-    others = prepared(values[begin : ends[theirs[-1] + 1]])
-    own = others if mine == theirs else prepared(values[ends[mine[0]] : ends[mine[-1] + 1]])
+    def prepared(points: slice) -> tuple[FloatArray, FloatArray]:
+        if phi == "euclidean":
+            return values[points], centred[points] if common.all() else centred[points].take(columns, axis=1)
+        found = _directions(values[points] if common.all() else values[points].take(columns, axis=1))
+        return found, found
+
+    others, y = prepared(end)
+    own, x = (others, y) if mine == theirs else prepared(begin)
+    if phi != "euclidean":
+        columns = np.arange(x.shape[1])
+    xx, yy = np.einsum("id,id->i", x, x), np.einsum("jd,jd->j", y, y)
+    products = np.empty(_ROWS * len(y))
     for p in mine:
         q = max(p, theirs[0])  # pairs within a piece once
-        later, start = others[ends[q] - begin :], ends[q : theirs[-1] + 1] - ends[q]
-        for some in blocks(int(ends[p + 1] - ends[p]), len(later)):
-            rows = slice(ends[p] + some.start, min(ends[p] + some.stop, ends[p + 1]))
-            found = term(_distances(own[rows.start - ends[mine[0]] : rows.stop - ends[mine[0]]], later, phi) / scale)
-            sums[rows, q : theirs[-1] + 1] += np.add.reduceat(found, start, axis=1)
-            skipped = ends[p + 1] - ends[p] if p == q else 0  # a cluster with itself is in these rows twice already
-            sums[ends[q] + skipped : ends[theirs[-1] + 1], p] += found[:, skipped:].sum(axis=0)
-
-
-def _distances(x: FloatArray, y: FloatArray, phi: str) -> FloatArray:
-    """Return the distances (a, b) between points (a, d) of one cluster and others (b, d); for cosine, of directions.
-
-    Computed as |x|^2 + |y|^2 - 2 x.y. With a point of the cluster for origin, few digits are lost even where clusters are small
-    and far from each other; pairs that lose half of theirs all the same are computed again from differences.
-    """
-    origin = x[0]
-    x, y = x - origin, y - origin
-    xx, yy = np.einsum("id,id->i", x, x), np.einsum("jd,jd->j", y, y)
-    squared = x @ y.T
-    squared *= -2
-    total = xx[:, None] + yy
-    squared += total
-    total *= _CLOSE
-    i, j = np.nonzero(squared < total)
-    for some in blocks(len(i), x.shape[1]):
-        difference = x[i[some]] - y[j[some]]
-        squared[i[some], j[some]] = np.einsum("id,id->i", difference, difference)
-    return np.sqrt(squared, out=squared) if phi == "euclidean" else np.multiply(squared, 0.5, out=squared)
+        later, borders = slice(ends[q] - end.start, None), ends[q : theirs[-1] + 2] - ends[q]
+        column = np.zeros(len(y) - later.start)
+        skipped = ends[p + 1] - ends[p] if p == q else 0  # a cluster with itself is in these rows twice already
+        for first in range(ends[p], ends[p + 1], _ROWS):
+            rows = slice(first, min(first + _ROWS, ends[p + 1]))
+            some = slice(rows.start - begin.start, rows.stop - begin.start)
+            found = products[: (rows.stop - rows.start) * len(column)].reshape(-1, len(column))
+            np.matmul(x[some], y[later].T, out=found)
+            squared_distances(own[some], others[later], columns, xx[some], yy[later], _CLOSE, found)
+            if phi == "euclidean":
+                np.sqrt(found, out=found)
+            else:
+                found *= 0.5
+            found /= scale
+            add_terms(term(found), borders, skipped, sums[rows, q : theirs[-1] + 1], column)
+        sums[ends[q] : end.stop, p] += column
 
 
 def _scale(over: Extremes, common: BoolArray, phi: str) -> float:

@@ -146,23 +146,48 @@ def update_memberships(X: FloatArray, centroids: FloatArray, fuzzifier: float, u
     """u[i, c] = membership of row i in cluster c. Returns the largest change of a number in u."""
     n, k = X.shape[0], centroids.shape[0]
     step = max(16, min(256, 8192 // k))  # rows whose distances to all centroids fit the cache; no result depends on it
-    squared, column, share = np.empty((k, step)), np.empty(step), np.empty(k)
+    shares, column, own = np.empty((k, step)), np.empty(step), np.empty(k)
+    low, high, total = np.empty(step), np.empty(step), np.empty(step)
     change = 0.0
     for start in range(0, n, step):
         rows = min(step, n - start)
-        _squared_distances(X, start, rows, centroids, column, squared)
+        _squared_distances(X, start, rows, centroids, column, shares)
+        _tile_shares(shares[:, :rows], 1.0 / (fuzzifier - 1.0), low, high, total)
+        for i in range(rows):
+            if low[i] < _LEAST_SQUARE or not high[i] < _LARGEST_SQUARE:
+                _distances(X, start + i, centroids, own)
+                _shares(own, 2.0 / (fuzzifier - 1.0))
+                shares[:, i] = own
         for i in range(rows):
             for c in range(k):
-                share[c] = squared[c, i]
-            if share.min() < _LEAST_SQUARE or not share.max() < _LARGEST_SQUARE:
-                _distances(X, start + i, centroids, share)
-                _shares(share, 2.0 / (fuzzifier - 1.0))
-            else:
-                _shares(share, 1.0 / (fuzzifier - 1.0))
-            for c in range(k):
-                change = max(change, abs(share[c] - u[start + i, c]))
-                u[start + i, c] = share[c]
+                change = max(change, abs(shares[c, i] - u[start + i, c]))
+                u[start + i, c] = shares[c, i]
     return change
+
+
+@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _tile_shares(values: FloatArray, power: float, low: FloatArray, high: FloatArray, total: FloatArray) -> None:
+    """Do what `_shares` does in each column (k, rows), row after row, so that columns are independent lanes.
+
+    `low` and `high` become the extremes of each column; where 0 or infinity is one, its shares are no numbers.
+    """
+    k, rows = values.shape
+    low[:rows], high[:rows], total[:rows] = values[0], values[0], 0.0
+    for c in range(1, k):
+        for i in range(rows):
+            low[i] = min(low[i], values[c, i])
+            high[i] = max(high[i], values[c, i])
+    for c in range(k):
+        for i in range(rows):
+            values[c, i] = low[i] / values[c, i]
+        if power != 1.0:
+            for i in range(rows):
+                values[c, i] = values[c, i] ** power
+        for i in range(rows):
+            total[i] += values[c, i]
+    for c in range(k):
+        for i in range(rows):
+            values[c, i] /= total[i]
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
@@ -176,13 +201,18 @@ def add_weighted_rows(
     sum_um: FloatArray,
 ) -> None:
     """Add to sums[c], sum_u[c], sum_um[c] over the rows: u^m (X_i - origin), u and u^m with u = u[i, c]."""
+    by_column, weights = sums.T.copy(), np.empty(u.shape[1])  # clusters side by side: independent sums, which vectorise
     for i in range(X.shape[0]):
         for c in range(u.shape[1]):
-            weight = u[i, c] * u[i, c] if fuzzifier == 2.0 else u[i, c] ** fuzzifier
+            weights[c] = u[i, c] * u[i, c] if fuzzifier == 2.0 else u[i, c] ** fuzzifier
+        for c in range(u.shape[1]):
             sum_u[c] += u[i, c]
-            sum_um[c] += weight
-            for j in range(X.shape[1]):
-                sums[c, j] += weight * (X[i, j] - origin[j])
+            sum_um[c] += weights[c]
+        for j in range(X.shape[1]):
+            away = X[i, j] - origin[j]
+            for c in range(u.shape[1]):
+                by_column[j, c] += weights[c] * away
+    sums[:] = by_column.T
 
 
 @njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]

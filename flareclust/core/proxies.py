@@ -19,11 +19,12 @@ from scipy.special import gammaln, polygamma, psi
 from sklearn.covariance import ledoit_wolf
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust._foundation.validation import check_choice, check_int
 from flareclust.core.arrays import as_count, as_matrix
 from flareclust.core.blas import one_thread
 from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.core.triangular import triangular
 
 #: Estimates of a covariance.
 COVARIANCES = ("mle", "ledoit-wolf", "diagonal")
@@ -61,7 +62,7 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) 
     rows = as_matrix(rows, "rows")
     check_choice("covariance", covariance, COVARIANCES)
     n, d = rows.shape
-    if n < LEAST_ROWS or not (varies := _differing(rows) >= check_int("least", minimum, 1)).any():
+    if n < LEAST_ROWS or not (varies := _varying(rows, check_int("least", minimum, 1))).any():
         return np.empty((0, d))
     # A constant column's mean is rounded; its spread must be 0 all the same.
     centred = np.where(varies, rows - rows.mean(axis=0), 0.0)
@@ -74,7 +75,7 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) 
             values, vectors = np.linalg.eigh(ledoit_wolf(centred, assume_centered=True)[0])
             factor = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
         else:
-            small = centred if n <= d else np.linalg.qr(centred, mode="r")
+            small = centred if n <= d else triangular(centred)
             _, values, axes = np.linalg.svd(small / np.sqrt(n), full_matrices=False)
             factor = (values[:, None] * axes)[values > values[0] * max(n, d) * np.finfo(np.float64).eps] * varies
     # An axis may point both ways; the same everywhere lets the same draws give the same proxies.
@@ -83,9 +84,13 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) 
     return signed
 
 
-def _differing(rows: FloatArray) -> IntArray:
-    """Return how many of the rows (n, d), n >= 1, have another value than the most frequent one, for each column (d,)."""
-    return np.array([len(rows) - np.unique(column, return_counts=True)[1].max() for column in rows.T])
+def _varying(rows: FloatArray, least: int) -> BoolArray:
+    """Return in which columns (d,) at least so many of the rows (n, d), n >= 1, differ from the most frequent value."""
+    n, columns = len(rows), np.ascontiguousarray(rows.T)
+    if n >= 2 * least:  # a value that more than half of the rows have is the median; without one, at least half differ
+        middle = np.partition(columns, n // 2, axis=1)[:, n // 2]
+        return np.asarray(np.count_nonzero(columns != middle[:, None], axis=1) >= least)
+    return np.array([n - np.unique(column, return_counts=True)[1].max() >= least for column in columns])
 
 
 def dirichlet_fit(rows: ArrayLike) -> FloatArray:

@@ -17,6 +17,7 @@ import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core.location import center, trimmed_mean, weighted_median
+from flareclust.core.outliers import outlier_score
 
 NONE, TRIMMED, MEDIAN = "none", "trimmed", "median"
 ROBUST = (NONE, TRIMMED, MEDIAN)
@@ -123,36 +124,6 @@ def filter_outliers(
     if not kept.all():
         points, weights, site = points[kept], weights[kept], site[kept]
     return FilteredCentroids(points, capped(weights, site, rule.cap), site, kept, untrusted, rule)
-
-
-def outlier_score(points: FloatArray, site: IntArray) -> tuple[FloatArray, BoolArray]:
-    """Return how far each centroid of three sites or more lies from those of the others.
-
-    A centroid's distance is the median, over the other sites, of that to their nearest centroid. It is divided by the same
-    figure of those nearest centroids (the median over the other sites, too), so that the centroids of a wide cluster may
-    lie farther apart than those of a narrow one.
-
-    Returns:
-        The quotient (c,), about 1 for centroids that all sites have; and which distances (c,) are larger than the
-        largest one between two sites' centroids usually is (the median, over the sites, of the median over the others).
-    """
-    from scipy.spatial.distance import cdist
-
-    sites, of = np.unique(site, return_inverse=True)
-    nearest, across = np.empty((len(sites), len(points))), np.zeros((len(sites), len(sites)))
-    matches = np.empty((len(sites), len(points)), dtype=np.int64)
-    for row in range(len(sites)):
-        its = np.flatnonzero(of == row)
-        distances = cdist(points[its], points)
-        nearest[row], matches[row] = distances.min(axis=0), its[distances.argmin(axis=0)]
-        np.maximum.at(across[row], of, distances.max(axis=0))
-    other = of != np.arange(len(sites))[:, None]
-    own = _median_where(nearest, other)
-    usual = _median_where(own[matches], other)
-    with np.errstate(over="ignore"):  # what is beyond all numbers is strange enough
-        quotient = np.divide(own, usual, out=np.where(own > 0, np.inf, 1.0), where=usual > 0)
-    extent = np.median(_median_where(across, ~np.eye(len(sites), dtype=np.bool_)))
-    return quotient, own > extent
 
 
 def site_centers(

@@ -22,6 +22,7 @@ from flareclust.core.blas import one_thread
 from flareclust.core.chunks import means_of, pieces
 from flareclust.core.lloyd import Clustering, kmeans, lloyd, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
+from flareclust.core.triangular import triangular
 
 
 def local_kmeans(data: FloatArray, k: int, rng: np.random.Generator, aborted: AbortCheck) -> Clustering:
@@ -52,7 +53,7 @@ def projected(data: FloatArray, k: int) -> FloatArray:
     if k >= min(n, d):
         return data
     # R has the singular vectors of the rows and their precision, which the Gram matrix has not.
-    small = np.linalg.qr(data, mode="r") if n > d else data
+    small = triangular(data) if n > d else data
     vectors = np.linalg.svd(small, full_matrices=False)[2][..., :k, :]
     return np.ascontiguousarray(data @ np.swapaxes(vectors, -1, -2))
 

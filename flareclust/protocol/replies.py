@@ -1,7 +1,7 @@
 """The replies of one exchange: which can be used, what is wrong with the others, and what came in all."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -86,8 +86,10 @@ def accept(
     return replies, problems, slowest
 
 
-def gathered(replies: Iterable[Message]) -> tuple[Message, IntArray]:
+def gathered(replies: Iterable[Message], only: Collection[str] = ()) -> tuple[Message, IntArray]:
     """Return what the sites sent in one exchange: every array with an axis end to end, in the order of the replies.
+
+    With `only`, these arrays at least.
 
     Returns:
         The arrays by name, of c entries each, and for each entry the number of the reply that it came with (c,).
@@ -96,7 +98,7 @@ def gathered(replies: Iterable[Message]) -> tuple[Message, IntArray]:
         batch = replies.batch
         return dict(batch.fields), np.repeat(np.arange(len(batch)), np.diff(batch.starts))
     sent = list(replies)
-    names = [name for name, value in sent[0].items() if value.ndim]
+    names = [name for name, value in sent[0].items() if value.ndim and (not only or name in only)]
     arrays = {name: np.concatenate([reply[name] for reply in sent]) for name in names}
     return arrays, np.repeat(np.arange(len(sent)), [len(reply[names[0]]) for reply in sent])
 

@@ -61,7 +61,7 @@ def masked_metrics(centroids: FloatArray, sums: Message) -> dict[str, float | No
 def _separation(centroids: FloatArray) -> FloatArray:
     """Return the distances (k, k) of centroids, scaled up to all entries; NaN where two share none."""
     known = ~np.isnan(centroids)
-    squared = np.nansum((centroids[:, None] - centroids[None]) ** 2, axis=2)
-    common = (known[:, None] & known[None]).sum(axis=2)
+    squared = np.stack([np.nansum((centroids - centroid) ** 2, axis=1) for centroid in centroids])
+    common = np.stack([(known & one).sum(axis=1) for one in known])
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.sqrt(squared * centroids.shape[1] / np.where(common, common, np.nan)))

@@ -164,3 +164,14 @@ def test_a_fuzzifier_is_a_finite_number_above_one(fuzzifier):
 def test_bad_input_is_named(X, start, more, message):
     with pytest.raises(UserError, match=message):
         fuzzy_cmeans(X, start, **more)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.sampled_from([1.0, 2.0, 0.7]))
+def test_shares_of_a_tile_are_those_of_each_row(seed, k, power):
+    values = np.random.default_rng(seed).uniform(1e-200, 10, (k, 33)) ** 3
+    rows = values.T.copy()
+    for row in rows:
+        fuzzy._shares(row, power)
+    fuzzy._tile_shares(values, power, np.empty(40), np.empty(40), np.empty(40))
+    np.testing.assert_array_equal(values, rows.T)

@@ -10,6 +10,7 @@ from scipy.stats import dirichlet
 from sklearn.covariance import LedoitWolf
 
 from flareclust._foundation.errors import UserError
+from flareclust.core import proxies
 from flareclust.core.proxies import (
     COVARIANCES,
     box,
@@ -205,3 +206,11 @@ def test_draws_from_what_is_no_distribution_are_refused(rng):
         sample_dirichlet([1, 0], 5, rng)
     with pytest.raises(UserError, match="size"):
         sample_gaussian([0, 0], np.eye(2), 0, rng)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 7))
+def test_a_column_varies_where_enough_rows_differ_from_the_most_frequent_value(seed, n, least):
+    rows = np.random.default_rng(seed).integers(0, 3, (n, 4)).astype(float)
+    differing = [n - np.unique(column, return_counts=True)[1].max() for column in rows.T]
+    np.testing.assert_array_equal(proxies._varying(rows, least), np.array(differing) >= least)

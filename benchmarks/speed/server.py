@@ -1,0 +1,87 @@
+"""The work of the server, and the other steps, beside what they are measured by: CPU time at one thread, or memory.
+
+    python -m benchmarks.speed.server [--only WORD ...] [--record]
+
+Ours and the baseline take turns in one process; a ratio is the median of those of the turns. `--only` takes the lines
+whose first two columns have one of the words. `--record` writes benchmarks/records/speed_server.json and the tables in
+docs/performance.md, where lines that were not measured stay. Nothing here runs in a test: other work on the machine moves the figures.
+"""
+
+import argparse
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from benchmarks.speed import machine, page, server_lines, step_lines
+from benchmarks.speed.server_measure import measured
+
+RECORD = Path(__file__).resolve().parent.parent / "records" / "speed_server.json"
+GROUPS = {"server": server_lines.LINES, "steps": step_lines.LINES}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed.server", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--only", nargs="+", metavar="WORD", help="only lines whose first two columns have one of these"
+    )
+    parser.add_argument("--record", action="store_true", help="write the record and the page")
+    options = parser.parse_args()
+    found: dict[str, Any] = {group: [] for group in GROUPS}
+    with threadpool_limits(1):
+        limits = machine.limits()
+        print(json.dumps(limits))
+        for group, lines in GROUPS.items():
+            for line in lines:
+                if options.only and not any(word in f"{line.what} {line.size}" for word in options.only):
+                    continue
+                found[group].append(measured(line))
+                print(" ".join(cells(found[group][-1])), flush=True)
+    if options.record:
+        record = {"date": date.today().isoformat(), "machine": limits, **together(found)}
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+        write(record)
+
+
+def together(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the lines measured now, and of the others those of the record, in order."""
+    before = json.loads(RECORD.read_text()) if RECORD.exists() else {group: [] for group in GROUPS}
+    merged = {}
+    for group, lines in GROUPS.items():
+        known = {(line["what"], line["size"]): line for line in [*before[group], *found[group]]}
+        merged[group] = [known[line.what, line.size] for line in lines if (line.what, line.size) in known]
+    return merged
+
+
+def cells(line: dict[str, Any]) -> list[str]:
+    """Return the columns of a line."""
+    shown = megabytes if line["memory"] else page.duration
+    asked = f"{'≥' if line['faster'] else '≤'} {line['asked']:g}"
+    met = "" if line["good"] else " **missed**"
+    return [
+        *(line["what"], line["size"], shown(line["ours"])),
+        *(f"{line['against']}: {shown(line['baseline'])}", f"{line['ratio']:.2f}", asked + met, line["equal"]),
+    ]
+
+
+def megabytes(size: float) -> str:
+    return f"{size / 1e6:.3g} MB"
+
+
+def write(record: dict[str, Any]) -> None:
+    """Replace what stands between the page's marks."""
+    text = page.PAGE.read_text()
+    for group in GROUPS:
+        rows = [
+            "| what | size | here | baseline | ratio | asked | equal |",
+            "| --- | --- | ---: | --- | ---: | --- | --- |",
+        ]
+        rows += [f"| {' | '.join(cells(line))} |" for line in record[group]]
+        text = page.between(text, group, "\n".join(rows))
+    page.PAGE.write_text(page.between(text, "machine-server", page.machine(record)))
+
+
+if __name__ == "__main__":
+    main()

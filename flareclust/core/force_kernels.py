@@ -1,0 +1,54 @@
+"""Numba kernels around the products of matrices that distances between clusters of points come from.
+
+A product of matrices takes a sixth of the time that array expressions take to turn it into distances and to add them up: each
+of these reads and writes a block that does not fit the cache, or is new memory. Sums may be added in any order, which differs
+between processors in their last bits only.
+"""
+
+from numba import njit
+
+from flareclust._foundation.typing import FloatArray, IntArray
+
+_FAST = {"contract", "nsz", "nnan", "reassoc"}
+
+
+@njit(nogil=True, cache=True)
+def squared_distances(
+    x: FloatArray, y: FloatArray, columns: IntArray, xx: FloatArray, yy: FloatArray, close: float, products: FloatArray
+) -> None:
+    """products[i, j] become xx_i + yy_j - 2 products[i, j]; below `close` times xx_i + yy_j |x_i - y_j|^2 in these columns."""
+    for i in range(products.shape[0]):
+        row, own, again = products[i], xx[i], False
+        for j in range(yy.shape[0]):
+            total = own + yy[j]
+            row[j] = total - 2.0 * row[j]
+            again |= row[j] < close * total
+        if again:
+            for j in range(yy.shape[0]):
+                if row[j] < close * (own + yy[j]):
+                    row[j] = _squared(x[i], y[j], columns)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _squared(x: FloatArray, y: FloatArray, columns: IntArray) -> float:
+    total = 0.0
+    for j in columns:
+        total += (x[j] - y[j]) * (x[j] - y[j])
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def add_terms(terms: FloatArray, ends: IntArray, skipped: int, by_row: FloatArray, by_column: FloatArray) -> None:
+    """by_row[i, q] += the sum of terms (a, b) over the columns ends[q] to ends[q + 1]; by_column[j] += that over all rows.
+
+    The first columns, `skipped`, are left out of the latter.
+    """
+    for i in range(terms.shape[0]):
+        row = terms[i]
+        for j in range(skipped, row.shape[0]):
+            by_column[j] += row[j]
+        for q in range(ends.shape[0] - 1):
+            total = 0.0
+            for j in range(ends[q], ends[q + 1]):
+                total += row[j]
+            by_row[i, q] += total

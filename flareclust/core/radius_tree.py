@@ -1,0 +1,181 @@
+"""Points within a radius of others, each found once and then out of the way: the grouping of FeCA's server.
+
+A loop over all points for each group takes hours for a million points in a hundred thousand groups. Here points lie in a
+balanced k-d tree whose nodes count the points that are not in a group yet, so that a search passes by what is empty or too far.
+"""
+
+import numpy as np
+from numba import njit
+
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.devices.site_kernels import MOST_SUMMED, pairwise_sum
+
+#: Points in a leaf, at most.
+_LEAF = 24
+
+#: Squared distances that differ by less from the squared radius, relatively or absolutely, are compared as NumPy computes them.
+_NEAR, _TINY = 1e-12, 1e-300
+
+_FAST = {"contract", "nsz", "nnan", "reassoc"}
+
+
+def group_around(points: FloatArray, radii: FloatArray, order: IntArray) -> tuple[IntArray, IntArray]:
+    """Group points (c, d) around those in `order` (c,) that have no group yet: all without one within the radius (c,).
+
+    A distance is that of `np.sqrt(((points - point) ** 2).sum(axis=1))`, bit for bit.
+
+    Returns:
+        The group of each point (c,), numbered in the order of forming, and the point that each was formed around.
+    """
+    c, d = points.shape
+    depth = max(0, int(np.ceil(np.log2(max(c, 1) / _LEAF))))
+    nodes = 2 ** (depth + 1) - 1
+    rows, names = points.copy(), np.arange(c)
+    boxes, live = np.empty((nodes, 2, d)), np.zeros(nodes, np.int64)
+    starts = np.zeros(nodes, np.int64)
+    _build(rows, names, boxes, live, starts, 2**depth - 1)
+    groups, picked = np.full(c, -1, np.int64), np.empty(c, np.int64)
+    found = _group(points, radii, order, rows, names, boxes, live, starts, 2**depth - 1, groups, picked)
+    return groups, picked[:found].copy()
+
+
+@njit(nogil=True, cache=True)
+def _build(rows: FloatArray, names: IntArray, boxes: FloatArray, live: IntArray, starts: IntArray, leaves: int) -> None:
+    """Sort rows and names into the tree: node t has the nodes 2 t + 1 and 2 t + 2 below it, leaves begin at `leaves`."""
+    starts[0], live[0] = 0, rows.shape[0]
+    for t in range(live.shape[0]):
+        lo, hi = starts[t], starts[t] + live[t]
+        low, high = boxes[t]
+        low[:], high[:] = np.inf, -np.inf
+        for i in range(lo, hi):
+            for j in range(rows.shape[1]):
+                low[j], high[j] = min(low[j], rows[i, j]), max(high[j], rows[i, j])
+        if t < leaves:
+            widest, middle = np.argmax(high - low), (lo + hi) // 2
+            _halve(rows, names, lo, hi, middle, widest)
+            starts[2 * t + 1], live[2 * t + 1] = lo, middle - lo
+            starts[2 * t + 2], live[2 * t + 2] = middle, hi - middle
+
+
+@njit(nogil=True, cache=True)
+def _halve(rows: FloatArray, names: IntArray, lo: int, hi: int, middle: int, j: int) -> None:
+    """Order rows lo to hi so that column j is at most that of row `middle` before it, and at least that behind it (Hoare)."""
+    first, last = lo, hi - 1
+    while first < last:
+        a, b, c = rows[first, j], rows[(first + last) // 2, j], rows[last, j]
+        pivot = max(min(a, b), min(max(a, b), c))
+        i, k = first, last
+        while i <= k:
+            while rows[i, j] < pivot:
+                i += 1
+            while rows[k, j] > pivot:
+                k -= 1
+            if i <= k:
+                _swap(rows, names, i, k)
+                i += 1
+                k -= 1
+        if middle <= k:
+            last = k
+        elif middle >= i:
+            first = i
+        else:
+            return
+
+
+@njit(nogil=True, cache=True)
+def _swap(rows: FloatArray, names: IntArray, i: int, k: int) -> None:
+    for j in range(rows.shape[1]):
+        rows[i, j], rows[k, j] = rows[k, j], rows[i, j]
+    names[i], names[k] = names[k], names[i]
+
+
+@njit(nogil=True, cache=True)
+def _group(
+    points: FloatArray,
+    radii: FloatArray,
+    order: IntArray,
+    rows: FloatArray,
+    names: IntArray,
+    boxes: FloatArray,
+    live: IntArray,
+    starts: IntArray,
+    leaves: int,
+    groups: IntArray,
+    picked: IntArray,
+) -> int:
+    """Fill `groups` and `picked`; return the number of groups. Rows of a leaf without a group stand before the others."""
+    stack, number = np.empty(128, np.int64), 0
+    for name in order:
+        if groups[name] >= 0:
+            continue
+        point, radius = points[name], radii[name]
+        square = radius * radius
+        inside, outside = square * (1 - _NEAR) - _TINY, square * (1 + _NEAR) + _TINY
+        stack[0], size = 0, 1
+        while size > 0:
+            size -= 1
+            t = stack[size]
+            if live[t] == 0 or _to_box(point, boxes, t) > outside:
+                continue
+            if t < leaves:
+                stack[size], stack[size + 1] = 2 * t + 2, 2 * t + 1
+                size += 2
+                continue
+            i, left = starts[t], starts[t] + live[t]
+            while i < left:
+                away = _squared(rows, i, point)
+                if away < inside or (away <= outside and _exact(rows[i], point) <= radius):
+                    left -= 1
+                    groups[names[i]] = number
+                    _swap(rows, names, i, left)
+                else:
+                    i += 1
+            gone = starts[t] + live[t] - left
+            while gone > 0:
+                live[t] -= gone
+                if t == 0:
+                    break
+                t = (t - 1) // 2
+        groups[name], picked[number] = number, name
+        number += 1
+    return number
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _to_box(point: FloatArray, boxes: FloatArray, t: int) -> float:
+    """Return the squared distance of a point to the box of a node, but for its last bits."""
+    total = 0.0
+    for j in range(point.shape[0]):
+        below, above = boxes[t, 0, j] - point[j], point[j] - boxes[t, 1, j]
+        away = below if below > above else above  # noqa: FURB136
+        away = away if away > 0.0 else 0.0  # noqa: FURB136
+        total += away * away
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _squared(rows: FloatArray, i: int, point: FloatArray) -> float:
+    """Return the squared distance of a row to a point, but for its last bits."""
+    total = 0.0
+    for j in range(point.shape[0]):
+        total += (rows[i, j] - point[j]) * (rows[i, j] - point[j])
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _exact(x: FloatArray, y: FloatArray) -> float:
+    """Return the distance as NumPy computes it: up to 128 squares in eight sums, more of them in halves."""
+    squares = np.empty(x.shape[0])
+    for j in range(x.shape[0]):
+        squares[j] = (x[j] - y[j]) * (x[j] - y[j])
+    return float(np.sqrt(_sum(squares)))
+
+
+@njit(nogil=True, cache=True)
+def _sum(values: FloatArray) -> float:
+    """Return `values.sum()` of any number of values, which NumPy halves as long as there are more than `MOST_SUMMED`."""
+    n = values.shape[0]
+    if n <= MOST_SUMMED:
+        return float(pairwise_sum(values))
+    half = n // 2 - n // 2 % 8
+    return float(_sum(values[:half]) + _sum(values[half:]))
