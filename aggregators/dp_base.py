@@ -63,9 +63,7 @@ class PrivateAggregator(ClusteringAggregator):
 
     def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say so where noise is large beside the clusters, by their noisy numbers of rows."""
-        if SIGNAL not in round_.record:
-            return []
-        ratio = float(np.median(round_.record[SIGNAL]))
+        ratio = round_.diagnostics.get(SIGNAL, CLEAR)
         return [] if ratio >= CLEAR else [self._poor_signal(ratio, self._noises(int(round_.record[SITES])))]
 
     def _noises(self, sites: int) -> int:
@@ -96,22 +94,18 @@ class PrivateAggregator(ClusteringAggregator):
         `inertia_signal_to_noise` is the inertia over the deviation of its noise; `clipped_share` is None where noise alone
         explains it. The Davies-Bouldin index needs numbers by cluster, which stay at the sites.
         """
-        rows, inertia, clipped = (
-            float(round_.record[ALL_ROWS]),
-            float(np.sum(sums["sse"])),
-            float(np.sum(sums["clipped"])),
-        )
+        rows, clipped = float(round_.record[ALL_ROWS]), float(np.sum(sums["clipped"]))
+        inertia = max(0.0, float(np.sum(sums["sse"])))
         noise = self.noise(dp_sums.quality_sensitivity(), ASSESSMENT_SHARE, int(round_.record[SITES]))
-        of_inertia, of_clipped = noise / UNIT * float(round_.task[REACH]) ** 2, noise / CLIPPED
         silhouette = (
             float(np.sum(sums["silhouette"])) / rows if rows >= 1 and len(round_.task["centroids"]) > 1 else None
         )
         return {
             "inertia": inertia,
-            "inertia_signal_to_noise": inertia / of_inertia,
+            "inertia_signal_to_noise": inertia / (noise / UNIT * float(round_.task[REACH]) ** 2),
             "simplified_silhouette": None if silhouette is None else min(1.0, max(0.0, silhouette)),
             "davies_bouldin": None,
-            "clipped_share": min(1.0, clipped / rows) if rows >= 1 and clipped > _SURE * of_clipped else None,
+            "clipped_share": min(1.0, clipped / rows) if rows >= 1 and clipped > _SURE * noise / CLIPPED else None,
         }
 
 

@@ -155,8 +155,8 @@ class DPLloydAggregator(PrivateAggregator):
         noisy = np.sum(usable, axis=0).reshape(shape)
         noise = self._noise(round_, 1.0, GRID_START, len(usable))
         centroids, _ = grid_clusters(noisy, noise, cell_centers(box, shape), self.k, rng)
-        spent = _spent(GRID_START, noisy, noise)
-        return self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {}, spent)
+        signal = dp_sums.signal_to_noise(noisy, noise)
+        return self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {}, signal, GRID_START)
 
     def _from_outline(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box = _box(round_)
@@ -164,8 +164,10 @@ class DPLloydAggregator(PrivateAggregator):
         noise = self._noise(round_, dp_sums.moment_sensitivity(), MOMENTS_START, len(sent)) / UNIT
         found = moments(totals, box, noise)
         centroids, radii = spread_start(found, box, self.k, rng)
-        spent = _spent(MOMENTS_START, totals, noise)
-        return self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, spent)
+        signal = dp_sums.signal_to_noise(
+            totals[1:], noise
+        )  # without the number of rows, which is never small beside noise
+        return self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, signal, MOMENTS_START)
 
     def _from_second_moments(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         """Ask for cells along the main axes, or start about the mean where these do not stand out of noise."""
@@ -173,17 +175,22 @@ class DPLloydAggregator(PrivateAggregator):
         rows, values, products = self._totals(SECOND_MOMENTS, sent)
         noise = self._noise(round_, second_moment_sensitivity(), MOMENTS_START, len(sent))
         found = spread_of(float(rows), values, products, noise)
-        spent = _spent(MOMENTS_START, products, noise / SQUARE_UNIT)
+        signal = dp_sums.signal_to_noise(products, noise / SQUARE_UNIT)
         of_cells = self._noise(round_, 1.0, AXES_START, len(sent))
         cells = min(self.params.cells or cells_for(found, of_cells, self.k), MOST_CELLS)
         if self.params.start == "axes" or is_clear(found, cells, of_cells, self.k):
             grid = grid_along(found, box, cells, self.k)
             kept = {"mean": grid.middle, "first_radii": first_radii(found, box, self.k), ALL_ROWS: np.array(found.rows)}
             task = grid._asdict() | {"shape": np.array(grid.shape)}
-            return Round(task, diagnostics=spent, record={**round_.record, **kept}, step=AXES)
+            return Round(
+                task,
+                diagnostics={BUDGET_SHARE: MOMENTS_START, SIGNAL: signal},
+                record={**round_.record, **kept},
+                step=AXES,
+            )
         outline = found.moments(box)
         centroids, radii = spread_start(outline, box, self.k, rng)
-        return self._started(round_, centroids, radii, outline.rows, {"mean": outline.mean}, spent)
+        return self._started(round_, centroids, radii, outline.rows, {"mean": outline.mean}, signal, MOMENTS_START)
 
     def _from_axes(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         task, record = round_.task, dict(round_.record)
@@ -198,8 +205,9 @@ class DPLloydAggregator(PrivateAggregator):
         radii = record.pop("first_radii")[: len(centroids)]
         kept = {"main_axes": grid.axes}
         rows = float(record[ALL_ROWS])
-        spent = _spent(AXES_START, noisy, noise)
-        return self._started(replace(round_, record=record), centroids, radii, rows, kept, spent, MOMENTS_START)
+        signal = dp_sums.signal_to_noise(noisy, noise)
+        before = MOMENTS_START
+        return self._started(replace(round_, record=record), centroids, radii, rows, kept, signal, AXES_START, before)
 
     def _totals(self, step: str, sent: Sequence[Message]) -> list[FloatArray]:
         return [np.sum([reply[name] for reply in sent], axis=0) for name in self.schema(step).fields]
@@ -211,14 +219,15 @@ class DPLloydAggregator(PrivateAggregator):
         radii: FloatArray,
         rows: float,
         kept: Message,
-        spent: Mapping[str, float],
+        signal: float,
+        spent: float,
         before: float = 0.0,
     ) -> Round:
-        """Return the first update; the updates share what this exchange, with its diagnostics, and those before it have left."""
-        share = np.array((1 - ASSESSMENT_SHARE - before - spent[BUDGET_SHARE]) / self.params.rounds)
+        """Return the first update; the updates share what this exchange and those before it have left of the budget."""
+        share = np.array((1 - ASSESSMENT_SHARE - before - spent) / self.params.rounds)
         record = remember({**round_.record, **kept, ALL_ROWS: np.array(max(rows, 0.0))}, centroids, self.k)
         task = {"centroids": centroids, "radii": radii, SHARE: share}
-        return Round(task, diagnostics=spent, record=record, step=UPDATE)
+        return Round(task, diagnostics={BUDGET_SHARE: spent, SIGNAL: signal}, record=record, step=UPDATE)
 
     def _moved(self, round_: Round, sent: Sequence[Message]) -> Round:
         before, radii, box = round_.task["centroids"], round_.task["radii"], _box(round_)
@@ -245,11 +254,6 @@ class DPLloydAggregator(PrivateAggregator):
         elif "main_axes" in record:
             radii = settled_radii(radii, total, noise, box)
         return Round({"centroids": centroids, "radii": radii, SHARE: share}, False, diagnostics, record, UPDATE)
-
-
-def _spent(share: float, noisy: FloatArray, noise: float) -> dict[str, float]:
-    """Return what is said of an exchange of the start: its share of the job's rho, and how large what came is beside its noise."""
-    return {BUDGET_SHARE: share, SIGNAL: dp_sums.signal_to_noise(noisy, noise)}
 
 
 def _box(round_: Round) -> Box:

@@ -37,7 +37,8 @@ class DPOneShotAggregator(PrivateAggregator):
     """The server of DP one-shot clustering.
 
     Kept on the server: `counts` (k,), the noisy numbers of rows behind each centroid; where sites sent centroids also
-    `received_centroids` (c, d), `received_rows` (c,), `received_radii` (c,) and `received_site` (c,).
+    `received_centroids` (c, d), `received_rows` (c,), `received_radii` (c,), `received_site` (c,) and
+    `received_signal_to_noise` (c,).
     """
 
     params: DPOneShotParams
@@ -64,23 +65,22 @@ class DPOneShotAggregator(PrivateAggregator):
         """Add up grids, or gather centroids, and cluster them."""
         sent = list(replies.values())
         boxes = [Box.of(reply) for reply in sent]
-        if has_grid(self.k, len(boxes[0].low), self.params.cells):
-            points, weights, noise, kept = self._from_grids(boxes, sent)
-        else:
-            points, weights, noise, kept = self._from_centroids(sent)
+        gridded = has_grid(self.k, len(boxes[0].low), self.params.cells)
+        points, weights, noise, kept = self._from_grids(boxes, sent) if gridded else self._from_centroids(sent)
         if not len(points):
             raise JobFailed("no site sent what this job asks for; all must have the same settings")
         centroids, labels = weighted_kmeans(points, weights, self.k, self.params.restarts, rng)
         rows = sums_by_label(labels, weights, len(centroids))
         box = Box.around(boxes)
         reach = reach_of(kept.get("received_radii", half_way(centroids, box)), box)
-        clear = rows / np.sqrt(sums_by_label(labels, noise**2, len(centroids)))
-        record = {**kept, "counts": np.rint(rows).astype(np.int64), SIGNAL: clear, SITES: np.array(len(sent))}
+        record = {**kept, "counts": np.rint(rows).astype(np.int64), SITES: np.array(len(sent))}
+        if gridded:
+            record[SIGNAL] = rows / np.sqrt(sums_by_label(labels, noise**2, len(centroids)))
         diagnostics = {
             "received": float(len(points)),
             "rows_needed": float(self.rows_needed(len(box.low), len(sent))),
             BUDGET_SHARE: 1 - ASSESSMENT_SHARE,
-            SIGNAL: float(np.median(clear)),
+            SIGNAL: float(np.median(record[SIGNAL] if gridded else kept["received_signal_to_noise"])),
         }
         return Round({"centroids": centroids, REACH: reach}, True, diagnostics, record)
 
@@ -118,6 +118,8 @@ class DPOneShotAggregator(PrivateAggregator):
             sure = np.ones(len(site), dtype=bool)
         kept = {f"received_{name}": received[name] for name in names} | {"received_site": site}
         kept[ALL_ROWS] = np.array(max(float(received["rows"].sum()), 0.0))
+        # Of all that were received: those with more rows than noise alone would look clear where nothing is.
+        kept["received_signal_to_noise"] = np.maximum(received["rows"], 0) / (noise * math.sqrt(d))
         rows = np.maximum(received["rows"][sure], 1)
         return received["centroids"][sure], rows, np.full(len(rows), noise * math.sqrt(d)), kept
 

@@ -57,7 +57,7 @@ class PrivateExecutor(ClusteringExecutor):
     private = True
     min_count = 1
 
-    steps = {ASSESS: Step(ASSESSMENT.extended(clipped=real("")), "assess", summed=True)}
+    steps = {ASSESS: Step(ASSESSMENT.extended(sse=real(""), clipped=real("")), "assess", summed=True)}
 
     def place(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
@@ -85,7 +85,8 @@ class PrivateExecutor(ClusteringExecutor):
     ) -> Message:
         """Return noisy sums of squared distances and silhouettes and a noisy number of rows beyond the bounds.
 
-        Numbers by cluster stay here, and 0 is sent for them.
+        Numbers by cluster stay here, and 0 is sent for them. Totals are cut at 0 by the server only: cut at each site, noise
+        would add up to a signal.
         """
         centroids, terms = task.arrays["centroids"], self.granted(context, aborted)
         reach = positive(task.arrays.get(REACH), REACH, ())
@@ -95,7 +96,7 @@ class PrivateExecutor(ClusteringExecutor):
         return {
             "counts": zeros.astype(np.int64),
             "scatter": zeros,
-            "sse": np.array(min(max(0.0, float(noisy[0] / UNIT * reach**2)), LARGEST)),
+            "sse": np.array(np.clip(float(noisy[0] / UNIT * reach**2), -LARGEST, LARGEST)),
             "silhouette": np.array(noisy[1] / SILHOUETTE),
             "clipped": np.array(noisy[2] / CLIPPED),
         }

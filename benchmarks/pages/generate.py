@@ -17,7 +17,7 @@ from flareclust.experiment.report import as_setting, parameter_rows
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Schema, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import ASSESSMENT, DESCRIBE, PLACED
+from flareclust.protocol.task import ASSESS, ASSESSMENT, DESCRIBE, PLACED
 from flareclust.testing import ALWAYS, PROMISES
 
 
@@ -54,7 +54,10 @@ def leaves() -> str:
             for name, step in _plain(a).items()
             if name != DESCRIBE
         ]
-    rows.append(["all of them", "the assessment", _arrays(ASSESSMENT)])
+    rows.append(["all without noise", "the assessment", _arrays(ASSESSMENT)])
+    private = [a for a in federated if a.executor_class().step(ASSESS).schema is not ASSESSMENT]
+    for a in private:
+        rows.append([f"`{a.name}`", "the assessment", _arrays(a.executor_class().step(ASSESS).schema)])
     for name, step in PROFILES.items():
         rows.append(["those with the same columns and no noise", f"step `{name}`, of profiles", _arrays(step.schema)])
     rows.append(["all of them", "step `place`, of a late site", _arrays(PLACED)])

@@ -29,7 +29,7 @@ Record = Mapping[str, Any]
 OF_ALL = {KEYS: "the keys of secure sums", ASSESS: "the assessment", PLACE: "rows of a late site"}
 
 #: What the algorithms with differential privacy send in them.
-UNDER_DP = {KEYS: "as without", ASSESS: "`sse`, `silhouette` with noise, else 0", PLACE: "0"}
+UNDER_DP = {KEYS: "as without", ASSESS: "`sse`, `silhouette`, `clipped` with noise, else 0", PLACE: "0"}
 
 #: The policy of the third column.
 ROUNDED = Policy(round_counts=5)

@@ -33,7 +33,7 @@ from flareclust.protocol.profile_arrays import MEANS, UNITS
 OVERLAP = 10.0
 
 #: Share of the rows beyond the bounds of the sites' policies above which a result has a warning.
-CLIPPED = 0.05
+MOST_CLIPPED = 0.05
 
 #: Share of the rows below which the assessment says little about all of them: where a policy leaves out small cells, inertia
 #: falls with every row; elsewhere.
@@ -228,7 +228,7 @@ def _warnings(k: int, outcome: Outcome, places: Mapping[str, IntArray]) -> list[
         why = f": {named} {'has' if len(small) == 1 else 'have'} fewer rows than k" if small else ""
         warnings.append(f"{len(outcome.centroids)} centroids were found where k={k} were asked for{why}")
     clipped = outcome.metrics.get("clipped_share")
-    if clipped is not None and clipped > CLIPPED:
+    if clipped is not None and clipped > MOST_CLIPPED:
         warnings.append(
             f"about {clipped:.0%} of the rows are beyond the bounds of the sites' policies and were moved to them; clusters there "
             "are misplaced unless the bounds are widened (differential_privacy: bounds)"

@@ -22,6 +22,7 @@ from flareclust.evaluation.continuity_words import summary
 from flareclust.experiment.budget_split import budget_split
 from flareclust.experiment.config import Experiment, folder_name
 from flareclust.experiment.profile_report import profile_lines
+from flareclust.experiment.report_costs import no_value
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 from flareclust.federation import OnRound
@@ -77,7 +78,7 @@ def print_result(result: Result) -> None:
     table.add_column("value", justify="right")
     table.add_row("centroids found", f"{result.centroids_found} of {result.k}")
     for name, value in result.metrics.items():
-        table.add_row(name.replace("_", " "), "undefined" if value is None else f"{value:,.4f}")
+        table.add_row(name.replace("_", " "), no_value(name) if value is None else f"{value:,.4f}")
     if result.assessed is not None:
         rows, of = result.assessed["rows"], result.assessed["of"]
         table.add_row("rows assessed", f"{rows:,}" + ("" if of is None else f" of {of:,}"))

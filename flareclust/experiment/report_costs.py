@@ -33,6 +33,8 @@ _STEPS = {
 
 _MEASURES = {
     "inertia": "inertia (sum of squared distances to the centroids)",
+    "inertia_signal_to_noise": "inertia over the deviation of its noise (of differential privacy)",
+    "clipped_share": "share of rows beyond the sites' bounds",
     "davies_bouldin": "Davies-Bouldin index (lower is better)",
     "ari": "adjusted Rand index against the known classes",
     "nmi": "normalised mutual information with the known classes",
@@ -43,11 +45,16 @@ _MEASURES = {
 }
 
 
+def no_value(name: str) -> str:
+    """Return why a metric has no value."""
+    return "within its noise" if name == "clipped_share" else "undefined"
+
+
 def quality(result: Result, profiles: Profiles | None) -> Html:
     """Return how well the clusters are apart, in numbers and words."""
     rows: list[tuple[object, object]] = []
     for name, value in result.metrics.items():
-        shown = "undefined" if value is None else f"{value:,.3f}"
+        shown = no_value(name) if value is None else f"{value:,.3f}"
         if name == "simplified_silhouette":
             rows.insert(0, ("silhouette, simplified (0 to 1, higher is better)", f"{shown}{_silhouette(value)}"))
         else:

@@ -108,8 +108,8 @@ class Schema:
         return f"Schema({', '.join(flag + [f'{name}={field}' for name, field in self.fields.items()])})"
 
     def extended(self, **fields: Field) -> "Schema":
-        """Return a schema of these arrays and more."""
-        return Schema(may_be_empty=self.may_be_empty, **self.fields, **fields)
+        """Return a schema of these arrays and more; fields given again replace those that are there."""
+        return Schema(may_be_empty=self.may_be_empty, **{**self.fields, **fields})
 
     def at_odds(self, replies: Mapping[str, Message]) -> dict[str, str]:
         """Return which of the sites that sent these cannot be used beside most others, and why; none unless overridden."""

@@ -36,6 +36,9 @@ SILHOUETTE = UNIT // 2
 #: The same for a row beyond the bounds.
 CLIPPED = UNIT // 4
 
+#: In radii of the bounds: rows that clipping moves less are within them, but for rounding.
+_MOVED = 1e-6
+
 #: Keeps rounding errors of lengths from making a contribution longer than 1.
 _WITHIN = 1 - 1e-9
 
@@ -166,7 +169,7 @@ def quality_sums(data: FloatArray, own: Box, centroids: FloatArray, reach: float
             np.divide(other - nearest, other, out=score, where=other > 0)
         sse += int((_share(nearest / reach) ** 2 * UNIT).astype(np.int64).sum())
         silhouette += int((_share(score) * SILHOUETTE).astype(np.int64).sum())
-        clipped += CLIPPED * int((values != data[part]).any(axis=1).sum())
+        clipped += CLIPPED * int((np.abs(values - data[part]) > _MOVED * own.half).any(axis=1).sum())
     return np.array([sse, silhouette, clipped], dtype=np.int64)
 
 

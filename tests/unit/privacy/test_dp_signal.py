@@ -4,15 +4,22 @@ import numpy as np
 import pytest
 
 import flareclust
-from flareclust.aggregators.dp_base import BUDGET_SHARE, SIGNAL
+from flareclust._foundation.typing import never_abort
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SIGNAL, SITES
+from flareclust.aggregators.dp_base import CLEAR as CLEAR_RATIO
 from flareclust.core.dp.sums import signal_to_noise
-from flareclust.executors.dp_base import ASSESSMENT_SHARE
+from flareclust.executors.dp_base import ASSESSMENT_SHARE, REACH
 from flareclust.executors.dp_lloyd import BOUNDS
+from flareclust.executors.dp_oneshot import GRID_SHARE
 from flareclust.experiment import report
 from flareclust.experiment.budget_split import budget_split
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import ASSESS
+from flareclust.protocol.task import ASSESS, Task
 from tests.unit.algorithms.dp_cases import PRIVATE, policy
+from tests.unit.privacy.dp_attacks import Free
 
 CLEAR = {"epsilon": 8.0, "policy": policy(epsilon=8.0, budget=8.0)}
 
@@ -87,3 +94,59 @@ def test_the_share_of_rows_beyond_the_bounds_is_estimated_and_a_large_one_is_a_w
     assert "widened" in warning
     few = beyond(0.0)
     assert few.metrics["clipped_share"] is None or few.metrics["clipped_share"] < 0.1
+
+
+# Noise alone, and known spreads
+
+
+@pytest.fixture
+def faint(rng) -> dict[str, np.ndarray]:
+    """Forty sites of twenty rows without clusters, in eight columns."""
+    return {f"site-{i}": rng.uniform(-10, 10, size=(20, 8)) for i in range(40)}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("dp-lloyd", {"start": "spread"}), ("dp-lloyd", {"start": "axes"}), ("dp-oneshot", {})],
+)
+def test_noise_alone_is_no_signal_whatever_the_number_of_sites(name, settings, faint):
+    result = flareclust.run(name, faint, k=4, epsilon=0.02, policy=policy(epsilon=0.02), **settings)
+    signals = [record["diagnostics"][SIGNAL] for record in result.outcome.rounds if SIGNAL in record["diagnostics"]]
+    assert max(signals) < CLEAR_RATIO
+    assert result.metrics["inertia_signal_to_noise"] < 4  # of one normal number, cut at 0
+    assert any("noise moves a centroid" in text for text in result.warnings)
+
+
+def test_the_signal_of_inertia_is_over_the_spread_that_it_has(sites):
+    executor, server = get("dp-lloyd").build(4, 0, {"epsilon": 8.0})
+    centers = np.array([[10.0, 10, -10], [-10, 10, -10], [10, -10, 10], [-10, -10, 10]])
+    round_ = Round({"centroids": centers, REACH: np.array(6.0)}, record={ALL_ROWS: np.array(960), SITES: np.array(2)})
+    found = []
+    for _ in range(300):
+        replies = [answered(executor, round_, sites[site]) for site in ("site-1", "site-2")]
+        sums = {name: np.sum([reply[name] for reply in replies], axis=0) for name in replies[0]}
+        found.append(server.quality(round_, sums))
+    inertias = np.array([metrics["inertia"] for metrics in found])
+    assert inertias.mean() / inertias.std() == pytest.approx(found[0]["inertia_signal_to_noise"], rel=0.25)
+
+
+def answered(executor, round_, rows):
+    site = SiteSession(Policy.of(policy(epsilon=8.0, budget=8.0)), "a", Free.in_memory())
+    return executor.answer(Task(ASSESS, 0, round_.task, "site-1"), rows, never_abort, site).arrays
+
+
+def test_the_signal_of_a_cluster_of_cells_is_its_rows_over_the_noise_of_their_sum():
+    server = get("dp-oneshot").build(1, 0, {"epsilon": 8.0, "cells": 25})[1]
+    reply = {"low": np.zeros(2), "high": np.ones(2), "radius": np.array(1.0), "cells": np.full(25, 1000.0)}
+    merged = server.merge(server.begin(), {"a": reply}, np.random.default_rng(0))
+    assert merged.diagnostics[SIGNAL] == pytest.approx(25_000 / (5 * server.noise(1.0, GRID_SHARE, 1)))
+
+
+def test_rows_on_the_surface_of_a_ball_are_within_it(rng):
+    """As embeddings are that were normalised in float32."""
+    rows = rng.normal(size=(300, 16)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    bounds = {"norm": 1.0, "center": 0}
+    sites = {f"site-{i}": rows[i::3].astype(np.float64) for i in range(3)}
+    result = flareclust.run("dp-lloyd", sites, k=2, epsilon=8.0, policy=policy(bounds=bounds, epsilon=8.0, budget=8.0))
+    assert result.metrics["clipped_share"] is None

@@ -27,6 +27,7 @@ FAR = [5.0, 5.0]  # beyond the bounds, and so as different from other rows as a 
 
 JOBS = {
     "dp-lloyd": ("dp-lloyd", {"rounds": 1}),
+    "dp-lloyd, along axes": ("dp-lloyd", {"rounds": 1, "start": "axes"}),
     "dp-lloyd, three updates": ("dp-lloyd", {"rounds": 3}),
     "dp-lloyd, ids with two rows": ("dp-lloyd", {"rounds": 1, "unit": "id", "rows_per_id": 2}),
     "dp-oneshot": ("dp-oneshot", {}),
@@ -43,6 +44,7 @@ class Drawn:
 
     def __call__(self, values: IntArray, sensitivity: float, rho: float) -> IntArray:
         """Add noise of a part of the sensitivity."""
+        assert not self.deviation, "an exchange that draws twice needs an attack of its own"
         self.exact, self.deviation = values, mechanism.sigma(sensitivity, rho)
         self.noisy = self.gaussian(values, sensitivity * self.stated, rho)
         return self.noisy
@@ -86,7 +88,7 @@ class Attack:
         context, drawn = SiteContext(dp=self.terms), self.drawn
         drawn.deviation = 0.0
         computed(self.executor, task, self.tables[not present], stream(0, 0, "site-1"), context=context)
-        other = drawn.exact
+        other, drawn.deviation = drawn.exact, 0.0
         reply = computed(self.executor, task, self.tables[present], stream(0, 0, "site-1"), context=context)
         if not drawn.deviation:  # the bounds
             return reply, 0.0
