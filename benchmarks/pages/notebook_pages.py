@@ -14,7 +14,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from nbformat import NotebookNode
 
-_OUTPUT = '<div style="border-left: .15rem solid var(--md-primary-fg-color--light); padding-left: .6rem"'
+_OUTPUT = (
+    '<div class="no-copy" style="border-left: .15rem solid var(--md-primary-fg-color--light); padding-left: .6rem"'
+)
 
 #: The theme leaves tables alone that have a class, as those of pandas have.
 _TABLE = re.compile(
