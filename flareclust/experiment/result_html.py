@@ -66,4 +66,4 @@ def _picture(result: Result) -> str:
 
     data = base64.b64encode(png(result.plot())).decode()
     shown = "rows by site and centroids" if image_of(result.arrays) is None else "images of each cluster"
-    return f'<img alt="{shown}" style="max-width:32em" src="data:image/png;base64,{data}">'
+    return f'<img alt="{shown}" style="max-width:min(32em, 100%)" src="data:image/png;base64,{data}">'

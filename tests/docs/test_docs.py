@@ -89,7 +89,7 @@ def test_every_algorithm_has_a_page_with_its_parameters(algorithm: Algorithm) ->
 
 def test_the_index_leads_to_every_page() -> None:
     listed = {(ROOT / "docs" / target).resolve() for target in links("docs/index.md")}
-    pages = {path.resolve() for path in (ROOT / "docs").rglob("*.md")}
+    pages = {path.resolve() for end in ("md", "ipynb") for path in (ROOT / "docs").rglob(f"*.{end}")}
     assert pages - {(ROOT / "docs" / "index.md").resolve()} <= listed
 
 

@@ -19,7 +19,9 @@ def pages_of(nav: object) -> set[str]:
 
 def test_every_page_is_in_the_navigation():
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
-    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    pages = {
+        str(path.relative_to(ROOT / "docs")) for end in ("md", "ipynb") for path in (ROOT / "docs").rglob(f"*.{end}")
+    }
     left_out = {page for page in pages - pages_of(nav) if not page.startswith("adr/")}
     assert left_out == set()
     missing = {page for page in pages_of(nav) if not page.startswith("repository/")} - pages
@@ -34,3 +36,13 @@ def test_the_site_builds_without_a_broken_link(tmp_path):
     index = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
     assert 'href="tables.html"' in index
     assert (tmp_path / "site" / "repository" / "index.html").is_file()
+    notebooks = tmp_path / "site" / "notebooks"
+    pages = sorted(page.stem for page in notebooks.glob("*.html"))
+    assert pages == sorted(file.stem for file in (notebooks / "files").glob("*.ipynb"))
+    assert len(pages) == 3
+    for page in pages:
+        html = (notebooks / f"{page}.html").read_text(encoding="utf-8")
+        assert f'href="files/{page}.ipynb"' in html
+        assert '<pre style="margin: 0"><code' in html, "what cells printed"
+        assert "<table>" in html
+    assert "data:image/png;base64," in html
