@@ -177,7 +177,7 @@ def threads_for(m: int) -> int:
 
 def _simulate(scratch: Path, sites: list[str], watch: "_Watch") -> None:
     workspace = scratch / "workspace"
-    command = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(scratch / "job")]
+    command = [sys.executable, "-m", "flareclust.flare.simulated", str(scratch / "job")]
     command += ["-w", str(workspace), "-c", ",".join(sites), "-t", str(threads_for(len(sites))), "-l", "concise"]
     with (scratch / "console.txt").open("wb") as console, scratch_folder() as temporary:
         process = None

@@ -8,6 +8,7 @@ import numpy as np
 
 from flareclust._foundation.extras import installed
 from flareclust.experiment.image_results import image_of
+from flareclust.experiment.report_costs import no_value
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 
@@ -19,7 +20,7 @@ def page(result: Result) -> str:
     """Return the result as HTML: what ran, metrics, sizes of clusters, sites, warnings, and the picture."""
     title = f"{result.algorithm}, {result.engine}: {result.centroids_found} of {result.k} centroids, {result.took_part}"
     metrics = [
-        (name.replace("_", " "), "undefined" if value is None else f"{value:,.4f}")
+        (name.replace("_", " "), no_value(name) if value is None else f"{value:,.4f}")
         for name, value in result.metrics.items()
     ]
     tables = [_table(("measure", "value"), metrics)]
