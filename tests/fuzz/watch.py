@@ -35,15 +35,18 @@ def limited(seconds: float = LIMIT) -> Iterator[None]:
 def traced() -> Iterator[None]:
     """Count what Python and NumPy allocate in the block."""
     gc.collect()
+    gc.freeze()  # collecting what is new takes little time then
     tracemalloc.start()
     try:
         yield
     finally:
         tracemalloc.stop()
+        gc.unfreeze()
 
 
 def peak_of(call: Callable[[], Any]) -> tuple[Any, int]:
     """Return what a call returned, and the most bytes that it held at one time; within `traced`."""
+    gc.collect()  # cycles of an earlier call that this one frees would hide what it holds
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
     result = call()

@@ -219,9 +219,8 @@ def test_only_differentially_private_replies_leave_where_the_policy_asks_for_it(
     policy = Policy(dp=DifferentialPrivacy((0, 1), 1.0, 1e-6, 5.0))
     with pytest.raises(Refusal, match="differentially private"):
         released(SUMS, policy)
-    assert released(
-        {**SUMS, "counts": np.array([3, 1])}, policy, made_under=statement(policy, private=True, algorithm="dp-lloyd")
-    )
+    noisy = {**SUMS, "counts": np.array([3, 1]), "clipped": np.array(0.4)}
+    assert released(noisy, policy, made_under=statement(policy, private=True, algorithm="dp-lloyd"))
 
 
 def test_too_many_centroids_do_not_leave():
