@@ -42,7 +42,7 @@ def main() -> None:
     if options.record:
         record = {"date": date.today().isoformat(), "machine": limits, **together(found)}
         RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        write(record)
+        page.PAGE.write_text(with_tables(page.PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
 
 
 def together(found: dict[str, Any]) -> dict[str, Any]:
@@ -58,11 +58,11 @@ def together(found: dict[str, Any]) -> dict[str, Any]:
 def cells(line: dict[str, Any]) -> list[str]:
     """Return the columns of a line."""
     shown = megabytes if line["memory"] else page.duration
-    asked = f"{'≥' if line['faster'] else '≤'} {line['asked']:g}"
+    goal = f"{'≥' if line['faster'] else '≤'} {line['goal']:g}"
     met = "" if line["good"] else " **missed**"
     return [
         *(line["what"], line["size"], shown(line["ours"])),
-        *(f"{line['against']}: {shown(line['baseline'])}", f"{line['ratio']:.2f}", asked + met, line["equal"]),
+        *(f"{line['against']}: {shown(line['baseline'])}", f"{line['ratio']:.2f}", goal + met, line["equal"]),
     ]
 
 
@@ -70,17 +70,16 @@ def megabytes(size: float) -> str:
     return f"{size / 1e6:.3g} MB"
 
 
-def write(record: dict[str, Any]) -> None:
-    """Replace what stands between the page's marks."""
-    text = page.PAGE.read_text()
+def with_tables(text: str, record: dict[str, Any]) -> str:
+    """Return the text of the page with what stands between its marks written anew."""
     for group in GROUPS:
         rows = [
-            "| what | size | here | baseline | ratio | asked | equal |",
+            "| what | size | here | baseline | ratio | goal | equal |",
             "| --- | --- | ---: | --- | ---: | --- | --- |",
         ]
         rows += [f"| {' | '.join(cells(line))} |" for line in record[group]]
         text = page.between(text, group, "\n".join(rows))
-    page.PAGE.write_text(page.between(text, "machine-server", page.machine(record)))
+    return page.between(text, "machine-server", page.machine(record))
 
 
 if __name__ == "__main__":

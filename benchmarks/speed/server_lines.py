@@ -199,8 +199,8 @@ def _same(found: tuple[Any, ...], plain: tuple[Any, ...]) -> str:
     return _yes(all(map(np.array_equal, found, plain)), "bit for bit")
 
 
-def _line(what: str, size: str, against: str, asked: float, make: Callable[[], Trial], **more: Any) -> Line:
-    return Line(what, size, against, asked, make, **more)
+def _line(what: str, size: str, against: str, goal: float, make: Callable[[], Trial], **more: Any) -> Line:
+    return Line(what, size, against, goal, make, **more)
 
 
 _FECA = [(2, 30, 8), (2, 9_000, 8), (2, 140_000, 8), (16, 30, 25), (16, 10_000, 25), (16, 200_000, 25)]
@@ -221,10 +221,10 @@ LINES = (
             "FeCA's groups",
             f"1,000,000 centres, d = {d}, {true:,} clusters",
             "stable argsort",
-            asked,
+            goal,
             lambda d=d, true=true: _feca(_MILLION, d, true),
         )
-        for d, true, asked in _FECA
+        for d, true, goal in _FECA
     ),
     *(
         _line(

@@ -30,10 +30,10 @@ class Line(NamedTuple):
         what: is computed.
         size: of the problem.
         against: names the baseline.
-        asked: the ratio that is wanted.
+        goal: the ratio that is wanted.
         make: prepares the input.
-        faster: whether the ratio says how many times faster ours is (`asked` at least), and not how many times the baseline's time
-            it takes (`asked` at most).
+        faster: whether the ratio says how many times faster ours is (`goal` at least), and not how many times the baseline's time
+            it takes (`goal` at most).
         memory: whether peaks of memory in bytes are compared, not times.
         rounds: turns; one less is not counted, as it compiles.
     """
@@ -41,15 +41,15 @@ class Line(NamedTuple):
     what: str
     size: str
     against: str
-    asked: float
+    goal: float
     make: Callable[[], Trial]
     faster: bool = False
     memory: bool = False
     rounds: int = 3
 
     def good(self, ratio: float) -> bool:
-        """Return whether a ratio is what is asked."""
-        return bool(ratio >= self.asked if self.faster else ratio <= self.asked)
+        """Return whether a ratio is what is goal."""
+        return bool(ratio >= self.goal if self.faster else ratio <= self.goal)
 
 
 def measured(line: Line) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def measured(line: Line) -> dict[str, Any]:
         "what": line.what,
         "size": line.size,
         "against": line.against,
-        "asked": line.asked,
+        "goal": line.goal,
         "faster": line.faster,
         "memory": line.memory,
         "ours": statistics.median(ours),
