@@ -155,8 +155,8 @@ class DPLloydAggregator(PrivateAggregator):
         noisy = np.sum(usable, axis=0).reshape(shape)
         noise = self._noise(round_, 1.0, GRID_START, len(usable))
         centroids, _ = grid_clusters(noisy, noise, cell_centers(box, shape), self.k, rng)
-        signal = dp_sums.signal_to_noise(noisy, noise)
-        return self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {}, signal, GRID_START)
+        started = self._started(round_, centroids, half_way(centroids, box), float(noisy.sum()), {}, GRID_START)
+        return _reported(started, GRID_START, noisy, noise)
 
     def _from_outline(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         box = _box(round_)
@@ -164,10 +164,9 @@ class DPLloydAggregator(PrivateAggregator):
         noise = self._noise(round_, dp_sums.moment_sensitivity(), MOMENTS_START, len(sent)) / UNIT
         found = moments(totals, box, noise)
         centroids, radii = spread_start(found, box, self.k, rng)
-        signal = dp_sums.signal_to_noise(
-            totals[1:], noise
-        )  # without the number of rows, which is never small beside noise
-        return self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, signal, MOMENTS_START)
+        started = self._started(round_, centroids, radii, found.rows, {"mean": found.mean}, MOMENTS_START)
+        # Without the number of rows, which is hardly ever small beside its noise.
+        return _reported(started, MOMENTS_START, totals[1:], noise)
 
     def _from_second_moments(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         """Ask for cells along the main axes, or start about the mean where these do not stand out of noise."""
@@ -175,22 +174,18 @@ class DPLloydAggregator(PrivateAggregator):
         rows, values, products = self._totals(SECOND_MOMENTS, sent)
         noise = self._noise(round_, second_moment_sensitivity(), MOMENTS_START, len(sent))
         found = spread_of(float(rows), values, products, noise)
-        signal = dp_sums.signal_to_noise(products, noise / SQUARE_UNIT)
         of_cells = self._noise(round_, 1.0, AXES_START, len(sent))
         cells = min(self.params.cells or cells_for(found, of_cells, self.k), MOST_CELLS)
         if self.params.start == "axes" or is_clear(found, cells, of_cells, self.k):
             grid = grid_along(found, box, cells, self.k)
             kept = {"mean": grid.middle, "first_radii": first_radii(found, box, self.k), ALL_ROWS: np.array(found.rows)}
             task = grid._asdict() | {"shape": np.array(grid.shape)}
-            return Round(
-                task,
-                diagnostics={BUDGET_SHARE: MOMENTS_START, SIGNAL: signal},
-                record={**round_.record, **kept},
-                step=AXES,
-            )
-        outline = found.moments(box)
-        centroids, radii = spread_start(outline, box, self.k, rng)
-        return self._started(round_, centroids, radii, outline.rows, {"mean": outline.mean}, signal, MOMENTS_START)
+            following = Round(task, record={**round_.record, **kept}, step=AXES)
+        else:
+            outline = found.moments(box)
+            centroids, radii = spread_start(outline, box, self.k, rng)
+            following = self._started(round_, centroids, radii, outline.rows, {"mean": outline.mean}, MOMENTS_START)
+        return _reported(following, MOMENTS_START, products, noise / SQUARE_UNIT)
 
     def _from_axes(self, round_: Round, sent: Sequence[Message], rng: np.random.Generator) -> Round:
         task, record = round_.task, dict(round_.record)
@@ -205,29 +200,20 @@ class DPLloydAggregator(PrivateAggregator):
         radii = record.pop("first_radii")[: len(centroids)]
         kept = {"main_axes": grid.axes}
         rows = float(record[ALL_ROWS])
-        signal = dp_sums.signal_to_noise(noisy, noise)
-        before = MOMENTS_START
-        return self._started(replace(round_, record=record), centroids, radii, rows, kept, signal, AXES_START, before)
+        spent = MOMENTS_START + AXES_START
+        started = self._started(replace(round_, record=record), centroids, radii, rows, kept, spent)
+        return _reported(started, AXES_START, noisy, noise)
 
     def _totals(self, step: str, sent: Sequence[Message]) -> list[FloatArray]:
         return [np.sum([reply[name] for reply in sent], axis=0) for name in self.schema(step).fields]
 
     def _started(
-        self,
-        round_: Round,
-        centroids: FloatArray,
-        radii: FloatArray,
-        rows: float,
-        kept: Message,
-        signal: float,
-        spent: float,
-        before: float = 0.0,
+        self, round_: Round, centroids: FloatArray, radii: FloatArray, rows: float, kept: Message, spent: float
     ) -> Round:
-        """Return the first update; the updates share what this exchange and those before it have left of the budget."""
-        share = np.array((1 - ASSESSMENT_SHARE - before - spent) / self.params.rounds)
+        """Return the first update, where a share of the budget is spent; the updates share what is left."""
+        share = np.array((1 - ASSESSMENT_SHARE - spent) / self.params.rounds)
         record = remember({**round_.record, **kept, ALL_ROWS: np.array(max(rows, 0.0))}, centroids, self.k)
-        task = {"centroids": centroids, "radii": radii, SHARE: share}
-        return Round(task, diagnostics={BUDGET_SHARE: spent, SIGNAL: signal}, record=record, step=UPDATE)
+        return Round({"centroids": centroids, "radii": radii, SHARE: share}, record=record, step=UPDATE)
 
     def _moved(self, round_: Round, sent: Sequence[Message]) -> Round:
         before, radii, box = round_.task["centroids"], round_.task["radii"], _box(round_)
@@ -254,6 +240,11 @@ class DPLloydAggregator(PrivateAggregator):
         elif "main_axes" in record:
             radii = settled_radii(radii, total, noise, box)
         return Round({"centroids": centroids, "radii": radii, SHARE: share}, False, diagnostics, record, UPDATE)
+
+
+def _reported(round_: Round, share: float, noisy: FloatArray, noise: float) -> Round:
+    """Return a round whose diagnostics are those of an exchange of the start, which cost a share of the job's rho."""
+    return replace(round_, diagnostics={BUDGET_SHARE: share, SIGNAL: dp_sums.signal_to_noise(noisy, noise)})
 
 
 def _box(round_: Round) -> Box:

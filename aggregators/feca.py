@@ -61,6 +61,11 @@ def group_by_radius(centroids: FloatArray, radii: FloatArray) -> tuple[IntArray,
     order = np.argsort(-radii, kind="stable")
     if len(centroids) > MANY:
         return group_around(np.ascontiguousarray(centroids), radii, order)
+    return group_in_turn(centroids, radii, order)
+
+
+def group_in_turn(centroids: FloatArray, radii: FloatArray, order: IntArray) -> tuple[IntArray, IntArray]:
+    """Do the same, line by line: all centroids are compared with each one picked, in the order (c,) of picking."""
     groups = np.full(len(centroids), -1, dtype=np.int64)
     picked: list[int] = []
     for i in order:

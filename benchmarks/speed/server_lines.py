@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 from benchmarks.speed import twins
 from benchmarks.speed.server_measure import Line, Trial
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.feca import group_by_radius
+from flareclust.aggregators.feca import group_by_radius, group_in_turn
 from flareclust.core.agglomeration import agglomerate
 from flareclust.core.forces import pair_forces
 from flareclust.core.lloyd import kmeans
@@ -53,7 +53,8 @@ def _feca(n: int, d: int, clusters: int) -> Trial:
     some = slice(0, 10_000)
 
     def equal() -> str:
-        found, plain = (group(points[some], radii[some]) for group in (group_by_radius, twins.group_by_radius))
+        found = group_by_radius(points[some], radii[some])
+        plain = group_in_turn(points[some], radii[some], np.argsort(-radii[some], kind="stable"))
         groups = len(group_by_radius(points, radii)[1])
         return _yes(all(map(np.array_equal, found, plain)), "10,000") + f"; {groups:,} groups"
 

@@ -1,5 +1,8 @@
 """What is timed of the other steps: fuzzy c-means, projections, fits, gaps, quality and sums of differential privacy."""
 
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
 import numpy as np
 
 from benchmarks.speed import twins
@@ -100,67 +103,29 @@ def _close(found: FloatArray, plain: FloatArray) -> str:
     return f"to {np.abs(found - plain).max() / np.abs(plain).max():.0e}"
 
 
+def _shaped(
+    what: str, make: Callable[..., Trial], shapes: Iterable[tuple[int, int, int]], more: str = ""
+) -> Iterator[Line]:
+    """Give a line for each number of rows, columns and clusters."""
+    for n, d, k in shapes:
+        yield Line(what, f"{n:,} rows, d = {d}, k = {k}{more}", _TWIN, 2, partial(make, n, d, k), True)
+
+
 _SHAPES = ((100_000, 2, 15), (100_000, 16, 30))
 
 LINES = (
     *(
-        Line(
-            f"fuzzy c-means, {_STEPS} steps",
-            f"{n:,} rows, d = {d}, k = {k}, m = {m}",
-            _TWIN,
-            2,
-            lambda n=n, d=d, k=k, m=m: _fuzzy(n, d, k, m),
-            True,
-        )
-        for n, d, k in _SHAPES
+        line
+        for shape in _SHAPES
         for m in (2.0, 1.5)
+        for line in _shaped(f"fuzzy c-means, {_STEPS} steps", partial(_fuzzy, m=m), [shape], f", m = {m}")
     ),
-    *(
-        Line(
-            "projection on singular vectors",
-            f"{n:,} rows, d = {d}, k = {k}",
-            _TWIN,
-            2,
-            lambda n=n, d=d, k=k: _singular(n, d, k),
-            True,
-        )
-        for n, d, k in ((100_000, 64, 20), (2_000, 64, 10), (200, 784, 10))
-    ),
+    *_shaped("projection on singular vectors", _singular, ((100_000, 64, 20), (2_000, 64, 10), (200, 784, 10))),
     *(
         Line("fit of a normal distribution", f"{n:,} rows, d = {d}", _TWIN, 2, lambda n=n, d=d: _gaussian(n, d), True)
         for n, d in ((100_000, 16), (10_000, 64), (100, 500))
     ),
-    *(
-        Line(
-            "k-means with gaps, a step",
-            f"{n:,} rows, d = {d}, k = {k}, 20 % missing",
-            _TWIN,
-            2,
-            lambda n=n, d=d, k=k: _gaps(n, d, k),
-            True,
-        )
-        for n, d, k in _SHAPES
-    ),
-    *(
-        Line(
-            "simplified silhouette",
-            f"{n:,} rows, d = {d}, k = {k}",
-            _TWIN,
-            2,
-            lambda n=n, d=d, k=k: _silhouette(n, d, k),
-            True,
-        )
-        for n, d, k in (*_SHAPES, (100_000, 64, 60))
-    ),
-    *(
-        Line(
-            "sums of differential privacy",
-            f"{n:,} rows, d = {d}, k = {k}",
-            _TWIN,
-            2,
-            lambda n=n, d=d, k=k: _private(n, d, k),
-            True,
-        )
-        for n, d, k in _SHAPES
-    ),
+    *_shaped("k-means with gaps, a step", _gaps, _SHAPES, ", 20 % missing"),
+    *_shaped("simplified silhouette", _silhouette, (*_SHAPES, (100_000, 64, 60))),
+    *_shaped("sums of differential privacy", _private, _SHAPES),
 )

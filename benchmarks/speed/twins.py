@@ -16,18 +16,6 @@ def farthest_first(points: FloatArray, k: int) -> IntArray:
     return np.array(chosen)
 
 
-def group_by_radius(centroids: FloatArray, radii: FloatArray) -> tuple[IntArray, IntArray]:
-    """Return FeCA's groups, Algorithm 5 line by line."""
-    groups, picked = np.full(len(centroids), -1, dtype=np.int64), []
-    for i in np.argsort(-radii, kind="stable"):
-        if groups[i] < 0:
-            near = np.sqrt(((centroids - centroids[i]) ** 2).sum(axis=1)) <= radii[i]
-            groups[near & (groups < 0)] = len(picked)
-            groups[i] = len(picked)
-            picked.append(int(i))
-    return groups, np.array(picked, dtype=np.int64)
-
-
 def method_a(points: FloatArray, counts: IntArray, site: IntArray, seeds: IntArray) -> IntArray:
     """Return the groups of method A: the distances of all centroids to all groups anew in each step."""
     k, over = len(seeds), extremes(points)

@@ -14,7 +14,7 @@ from tests.paths import TESTS
 # The helpers, by their plain names, those here first; pytest's import mode adds no folder.
 sys.path[:0] = [str(folder) for folder in (Path(__file__).parent, TESTS)]
 
-from harness import SERVER, Federation, wait_until
+from harness import Federation
 
 from flareclust.protocol.registry import Algorithm
 from flareclust.testing import iid_sites
@@ -25,20 +25,13 @@ SITES, LATE, LATER = ("north", "south", "west"), "east", "far"
 @pytest.fixture(scope="session")
 def running() -> Iterator[Federation]:
     """A server and three sites with a file each, and kits for two more."""
-    federation = Federation(SITES, late=[LATE, LATER], byoc=True)  # faulty.py travels with its jobs
-    try:
+    with Federation(SITES, late=[LATE, LATER], byoc=True).running() as federation:  # faulty.py travels with its jobs
         parts = iid_sites(m=5, k=5)[0].values()
         for site, rows in zip((*SITES, LATE, LATER), parts, strict=True):
             folder = federation.kit(site) / "data"
             folder.mkdir()
             np.save(folder / "rows.npy", rows)
-        federation.start(SERVER, *SITES)
-        federation.wait_connected()
         yield federation
-        federation.stop()
-        wait_until(lambda: not federation.leftovers(), "every process is gone", 20)
-    finally:
-        federation.close()
 
 
 @pytest.fixture

@@ -184,6 +184,18 @@ class Federation:
             self.leave(*late)
         self.wait_connected()
 
+    @contextmanager
+    def running(self) -> Iterator["Federation"]:
+        """Give the federation with all its sites connected; stopped in the end, it must leave no process."""
+        try:
+            self.start(SERVER, *self.relays, *self.sites)
+            self.wait_connected()
+            yield self
+            self.stop()
+            wait_until(lambda: not self.leftovers(), "every process is gone", 20)
+        finally:
+            self.close()
+
     def leftovers(self) -> list[str]:
         """Return the command lines of all processes that name this federation's folder."""
         lines = (" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))

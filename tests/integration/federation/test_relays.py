@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import ADMIN, SERVER, Federation, wait_until
+from harness import ADMIN, Federation
 from jobs import Job
 
 from flareclust.engines.inprocess import run_inprocess
@@ -27,18 +27,11 @@ OPTIONS = JobOptions(k=5, seed=3, min_sites=len(SITES))
 @pytest.fixture(scope="module")
 def relayed() -> Iterator[Federation]:
     """A server, two relays, and sites behind them, with a file each."""
-    federation = Federation(SITES, relays=RELAYS)
-    try:
+    with Federation(SITES, relays=RELAYS).running() as federation:
         for site, rows in zip(SITES, iid_sites(m=len(SITES), k=5)[0].values(), strict=True):
             np.save(rows_of(federation, site), rows)
             federation.configure(site, path=str(rows_of(federation, site)))
-        federation.start(SERVER, *RELAYS, *SITES)
-        federation.wait_connected()
         yield federation
-        federation.stop()
-        wait_until(lambda: not federation.leftovers(), "every process is gone", 20)
-    finally:
-        federation.close()
 
 
 def rows_of(federation: Federation, site: str) -> Path:

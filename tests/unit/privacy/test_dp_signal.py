@@ -6,8 +6,7 @@ import pytest
 import flareclust
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SIGNAL, SITES
-from flareclust.aggregators.dp_base import CLEAR as CLEAR_RATIO
+from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, CLEAR, SIGNAL, SITES
 from flareclust.core.dp.sums import signal_to_noise
 from flareclust.executors.dp_base import ASSESSMENT_SHARE, REACH
 from flareclust.executors.dp_lloyd import BOUNDS
@@ -21,7 +20,7 @@ from flareclust.protocol.task import ASSESS, Task
 from tests.unit.algorithms.dp_cases import PRIVATE, policy
 from tests.unit.privacy.dp_attacks import Free
 
-CLEAR = {"epsilon": 8.0, "policy": policy(epsilon=8.0, budget=8.0)}
+LOUD = {"epsilon": 8.0, "policy": policy(epsilon=8.0, budget=8.0)}
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def test_the_noise_s_own_part_of_a_mean_square_is_taken_out(rng):
 @pytest.mark.parametrize("columns", [2, 8])
 def test_each_noisy_exchange_has_its_signal_and_its_share_of_the_budget(name, settings, columns, sites, wide):
     rows = sites if columns == 2 else wide
-    result = flareclust.run(name, rows, k=4, **settings, **CLEAR)
+    result = flareclust.run(name, rows, k=4, **settings, **LOUD)
     noisy = [record for record in result.outcome.rounds if record["step"] not in (BOUNDS, ASSESS)]
     assert all(record["diagnostics"][SIGNAL] > 0.5 for record in noisy)
     spent = sum(record["diagnostics"][BUDGET_SHARE] for record in noisy)
@@ -54,7 +53,7 @@ def test_each_noisy_exchange_has_its_signal_and_its_share_of_the_budget(name, se
 
 
 def test_the_split_of_the_budget_is_printed(sites, capsys):
-    result = flareclust.run("dp-lloyd", sites, k=4, **CLEAR)
+    result = flareclust.run("dp-lloyd", sites, k=4, **LOUD)
     assert budget_split(result) == "cluster 50 %, update 3 x 15 %, assess 5 %"
     report.print_result(result)
     assert "privacy budget by step: cluster 50 %, update 3 x 15 %, assess 5 %" in capsys.readouterr().out
@@ -67,7 +66,7 @@ def test_a_one_shot_result_says_where_noise_was_as_large_as_clusters(sites, wide
         [warning] = [text for text in faint.warnings if "noise moves a centroid" in text]
         assert "times as many rows" in warning
         assert "secure_sums" not in warning  # which this algorithm adds all noise under
-    assert not flareclust.run("dp-oneshot", sites, k=4, **CLEAR).warnings
+    assert not flareclust.run("dp-oneshot", sites, k=4, **LOUD).warnings
 
 
 @pytest.mark.parametrize("name", PRIVATE)
@@ -86,7 +85,7 @@ def test_the_share_of_rows_beyond_the_bounds_is_estimated_and_a_large_one_is_a_w
             site: np.where((np.arange(len(rows)) < share * len(rows))[:, None], 1e6, rows)
             for site, rows in sites.items()
         }
-        return flareclust.run("dp-lloyd", far, k=4, secure_sums=secure_sums, **CLEAR)
+        return flareclust.run("dp-lloyd", far, k=4, secure_sums=secure_sums, **LOUD)
 
     found = beyond(0.3)
     assert found.metrics["clipped_share"] == pytest.approx(0.3, abs=0.1)
@@ -112,7 +111,7 @@ def faint(rng) -> dict[str, np.ndarray]:
 def test_noise_alone_is_no_signal_whatever_the_number_of_sites(name, settings, faint):
     result = flareclust.run(name, faint, k=4, epsilon=0.02, policy=policy(epsilon=0.02), **settings)
     signals = [record["diagnostics"][SIGNAL] for record in result.outcome.rounds if SIGNAL in record["diagnostics"]]
-    assert max(signals) < CLEAR_RATIO
+    assert max(signals) < CLEAR
     assert result.metrics["inertia_signal_to_noise"] < 4  # of one normal number, cut at 0
     assert any("noise moves a centroid" in text for text in result.warnings)
 
