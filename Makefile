@@ -1,6 +1,8 @@
 # The two commands of the README. Each makes .venv with the pinned versions and needs nothing but Python and make.
 PYTHON ?= python3
 VENV := .venv
+# Else, where the environment forbids bytecode, each process compiles all that it imports: most of a test run's time.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 # Installs this package with an extra into .venv: uv takes a tenth of pip's time; where it fails, pip installs.
 define install
