@@ -7,11 +7,13 @@ import os
 import platform
 import shutil
 import socket
+import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,6 +100,18 @@ def _guarded(name: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]
 
 def _python() -> Iterator[Finding]:
     yield Finding("python", "ok", f"flareclust {__version__}, Python {platform.python_version()}, {platform.system()}")
+    if (packages := _without_bytecode()) is not None:
+        text = "the installed packages have no bytecode and Python may not write it: each process compiles them again"
+        yield Finding("python", "warn", text, f"python -m compileall -q {packages}")
+
+
+def _without_bytecode() -> Path | None:
+    """Return the folder of the packages where they have no bytecode, and will get none; None where all is well."""
+    spec = find_spec("nvflare")
+    if spec is None or spec.cached is None or Path(spec.cached).exists():
+        return None
+    packages = Path(spec.cached).parents[2]
+    return packages if sys.dont_write_bytecode or not os.access(packages, os.W_OK) else None
 
 
 def _packages() -> Iterator[Finding]:

@@ -4,8 +4,11 @@ import json
 import os
 import re
 import socket
+import sys
+from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import yaml
@@ -84,6 +87,7 @@ def healthy(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "_NOTHING", 0)
     monkeypatch.setattr(doctor, "_PORTS", {})
     monkeypatch.setattr(doctor, "leftovers", list)
+    monkeypatch.setattr(doctor, "_without_bytecode", lambda: None)
     for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL", "FLARECLUST_DATA"):
         monkeypatch.delenv(name, raising=False)
 
@@ -139,6 +143,22 @@ def test_little_disk_a_taken_port_leftovers_and_a_wrong_folder_are_warnings(heal
     warned = {one.check for one in found if one.state == "warn"}
     assert warned == {"disk", "ports", "leftovers", "data"}
     assert all(one.advice for one in found if one.state == "warn")
+
+
+def test_packages_without_bytecode_are_a_warning_where_python_will_not_write_it(monkeypatch, tmp_path):
+    spec = ModuleSpec("nvflare", None, origin=str(tmp_path / "packages" / "nvflare" / "__init__.py"))
+    spec.has_location = True
+    monkeypatch.setattr(doctor, "find_spec", lambda name: spec)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (warned,) = [one for one in doctor.examine() if one.check == "python" and one.state == "warn"]
+    assert warned.advice == f"python -m compileall -q {tmp_path / 'packages'}"
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    (tmp_path / "packages").mkdir()
+    assert ("python", "warn") not in states(doctor.examine()), "the first import writes it"
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    Path(spec.cached).parent.mkdir(parents=True)
+    Path(spec.cached).touch()
+    assert ("python", "warn") not in states(doctor.examine())
 
 
 def test_servers_that_are_set_and_do_not_answer_fail(healthy, monkeypatch, tmp_path):
