@@ -5,7 +5,6 @@ A bin with fewer rows than may be counted is added to its neighbour on the side 
 """
 
 import numpy as np
-from scipy.special import ndtr
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.disclosure import LEAST_ROWS, describable
@@ -76,6 +75,8 @@ def edges_between(counts: IntArray, means: FloatArray, m2: FloatArray, bins: int
         m2: squared deviations from them (k, d).
         bins: two at least.
     """
+    from scipy.special import ndtr  # sites, which need it not, start in a tenth less time without it
+
     known = counts > 0
     n, mean = counts[known].astype(np.float64), means[known]
     deviation = np.sqrt(m2[known] / n[:, None])

@@ -1,6 +1,9 @@
 """The columns of a csv, parquet, arrow or feather file as Arrow arrays, batch by batch; csv in any encoding, as text."""
 
+import codecs
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +11,16 @@ from flareclust._foundation.errors import UserError
 from flareclust.data.arrow_files import stored_arrow, stored_parquet
 from flareclust.data.csv_files import csv_fault, csv_head
 from flareclust.data.file_formats import Names
+from flareclust.data.spill import on_disk
 
 #: The formats of tables with a schema.
 FORMATS = ("csv", "parquet", "arrow", "feather")
 
 #: Rows of other formats than csv that are read at a time.
 _ROWS = 65_536
+
+#: Characters of a text in another encoding than UTF-8 that are copied at a time.
+_COPIED = 1 << 20
 
 
 def format_of(file: Path, form: str | None, place: str) -> str:
@@ -60,13 +67,16 @@ def _csv_batches(file: Path, encoding: str, columns: Sequence[str], place: str) 
     every = [str(j) for j in range(layout.width)]
     kept = [every[names.index(name)] for name in columns]
     reading = arrow_csv.ReadOptions(
-        column_names=every, skip_rows=layout.skip, block_size=layout.block, encoding=encoding, use_threads=False
+        column_names=every, skip_rows=layout.skip, block_size=layout.block, use_threads=False
     )
     parsing = arrow_csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True)
     different = list(dict.fromkeys(kept))
     converting = arrow_csv.ConvertOptions(include_columns=different, column_types=dict.fromkeys(different, pa.string()))
     try:
-        with arrow_csv.open_csv(file, reading, parsing, converting) as read:
+        with (
+            _in_utf8(file, encoding) as text,
+            arrow_csv.open_csv(text, reading, parsing, converting) as read,
+        ):
             for batch in read:
                 yield [batch.column(name) for name in kept]
     except (pa.ArrowInvalid, UnicodeError):  # their texts quote cells
@@ -78,6 +88,26 @@ def _csv_batches(file: Path, encoding: str, columns: Sequence[str], place: str) 
     except UnicodeError:
         raise _no_text(encoding, place) from None
     raise UserError(f"{place}: {fault}")
+
+
+@contextmanager
+def _in_utf8(file: Path, encoding: str) -> Iterator[Any]:
+    """Give what Arrow reads as UTF-8: the file, or a copy of it; UnicodeError where it is no text in this encoding.
+
+    Arrow's own conversion calls Python from threads of its own, which abort the process, or never let it end, where they do
+    so while it ends.
+    """
+    import pyarrow as pa
+
+    if codecs.lookup(encoding).name == "utf-8":
+        yield file
+        return
+    with file.open(encoding=encoding, newline="") as text:
+        parts = (part.encode() for part in iter(partial(text.read, _COPIED), ""))
+        with on_disk(parts, None) as copy:
+            copy.seek(0)
+            with pa.OSFile(f"/dev/fd/{copy.fileno()}") as native:
+                yield native
 
 
 def _no_text(encoding: str, place: str) -> UserError:

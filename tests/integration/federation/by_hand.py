@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness import LEAD, Federation
+from harness import LEAD, Federation, submitted
 
 from flareclust.engines.job import build_job, export_job
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
-from tests.patience import PATIENCE
 
 #: What the code of an attack writes into the folder that it runs in: the kit of its site.
 MARK = "code_ran.txt"
@@ -85,9 +84,7 @@ def hand_made(
 def submit(federation: Federation, job: Path) -> tuple[str, str]:
     """Submit a job and wait for its end; return its id, and what the lead may read about it."""
     with federation.session(LEAD) as session:
-        job_id = session.submit_job(str(job))
-        session.wait_for_job(job_id, timeout=PATIENCE, poll_interval=0.25)
-        fetched = Path(session.download_job_result(job_id, str(federation.folder / "fetched")))
+        job_id, fetched = submitted(session, job, federation.folder / "fetched")
         logs = [path.read_text() for path in fetched.rglob("*log.txt")]
         return job_id, "\n".join([json.dumps(session.get_job_meta(job_id)), *logs])
 

@@ -11,9 +11,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import network
 import owner
@@ -27,9 +27,11 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from tests.living import short_folder
 from tests.patience import PATIENCE
 
-__all__ = ["ADMIN", "LEAD", "MEMBER", "SERVER", "Federation", "wait_until"]
+__all__ = ["ADMIN", "LEAD", "MEMBER", "SERVER", "Federation", "submitted", "wait_until"]
 
 FOLDERS = "fcf-"
+
+T = TypeVar("T")
 
 
 class Federation:
@@ -252,9 +254,29 @@ class Federation:
     def run(self, job: Path, user: str = LEAD, patience: float = PATIENCE) -> Path:
         """Submit a job folder by NVFlare's own API; return the folder with what the server wrote."""
         with self.session(user) as session:
-            job_id = session.submit_job(str(job))
-            session.wait_for_job(job_id, timeout=patience, poll_interval=0.25)
-            return Path(session.download_job_result(job_id, str(self.folder / "fetched"))) / "workspace"
+            return submitted(session, job, self.folder / "fetched", patience)[1] / "workspace"
+
+
+def submitted(session: Session, job: Path, folder: Path, patience: float = PATIENCE) -> tuple[str, Path]:
+    """Submit a job folder and wait for its end; return its id and the folder that its result was fetched to.
+
+    A busy machine costs NVFlare's session a connection now and then; it is tried again.
+    """
+
+    def connected(call: Callable[..., T], *arguments: object, **options: object) -> T:
+        found: list[T] = []
+
+        def answered() -> bool:
+            with suppress(NoConnection):
+                found.append(call(*arguments, **options))
+            return bool(found)
+
+        wait_until(answered, "the server answers", patience, every=0.5)
+        return found[0]
+
+    job_id = connected(session.submit_job, str(job))
+    connected(session.wait_for_job, job_id, timeout=patience, poll_interval=0.25)
+    return job_id, Path(connected(session.download_job_result, job_id, str(folder)))
 
 
 def wait_until(reached: Callable[[], Any], what: str, patience: float = PATIENCE, every: float = 0.1) -> float:

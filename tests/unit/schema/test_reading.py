@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import feather, parquet
+from pyarrow import csv, feather, parquet
 
 from flareclust import UserError
 from flareclust._foundation.errors import TableFaults
@@ -15,6 +15,7 @@ from flareclust.data.tables import File
 from flareclust.schema.columns import TableSchema
 from flareclust.schema.mapping import TableMapping
 from flareclust.schema.reading import read_typed
+from flareclust.schema.text_files import batches
 
 COLUMNS = {
     "patient": "id",
@@ -266,3 +267,22 @@ def test_an_id_that_is_no_text_is_a_fault_and_changes_no_other_id(tmp_path):
     parquet.write_table(pa.table({"patient": [b"a", b"\xff", b"b"], "age": [1, 2, 3]}), path)
     with pytest.raises(TableFaults, match="patient: 1 cell is no text, first in row 2"):
         read_typed([File(path, "north.parquet")], schema, None)
+
+
+def test_arrow_gets_utf8_and_calls_no_python_from_its_threads(tmp_path, monkeypatch):
+    """Its own conversion of encodings does, and a process that ends meanwhile aborts, or never ends."""
+    given = []
+
+    def watched(file, reading, *options):
+        given.append((type(file), reading.encoding))
+        return original(file, reading, *options)
+
+    original = csv.open_csv
+    monkeypatch.setattr(csv, "open_csv", watched)
+    (tmp_path / "north.csv").write_text('size,note\n1,größer\n2,"klein,\r\nkleiner"\n', encoding="cp1252", newline="")
+    read_in = batches(tmp_path / "north.csv", "csv", "cp1252", ["note", "size"], "north.csv")
+    assert [column.to_pylist() for columns in read_in for column in columns] == [
+        ["größer", "klein,\r\nkleiner"],
+        ["1", "2"],
+    ]
+    assert given == [(pa.OSFile, "utf8")]
