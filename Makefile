@@ -44,7 +44,8 @@ lint: install
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-# The long runs: fuzzing (docs/fuzzing.md; with atheris where it is installed), the papers, all algorithms in the simulator.
+# The long runs: fuzzing (docs/fuzzing.md; with atheris where it is installed), the papers, all algorithms in the simulator,
+# faults of trackers, workers and clocks.
 nightly: install
 	FLARECLUST_EXAMPLES=all $(TESTS) -m "nightly or hypothesis" -n 2
 

@@ -108,6 +108,7 @@ def test_a_reply_to_another_round_is_refused(federation, files, faulty, record):
     )
 
 
+@pytest.mark.nightly
 def test_a_gigabyte_is_refused_before_it_is_received(federation, files, faulty, record):
     # What a process of the server has loaded, such as torch where it is installed, is no matter of the reply.
     peak = Peak(federation)

@@ -49,6 +49,7 @@ def test_a_crashed_server_is_reported_within_the_deadline(federation, record):
     )
 
 
+@pytest.mark.nightly
 def test_a_flow_submits_a_lost_job_once_more_under_the_same_mlflow_run(federation, files, tmp_path, record):
     tracking = f"sqlite:///{tmp_path}/mlflow.db"
     arguments = [

@@ -179,6 +179,7 @@ def test_a_wrong_experiment_is_refused_when_the_run_is_asked_for(scheduler):
     assert "kk" in " ".join(said.split())
 
 
+@pytest.mark.nightly
 def test_a_served_flow_runs_by_its_schedule(scheduler, client):
     (scheduler.folder / "serve.py").write_text(SERVE % (TINY | {"register_as": "served"}))
     with scheduler.process([sys.executable, "serve.py"], "serve.log") as process:
@@ -215,6 +216,7 @@ def last_state(scheduler):
         return last()
 
 
+@pytest.mark.nightly
 def test_a_cancelled_run_aborts_its_job_at_the_sites_and_meanwhile_no_second_one_starts(scheduler, client):
     run_id = under_way(scheduler, f"{NIGHTLY}/endless", SITE)
     assert run_of(client, run_id).info.status == "RUNNING"
@@ -230,6 +232,7 @@ def test_a_cancelled_run_aborts_its_job_at_the_sites_and_meanwhile_no_second_one
     assert champion(client, "endless") is None
 
 
+@pytest.mark.nightly
 def test_a_worker_that_is_asked_to_stop_aborts_its_job_at_the_sites(scheduler, client):
     with scheduler.worker("stopped", "stopped.log") as worker:
         run_id = under_way(scheduler, f"{NIGHTLY}/stopped-real", SITE)
@@ -240,6 +243,7 @@ def test_a_worker_that_is_asked_to_stop_aborts_its_job_at_the_sites(scheduler, c
     assert run_of(client, run_id).info.status == "KILLED"
 
 
+@pytest.mark.nightly
 def test_a_worker_that_is_stopped_with_all_its_processes_ends_a_simulated_job(scheduler, client):
     """As systemd does by default: it signals all processes of the service."""
     with scheduler.worker("stopped", "stopped.log") as worker:

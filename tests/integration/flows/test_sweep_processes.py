@@ -16,6 +16,7 @@ from tests.patience import PATIENCE
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.nightly
 def test_an_interrupt_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     """A terminal sends the interrupt to every process of its group."""
     from mlflow import MlflowClient

@@ -63,6 +63,7 @@ def test_processes(server, in_threads, tmp_path):
     assert found(sweep(STUDY, runner="processes", out=tmp_path / "out")) == in_threads
 
 
+@pytest.mark.nightly
 def test_a_dask_cluster_of_two_workers_tracked(server, in_threads, tmp_path, monkeypatch):
     pytest.importorskip("prefect_dask", reason="prefect-dask is not installed: pip install 'flareclust[dask]'")
     from mlflow import MlflowClient
@@ -79,6 +80,7 @@ def test_a_dask_cluster_of_two_workers_tracked(server, in_threads, tmp_path, mon
     assert MlflowClient(store).get_run(result.run_id).data.metrics["trials/done"] == 4
 
 
+@pytest.mark.nightly
 def test_a_ray_cluster(server, in_threads, tmp_path):
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'flareclust[ray]'")
     pytest.importorskip("prefect_ray", reason="prefect-ray is not installed: pip install 'flareclust[ray]'")

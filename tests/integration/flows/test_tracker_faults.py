@@ -17,7 +17,7 @@ from flareclust.tracking.runs import Tracker
 from tests.mlflow_server import free_port, kill, mlflow_server, process_group, wait_until_healthy
 from tests.patience import PATIENCE
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 #: The command line, with a fault when the first round of a run, or the first trial of a sweep, is over.
 COMMAND = """
