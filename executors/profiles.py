@@ -4,6 +4,9 @@ Asked after the assessment, of all algorithms for sites with the same columns th
 rows, means and squared deviations of each cluster, then how many of its rows lie in bins that the server has chosen, and,
 for a shallow tree that tells clusters apart, the same in each of the tree's leaves.
 
+Where a job takes rows with missing cells, both are of the known cells, with the number of these by cluster and column
+(`flareclust.core.missing.profiles`). Rows are in the leaf of the tree in which they are once filled with the columns' means.
+
 A site leaves out clusters that are too small. It describes none where sums of the rounds cover other rows than a profile
 does, with secure sums and with trimmed rows: the difference of both would be the rows left out.
 """
@@ -16,22 +19,37 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, Message
+from flareclust.core.missing.profiles import described, known_in_bins, known_moments, shown_in_nodes
 from flareclust.core.profiles import counted, in_bins, moments
 from flareclust.core.shallow_tree import SPLITS, reached
 from flareclust.data.tables import Table
+from flareclust.features.scaling import FILL
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.params import Params
 from flareclust.protocol.schema import Schema, index
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import PROFILE, PROFILE_BINS, PROFILED_BINS, Task
+from flareclust.protocol.task import (
+    PROFILE,
+    PROFILE_BINS,
+    PROFILE_KNOWN,
+    PROFILE_KNOWN_BINS,
+    PROFILED_BINS,
+    PROFILED_KNOWN,
+    PROFILED_KNOWN_BINS,
+    Task,
+)
 
 #: The steps, for the tables of all algorithms that have profiles.
 PROFILES = MappingProxyType(
     {
         PROFILE: Step(GROUPS, "profile", summed=True, named=True),
         PROFILE_BINS: Step(PROFILED_BINS, "profile_bins", summed=True, named=True),
+        PROFILE_KNOWN: Step(PROFILED_KNOWN, "profile_known", summed=True, named=True, parameter="missing"),
+        PROFILE_KNOWN_BINS: Step(
+            PROFILED_KNOWN_BINS, "profile_known_bins", summed=True, named=True, parameter="missing"
+        ),
     }
 )
 
@@ -90,30 +108,109 @@ class Profiling:
         self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return how many of the table's rows (n, d) the leaves and final clusters have in the bins of each column."""
-        arrays = {name: task.arrays[name] for name in QUESTION.fields if name in task.arrays}
-        _check_question(arrays, table.X.shape[1], task.arrays)
-        rest = {name: value for name, value in task.arrays.items() if name not in arrays}
-        labels = self._final(replace(task, arrays=rest), table, aborted, context)
+        task, arrays = _asked(task, table.X.shape[1])
+        labels = self._final(task, table, aborted, context)
         bins = in_bins(table.X, arrays["edges"])
-        # The tree counts splits from 1, and 0 is none: the numbers of a message are not negative.
-        tree = arrays["split_column"] - 1, arrays["split_edge"]
-        node = reached(bins, *tree, labels, context.min_count)
-        leaves = np.full(len(node), -1, dtype=np.int64)
-        for number, leaf in enumerate(arrays["leaves"].tolist()):
-            leaves[node == leaf] = number
+        leaves = _leaves(arrays, _nodes(arrays, bins, labels, context))
         shape = len(arrays["leaves"]), len(task.arrays["centroids"]), arrays["edges"].shape[1] + 1
         return {"bins": counted(bins, leaves, labels, shape, context.min_count)}
 
+    def profile_known(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the same as `profile` over the known cells, and how many there are of each cluster and column."""
+        labels, known = self._final_known(task, table, aborted, context)
+        found = known_moments(table.X, known, labels, len(task.arrays["centroids"]), context.min_count)
+        message = {
+            "cluster": found.clusters,
+            "rows": found.rows,
+            "counts": found.cells,
+            "centroids": found.means,
+            "m2": found.m2,
+        }
+        return rounded_spread(message, context.round_counts, context.min_count)
+
+    def profile_known_bins(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the rows of the leaves and final clusters, and how many known cells they have in the bins of each column."""
+        task, arrays = _asked(task, table.X.shape[1])
+        floor, k, h = context.min_count, len(task.arrays["centroids"]), arrays["edges"].shape[1] + 1
+        labels, known = self._final_known(task, table, aborted, context)
+        shown = described(table.X, known, labels, k, floor)
+        bins = in_bins(np.where(known, table.X, task.arrays.get(FILL, 0.0)), arrays["edges"])
+        node = _nodes(arrays, bins, labels, context)
+        leaves, number = _leaves(arrays, node), len(arrays["leaves"])
+        in_leaves = shown_in_nodes(known, node, labels, shown, floor)[arrays["leaves"]]
+        counted_ = (labels >= 0) & (leaves >= 0) & shown[labels].any(axis=1)
+        rows = np.bincount(leaves[counted_] * k + labels[counted_], minlength=number * k).reshape(number, k)
+        return {
+            "rows": np.where(rows >= floor, rows, 0),
+            "bins": known_in_bins(bins, known, leaves, labels, in_leaves, h, floor),
+        }
+
+    def grouped(
+        self, task: Task, data: FloatArray, aborted: AbortCheck, context: SiteContext
+    ) -> tuple[IntArray, BoolArray | None]:
+        """Return the cluster (n,) of the rows (n, d) that the algorithm sees, and which of their cells count as known.
+
+        The cells are None for all that the site knows, unless overridden.
+        """
+        return self.labels(task, data, stream(self.seed, 0, task.site), aborted, context, data), None
+
+    def _final_known(
+        self, task: Task, table: Table, aborted: AbortCheck, context: SiteContext
+    ) -> tuple[IntArray, BoolArray]:
+        """Return the final cluster (n,) of each of the rows that the step sees, and which of their cells are known (n, d)."""
+        task, seen = self._checked(task, table, context)
+        labels, known = self.grouped(task, seen.X, aborted, context)
+        return labels, ~np.isnan(table.X) if known is None else known
+
     def _final(self, task: Task, table: Table, aborted: AbortCheck, context: SiteContext) -> IntArray:
         """Return the final cluster (n,) of each of the rows that the step sees."""
+        task, seen = self._checked(task, table, context)
+        return self.labels(task, seen.X, stream(self.seed, 0, task.site), aborted, context, seen.X)
+
+    def _checked(self, task: Task, table: Table, context: SiteContext) -> tuple[Task, Table]:
+        """Return the task and the rows as the algorithm sees them; raise Refusal where they may not be described."""
         self._check_enough(table.X, context)
+        if task.step not in profiling_steps(self.params):
+            raise Refusal(f"was asked for the step {task.step}, which does not go with how its job takes missing cells")
         if context.secure or getattr(self.params, "trim_rows", False):
             raise Refusal(
                 "describes no clusters in a job with secure sums or trim_rows: less its other sums, they would disclose rows"
             )
         task, seen = self.viewed(task, table)
         self._check_task(task, seen.X)
-        return self.labels(task, seen.X, stream(self.seed, 0, task.site), aborted, context, seen.X)
+        return task, seen
+
+
+def profiling_steps(params: Params) -> tuple[str, str]:
+    """Return the steps by which a job with these parameters asks for profiles: moments, and counts in bins."""
+    gaps = getattr(params, "missing", "refuse") != "refuse"
+    return (PROFILE_KNOWN, PROFILE_KNOWN_BINS) if gaps else (PROFILE, PROFILE_BINS)
+
+
+def _asked(task: Task, d: int) -> tuple[Task, Message]:
+    """Return a task about bins without its question, and the question about rows of d columns."""
+    arrays = {name: task.arrays[name] for name in QUESTION.fields if name in task.arrays}
+    _check_question(arrays, d, task.arrays)
+    rest = {name: value for name, value in task.arrays.items() if name not in arrays}
+    return replace(task, arrays=rest), arrays
+
+
+def _nodes(question: Message, bins: IntArray, labels: IntArray, context: SiteContext) -> IntArray:
+    """Return the node of the tree (n,) in which rows end, by the bins of their values (n, d)."""
+    # The tree counts splits from 1, and 0 is none: the numbers of a message are not negative.
+    return reached(bins, question["split_column"] - 1, question["split_edge"], labels, context.min_count)
+
+
+def _leaves(question: Message, node: IntArray) -> IntArray:
+    """Return which of the leaves that are asked about each row is in (n,), by the node in which it ends; -1 for none."""
+    leaves = np.full(len(node), -1, dtype=np.int64)
+    for number, leaf in enumerate(question["leaves"].tolist()):
+        leaves[node == leaf] = number
+    return leaves
 
 
 def _check_question(arrays: Message, d: int, sent: Message) -> None:

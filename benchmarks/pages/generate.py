@@ -59,7 +59,8 @@ def leaves() -> str:
     for a in private:
         rows.append([f"`{a.name}`", "the assessment", _arrays(a.executor_class().step(ASSESS).schema)])
     for name, step in PROFILES.items():
-        rows.append(["those with the same columns and no noise", f"step `{name}`, of profiles", _arrays(step.schema)])
+        who = "those with the same columns and no noise" if step.parameter is None else f"those with `{step.parameter}`"
+        rows.append([who, f"step `{name}`, of profiles", _arrays(step.schema)])
     rows.append(["all of them", "step `place`, of a late site", _arrays(PLACED)])
     rows.append(["all of them", "every reply", f"`{SECONDS}` {real('')}"])
     rows += [[f"`{a.name}`", "not federated", "the rows themselves"] for a in BUILT_IN if not a.federated]

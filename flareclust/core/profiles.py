@@ -47,15 +47,19 @@ def moments(X: FloatArray, labels: IntArray, k: int, floor: int) -> tuple[IntArr
 
 
 def is_binary(counts: IntArray, means: FloatArray, m2: FloatArray) -> BoolArray:
-    """Return which columns (d,) hold only 0 and 1, from rows (k,), means (k, d) and squared deviations (k, d) of clusters.
+    """Return which columns (d,) hold only 0 and 1, from means (k, d) and squared deviations (k, d) of clusters.
 
     A column's values between 0 and 1 are all 0 or 1 exactly where its variance is p (1 - p).
+
+    Args:
+        counts: rows of each cluster (k,), or known cells of each column (k, d).
+        means: of the columns.
+        m2: squared deviations from these.
     """
-    known = counts > 0
-    n, p = counts[known, None], means[known]
-    inside = (p >= -_ROUNDING) & (p <= 1 + _ROUNDING)
-    fits = inside & (np.abs(m2[known] - n * p * (1 - p)) <= _ROUNDING * n)
-    return np.asarray(fits.all(axis=0)) & known.any()
+    n = np.broadcast_to(counts if counts.ndim == 2 else counts[:, None], means.shape)
+    inside = (means >= -_ROUNDING) & (means <= 1 + _ROUNDING)
+    fits = inside & (np.abs(m2 - n * means * (1 - means)) <= _ROUNDING * n)
+    return np.asarray((fits | (n == 0)).all(axis=0) & (n > 0).any(axis=0))
 
 
 def are_shares(means: FloatArray) -> BoolArray:

@@ -99,7 +99,7 @@ def telling(profiles: Profiles, cluster: int, most: int = MOST_TELLING) -> list[
     """Return the columns in which a cluster differs most from all rows, the first most; of categories one each."""
     if not profiles.rows[cluster]:
         return []
-    z = profiles.z[cluster]
+    z = np.nan_to_num(profiles.z[cluster])  # of columns that nobody describes there
     owner = {j: name for name, places in profiles.categories.items() for j in places}
     found: list[Telling] = []
     seen: set[str] = set()

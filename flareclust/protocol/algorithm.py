@@ -64,8 +64,6 @@ class Algorithm:
             return "with secure_sums, totals of the rounds less a profile would disclose the rows that a profile leaves out"
         if params.get("trim_rows"):
             return "with trim_rows, a profile less the sums of the rounds would disclose the rows that are trimmed"
-        if params.get("missing", "refuse") != "refuse":
-            return f"with missing={params['missing']}, a profile would count filled cells as known ones"
         return ""
 
     def executor_class(self) -> "type[ClusteringExecutor]":

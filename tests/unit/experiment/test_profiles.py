@@ -114,7 +114,7 @@ def test_profiles_of_scaled_columns_are_in_the_units_of_the_columns():
     )
 
 
-@pytest.mark.parametrize("more", [{"secure_sums": True}, {"trim_rows": 0.1}, {"missing": "mean"}])
+@pytest.mark.parametrize("more", [{"secure_sums": True}, {"trim_rows": 0.1}])
 def test_no_profile_where_sums_of_the_rounds_cover_other_rows(more):
     """The difference of both would be the rows that one of them leaves out."""
     found = flareclust.run("lloyd", patients(), k=3, **more)
