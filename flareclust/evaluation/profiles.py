@@ -87,6 +87,20 @@ class Profiles:
         np.divide(self.mean - center, deviation, out=found, where=deviation > 0)
         return found
 
+    @property
+    def apart(self) -> FloatArray:
+        """Return how much each column says of a cluster (k, d): its z, and 0 where that is not known."""
+        return np.nan_to_num(self.z)
+
+    def undescribed(self, cluster: int) -> str:
+        """Return why nothing is said of a cluster, "" where something is."""
+        return "" if self.rows[cluster] else "too few rows at every site to be described"
+
+    @property
+    def alike(self) -> str:
+        """Return what is said of a cluster that differs in no column."""
+        return "near the average of all rows in every column"
+
     @cached_property
     def eta_squared(self) -> FloatArray:
         """Return the share of each column's variation that is between the clusters (d,); NaN for constant columns."""
