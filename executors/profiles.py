@@ -8,7 +8,9 @@ Where a job takes rows with missing cells, both are of the known cells, with the
 (`flareclust.core.missing.profiles`). Rows are in the leaf of the tree in which they are once filled with the columns' means.
 
 A site leaves out clusters that are too small. It describes none where sums of the rounds cover other rows than a profile
-does, with secure sums and with trimmed rows: the difference of both would be the rows left out.
+does, with trimmed rows and, but for algorithms whose sites send totals only, with secure sums: the difference of both would be
+the rows left out. With totals only, a profile covers all rows as each round does: rows of clusters that are too small in all go to
+the nearest other cluster.
 """
 
 from abc import abstractmethod
@@ -20,8 +22,9 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, Message
+from flareclust.core.disclosure import LEAST_ROWS, describable
 from flareclust.core.missing.profiles import described, known_in_bins, known_moments, shown_in_nodes
-from flareclust.core.profiles import counted, in_bins, moments
+from flareclust.core.profiles import counted, in_bins, moments, moments_of_all
 from flareclust.core.shallow_tree import SPLITS, reached
 from flareclust.data.tables import Table
 from flareclust.features.scaling import FILL
@@ -35,6 +38,8 @@ from flareclust.protocol.task import (
     PROFILE_BINS,
     PROFILE_KNOWN,
     PROFILE_KNOWN_BINS,
+    PROFILE_TOTALS,
+    PROFILE_TOTALS_COUNTS,
     PROFILED_BINS,
     PROFILED_KNOWN,
     PROFILED_KNOWN_BINS,
@@ -50,6 +55,7 @@ PROFILES = MappingProxyType(
         PROFILE_KNOWN_BINS: Step(
             PROFILED_KNOWN_BINS, "profile_known_bins", summed=True, named=True, parameter="missing"
         ),
+        PROFILE_TOTALS: Step(GROUPS, "profile_totals", summed=True, jobs="secure", named=True, counted=True),
     }
 )
 
@@ -60,6 +66,9 @@ QUESTION = Schema(
     split_edge=index("s", less_than="e"),
     leaves=index("l", less_than="s"),
 )
+
+#: The steps with secure sums.
+_TOTALS = (PROFILE_TOTALS_COUNTS, PROFILE_TOTALS)
 
 #: The most bins of a column, and numbers of a reply.
 _MOST_BINS, MOST_NUMBERS = 64, 2**21
@@ -149,6 +158,27 @@ class Profiling:
             "bins": known_in_bins(bins, known, leaves, labels, in_leaves, h, floor),
         }
 
+    def profile_totals(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the same as `profile` of all rows (n, d), each in the nearest of the clusters that are large enough in all."""
+        if context.reported is None or profiling_steps(self.params, secure=True) != _TOTALS:
+            raise Refusal(f"was asked for the step {task.step}, which does not go with its job")
+        task, seen = self._checked(task, table, context)
+        centroids, ids = task.arrays["centroids"], np.flatnonzero(context.reported)
+        k, labels = len(centroids), np.full(len(table.X), -1, dtype=np.int64)
+        if len(ids):
+            among = replace(task, arrays={**task.arrays, "centroids": centroids[ids]})
+            own = self.labels(among, seen.X, stream(self.seed, 0, task.site), aborted, context, seen.X)
+            labels = np.append(ids, -1)[own]
+        rows, means, m2 = moments_of_all(table.X, labels, k)
+        kept = rows > 0
+        if context.least_rows and kept.any():  # the same groups of rows as in the rounds
+            kept &= describable(seen.X, labels, moments_of_all(seen.X, labels, k)[1], context.least_rows)
+            m2[rows < LEAST_ROWS] = 0.0
+        message = {"cluster": np.flatnonzero(kept), "counts": rows[kept], "centroids": means[kept], "m2": m2[kept]}
+        return rounded_spread(message, context.round_counts, context.min_count)
+
     def grouped(
         self, task: Task, data: FloatArray, aborted: AbortCheck, context: SiteContext
     ) -> tuple[IntArray, BoolArray | None]:
@@ -174,20 +204,28 @@ class Profiling:
     def _checked(self, task: Task, table: Table, context: SiteContext) -> tuple[Task, Table]:
         """Return the task and the rows as the algorithm sees them; raise Refusal where they may not be described."""
         self._check_enough(table.X, context)
-        if task.step not in profiling_steps(self.params):
+        if task.step not in profiling_steps(self.params, secure=context.secure):
+            if context.secure:
+                raise Refusal(
+                    "describes no clusters in a job with secure sums but by totals: less its other sums, they would disclose rows"
+                )
             raise Refusal(f"was asked for the step {task.step}, which does not go with how its job takes missing cells")
-        if context.secure or getattr(self.params, "trim_rows", False):
+        if getattr(self.params, "trim_rows", False):
             raise Refusal(
-                "describes no clusters in a job with secure sums or trim_rows: less its other sums, they would disclose rows"
+                "describes no clusters in a job with trim_rows: less its other sums, they would disclose rows"
             )
         task, seen = self.viewed(task, table)
         self._check_task(task, seen.X)
         return task, seen
 
 
-def profiling_steps(params: Params) -> tuple[str, str]:
-    """Return the steps by which a job with these parameters asks for profiles: moments, and counts in bins."""
+def profiling_steps(params: Params, *, secure: bool = False) -> tuple[str, ...]:
+    """Return the steps by which a job with these parameters asks for profiles: moments, and counts in bins; with secure sums
+    numbers of rows, and moments, and nothing where rows may have missing cells.
+    """
     gaps = getattr(params, "missing", "refuse") != "refuse"
+    if secure:
+        return () if gaps else _TOTALS
     return (PROFILE_KNOWN, PROFILE_KNOWN_BINS) if gaps else (PROFILE, PROFILE_BINS)
 
 

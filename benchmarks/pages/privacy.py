@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.pages import DOCS, RECORDS
+from benchmarks.pages.generate import with_profiles
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.lloyd import LloydExecutor
 from flareclust.executors.profiles import PROFILES
-from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.reply_specs import ReplySpec, replies_of
 from flareclust.protocol.registry import BUILT_IN, Algorithm
@@ -62,11 +63,12 @@ def leaves(algorithms: Iterable[Algorithm] = BUILT_IN) -> str:
     for step, words in OF_ALL.items():
         *cells, _ = _cells(step, of_all[step])
         rows.append(["all that are federated", words, *cells, UNDER_DP[step]])
-    of_gaps = replies_of(ScaledExecutor)
+    of_lloyd = replies_of(LloydExecutor)  # which has all steps of profiles
     for step, line in PROFILES.items():
-        *cells, _, _ = _cells(step, of_gaps[step])
-        who = "those with the same columns and no noise" if line.parameter is None else f"those with `{line.parameter}`"
-        rows.append([who, f"`{step}`", *cells, "refused", "refused"])
+        *cells, masked, _ = _cells(step, of_lloyd[step])
+        rows.append(
+            [with_profiles(line), f"`{step}`", *cells, masked if line.jobs == "secure" else "refused", "refused"]
+        )
     rows.append(["all that are federated", "every message", f"`{SECONDS}`: value", *3 * ["as without"], "0"])
     columns = ("without a policy", "default policy", "`round_counts: 5`", "`secure_sums`", "`differential_privacy`")
     return table(["algorithm", "step", *columns], rows)

@@ -33,6 +33,13 @@ def moments(X: FloatArray, labels: IntArray, k: int, floor: int) -> tuple[IntArr
         k: number of clusters.
         floor: smallest number of rows of a cluster that is described; three at least.
     """
+    counts, means, m2 = moments_of_all(X, labels, k)
+    kept = np.flatnonzero(describable(X, labels, means, max(floor, LEAST_ROWS))) if counts.any() else np.arange(0)
+    return kept, counts[kept], means[kept], m2[kept]
+
+
+def moments_of_all(X: FloatArray, labels: IntArray, k: int) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return the rows (k,), means (k, d) and squared deviations (k, d) of all clusters, however small; arguments as above."""
     used = labels >= 0
     own, rows = labels[used], X[used]
     counts = np.bincount(own, minlength=k)
@@ -42,8 +49,7 @@ def moments(X: FloatArray, labels: IntArray, k: int, floor: int) -> tuple[IntArr
     for j in range(X.shape[1]):
         means[:, j] = origin[j] + sums_by_label(own, rows[:, j] - origin[j], k) / size
         m2[:, j] = sums_by_label(own, (rows[:, j] - means[own, j]) ** 2, k)
-    kept = np.flatnonzero(describable(X, labels, means, max(floor, LEAST_ROWS))) if len(rows) else np.arange(0)
-    return kept, counts[kept], means[kept], m2[kept]
+    return counts, means, m2
 
 
 def is_binary(counts: IntArray, means: FloatArray, m2: FloatArray) -> BoolArray:

@@ -87,7 +87,11 @@ def build_job(
     if sums is not None:
         job.to_clients(sums, id=SECURE_SUMS)
     tasks = steps_of(executor, secure=sums is not None)
-    tasks += [name for name in profiling_steps(executor.params) if options.profile and name in executor.steps]
+    tasks += [
+        name
+        for name in profiling_steps(executor.params, secure=sums is not None)
+        if options.profile and name in executor.steps
+    ]
     job.to_clients(executor, tasks=tasks)
     if not packaged:
         for file, folder in _sources():

@@ -94,7 +94,11 @@ class Profiles:
 
     def undescribed(self, cluster: int) -> str:
         """Return why nothing is said of a cluster, "" where something is."""
-        return "" if self.rows[cluster] else "too few rows at every site to be described"
+        return "" if self.rows[cluster] else f"too few rows {self._where} to be described"
+
+    @property
+    def _where(self) -> str:
+        return "at every site" if SITE_ROWS in self.arrays else "in all"
 
     @property
     def alike(self) -> str:

@@ -28,7 +28,7 @@ def profile_lines(result: Result) -> Iterator[str | Table]:
     described = [cluster for cluster, rows in enumerate(profiles.rows.tolist()) if rows]
     yield from _table(profiles, described, "rows")
     if none := len(profiles.rows) - len(described):
-        yield f"{none} clusters are not described: no site has enough of their rows (three, or min_count)"
+        yield f"{none} clusters are not described: {'no site has' if profiles.site_rows is not None else 'the sites do not have'} enough of their rows (three, or min_count)"
     yield from _tree(profiles)
 
 

@@ -32,6 +32,7 @@ from flareclust.protocol.profile_arrays import (
     TREE_EDGE,
     TREE_ROWS,
 )
+from flareclust.protocol.task import PROFILE_TOTALS
 
 
 @dataclass
@@ -45,7 +46,8 @@ class Described:
 def describe_clusters(exchanges: Exchanges, round_: Round, aggregator: ClusteringAggregator) -> Described:
     """Ask the sites for what describes the clusters of a finished round; nothing where the algorithm has no profiles."""
     found = Described()
-    if not all(step in aggregator.steps for step in profiling_steps(aggregator.params)):
+    steps = profiling_steps(aggregator.params, secure=exchanges.secure)
+    if not steps or not all(step in aggregator.steps for step in steps):
         return found
     try:
         found.arrays |= _moments(exchanges, round_, aggregator)
@@ -53,7 +55,9 @@ def describe_clusters(exchanges: Exchanges, round_: Round, aggregator: Clusterin
         found.warnings.append(f"the clusters have no profile: {error}")
         return found
     if not found.arrays[ROWS].any():
-        found.warnings.append("the clusters have no profile: no site has a cluster that it may describe")
+        found.warnings.append("the clusters have no profile: none is large enough to be described")
+        return found
+    if exchanges.secure:  # moments only: further counts would be of other rows
         return found
     try:
         for part in _grown(exchanges, round_, aggregator, found.arrays):
@@ -67,7 +71,7 @@ def describe_clusters(exchanges: Exchanges, round_: Round, aggregator: Clusterin
 
 def _moments(exchanges: Exchanges, round_: Round, aggregator: ClusteringAggregator) -> Message:
     k, d = round_.task["centroids"].shape
-    step, _ = profiling_steps(aggregator.params)
+    step = PROFILE_TOTALS if exchanges.secure else profiling_steps(aggregator.params)[0]
     replies = exchanges.describe(step, aggregator.schema(step), replace(round_, step=step), {"K": k, "d": d})
     started = perf_counter()
     rows, cells, means, m2 = added_up(replies.values(), k, d)

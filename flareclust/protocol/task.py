@@ -41,7 +41,10 @@ PROFILE, PROFILE_BINS = "profile", "profile_bins"
 
 #: The same of the known cells, in jobs that take rows with missing cells.
 PROFILE_KNOWN, PROFILE_KNOWN_BINS = "profile_known", "profile_known_bins"
-PROFILING = (PROFILE, PROFILE_BINS, PROFILE_KNOWN, PROFILE_KNOWN_BINS)
+
+#: The moments with secure sums, as totals, after the numbers of rows of the clusters.
+PROFILE_TOTALS, PROFILE_TOTALS_COUNTS = "profile_totals", "profile_totals_counts"
+PROFILING = (PROFILE, PROFILE_BINS, PROFILE_KNOWN, PROFILE_KNOWN_BINS, PROFILE_TOTALS_COUNTS, PROFILE_TOTALS)
 
 #: Keys of the meta of a refusal, of a task and of a reply, which says what it answers. A reply's numbers never travel
 #: there, where sites' filters do not look.

@@ -31,6 +31,7 @@ from flareclust.protocol.task import (
     PROFILE_BINS,
     PROFILE_KNOWN,
     PROFILE_KNOWN_BINS,
+    PROFILE_TOTALS,
     PROFILING,
     SCALES,
     SCORE,
@@ -210,7 +211,7 @@ def test_server_and_sites_agree_on_what_adds_up() -> None:
         counts_of(SPREAD),
         SCORE,
         ASSESS,
-        *PROFILING,
+        *(name for name in PROFILING if name not in (PROFILE_TOTALS, counts_of(PROFILE_TOTALS))),
     }
 
 
@@ -225,6 +226,8 @@ def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object
     assert not {KEYS, counts_of(SPREAD), counts_of(UPDATE), *PROFILING} & set(tasks(PLAIN))
     profiled = PLAIN.model_copy(update={"profile": True})
     assert set(PROFILING) & set(tasks(profiled)) == {PROFILE, PROFILE_BINS}
+    of_totals = set(tasks(FEWER.model_copy(update={"profile": True})))
+    assert set(PROFILING) & of_totals == {PROFILE_TOTALS, counts_of(PROFILE_TOTALS)}
     assert set(PROFILING) & set(tasks(profiled, missing="mean")) == {PROFILE_KNOWN, PROFILE_KNOWN_BINS}
 
 
