@@ -9,15 +9,13 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
-from flareclust.core.dp.sums import CLIPPED, UNIT
-from flareclust.executors.dp_base import ASSESSMENT_SHARE, REACH
+from flareclust.core.dp.sums import CLEAR, CLIPPED, REACH_RADII, UNIT
+from flareclust.executors.dp_base import ASSESSMENT_SHARE
 from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.dp.accounting import MOST_EPSILON, WHOLE, epsilon_of, rho_of
 from flareclust.privacy.dp.mechanism import sigma
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
-
-#: In units of the median radius: how far away a row is that counts like one still farther in the sum of squares.
-_REACH = 1.5
+from flareclust.protocol.private_arrays import REACH, SIGNAL
 
 #: The key of the noisy number of all rows, in the record of a round.
 ALL_ROWS = "all_rows"
@@ -25,11 +23,8 @@ ALL_ROWS = "all_rows"
 #: The key of the number of sites, in the record of a round.
 SITES = "summed_sites"
 
-#: The keys of an exchange's diagnostics: its share of the job's rho, and how large what was sent is beside its noise.
-BUDGET_SHARE, SIGNAL = "budget_share", "signal_to_noise"
-
-#: So many times the distance by which noise moves a centroid the radius of its cluster must be for the centroid to say something.
-CLEAR = 2.0
+#: The key of an exchange's diagnostics for its share of the job's rho. `SIGNAL` is how large what was sent is beside its noise.
+BUDGET_SHARE = "budget_share"
 
 #: From so many deviations of its noise on, a number of rows is reported: noise alone reaches that once in 30,000 jobs.
 _SURE = 4.0
@@ -111,4 +106,4 @@ class PrivateAggregator(ClusteringAggregator):
 
 def reach_of(radii: FloatArray, box: Box) -> FloatArray:
     """Return the distance beyond which rows do not count more in the assessment, from the clusters' radii (k,)."""
-    return np.array(max(_REACH * float(np.median(radii)), box.half / 1000))
+    return np.array(max(REACH_RADII * float(np.median(radii)), box.half / 1000))

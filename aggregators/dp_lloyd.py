@@ -26,7 +26,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, CLEAR, SIGNAL, SITES, PrivateAggregator, reach_of
+from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES, PrivateAggregator, reach_of
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.axes import (
     Grid,
@@ -42,9 +42,9 @@ from flareclust.core.dp.axis_sums import MOST_COLUMNS, SQUARE_UNIT, second_momen
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, grid_clusters, grid_shape, has_grid
 from flareclust.core.dp.lloyd import half_way, moments, next_centroids, spread_start
-from flareclust.core.dp.sums import UNIT, ClusterSums
+from flareclust.core.dp.sums import CLEAR, UNIT, ClusterSums
 from flareclust.core.rounds import remember
-from flareclust.executors.dp_base import ASSESSMENT_SHARE, AXES_START, GRID_START, MOMENTS_START, REACH, SHARE
+from flareclust.executors.dp_base import ASSESSMENT_SHARE, AXES_START, GRID_START, MOMENTS_START, SHARE
 from flareclust.executors.dp_lloyd import (
     AXES,
     BOUNDS,
@@ -56,6 +56,7 @@ from flareclust.executors.dp_lloyd import (
     DPLloydParams,
 )
 from flareclust.privacy.dp.shared import deviation_of_total
+from flareclust.protocol.private_arrays import REACH, SIGNAL
 from flareclust.protocol.schema import MOST_COLUMNS as MOST
 from flareclust.protocol.task import CLUSTER
 

@@ -18,17 +18,18 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, CLEAR, SIGNAL, SITES, PrivateAggregator, reach_of
+from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES, PrivateAggregator, reach_of
 from flareclust.core.clusterers import weighted_kmeans
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.grid import CELLS_PER_CLUSTER, cell_centers, denoised, grid_shape, has_grid
 from flareclust.core.dp.lloyd import half_way
-from flareclust.core.dp.sums import COUNT, UNIT
+from flareclust.core.dp.sums import CLEAR, COUNT, UNIT
 from flareclust.core.lloyd import sums_by_label
-from flareclust.executors.dp_base import ASSESSMENT_SHARE, REACH, update_share
+from flareclust.executors.dp_base import ASSESSMENT_SHARE, update_share
 from flareclust.executors.dp_lloyd import MOST_CELLS
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor, DPOneShotParams
+from flareclust.protocol.private_arrays import REACH, SIGNAL
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.schema import MOST_COLUMNS
 
@@ -36,7 +37,7 @@ from flareclust.protocol.schema import MOST_COLUMNS
 class DPOneShotAggregator(PrivateAggregator):
     """The server of DP one-shot clustering.
 
-    Kept on the server: `counts` (k,), the noisy numbers of rows behind each centroid; where sites sent centroids also
+    Kept on the server: `counts` (k,), the noisy numbers of rows behind each centroid; `signal_to_noise` (k,); the bounds; where sites sent centroids also
     `received_centroids` (c, d), `received_rows` (c,), `received_radii` (c,), `received_site` (c,) and
     `received_signal_to_noise` (c,).
     """
@@ -73,9 +74,8 @@ class DPOneShotAggregator(PrivateAggregator):
         rows = sums_by_label(labels, weights, len(centroids))
         box = Box.around(boxes)
         reach = reach_of(kept.get("received_radii", half_way(centroids, box)), box)
-        record = {**kept, "counts": np.rint(rows).astype(np.int64), SITES: np.array(len(sent))}
-        if gridded:
-            record[SIGNAL] = rows / np.sqrt(sums_by_label(labels, noise**2, len(centroids)))
+        record = {**kept, **box.sent(), "counts": np.rint(rows).astype(np.int64), SITES: np.array(len(sent))}
+        record[SIGNAL] = rows / np.sqrt(sums_by_label(labels, noise**2, len(centroids)))
         diagnostics = {
             "received": float(len(points)),
             "rows_needed": float(self.rows_needed(len(box.low), len(sent))),

@@ -29,19 +29,34 @@ from flareclust.privacy.stages import GroupingStage, PolicyStage, SiteExchange, 
 from flareclust.protocol.params import Parametrized, Params
 from flareclust.protocol.schema import SECONDS, Schema
 from flareclust.protocol.steps import COUNTED, Step, with_counts
-from flareclust.protocol.task import ASSESS, ASSESSMENT, BEFORE_ROUNDS, CLUSTER, KEYS, PLACE, PLACED, Answer, Task
+from flareclust.protocol.task import (
+    ASSESS,
+    ASSESSMENT,
+    BEFORE_ROUNDS,
+    CLUSTER,
+    KEYS,
+    PLACE,
+    PLACED,
+    PROFILE_TOTALS,
+    PROFILE_TOTALS_COUNTS,
+    PROFILING,
+    Answer,
+    Task,
+)
 
 _CENTROIDS = Schema(centroids="k d")
 
 
 #: What sites are asked for whatever the algorithm; a key is made without it.
 _OF_ALL = MappingProxyType(
-    {
-        KEYS: Step(KEY, method=""),
-        PLACE: Step(PLACED, "place"),
-        ASSESS: Step(ASSESSMENT, "assess", summed=True),
-        **PROFILES,
-    }
+    with_counts(
+        {
+            KEYS: Step(KEY, method=""),
+            PLACE: Step(PLACED, "place"),
+            ASSESS: Step(ASSESSMENT, "assess", summed=True),
+            **PROFILES,
+        }
+    )
 )
 
 
@@ -64,6 +79,9 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
     #: Whether the final clusters can be described in the sites' columns, which then are the same at all of them.
     profiled: ClassVar[bool] = True
 
+    #: Whether all that is computed from a site's rows is totals in jobs with secure sums, each of them over all rows.
+    totals_only: ClassVar[bool] = False
+
     #: What sites are asked for, in the order of a job.
     steps: ClassVar[Mapping[str, Step]] = _OF_ALL
     _own_steps: ClassVar[Mapping[str, Step]]
@@ -75,7 +93,9 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
         tables = [vars(base)["_own_steps"] for base in reversed(cls.__mro__) if "_own_steps" in vars(base)]
         known = {**_OF_ALL, **{name: step for table in tables for name, step in table.items()}}
         if cls.private or not cls.profiled:
-            known = {name: step for name, step in known.items() if name not in PROFILES}
+            known = {name: step for name, step in known.items() if name not in PROFILING}
+        if not cls.totals_only:
+            known = {name: step for name, step in known.items() if name not in (PROFILE_TOTALS, PROFILE_TOTALS_COUNTS)}
         parameters = cls.params_class().model_fields
         steps = with_counts({name: step for name, step in known.items() if step.parameter in (None, *parameters)})
         for name, step in steps.items():

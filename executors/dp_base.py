@@ -23,6 +23,7 @@ from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp.accounting import WHOLE
 from flareclust.privacy.dp.budget import NO_TERMS, DPSession
 from flareclust.privacy.policy import PER_ID
+from flareclust.protocol.private_arrays import REACH
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import ASSESS, ASSESSMENT, PLACE, Task
@@ -33,9 +34,6 @@ ASSESSMENT_SHARE, GRID_START, MOMENTS_START, AXES_START = 0.05, 0.5, 0.2, 0.25
 
 #: The array in which the server says what share of a job's rho an update costs, and the least that it can be.
 SHARE, LEAST_SHARE = "share", 1e-5
-
-#: The key, in the arrays of a result, of the distance at which a row's part of the sum of squares is cut off.
-REACH = "reach"
 
 
 class BoxSchema(Schema):

@@ -11,8 +11,9 @@ import numpy as np
 from pydantic import model_validator
 
 from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.seeding import stream
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, Message
 from flareclust.core.missing.gaps import Completed, complete, complete_alone
 from flareclust.data.tables import Table
 from flareclust.executors.parameters import MISSING, PARTIAL, ScaledParams
@@ -101,6 +102,19 @@ class GapsExecutor(ScaledExecutor):
         rows = complete(data, task.arrays["centroids"]).rows
         labels = super().labels(task, rows, rng, aborted, context, seen)
         return np.where(np.isnan(data).all(axis=1), -1, labels)
+
+    def grouped(
+        self, task: Task, data: FloatArray, aborted: AbortCheck, context: SiteContext
+    ) -> tuple[IntArray, BoolArray | None]:
+        """Return the cluster of each row and its known cells as the rounds count them.
+
+        By all known cells a row could be in another cluster, and sums of both would differ by this row.
+        """
+        if not self.open_gaps:
+            return super().grouped(task, data, aborted, context)
+        rows, known = complete(data, task.arrays["centroids"], context.min_count)
+        rng = stream(self.seed, 0, task.site)
+        return super().labels(task, rows, rng, aborted, context, rows), known
 
     def _check_task(self, task: Task, data: FloatArray) -> None:
         super()._check_task(task, data)

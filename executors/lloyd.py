@@ -147,6 +147,8 @@ class LloydExecutor(MetricExecutor, UpdatesExecutor):
 
     params: LloydParams
 
+    totals_only = True
+
     def local(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:

@@ -4,8 +4,13 @@ Asked after the assessment, of all algorithms for sites with the same columns th
 rows, means and squared deviations of each cluster, then how many of its rows lie in bins that the server has chosen, and,
 for a shallow tree that tells clusters apart, the same in each of the tree's leaves.
 
+Where a job takes rows with missing cells, both are of the known cells, with the number of these by cluster and column
+(`flareclust.core.missing.profiles`). Rows are in the leaf of the tree in which they are once filled with the columns' means.
+
 A site leaves out clusters that are too small. It describes none where sums of the rounds cover other rows than a profile
-does, with secure sums and with trimmed rows: the difference of both would be the rows left out.
+does, with trimmed rows and, but for algorithms whose sites send totals only, with secure sums: the difference of both would be
+the rows left out. With totals only, a profile covers all rows as each round does: rows of clusters that are too small in all go to
+the nearest other cluster.
 """
 
 from abc import abstractmethod
@@ -16,22 +21,41 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
-from flareclust.core.profiles import counted, in_bins, moments
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, Message
+from flareclust.core.disclosure import LEAST_ROWS, describable
+from flareclust.core.missing.profiles import described, known_in_bins, known_moments, shown_in_nodes
+from flareclust.core.profiles import counted, in_bins, moments, moments_of_all
 from flareclust.core.shallow_tree import SPLITS, reached
 from flareclust.data.tables import Table
+from flareclust.features.scaling import FILL
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.params import Params
 from flareclust.protocol.schema import Schema, index
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import PROFILE, PROFILE_BINS, PROFILED_BINS, Task
+from flareclust.protocol.task import (
+    PROFILE,
+    PROFILE_BINS,
+    PROFILE_KNOWN,
+    PROFILE_KNOWN_BINS,
+    PROFILE_TOTALS,
+    PROFILE_TOTALS_COUNTS,
+    PROFILED_BINS,
+    PROFILED_KNOWN,
+    PROFILED_KNOWN_BINS,
+    Task,
+)
 
 #: The steps, for the tables of all algorithms that have profiles.
 PROFILES = MappingProxyType(
     {
         PROFILE: Step(GROUPS, "profile", summed=True, named=True),
         PROFILE_BINS: Step(PROFILED_BINS, "profile_bins", summed=True, named=True),
+        PROFILE_KNOWN: Step(PROFILED_KNOWN, "profile_known", summed=True, named=True, parameter="missing"),
+        PROFILE_KNOWN_BINS: Step(
+            PROFILED_KNOWN_BINS, "profile_known_bins", summed=True, named=True, parameter="missing"
+        ),
+        PROFILE_TOTALS: Step(GROUPS, "profile_totals", summed=True, jobs="secure", named=True, counted=True),
     }
 )
 
@@ -42,6 +66,9 @@ QUESTION = Schema(
     split_edge=index("s", less_than="e"),
     leaves=index("l", less_than="s"),
 )
+
+#: The steps with secure sums.
+_TOTALS = (PROFILE_TOTALS_COUNTS, PROFILE_TOTALS)
 
 #: The most bins of a column, and numbers of a reply.
 _MOST_BINS, MOST_NUMBERS = 64, 2**21
@@ -90,30 +117,138 @@ class Profiling:
         self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return how many of the table's rows (n, d) the leaves and final clusters have in the bins of each column."""
-        arrays = {name: task.arrays[name] for name in QUESTION.fields if name in task.arrays}
-        _check_question(arrays, table.X.shape[1], task.arrays)
-        rest = {name: value for name, value in task.arrays.items() if name not in arrays}
-        labels = self._final(replace(task, arrays=rest), table, aborted, context)
+        task, arrays = _asked(task, table.X.shape[1])
+        labels = self._final(task, table, aborted, context)
         bins = in_bins(table.X, arrays["edges"])
-        # The tree counts splits from 1, and 0 is none: the numbers of a message are not negative.
-        tree = arrays["split_column"] - 1, arrays["split_edge"]
-        node = reached(bins, *tree, labels, context.min_count)
-        leaves = np.full(len(node), -1, dtype=np.int64)
-        for number, leaf in enumerate(arrays["leaves"].tolist()):
-            leaves[node == leaf] = number
+        leaves = _leaves(arrays, _nodes(arrays, bins, labels, context))
         shape = len(arrays["leaves"]), len(task.arrays["centroids"]), arrays["edges"].shape[1] + 1
         return {"bins": counted(bins, leaves, labels, shape, context.min_count)}
 
+    def profile_known(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the same as `profile` over the known cells, and how many there are of each cluster and column."""
+        labels, known = self._final_known(task, table, aborted, context)
+        found = known_moments(table.X, known, labels, len(task.arrays["centroids"]), context.min_count)
+        message = {
+            "cluster": found.clusters,
+            "rows": found.rows,
+            "counts": found.cells,
+            "centroids": found.means,
+            "m2": found.m2,
+        }
+        return rounded_spread(message, context.round_counts, context.min_count)
+
+    def profile_known_bins(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the rows of the leaves and final clusters, and how many known cells they have in the bins of each column."""
+        task, arrays = _asked(task, table.X.shape[1])
+        floor, k, h = context.min_count, len(task.arrays["centroids"]), arrays["edges"].shape[1] + 1
+        labels, known = self._final_known(task, table, aborted, context)
+        shown = described(table.X, known, labels, k, floor)
+        bins = in_bins(np.where(known, table.X, task.arrays.get(FILL, 0.0)), arrays["edges"])
+        node = _nodes(arrays, bins, labels, context)
+        leaves, number = _leaves(arrays, node), len(arrays["leaves"])
+        in_leaves = shown_in_nodes(known, node, labels, shown, floor)[arrays["leaves"]]
+        counted_ = (labels >= 0) & (leaves >= 0) & shown[labels].any(axis=1)
+        rows = np.bincount(leaves[counted_] * k + labels[counted_], minlength=number * k).reshape(number, k)
+        return {
+            "rows": np.where(rows >= floor, rows, 0),
+            "bins": known_in_bins(bins, known, leaves, labels, in_leaves, h, floor),
+        }
+
+    def profile_totals(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the same as `profile` of all rows (n, d), each in the nearest of the clusters that are large enough in all."""
+        if context.reported is None or profiling_steps(self.params, secure=True) != _TOTALS:
+            raise Refusal(f"was asked for the step {task.step}, which does not go with its job")
+        task, seen = self._checked(task, table, context)
+        centroids, ids = task.arrays["centroids"], np.flatnonzero(context.reported)
+        k, labels = len(centroids), np.full(len(table.X), -1, dtype=np.int64)
+        if len(ids):
+            among = replace(task, arrays={**task.arrays, "centroids": centroids[ids]})
+            own = self.labels(among, seen.X, stream(self.seed, 0, task.site), aborted, context, seen.X)
+            labels = np.append(ids, -1)[own]
+        rows, means, m2 = moments_of_all(table.X, labels, k)
+        kept = rows > 0
+        if context.least_rows and kept.any():  # the same groups of rows as in the rounds
+            kept &= describable(seen.X, labels, moments_of_all(seen.X, labels, k)[1], context.least_rows)
+            m2[rows < LEAST_ROWS] = 0.0
+        message = {"cluster": np.flatnonzero(kept), "counts": rows[kept], "centroids": means[kept], "m2": m2[kept]}
+        return rounded_spread(message, context.round_counts, context.min_count)
+
+    def grouped(
+        self, task: Task, data: FloatArray, aborted: AbortCheck, context: SiteContext
+    ) -> tuple[IntArray, BoolArray | None]:
+        """Return the cluster (n,) of the rows (n, d) that the algorithm sees, and which of their cells count as known.
+
+        The cells are None for all that the site knows, unless overridden.
+        """
+        return self.labels(task, data, stream(self.seed, 0, task.site), aborted, context, data), None
+
+    def _final_known(
+        self, task: Task, table: Table, aborted: AbortCheck, context: SiteContext
+    ) -> tuple[IntArray, BoolArray]:
+        """Return the final cluster (n,) of each of the rows that the step sees, and which of their cells are known (n, d)."""
+        task, seen = self._checked(task, table, context)
+        labels, known = self.grouped(task, seen.X, aborted, context)
+        return labels, ~np.isnan(table.X) if known is None else known
+
     def _final(self, task: Task, table: Table, aborted: AbortCheck, context: SiteContext) -> IntArray:
         """Return the final cluster (n,) of each of the rows that the step sees."""
+        task, seen = self._checked(task, table, context)
+        return self.labels(task, seen.X, stream(self.seed, 0, task.site), aborted, context, seen.X)
+
+    def _checked(self, task: Task, table: Table, context: SiteContext) -> tuple[Task, Table]:
+        """Return the task and the rows as the algorithm sees them; raise Refusal where they may not be described."""
         self._check_enough(table.X, context)
-        if context.secure or getattr(self.params, "trim_rows", False):
+        if task.step not in profiling_steps(self.params, secure=context.secure):
+            if context.secure:
+                raise Refusal(
+                    "describes no clusters in a job with secure sums but by totals: less its other sums, they would disclose rows"
+                )
+            raise Refusal(f"was asked for the step {task.step}, which does not go with how its job takes missing cells")
+        if getattr(self.params, "trim_rows", False):
             raise Refusal(
-                "describes no clusters in a job with secure sums or trim_rows: less its other sums, they would disclose rows"
+                "describes no clusters in a job with trim_rows: less its other sums, they would disclose rows"
             )
         task, seen = self.viewed(task, table)
         self._check_task(task, seen.X)
-        return self.labels(task, seen.X, stream(self.seed, 0, task.site), aborted, context, seen.X)
+        return task, seen
+
+
+def profiling_steps(params: Params, *, secure: bool = False) -> tuple[str, ...]:
+    """Return the steps by which a job with these parameters asks for profiles: moments, and counts in bins; with secure sums
+    numbers of rows, and moments, and nothing where rows may have missing cells.
+    """
+    gaps = getattr(params, "missing", "refuse") != "refuse"
+    if secure:
+        return () if gaps else _TOTALS
+    return (PROFILE_KNOWN, PROFILE_KNOWN_BINS) if gaps else (PROFILE, PROFILE_BINS)
+
+
+def _asked(task: Task, d: int) -> tuple[Task, Message]:
+    """Return a task about bins without its question, and the question about rows of d columns."""
+    arrays = {name: task.arrays[name] for name in QUESTION.fields if name in task.arrays}
+    _check_question(arrays, d, task.arrays)
+    rest = {name: value for name, value in task.arrays.items() if name not in arrays}
+    return replace(task, arrays=rest), arrays
+
+
+def _nodes(question: Message, bins: IntArray, labels: IntArray, context: SiteContext) -> IntArray:
+    """Return the node of the tree (n,) in which rows end, by the bins of their values (n, d)."""
+    # The tree counts splits from 1, and 0 is none: the numbers of a message are not negative.
+    return reached(bins, question["split_column"] - 1, question["split_edge"], labels, context.min_count)
+
+
+def _leaves(question: Message, node: IntArray) -> IntArray:
+    """Return which of the leaves that are asked about each row is in (n,), by the node in which it ends; -1 for none."""
+    leaves = np.full(len(node), -1, dtype=np.int64)
+    for number, leaf in enumerate(question["leaves"].tolist()):
+        leaves[node == leaf] = number
+    return leaves
 
 
 def _check_question(arrays: Message, d: int, sent: Message) -> None:

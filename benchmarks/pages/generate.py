@@ -58,12 +58,22 @@ def leaves() -> str:
     private = [a for a in federated if a.executor_class().step(ASSESS).schema is not ASSESSMENT]
     for a in private:
         rows.append([f"`{a.name}`", "the assessment", _arrays(a.executor_class().step(ASSESS).schema)])
-    for name, step in PROFILES.items():
-        rows.append(["those with the same columns and no noise", f"step `{name}`, of profiles", _arrays(step.schema)])
+    rows += [
+        [with_profiles(step), f"step `{name}`, of profiles", _arrays(step.schema)]
+        for name, step in PROFILES.items()
+        if step.jobs != "secure"
+    ]
     rows.append(["all of them", "step `place`, of a late site", _arrays(PLACED)])
     rows.append(["all of them", "every reply", f"`{SECONDS}` {real('')}"])
     rows += [[f"`{a.name}`", "not federated", "the rows themselves"] for a in BUILT_IN if not a.federated]
     return table(["algorithm", "sent in", "arrays"], rows)
+
+
+def with_profiles(step: Step) -> str:
+    """Return which algorithms have a step of profiles."""
+    if step.jobs == "secure":
+        return "`lloyd` with `secure_sums`"
+    return "those with the same columns and no noise" if step.parameter is None else f"those with `{step.parameter}`"
 
 
 def _first_steps(algorithm: Algorithm, federated: list[Algorithm]) -> list[list[str]]:

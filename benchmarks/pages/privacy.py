@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.pages import DOCS, RECORDS
+from benchmarks.pages.generate import with_profiles
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.lloyd import LloydExecutor
 from flareclust.executors.profiles import PROFILES
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.reply_specs import ReplySpec, replies_of
@@ -61,9 +63,12 @@ def leaves(algorithms: Iterable[Algorithm] = BUILT_IN) -> str:
     for step, words in OF_ALL.items():
         *cells, _ = _cells(step, of_all[step])
         rows.append(["all that are federated", words, *cells, UNDER_DP[step]])
-    for step in PROFILES:
-        *cells, _, _ = _cells(step, of_all[step])
-        rows.append(["those with the same columns and no noise", f"`{step}`", *cells, "refused", "refused"])
+    of_lloyd = replies_of(LloydExecutor)  # which has all steps of profiles
+    for step, line in PROFILES.items():
+        *cells, masked, _ = _cells(step, of_lloyd[step])
+        rows.append(
+            [with_profiles(line), f"`{step}`", *cells, masked if line.jobs == "secure" else "refused", "refused"]
+        )
     rows.append(["all that are federated", "every message", f"`{SECONDS}`: value", *3 * ["as without"], "0"])
     columns = ("without a policy", "default policy", "`round_counts: 5`", "`secure_sums`", "`differential_privacy`")
     return table(["algorithm", "step", *columns], rows)

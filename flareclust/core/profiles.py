@@ -32,6 +32,13 @@ def moments(X: FloatArray, labels: IntArray, k: int, floor: int) -> tuple[IntArr
         k: number of clusters.
         floor: smallest number of rows of a cluster that is described; three at least.
     """
+    counts, means, m2 = moments_of_all(X, labels, k)
+    kept = np.flatnonzero(describable(X, labels, means, max(floor, LEAST_ROWS))) if counts.any() else np.arange(0)
+    return kept, counts[kept], means[kept], m2[kept]
+
+
+def moments_of_all(X: FloatArray, labels: IntArray, k: int) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return the rows (k,), means (k, d) and squared deviations (k, d) of all clusters, however small; arguments as above."""
     used = labels >= 0
     own, rows = labels[used], X[used]
     counts = np.bincount(own, minlength=k)
@@ -41,20 +48,23 @@ def moments(X: FloatArray, labels: IntArray, k: int, floor: int) -> tuple[IntArr
     for j in range(X.shape[1]):
         means[:, j] = origin[j] + sums_by_label(own, rows[:, j] - origin[j], k) / size
         m2[:, j] = sums_by_label(own, (rows[:, j] - means[own, j]) ** 2, k)
-    kept = np.flatnonzero(describable(X, labels, means, max(floor, LEAST_ROWS))) if len(rows) else np.arange(0)
-    return kept, counts[kept], means[kept], m2[kept]
+    return counts, means, m2
 
 
 def is_binary(counts: IntArray, means: FloatArray, m2: FloatArray) -> BoolArray:
-    """Return which columns (d,) hold only 0 and 1, from rows (k,), means (k, d) and squared deviations (k, d) of clusters.
+    """Return which columns (d,) hold only 0 and 1, from means (k, d) and squared deviations (k, d) of clusters.
 
     A column's values between 0 and 1 are all 0 or 1 exactly where its variance is p (1 - p).
+
+    Args:
+        counts: rows of each cluster (k,), or known cells of each column (k, d).
+        means: of the columns.
+        m2: squared deviations from these.
     """
-    known = counts > 0
-    n, p = counts[known, None], means[known]
-    inside = (p >= -_ROUNDING) & (p <= 1 + _ROUNDING)
-    fits = inside & (np.abs(m2[known] - n * p * (1 - p)) <= _ROUNDING * n)
-    return np.asarray(fits.all(axis=0)) & known.any()
+    n = np.broadcast_to(counts if counts.ndim == 2 else counts[:, None], means.shape)
+    inside = (means >= -_ROUNDING) & (means <= 1 + _ROUNDING)
+    fits = inside & (np.abs(m2 - n * means * (1 - means)) <= _ROUNDING * n)
+    return np.asarray((fits | (n == 0)).all(axis=0) & (n > 0).any(axis=0))
 
 
 def are_shares(means: FloatArray) -> BoolArray:

@@ -13,10 +13,11 @@ from flareclust._foundation.version import __version__
 from flareclust.aggregators.base import ClusteringAggregator
 from flareclust.engines.options import JobOptions
 from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.profiles import profiling_steps
 from flareclust.flare.controller import ClusteringController
 from flareclust.privacy.job_sums import SECURE_SUMS
 from flareclust.protocol.registry import BUILT_IN, Algorithm, algorithms, get
-from flareclust.protocol.task import ASSESS, KEYS, PROFILING
+from flareclust.protocol.task import ASSESS, KEYS
 
 #: Seconds between two questions of a waiting site for its next task; NVFlare's default of 2 s is most of a round.
 TASK_REQUEST_INTERVAL = 0.1
@@ -86,7 +87,11 @@ def build_job(
     if sums is not None:
         job.to_clients(sums, id=SECURE_SUMS)
     tasks = steps_of(executor, secure=sums is not None)
-    tasks += [name for name in PROFILING if options.profile and name in executor.steps]
+    tasks += [
+        name
+        for name in profiling_steps(executor.params, secure=sums is not None)
+        if options.profile and name in executor.steps
+    ]
     job.to_clients(executor, tasks=tasks)
     if not packaged:
         for file, folder in _sources():

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from math import floor, log10
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust.evaluation.profiles import Profiles
 
 #: The condition of a tree without a split.
@@ -30,13 +31,51 @@ _PURE = 0.5
 _SHOWN = 0.1
 
 
+class Described(Protocol):
+    """What words need of profiles, exact or noisy ones."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the names (d,)."""
+
+    @property
+    def mean(self) -> FloatArray:
+        """Return the means (k, d)."""
+
+    @property
+    def overall(self) -> tuple[FloatArray, FloatArray]:
+        """Return the mean of all, and a deviation by which digits are shown, each (d,)."""
+
+    @property
+    def apart(self) -> FloatArray:
+        """Return how much each column says of a cluster (k, d), on the scale of z."""
+
+    @property
+    def categories(self) -> dict[str, list[int]]:
+        """Return the places of the columns of each category."""
+
+    @property
+    def shares(self) -> BoolArray:
+        """Return which means are shares of rows (d,)."""
+
+    @property
+    def alike(self) -> str:
+        """Return what is said of a cluster that differs in no column."""
+
+    def unit(self, j: int) -> str:
+        """Return the unit of a column, "" where it has none."""
+
+    def undescribed(self, cluster: int) -> str:
+        """Return why nothing is said of a cluster, "" where something is."""
+
+
 @dataclass(frozen=True)
 class Telling:
     """One column that tells about a cluster.
 
     Attributes:
         text: such as "crp much higher: 58 (all 21)", or "sex f: 82 % (all 51 %)".
-        z: how many standard deviations the mean is from that of all rows.
+        z: how many standard deviations the mean is from that of all rows, or how much a noisy one says on the same scale.
     """
 
     text: str
@@ -83,23 +122,23 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def name_of(profiles: Profiles, j: int) -> str:
+def name_of(profiles: Described, j: int) -> str:
     """Return the name of a column, cut where it is long."""
     name = profiles.columns[j]
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
-def with_unit(profiles: Profiles, j: int) -> str:
+def with_unit(profiles: Described, j: int) -> str:
     """Return the name of a column, and its unit where it has one."""
     unit = profiles.unit(j)
     return f"{name_of(profiles, j)} ({unit})" if unit else name_of(profiles, j)
 
 
-def telling(profiles: Profiles, cluster: int, most: int = MOST_TELLING) -> list[Telling]:
+def telling(profiles: Described, cluster: int, most: int = MOST_TELLING) -> list[Telling]:
     """Return the columns in which a cluster differs most from all rows, the first most; of categories one each."""
-    if not profiles.rows[cluster]:
+    if profiles.undescribed(cluster):
         return []
-    z = profiles.z[cluster]
+    z = profiles.apart[cluster]
     owner = {j: name for name, places in profiles.categories.items() for j in places}
     found: list[Telling] = []
     seen: set[str] = set()
@@ -114,21 +153,21 @@ def telling(profiles: Profiles, cluster: int, most: int = MOST_TELLING) -> list[
     return found
 
 
-def _said(profiles: Profiles, cluster: int, j: int) -> str:
+def _said(profiles: Described, cluster: int, j: int) -> str:
     name, value, (center, deviation) = name_of(profiles, j), profiles.mean[cluster, j], profiles.overall
     if profiles.shares[j]:
         return f"{name.replace('=', ' ', 1)}: {percent(value)} (all {percent(center[j])})"
-    z = profiles.z[cluster, j]
+    z = profiles.apart[cluster, j]
     how = f"{'much ' if abs(z) >= _MUCH else ''}{'higher' if z > 0 else 'lower'}"
     return f"{with_unit(profiles, j)} {how}: {number(value, deviation[j])} (all {number(center[j], deviation[j])})"
 
 
-def sentence(profiles: Profiles, cluster: int) -> str:
+def sentence(profiles: Described, cluster: int) -> str:
     """Return what tells most about a cluster in one line."""
-    if not profiles.rows[cluster]:
-        return "too few rows at every site to be described"
+    if why := profiles.undescribed(cluster):
+        return why
     found = telling(profiles, cluster)
-    return "; ".join(one.text for one in found) if found else "near the average of all rows in every column"
+    return "; ".join(one.text for one in found) if found else profiles.alike
 
 
 def branches(profiles: Profiles) -> list[Branch]:

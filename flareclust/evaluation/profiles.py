@@ -13,6 +13,7 @@ from flareclust.core.shallow_tree import SPLITS, Tree
 from flareclust.protocol.profile_arrays import (
     BIN_COUNTS,
     BIN_EDGES,
+    CELLS,
     MEANS,
     ROWS,
     SITE_ROWS,
@@ -53,24 +54,30 @@ class Profiles:
         rows: IntArray = self.arrays[ROWS]
         return rows
 
+    @cached_property
+    def cells(self) -> IntArray:
+        """Return how many known cells of each cluster and column are described (k, d): of all rows, where no cell is missing."""
+        cells: IntArray = self.arrays.get(CELLS, np.broadcast_to(self.rows[:, None], self.arrays[MEANS].shape))
+        return cells
+
     @property
     def mean(self) -> FloatArray:
         """Return the means (k, d); NaN for clusters that are not described."""
-        return np.where(self.rows[:, None] > 0, self.arrays[MEANS], np.nan)
+        return np.where(self.cells > 0, self.arrays[MEANS], np.nan)
 
     @cached_property
     def sd(self) -> FloatArray:
         """Return the sample standard deviations (k, d)."""
-        found: FloatArray = np.sqrt(self.arrays[SQUARES] / np.maximum(self.rows - 1, 1)[:, None])
-        return np.where(self.rows[:, None] > 1, found, np.nan)
+        found: FloatArray = np.sqrt(self.arrays[SQUARES] / np.maximum(self.cells - 1, 1))
+        return np.where(self.cells > 1, found, np.nan)
 
     @cached_property
     def overall(self) -> tuple[FloatArray, FloatArray]:
-        """Return mean and sample standard deviation of each column over all described rows, each (d,)."""
-        n, total = self.rows.astype(np.float64), float(self.rows.sum())
-        center = n @ self.arrays[MEANS] / total
-        squares = self.arrays[SQUARES].sum(axis=0) + n @ (self.arrays[MEANS] - center) ** 2
-        return center, np.sqrt(squares / max(total - 1, 1))
+        """Return mean and sample standard deviation of each column over all described rows, each (d,); NaN where none knows it."""
+        n, total = self.cells.astype(np.float64), self.cells.sum(axis=0)
+        center = np.where(total > 0, (n * self.arrays[MEANS]).sum(axis=0) / np.maximum(total, 1), np.nan)
+        squares = self.arrays[SQUARES].sum(axis=0) + (n * (self.arrays[MEANS] - center) ** 2).sum(axis=0)
+        return center, np.sqrt(squares / np.maximum(total - 1, 1))
 
     @cached_property
     def z(self) -> FloatArray:
@@ -80,11 +87,29 @@ class Profiles:
         np.divide(self.mean - center, deviation, out=found, where=deviation > 0)
         return found
 
+    @property
+    def apart(self) -> FloatArray:
+        """Return how much each column says of a cluster (k, d): its z, and 0 where that is not known."""
+        return np.nan_to_num(self.z)
+
+    def undescribed(self, cluster: int) -> str:
+        """Return why nothing is said of a cluster, "" where something is."""
+        return "" if self.rows[cluster] else f"too few rows {self._where} to be described"
+
+    @property
+    def _where(self) -> str:
+        return "at every site" if SITE_ROWS in self.arrays else "in all"
+
+    @property
+    def alike(self) -> str:
+        """Return what is said of a cluster that differs in no column."""
+        return "near the average of all rows in every column"
+
     @cached_property
     def eta_squared(self) -> FloatArray:
         """Return the share of each column's variation that is between the clusters (d,); NaN for constant columns."""
         within = self.arrays[SQUARES].sum(axis=0)
-        between = self.rows @ (self.arrays[MEANS] - self.overall[0]) ** 2
+        between = (self.cells * (self.arrays[MEANS] - self.overall[0]) ** 2).sum(axis=0)
         total = within + between
         found = np.full(len(total), np.nan)
         np.divide(between, total, out=found, where=total > 0)
@@ -103,7 +128,7 @@ class Profiles:
     @cached_property
     def shares(self) -> BoolArray:
         """Return which columns' means are shares of rows (d,): those of 0 and 1, and categories."""
-        found = is_binary(self.rows, self.arrays[MEANS], self.arrays[SQUARES])
+        found = is_binary(self.cells, self.arrays[MEANS], self.arrays[SQUARES])
         for places in self.categories.values():
             found[places] = True
         return found
@@ -118,7 +143,7 @@ class Profiles:
         """Return the quantiles (k, d) by their names, read off counts in bins; NaN for shares, and without counts."""
         if BIN_COUNTS not in self.arrays:
             return {name: np.full(self.mean.shape, np.nan) for name in QUANTILES}
-        deviation = np.sqrt(self.arrays[SQUARES] / np.maximum(self.rows, 1)[:, None])
+        deviation = np.sqrt(self.arrays[SQUARES] / np.maximum(self.cells, 1))
         ends = self.arrays[MEANS] - _ENDS * deviation, self.arrays[MEANS] + _ENDS * deviation
         found = quantiles(self.arrays[BIN_COUNTS], self.arrays[BIN_EDGES], ends, np.array(list(QUANTILES.values())))
         found[:, :, self.shares] = np.nan
@@ -156,6 +181,7 @@ class Profiles:
             "rows": np.repeat(self.rows, d).tolist(),
             "share": np.repeat(share, d).tolist(),
             "column": list(self.columns) * k,
+            **({"cells": self.cells.ravel().tolist()} if CELLS in self.arrays else {}),
             **({"unit": self.arrays[UNITS].tolist() * k} if UNITS in self.arrays else {}),
             **{name: values.ravel().tolist() for name, values in (("mean", self.mean), ("sd", self.sd), ("z", self.z))},
             **{name: values.ravel().tolist() for name, values in self.quantiles.items()},
@@ -178,10 +204,11 @@ class Profiles:
         }
 
     def _cramers_v(self, places: Sequence[int]) -> float:
-        used = self.rows > 0
-        counts = self.rows[used, None] * self.arrays[MEANS][used][:, places]
-        rest = np.maximum(self.rows[used] - counts.sum(axis=1), 0)  # of a category without a column
-        table = np.column_stack([counts, rest]) if (rest > 1e-6 * self.rows[used]).any() else counts
+        known = self.cells[:, places].min(axis=1)
+        used = known > 0
+        counts = known[used, None] * self.arrays[MEANS][used][:, places]
+        rest = np.maximum(known[used] - counts.sum(axis=1), 0)  # of a category without a column
+        table = np.column_stack([counts, rest]) if (rest > 1e-6 * known[used]).any() else counts
         table = table[:, table.sum(axis=0) > 0]
         least = min(table.shape) - 1
         if least < 1:

@@ -14,6 +14,7 @@ from flareclust.evaluation import selection as choice
 from flareclust.evaluation.agreement import missing_cells, unit_warnings
 from flareclust.evaluation.criteria import USUAL, current_rule
 from flareclust.evaluation.metrics import sigma, truth_metrics
+from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.image_results import is_embedded, shown_images
 from flareclust.experiment.prepared import Prepared, arrays_of, names_of
@@ -55,7 +56,8 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         seconds: wall time from before the data were loaded until now.
     """
     dataset = prepared.dataset
-    if MEANS in outcome.arrays and len(prepared.units) == outcome.arrays[MEANS].shape[1]:
+    described = MEANS in outcome.arrays or noisy_profiles_of(outcome.arrays, outcome.centroids, None) is not None
+    if described and len(prepared.units) == outcome.centroids.shape[1]:
         outcome = replace(outcome, arrays={**outcome.arrays, UNITS: np.array(prepared.units)})
     labels = _pooled_labels(prepared, outcome)
     metrics: dict[str, float | None] = dict(outcome.metrics)

@@ -1,7 +1,9 @@
 """Which runs describe their clusters, and why others do not."""
 
+from flareclust.evaluation.noisy_profiles import NoisyProfiles, noisy_profiles_of
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
+from flareclust.experiment.result import Result
 from flareclust.protocol import registry
 
 #: Up to so many columns with names are described unless a run says otherwise; images have more, and pixels say nothing.
@@ -22,3 +24,11 @@ def is_profiled(experiment: Experiment, prepared: Prepared) -> bool:
         return False
     columns = prepared.columns if prepared.dataset is None else prepared.dataset.columns
     return columns is not None and len(columns) <= MOST_COLUMNS
+
+
+def shown_noisy_profiles(result: Result) -> NoisyProfiles | None:
+    """Return the profiles of a result under differential privacy where they are shown; None where not, and of other results."""
+    asked = result.experiment.get("profile")
+    if asked is False or (asked is None and not (result.columns and len(result.columns) <= MOST_COLUMNS)):
+        return None
+    return noisy_profiles_of(result.arrays, result.centroids, result.columns)

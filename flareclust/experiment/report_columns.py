@@ -7,6 +7,7 @@ from flareclust.evaluation.profiles import Profiles
 from flareclust.experiment.html_parts import Html, section, table, tag
 from flareclust.experiment.report_charts import meter, swatch, tinted
 from flareclust.plotting.style import cluster_colour
+from flareclust.protocol.profile_arrays import CELLS
 
 #: So many columns are shown, those first that differ most; and up to so many clusters with numbers in their cells.
 _MOST_COLUMNS, _WITH_NUMBERS = 40, 12
@@ -33,10 +34,11 @@ def heat_map(profiles: Profiles) -> Html:
         for j in order
     ]
     more = f" The {_MOST_COLUMNS} columns that differ most of {len(eta)}." if len(eta) > _MOST_COLUMNS else ""
+    gaps = " Missing cells are left out." if CELLS in profiles.arrays else ""
     words = (
         "Means of each cluster, for categories the share of rows. Red is above and blue below the mean of all rows, full colour "
         "from two standard deviations on. The last column is the share of a column's variation that lies between clusters (eta "
-        f"squared).{more}"
+        f"squared).{gaps}{more}"
     )
     return section(
         "What is special about each cluster",

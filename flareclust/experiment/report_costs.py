@@ -27,6 +27,10 @@ _STEPS = {
     "assess": "the assessment: sizes and sums of distances",
     "profile": "the profiles: means and deviations of clusters",
     "profile_bins": "the profiles: counts in bins",
+    "profile_totals_counts": "the profiles: sizes of clusters",
+    "profile_totals": "the profiles: means and deviations of clusters",
+    "profile_known": "the profiles: means and deviations of known cells",
+    "profile_known_bins": "the profiles: known cells in bins",
     "describe": "names of columns",
     "keys": "keys of secure sums",
 }

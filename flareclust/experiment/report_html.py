@@ -9,13 +9,16 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import IntArray
+from flareclust.evaluation.noisy_profiles import NoisyProfiles
 from flareclust.evaluation.profile_words import Branch, percent, rule_of, sentence, telling
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.html_parts import Html, page, section, table, tag
+from flareclust.experiment.profiled import shown_noisy_profiles
 from flareclust.experiment.report_charts import RowMap, legend, stacked, swatch
 from flareclust.experiment.report_columns import heat_map
 from flareclust.experiment.report_continuity import since
 from flareclust.experiment.report_costs import choice_of_k, messages, quality, repeat
+from flareclust.experiment.report_noisy import noisy_map, noisy_note
 from flareclust.experiment.result import Result, why_no_profiles
 from flareclust.features import result as partial
 from flareclust.features.scaling import scaling_of
@@ -27,7 +30,7 @@ _MOST_SITES = 60
 
 def report_page(result: Result) -> str:
     """Return the page."""
-    profiles = profiles_of(result.arrays, result.columns)
+    profiles, noisy = profiles_of(result.arrays, result.columns), shown_noisy_profiles(result)
     sizes = None if result.cluster_rows is None else result.cluster_rows.tolist()
     title = f"{result.centroids_found} clusters in {_data(result)}"
     return page(
@@ -35,9 +38,10 @@ def report_page(result: Result) -> str:
         tag("h1", title),
         _who(result, sizes),
         _warnings(result),
-        section("The clusters", _cards(result, profiles, sizes)),
+        section("The clusters", _cards(result, profiles, sizes) if noisy is None else _noisy_cards(result, noisy)),
         since(result),
         heat_map(profiles) if profiles is not None else Html(""),
+        noisy_map(noisy) if noisy is not None else Html(""),
         section("Whose rows they are", *_site_bars(result, profiles)),
         section("Map of the rows", *_maps(result)),
         quality(result, profiles),
@@ -96,7 +100,14 @@ def _cards(result: Result, profiles: Profiles | None, sizes: list[int] | None) -
     return tag("div", *shown, class_="cards")
 
 
-def _card(profiles: Profiles, c: int, k: int, rows: int, total: int, branch: Branch | None) -> Html:
+def _noisy_cards(result: Result, profiles: NoisyProfiles) -> Html:
+    """Return the clusters with their noisy sizes, whatever is known of the rows on this machine."""
+    k, sizes = result.centroids_found, profiles.rows.tolist()
+    shown = [_card(profiles, c, k, sizes[c], sum(sizes), None) for c in range(k)]
+    return tag("div", noisy_note(profiles), tag("div", *shown, class_="cards"))
+
+
+def _card(profiles: Profiles | NoisyProfiles, c: int, k: int, rows: int, total: int, branch: Branch | None) -> Html:
     found = telling(profiles, c)
     what = tag("ul", *(tag("li", one.text) for one in found)) if found else tag("p", sentence(profiles, c))
     rule = Html("")

@@ -15,6 +15,7 @@ from flareclust.data.frames import frame_of, is_frame
 from flareclust.data.one_hot import rows_of
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.continuity import Continuity
+from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.evaluation.profile_words import tree_table
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.features import result as partial
@@ -222,9 +223,19 @@ class Result:
                 "tree", a line per leaf of a shallow tree: cluster, conditions, rows, purity (share of them that are of the
                 cluster), share_of_cluster.
 
+        Under differential privacy there are columns only, from released numbers: rows, share, signal_to_noise, mean, of_range
+        (distance of the mean from that of all clusters, in parts of the column's declared range).
+
         Raises:
             UserError: the result has no profiles; the text says why.
         """
+        if (noisy := noisy_profiles_of(self.arrays, self.centroids, self.columns)) is not None:
+            if of != "columns":
+                raise UserError(
+                    f"a result under differential privacy has no profiles of {of}: they would be further queries, which cost "
+                    "budget; it has those of columns"
+                )
+            return frame_of(noisy.table())
         found = profiles_of(self.arrays, self.columns)
         if found is None:
             raise UserError(why_no_profiles(self))

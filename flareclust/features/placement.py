@@ -11,9 +11,9 @@ import numpy as np
 
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core.kernels import two_nearest
-from flareclust.features.scaling import scaling_of
+from flareclust.features.scaling import FILL, OPEN_GAPS, scaling_of
 from flareclust.features.space import as_clustered, nearest, of_directions
-from flareclust.protocol.profile_arrays import MEANS, ROWS, SQUARES
+from flareclust.protocol.profile_arrays import CELLS, MEANS, ROWS, SQUARES
 
 #: A row is far from a centroid beyond so many root mean square distances of its cluster. At most 1/9 of a cluster's rows are,
 #: whatever their distribution (Markov's inequality of the squared distances).
@@ -114,12 +114,16 @@ def thresholds_of(
 
 def _mean_squares(arrays: Mapping[str, Array]) -> FloatArray:
     """Return the mean squared distance of each cluster's rows to the centroid (k,), NaN for those that are not described."""
-    counts = arrays[ROWS]
+    rows, centroids = arrays[ROWS], arrays["centroids"]
     scaling = scaling_of(arrays)
     unit = 1.0 if scaling is None else scaling.deviation
-    variance = arrays[SQUARES] / np.maximum(counts, 1)[:, None]
-    columns = (variance + (arrays[MEANS] - arrays["centroids"]) ** 2) / np.square(unit)
-    return np.where(counts > 0, columns.sum(axis=1), np.nan)
+    cells = arrays.get(CELLS, rows[:, None])
+    columns = arrays[SQUARES] / np.maximum(cells, 1) + (arrays[MEANS] - centroids) ** 2
+    if CELLS in arrays:  # cells that were filled are at a distance of their own, those that stay open at none
+        filled = 0.0 if OPEN_GAPS in arrays else (arrays[FILL] - centroids) ** 2
+        part = cells / np.maximum(rows, 1)[:, None]
+        columns = part * columns + (1 - part) * filled
+    return np.where(rows > 0, (columns / np.square(unit)).sum(axis=1), np.nan)
 
 
 def _two(rows: FloatArray, centroids: FloatArray) -> tuple[IntArray, IntArray]:

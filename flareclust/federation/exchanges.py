@@ -1,7 +1,7 @@
 """The exchanges of a federation with its sites: who is asked, who takes part, what is recorded."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -60,6 +60,9 @@ class ExchangeRequest(NamedTuple):
 
 class Exchanges:
     """Exchanges with the sites of one run: participants, refusals, records and costs so far."""
+
+    #: Whether sums arrive as totals only.
+    secure: ClassVar[bool] = False
 
     def __init__(self, ask: Ask, sites: list[str], needed: int, on_round: OnRound) -> None:
         self.ask, self.sites, self.needed, self.on_round = ask, sites, needed, on_round

@@ -12,14 +12,17 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage, JobFailed
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.core.profiles import BINS, edges_between
+from flareclust.core.missing.profiles import edges_of_known, with_missing
+from flareclust.core.profiles import BINS, edges_between, in_bins
 from flareclust.core.shallow_tree import DEPTH, SPLITS, Tree
-from flareclust.executors.profiles import MOST_NUMBERS
+from flareclust.executors.profiles import MOST_NUMBERS, profiling_steps
+from flareclust.features.scaling import FILL
 from flareclust.federation.exchanges import Exchanges, refusal_texts
 from flareclust.privacy.secure_aggregation.server import ALL
 from flareclust.protocol.profile_arrays import (
     BIN_COUNTS,
     BIN_EDGES,
+    CELLS,
     MEANS,
     ROWS,
     SITE_ROWS,
@@ -29,7 +32,7 @@ from flareclust.protocol.profile_arrays import (
     TREE_EDGE,
     TREE_ROWS,
 )
-from flareclust.protocol.task import PROFILE, PROFILE_BINS, PROFILED_BINS, PROFILING
+from flareclust.protocol.task import PROFILE_TOTALS
 
 
 @dataclass
@@ -43,7 +46,8 @@ class Described:
 def describe_clusters(exchanges: Exchanges, round_: Round, aggregator: ClusteringAggregator) -> Described:
     """Ask the sites for what describes the clusters of a finished round; nothing where the algorithm has no profiles."""
     found = Described()
-    if not all(step in aggregator.steps for step in PROFILING):
+    steps = profiling_steps(aggregator.params, secure=exchanges.secure)
+    if not steps or not all(step in aggregator.steps for step in steps):
         return found
     try:
         found.arrays |= _moments(exchanges, round_, aggregator)
@@ -51,10 +55,12 @@ def describe_clusters(exchanges: Exchanges, round_: Round, aggregator: Clusterin
         found.warnings.append(f"the clusters have no profile: {error}")
         return found
     if not found.arrays[ROWS].any():
-        found.warnings.append("the clusters have no profile: no site has a cluster that it may describe")
+        found.warnings.append("the clusters have no profile: none is large enough to be described")
+        return found
+    if exchanges.secure:  # moments only: further counts would be of other rows
         return found
     try:
-        for part in _grown(exchanges, round_, found.arrays):
+        for part in _grown(exchanges, round_, aggregator, found.arrays):
             found.arrays |= part
     except (JobFailed, BadMessage) as error:
         found.warnings.append(f"the profiles lack quantiles, or levels of their tree: {error}")
@@ -65,38 +71,57 @@ def describe_clusters(exchanges: Exchanges, round_: Round, aggregator: Clusterin
 
 def _moments(exchanges: Exchanges, round_: Round, aggregator: ClusteringAggregator) -> Message:
     k, d = round_.task["centroids"].shape
-    asked = replace(round_, step=PROFILE)
-    replies = exchanges.describe(PROFILE, aggregator.schema(PROFILE), asked, {"K": k, "d": d})
+    step = PROFILE_TOTALS if exchanges.secure else profiling_steps(aggregator.params)[0]
+    replies = exchanges.describe(step, aggregator.schema(step), replace(round_, step=step), {"K": k, "d": d})
     started = perf_counter()
-    rows, means, m2 = added_up(replies.values(), k, d)
+    rows, cells, means, m2 = added_up(replies.values(), k, d)
     arrays: Message = {ROWS: rows, MEANS: means, SQUARES: m2}
+    if (cells != rows[:, None]).any():
+        arrays[CELLS] = cells
     if ALL not in replies:
         own = {site: reply for site, reply in replies.items() if len(reply["cluster"])}
         table = np.zeros((len(own), k), dtype=np.int64)
         for i, reply in enumerate(own.values()):
-            table[i, reply["cluster"]] = reply["counts"]
+            table[i, reply["cluster"]] = _rows(reply)
         arrays |= {SITES: np.array(list(own), dtype=np.str_), SITE_ROWS: table}
-    _record(exchanges, PROFILE, replies, round_.index, started)
+    _record(exchanges, step, replies, round_.index, started)
     return arrays
 
 
-def added_up(replies: Iterable[Message], k: int, d: int) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return rows (k,), means (k, d) and squared deviations (k, d) of clusters over all sites (Chan, Golub, LeVeque 1983)."""
-    rows, means, m2 = np.zeros(k, dtype=np.int64), np.zeros((k, d)), np.zeros((k, d))
+def added_up(replies: Iterable[Message], k: int, d: int) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    """Return rows (k,) of clusters over all sites, and known cells (k, d), means (k, d) and squared deviations (k, d).
+
+    After Chan, Golub, LeVeque (1983), in each column over its known cells; these are all rows where replies do not say.
+    """
+    rows, cells = np.zeros(k, dtype=np.int64), np.zeros((k, d), dtype=np.int64)
+    means, m2 = np.zeros((k, d)), np.zeros((k, d))
     for reply in replies:
         own, n = reply["cluster"], reply["counts"]
-        total = rows[own] + n
+        n = n if n.ndim == 2 else n[:, None]
+        total = cells[own] + n
+        part = n / np.maximum(total, 1)
         step = reply["centroids"] - means[own]
-        m2[own] += reply["m2"] + step**2 * (rows[own] * (n / total))[:, None]
-        means[own] += step * (n / total)[:, None]
-        rows[own] = total
-    return rows, means, m2
+        m2[own] += reply["m2"] + step**2 * (cells[own] * part)
+        means[own] += step * part
+        cells[own] = total
+        rows[own] += _rows(reply)
+    return rows, cells, means, m2
 
 
-def _grown(exchanges: Exchanges, round_: Round, arrays: Message) -> Iterable[Message]:
+def _rows(reply: Message) -> IntArray:
+    """Return the rows (c,) of the clusters of a reply."""
+    return reply["rows" if "rows" in reply else "counts"]
+
+
+def _grown(exchanges: Exchanges, round_: Round, aggregator: ClusteringAggregator, arrays: Message) -> Iterable[Message]:
     """Give the counts in bins, and then the tree, which grows by a level with each exchange."""
     k, d = arrays[MEANS].shape
-    edges = edges_between(arrays[ROWS], arrays[MEANS], arrays[SQUARES])
+    if CELLS in arrays:
+        edges = edges_of_known(arrays[CELLS], arrays[MEANS], arrays[SQUARES], BINS)
+    else:
+        edges = edges_between(arrays[ROWS], arrays[MEANS], arrays[SQUARES])
+    _, step = profiling_steps(aggregator.params)
+    schema = aggregator.schema(step)
     tree, nodes = Tree.root(k), np.array([0], dtype=np.int64)
     for level in range(DEPTH):
         if not len(nodes) or len(nodes) * k * d * BINS > MOST_NUMBERS:
@@ -108,16 +133,24 @@ def _grown(exchanges: Exchanges, round_: Round, arrays: Message) -> Iterable[Mes
             "leaves": nodes,
         }
         index = round_.index + level
-        asked = replace(round_, step=PROFILE_BINS, index=index, task={**round_.task, **question})
+        asked = replace(round_, step=step, index=index, task={**round_.task, **question})
         sizes = {"l": len(nodes), "k": k, "d": d, "h": BINS}
-        replies = exchanges.describe(PROFILE_BINS, PROFILED_BINS, asked, sizes)
+        replies = exchanges.describe(step, schema, asked, sizes)
         started = perf_counter()
         counts = np.sum([reply["bins"] for reply in replies.values()], axis=0)
-        nodes = tree.grow(nodes, counts)
-        _record(exchanges, PROFILE_BINS, replies, index, started)
+        nodes = tree.grow(nodes, _of_all_rows(counts, replies, round_.task, edges))
+        _record(exchanges, step, replies, index, started)
         if level == 0:
             yield {BIN_EDGES: edges, BIN_COUNTS: counts[0]}
         yield _arrays(tree, edges)
+
+
+def _of_all_rows(counts: IntArray, replies: Mapping[str, Message], task: Message, edges: FloatArray) -> IntArray:
+    """Return counts of known cells with the rows that lack one where the tree has them; others as they are."""
+    if FILL not in task or not all("rows" in reply for reply in replies.values()):
+        return counts
+    rows = np.sum([reply["rows"] for reply in replies.values()], axis=0)
+    return with_missing(counts, rows, in_bins(task[FILL][None], edges)[0])
 
 
 def _arrays(tree: Tree, edges: FloatArray) -> Message:

@@ -27,6 +27,8 @@ from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, DESCRIBE, KEYS, NAME
 class SecureExchanges(Exchanges):
     """Exchanges with masked sums: one reply, the total, in place of those of the sites."""
 
+    secure = True
+
     def __init__(self, ask: Ask, sites: list[str], needed: int, on_round: OnRound, minimum: int) -> None:
         super().__init__(ask, sites, needed, on_round)
         self.minimum = minimum
@@ -118,6 +120,8 @@ class SecureExchanges(Exchanges):
         """Return the one reply that the totals make; `sizes` follow from what was sent."""
         left_out, self.refused = self.refused, {}
         try:
+            if step in self.counted:
+                round_ = self._with_reported_groups(round_)
             total, missing = self._total(schema, step, round_)
         finally:
             self.refused = left_out

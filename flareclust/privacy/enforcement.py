@@ -19,7 +19,7 @@ from flareclust.privacy.request_log import RequestLog
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
 from flareclust.protocol.schema import SECONDS, Field
-from flareclust.protocol.task import ASSESS, DESCRIBE, PLACE, PROFILE_BINS, PROFILING
+from flareclust.protocol.task import ASSESS, DESCRIBE, PLACE, PROFILE_BINS, PROFILE_KNOWN_BINS, PROFILING
 
 #: The longest text of a refusal that leaves.
 LONGEST_REASON = 400
@@ -201,7 +201,7 @@ def _sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
     sizes = {}
     if "centroids" in arrays and arrays["centroids"].ndim:
         sizes = {"K": len(arrays["centroids"])}
-        sizes |= {"k": len(arrays["centroids"])} if step in (ASSESS, PROFILE_BINS) else {}
+        sizes |= {"k": len(arrays["centroids"])} if step in (ASSESS, PROFILE_BINS, PROFILE_KNOWN_BINS) else {}
     number = arrays.get("candidate")
     if number is not None and number.ndim == 1 and number.size:
         sizes |= {"c": int(number[-1]) + 1, "t": len(number), "K": len(number)}

@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING
 from flareclust._foundation.errors import UserError
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import ASSESS, KEYS, PLACE, PROFILING, SCORING
+from flareclust.protocol.task import (
+    ASSESS,
+    KEYS,
+    PLACE,
+    PROFILE,
+    PROFILE_BINS,
+    PROFILE_KNOWN,
+    PROFILE_KNOWN_BINS,
+    SCORING,
+)
 
 if TYPE_CHECKING:
     from flareclust.executors.base import ClusteringExecutor
 
 
 #: The steps that executors of all algorithms answer.
-OF_ALL = (ASSESS, PLACE, KEYS, *PROFILING)
+OF_ALL = (ASSESS, PLACE, KEYS, PROFILE, PROFILE_BINS, PROFILE_KNOWN, PROFILE_KNOWN_BINS)
 
 
 @dataclass(frozen=True)

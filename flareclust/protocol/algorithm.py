@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.protocol.params import Params
+from flareclust.protocol.task import PROFILE_TOTALS
 
 if TYPE_CHECKING:
     from flareclust.aggregators.base import ClusteringAggregator
@@ -53,19 +54,23 @@ class Algorithm:
         """Return why the clusters of a result are not described, in words; empty where they are.
 
         A profile is of the clusters that a site may describe, an update of other rows: their difference would be a row or two.
+        Differentially private results have one of what they have released, whatever the settings.
         """
         if not self.federated:
             return f"{self.name} is not federated and describes no clusters"
         if "differentially-private" in self.promises:
-            return f"{self.name} is differentially private: profiles of its clusters would spend more than its budget"
+            return ""
         if self.partial:
             return f"{self.name} is for sites with different columns, and profiles need the same ones"
-        if secure_sums:
-            return "with secure_sums, totals of the rounds less a profile would disclose the rows that a profile leaves out"
+        if secure_sums and PROFILE_TOTALS not in self.executor_class().steps:
+            return (
+                f"with secure_sums, profiles are totals over all rows, and of {self.name} sites also send local clusters, which leave "
+                "out rows: the difference would disclose these"
+            )
+        if secure_sums and params.get("missing", "refuse") != "refuse":
+            return f"with secure_sums and missing={params['missing']}, a profile would count filled cells as known ones"
         if params.get("trim_rows"):
             return "with trim_rows, a profile less the sums of the rounds would disclose the rows that are trimmed"
-        if params.get("missing", "refuse") != "refuse":
-            return f"with missing={params['missing']}, a profile would count filled cells as known ones"
         return ""
 
     def executor_class(self) -> "type[ClusteringExecutor]":

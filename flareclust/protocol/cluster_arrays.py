@@ -14,7 +14,7 @@ AXES: Mapping[str, int] = MappingProxyType(
         **dict.fromkeys(("centroids", "mask", "anchors", "counts", "radii", "votes", "support", "seen"), 0),
         **dict.fromkeys(("polish_start", "signal_to_noise"), 0),
         "history": 1,
-        **dict.fromkeys((profile.ROWS, profile.MEANS, profile.SQUARES, profile.BIN_COUNTS), 0),
+        **dict.fromkeys((profile.ROWS, profile.CELLS, profile.MEANS, profile.SQUARES, profile.BIN_COUNTS), 0),
         **dict.fromkeys((profile.SITE_ROWS, profile.TREE_ROWS), 1),
     }
 )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from flareclust._foundation.typing import IntArray, Message
-from flareclust.protocol.schema import Schema, counts, real
+from flareclust.protocol.schema import Schema, counts, index, real
 
 #: The steps that every algorithm knows; an algorithm may have more of its own. They are the names of the NVFlare tasks.
 #: SCORE is answered here for all algorithms that list it: how well each of several solutions fits the site's rows. DESCRIBE
@@ -38,7 +38,13 @@ BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, NAMES, SCALES, KNOWN_SCALES, BINNED, F
 
 #: What follows the assessment where the clusters are described: moments of the columns, then counts in bins, several times.
 PROFILE, PROFILE_BINS = "profile", "profile_bins"
-PROFILING = (PROFILE, PROFILE_BINS)
+
+#: The same of the known cells, in jobs that take rows with missing cells.
+PROFILE_KNOWN, PROFILE_KNOWN_BINS = "profile_known", "profile_known_bins"
+
+#: The moments with secure sums, as totals, after the numbers of rows of the clusters.
+PROFILE_TOTALS, PROFILE_TOTALS_COUNTS = "profile_totals", "profile_totals_counts"
+PROFILING = (PROFILE, PROFILE_BINS, PROFILE_KNOWN, PROFILE_KNOWN_BINS, PROFILE_TOTALS_COUNTS, PROFILE_TOTALS)
 
 #: Keys of the meta of a refusal, of a task and of a reply, which says what it answers. A reply's numbers never travel
 #: there, where sites' filters do not look.
@@ -51,6 +57,18 @@ ASSESSMENT = Schema(counts=counts("k"), scatter=real("k", minimum=0), sse=real("
 
 #: What a site answers to `profile_bins`: of leaves l of a tree, rows by cluster, column and bin. (To `profile` it answers groups.)
 PROFILED_BINS = Schema(bins=counts("l k d h"))
+
+#: What a site answers to `profile_known`: groups with their rows, and of each column the number of known cells, their mean and
+#: squared deviations; and to `profile_known_bins`: of leaves, rows by cluster, and known cells by cluster, column and bin.
+PROFILED_KNOWN = Schema(
+    may_be_empty=True,
+    cluster=index("k", less_than="K"),
+    rows=counts("k", minimum=1),
+    counts=counts("k d"),
+    centroids=real("k d"),
+    m2=real("k d", minimum=0),
+)
+PROFILED_KNOWN_BINS = Schema(rows=counts("l k"), bins=counts("l k d h"))
 
 #: What a late site answers to `place`: how many rows it has placed. Who asks chooses the centroids here, and sums by
 #: cluster over clusters of one's own choice would disclose the rows.

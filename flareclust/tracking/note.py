@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from flareclust.evaluation.continuity_words import summary
-from flareclust.evaluation.profile_words import sentence
-from flareclust.evaluation.profiles import Profiles, profiles_of
+from flareclust.evaluation.profile_words import Described, sentence
+from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.config import Experiment
+from flareclust.experiment.profiled import shown_noisy_profiles
 from flareclust.experiment.result import Result
 from flareclust.experiment.sweep_report import measures, reasons, spread
 from flareclust.experiment.trials import TrialRun, by_cell
@@ -44,7 +45,7 @@ def describe(result: Result, experiment: Experiment) -> str:
     ]
     if result.continuity is not None and result.matched_to is not None:
         lines.append(escape(summary(result.continuity, result.matched_to)))
-    profiles = profiles_of(result.arrays, result.columns)
+    profiles = profiles_of(result.arrays, result.columns) or shown_noisy_profiles(result)
     if sizes := _sizes(result, profiles):
         lines += _table(
             ("cluster", "rows", "share", *(() if profiles is None else ("what is special about it",))), sizes
@@ -99,7 +100,7 @@ def _warnings(warnings: Sequence[str]) -> list[str]:
     return ["\n>\n".join(shown)]
 
 
-def _sizes(result: Result, profiles: Profiles | None) -> list[tuple[str, ...]]:
+def _sizes(result: Result, profiles: Described | None) -> list[tuple[str, ...]]:
     """Return a line per cluster, the largest first; nothing where the sizes are not known."""
     counts = result.cluster_rows
     if counts is None or not counts.sum():

@@ -12,6 +12,7 @@ from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
+from flareclust.experiment.profiled import shown_noisy_profiles
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
 from flareclust.features.scaling import filling_of, scaling_of
@@ -138,7 +139,8 @@ class _Parts:
             columns=result.columns,
             files=sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE),
         )
-        if (profiles := profiles_of(result.arrays, result.columns)) is not None:
+        profiles = profiles_of(result.arrays, result.columns) or shown_noisy_profiles(result)
+        if profiles is not None:
             tracker.log_table(self.run_id, PROFILES_FILE, profiles.table())
 
     def log_model(self, tracker: Tracker) -> None:

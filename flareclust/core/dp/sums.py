@@ -42,6 +42,12 @@ _MOVED = 1e-6
 #: Keeps rounding errors of lengths from making a contribution longer than 1.
 _WITHIN = 1 - 1e-9
 
+#: So many times the distance by which noise moves a centroid the radius of its cluster must be for the centroid to say something.
+CLEAR = 2.0
+
+#: In units of the median radius: how far away a row is that counts like one still farther in the sum of squares.
+REACH_RADII = 1.5
+
 #: What radii and reaches lie between.
 LEAST_RADIUS, LARGEST_RADIUS = 1e-100, 1e145
 

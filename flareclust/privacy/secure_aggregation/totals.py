@@ -121,6 +121,8 @@ class Layout:
             parts: Sequence[FloatArray] = [rows]
         elif name == MEAN:
             parts = fixed_point.product(reply[MEAN], cells)
+        elif name != SPREAD:
+            parts = [reply[name].astype(np.float64)]
         else:
             squares = fixed_point.product(reply[MEAN], reply[MEAN])
             parts = [
@@ -160,10 +162,12 @@ class Layout:
         for name in totals:
             if name in message:
                 continue
+            shape: tuple[int, ...] = (len(present),) if self._shapes[name] else ()
+            own = [totals[name][r] for r in present] if shape else totals[name]
             if self.schema.fields[name].dtype == "int64":
-                message[name] = np.array(totals[name], dtype=np.int64).reshape(())
+                message[name] = np.array(own, dtype=np.int64).reshape(shape)
             else:
-                message[name] = fixed_point.as_floats(totals[name]).reshape(())
+                message[name] = fixed_point.as_floats(own).reshape(shape)
         return {name: message[name] for name in self.schema.fields}
 
     def _checked(self, reply: Message) -> Message:

@@ -181,8 +181,6 @@ def test_what_does_not_go_with_open_gaps_is_refused():
         flareclust.run("lloyd", SITES, k=4, missing="partial", trim_rows=0.1)
     with pytest.raises(UserError, match="metric=cosine and missing=partial exclude each other"):
         flareclust.run("lloyd", SITES, k=4, missing="partial", metric="cosine")
-    with pytest.raises(UserError, match="with missing=partial, a profile would count filled cells"):
-        flareclust.run("lloyd", SITES, k=4, missing="partial", profile=True)
 
 
 def test_other_algorithms_name_what_they_can():

@@ -98,3 +98,14 @@ def test_the_categories_of_a_result_are_found_in_raw_rows():
     result = flareclust.run("lloyd", {"a": ready[:20], "b": ready[20:]}, k=2)
     np.testing.assert_array_equal(result.predict(raw), result.labels)
     assert result.placements(raw).equals(result.placements(ready))
+
+
+@pytest.mark.parametrize("missing", ["mean", "partial"])
+def test_thresholds_of_rows_with_gaps_are_of_the_rows_as_they_are_compared(missing):
+    rows = np.where(np.random.default_rng(2).random(ROWS.shape) < 0.15, np.nan, ROWS)
+    rows[np.isnan(rows).all(axis=1), 0] = 0.0
+    result = flareclust.run("lloyd", rows, k=3, n_sites=2, scale="standard", missing=missing, profile=True)
+    compared = rows if missing == "partial" else np.where(np.isnan(rows), result.arrays["fill"], rows)
+    squared = np.nansum(((compared - result.centroids[result.labels]) / result.arrays["deviation"]) ** 2, axis=1)
+    of_each = [squared[result.labels == r].mean() for r in range(3)]
+    np.testing.assert_allclose(result.thresholds(), 3 * np.sqrt(of_each), rtol=1e-9)

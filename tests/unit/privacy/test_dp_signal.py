@@ -6,15 +6,16 @@ import pytest
 import flareclust
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.base import Round
-from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, CLEAR, SIGNAL, SITES
-from flareclust.core.dp.sums import signal_to_noise
-from flareclust.executors.dp_base import ASSESSMENT_SHARE, REACH
+from flareclust.aggregators.dp_base import ALL_ROWS, BUDGET_SHARE, SITES
+from flareclust.core.dp.sums import CLEAR, signal_to_noise
+from flareclust.executors.dp_base import ASSESSMENT_SHARE
 from flareclust.executors.dp_lloyd import BOUNDS
 from flareclust.executors.dp_oneshot import GRID_SHARE
 from flareclust.experiment import report
 from flareclust.experiment.budget_split import budget_split
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
+from flareclust.protocol.private_arrays import REACH, SIGNAL
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import ASSESS, Task
 from tests.unit.algorithms.dp_cases import PRIVATE, policy

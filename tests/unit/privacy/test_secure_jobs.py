@@ -27,6 +27,11 @@ from flareclust.protocol.task import (
     KEYS,
     KNOWN_SCALES,
     NAMES,
+    PROFILE,
+    PROFILE_BINS,
+    PROFILE_KNOWN,
+    PROFILE_KNOWN_BINS,
+    PROFILE_TOTALS,
     PROFILING,
     SCALES,
     SCORE,
@@ -206,20 +211,24 @@ def test_server_and_sites_agree_on_what_adds_up() -> None:
         counts_of(SPREAD),
         SCORE,
         ASSESS,
-        *PROFILING,
+        *(name for name in PROFILING if name not in (PROFILE_TOTALS, counts_of(PROFILE_TOTALS))),
     }
 
 
 def test_jobs_with_secure_sums_have_the_tasks_and_others_do_not(tmp_path: object) -> None:
-    def tasks(options: JobOptions) -> list[str]:
-        build_job(get("lloyd"), {}, options).export_job(str(tmp_path))
+    def tasks(options: JobOptions, **params: str) -> list[str]:
+        build_job(get("lloyd"), params, options).export_job(str(tmp_path))
         text = (tmp_path / "lloyd" / "app" / "config" / "config_fed_client.json").read_text()  # type: ignore[operator]
         found: list[str] = json.loads(text)["executors"][0]["tasks"]
         return found
 
     assert set(tasks(FEWER)) == {KEYS, NAMES, *COLUMNS, *SUMS, ASSESS}
     assert not {KEYS, counts_of(SPREAD), counts_of(UPDATE), *PROFILING} & set(tasks(PLAIN))
-    assert set(PROFILING) <= set(tasks(PLAIN.model_copy(update={"profile": True})))
+    profiled = PLAIN.model_copy(update={"profile": True})
+    assert set(PROFILING) & set(tasks(profiled)) == {PROFILE, PROFILE_BINS}
+    of_totals = set(tasks(FEWER.model_copy(update={"profile": True})))
+    assert set(PROFILING) & of_totals == {PROFILE_TOTALS, counts_of(PROFILE_TOTALS)}
+    assert set(PROFILING) & set(tasks(profiled, missing="mean")) == {PROFILE_KNOWN, PROFILE_KNOWN_BINS}
 
 
 def test_a_job_that_was_asked_for_without_secure_sums_is_as_it_was() -> None:

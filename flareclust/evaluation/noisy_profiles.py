@@ -1,0 +1,177 @@
+"""Profiles of a result under differential privacy, from what it has released: they ask no site and cost no budget.
+
+A mean is the released centroid, a size the noisy number of rows. Nothing is known of deviations: a query for them would cost budget,
+and deviations between the centroids would make a column in which no cluster differs look like any other. So a mean is compared with
+the mean of all clusters in parts of its column's declared range, which is public, and nothing is said of a difference that noise alone can make.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.core.dp.box import Box
+from flareclust.core.dp.lloyd import half_way
+from flareclust.core.dp.sums import CLEAR
+from flareclust.protocol.private_arrays import COUNTS, HIGH, LOW, REACH, SIGNAL
+from flareclust.protocol.profile_arrays import UNITS
+
+#: What a reader of such profiles must know.
+FREE = (
+    "Sizes and means are noisy. They are the released numbers of the run: describing the clusters asked no site and cost no "
+    "further privacy budget."
+)
+
+#: A mean differs much from that of all clusters from this part of its column's range on.
+_MUCH = 0.25
+
+#: Means are shown with the digits of this part of their column's range, or those of their noise if that is more.
+_SHOWN = 0.01
+
+#: A difference says nothing up to so many deviations of its noise.
+_WITHIN_NOISE = 2.0
+
+
+@dataclass(frozen=True)
+class NoisyProfiles:
+    """Profiles of k clusters in d columns.
+
+    Attributes:
+        columns: names (d,).
+        centroids: of the result (k, d).
+        arrays: of the result, as `flareclust.protocol.private_arrays` names them.
+    """
+
+    columns: tuple[str, ...]
+    centroids: FloatArray
+    arrays: Mapping[str, Any]
+
+    @property
+    def rows(self) -> IntArray:
+        """Return the noisy numbers of rows (k,)."""
+        rows: IntArray = self.arrays[COUNTS][: len(self.centroids)]
+        return rows
+
+    @property
+    def mean(self) -> FloatArray:
+        """Return the released centroids (k, d)."""
+        return self.centroids
+
+    @property
+    def signal(self) -> FloatArray:
+        """Return the radius of each cluster over the distance by which noise moves its centroid (k,)."""
+        signal: FloatArray = self.arrays[SIGNAL][: len(self.centroids)]
+        return signal
+
+    @property
+    def clear(self) -> BoolArray:
+        """Return which clusters stand out of the noise (k,)."""
+        return self.signal >= CLEAR
+
+    @property
+    def center(self) -> FloatArray:
+        """Return the mean of the centroids (d,), by their noisy numbers of rows; of all alike where these are 0."""
+        weights = self.rows if self.rows.any() else np.ones(len(self.centroids))
+        center: FloatArray = np.average(self.centroids, axis=0, weights=weights)
+        return center
+
+    @property
+    def noise(self) -> FloatArray:
+        """Return about how much noise moves a mean (k,), as a standard deviation in any one column.
+
+        Noise moves a centroid by radius / signal in all d columns together, where the radius is half the way to the next centroid.
+        What few rounds, or cells of a grid, get wrong is not in it, so it is no error of a mean.
+        """
+        radii, d = half_way(self.centroids, Box.of(self.arrays)), self.centroids.shape[1]
+        found = np.full(len(self.centroids), np.inf)
+        np.divide(radii / np.sqrt(d), self.signal, out=found, where=self.signal > 0)
+        return found
+
+    @property
+    def of_range(self) -> FloatArray:
+        """Return how far each mean is from that of all clusters, in parts of its column's declared range (k, d)."""
+        found: FloatArray = (self.centroids - self.center) / (self.arrays[HIGH] - self.arrays[LOW])
+        return found
+
+    # ---- what `flareclust.evaluation.profile_words` reads ----
+
+    @cached_property
+    def apart(self) -> FloatArray:
+        """Return how much each column says of a cluster (k, d): 1 from a quarter of its range on; 0 within noise."""
+        says = np.abs(self.centroids - self.center) > _WITHIN_NOISE * self.noise[:, None]
+        return np.where(says, self.of_range / _MUCH, 0.0)
+
+    @property
+    def overall(self) -> tuple[FloatArray, FloatArray]:
+        """Return the mean of all clusters, and by what digits are shown: a part of the range, or the noise of most means."""
+        part = _SHOWN * (self.arrays[HIGH] - self.arrays[LOW])
+        noise = float(np.median(self.noise))
+        return self.center, np.maximum(part, noise if np.isfinite(noise) else 0.0)
+
+    @property
+    def categories(self) -> dict[str, list[int]]:
+        """Return the places of the columns that are the categories of one, such as `sex=f` and `sex=m`, by its name."""
+        found: dict[str, list[int]] = {}
+        for j in np.flatnonzero(self.shares):
+            found.setdefault(self.columns[j].split("=", 1)[0], []).append(int(j))
+        return found
+
+    @property
+    def shares(self) -> BoolArray:
+        """Return which columns' means are shares of rows (d,): categories between 0 and 1."""
+        named = np.array(["=" in name for name in self.columns])
+        return np.asarray(named & (self.arrays[LOW] == 0) & (self.arrays[HIGH] == 1))
+
+    def unit(self, j: int) -> str:
+        """Return the unit of a column, "" where it has none."""
+        return str(self.arrays[UNITS][j]) if UNITS in self.arrays else ""
+
+    def undescribed(self, cluster: int) -> str:
+        """Return why nothing is said of a cluster, "" where something is."""
+        return "" if self.clear[cluster] else "cannot be distinguished from noise"
+
+    @property
+    def alike(self) -> str:
+        """Return what is said of a cluster that differs in no column."""
+        return "near the mean of all clusters in every column, or within noise"
+
+    def table(self) -> dict[str, list[Any]]:
+        """Return a line per cluster and column."""
+        k, d = self.centroids.shape
+        return {
+            "cluster": np.repeat(np.arange(k), d).tolist(),
+            "rows": np.repeat(self.rows, d).tolist(),
+            "share": np.repeat(self.rows / max(int(self.rows.sum()), 1), d).tolist(),
+            "signal_to_noise": np.repeat(self.signal, d).tolist(),
+            "column": list(self.columns) * k,
+            **({"unit": self.arrays[UNITS].tolist() * k} if UNITS in self.arrays else {}),
+            "mean": self.centroids.ravel().tolist(),
+            "of_range": self.of_range.ravel().tolist(),
+        }
+
+    def unclear(self) -> str:
+        """Return a sentence that names the clusters that do not stand out of the noise; "" where there are none."""
+        names = [str(cluster) for cluster in np.flatnonzero(~self.clear)]
+        if not names:
+            return ""
+        listed = ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
+        what = f"clusters {listed} cannot" if len(names) > 1 else f"cluster {listed} cannot"
+        return f"{what} be distinguished from noise, which moves a centroid by more than half a radius there"
+
+
+def noisy_profiles_of(
+    arrays: Mapping[str, Any], centroids: FloatArray, columns: Sequence[str] | None
+) -> NoisyProfiles | None:
+    """Return the profiles of a result under differential privacy; None of another one, or of an older version.
+
+    Args:
+        arrays: of the result.
+        centroids: of the result (k, d).
+        columns: their names (d,); None for numbers.
+    """
+    if not {COUNTS, SIGNAL, REACH, LOW, HIGH} <= arrays.keys():
+        return None
+    return NoisyProfiles(tuple(columns or (f"column {j + 1}" for j in range(centroids.shape[1]))), centroids, arrays)

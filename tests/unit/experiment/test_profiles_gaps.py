@@ -1,0 +1,191 @@
+"""Profiles of rows with missing cells: against pandas, at a floor of known cells, and as they were where nothing is missing."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import flareclust
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.typing import never_abort
+from flareclust.data.tables import Table
+from flareclust.evaluation.profile_words import sentence
+from flareclust.evaluation.profiles import profiles_of
+from flareclust.experiment.report_html import report_page
+from flareclust.federation import run_federation
+from flareclust.privacy.context import SiteContext
+from flareclust.protocol import registry
+from flareclust.protocol.profile_arrays import CELLS, MEANS, ROWS
+from flareclust.protocol.replies import SiteReply
+from flareclust.protocol.task import KNOWN_SCALES, PROFILE_KNOWN, PROFILE_KNOWN_BINS, Task
+from tests.unit.experiment.test_profiles import COLUMNS, patients
+
+
+def gappy(share: float = 0.15, seed: int = 1) -> dict[str, pd.DataFrame]:
+    """Return patients whose crp or sex is not always known."""
+    rng = np.random.default_rng(seed)
+    frames = patients()
+    for frame in frames.values():
+        missing = rng.random((len(frame), 2)) < share
+        frame.loc[missing[:, 0], "crp"] = np.nan
+        frame.loc[missing[:, 1], ["sex=f", "sex=m"]] = np.nan
+    return frames
+
+
+@pytest.fixture(scope="module")
+def result() -> flareclust.Result:
+    return flareclust.run("lloyd", gappy(), k=3, missing="mean", scale="standard")
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"), [("lloyd", "mean"), ("lloyd", "partial"), ("ffcm", "mean"), ("feca", "partial")]
+)
+def test_the_frame_is_what_pandas_finds_in_the_known_cells(name, missing):
+    frames = gappy()
+    found = flareclust.run(name, frames, k=3, missing=missing, scale="standard")
+    rows = pd.concat([frames[site] for site in sorted(frames)], ignore_index=True).assign(cluster=found.labels)
+    by_cluster, profiles = rows.groupby("cluster"), found.profiles().set_index(["cluster", "column"])
+    for measure, expected in (("mean", by_cluster.mean()), ("sd", by_cluster.std()), ("cells", by_cluster.count())):
+        np.testing.assert_allclose(profiles[measure].unstack()[COLUMNS], expected, rtol=1e-9, atol=1e-9)
+    assert profiles["rows"].unstack()["age"].tolist() == by_cluster.size().tolist()
+    everything = rows[COLUMNS]
+    z = (by_cluster.mean() - everything.mean()) / everything.std()
+    np.testing.assert_allclose(profiles["z"].unstack()[COLUMNS], z, rtol=1e-9, atol=1e-9)
+    eta = (
+        1
+        - ((by_cluster[COLUMNS].transform("mean") - everything) ** 2).sum()
+        / ((everything - everything.mean()) ** 2).sum()
+    )
+    np.testing.assert_allclose(profiles["eta_squared"].unstack()[COLUMNS].iloc[0], eta, rtol=1e-9)
+    medians = by_cluster[["age", "crp"]].median()
+    np.testing.assert_allclose(profiles["median"].unstack()[["age", "crp"]], medians, atol=2.0)
+    table = pd.crosstab(rows["cluster"], rows["sex=f"]).to_numpy()
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
+    v = np.sqrt(((table - expected) ** 2 / expected).sum() / table.sum())
+    np.testing.assert_allclose(found.profiles().query("column == 'sex=m'")["cramers_v"], v, rtol=1e-9)
+
+
+@pytest.mark.parametrize("missing", ["mean", "partial"])
+def test_without_gaps_the_arrays_are_those_of_a_job_that_takes_none(missing):
+    expected = flareclust.run("lloyd", patients(), k=3, scale="standard").arrays
+    found = flareclust.run("lloyd", patients(), k=3, scale="standard", missing=missing)
+    described = {name for name in expected if name.startswith("profile_")}
+    assert {name for name in found.arrays if name.startswith("profile_")} == described
+    for name in described:
+        np.testing.assert_array_equal(found.arrays[name], expected[name])
+    assert "cells" not in found.profiles()
+
+
+def test_the_tree_has_every_row_in_one_leaf(result):
+    tree = profiles_of(result.arrays, result.columns).tree
+    np.testing.assert_array_equal(tree.rows[tree.leaves()].sum(axis=0), result.arrays[ROWS])
+    assert tree.accuracy > 0.8
+
+
+def test_a_saved_result_has_its_profiles_again_and_renumbered_ones(result, tmp_path):
+    result.save(tmp_path / "out")
+    loaded = flareclust.load_result(tmp_path / "out")
+    pd.testing.assert_frame_equal(loaded.profiles(), result.profiles())
+    assert "Missing cells are left out." in report_page(result)
+
+
+def test_a_site_with_a_policy_says_nothing_of_its_missing_cells():
+    found = flareclust.run(
+        "lloyd", gappy(), k=3, missing="mean", scale="standard", policy={"min_count": 10, "round_counts": 5}
+    )
+    assert (found.arrays["profile_bins"] % 5 == 0).all()
+    assert found.arrays[ROWS].sum() > 300
+    assert CELLS not in found.arrays
+
+
+def test_a_column_that_no_site_describes_in_a_cluster_says_nothing(result):
+    cells, means = result.arrays[CELLS].copy(), result.arrays[MEANS].copy()
+    cells[1, 1], means[1, 1] = 0, 0.0
+    profiles = profiles_of({**result.arrays, CELLS: cells, MEANS: means}, result.columns)
+    assert np.isnan(profiles.mean[1, 1])
+    assert np.isnan(profiles.z[1, 1])
+    assert "crp" not in sentence(profiles, 1)
+
+
+def asked(frames: dict[str, pd.DataFrame], params: dict[str, object]) -> list[tuple[str, str, dict[str, np.ndarray]]]:
+    """Return what sites answer in a job: step, site and arrays."""
+    executor, aggregator = registry.get("lloyd").build(3, 0, params)
+    seen = []
+
+    def ask(step, round_, arrays, sites):
+        replies = {}
+        for site in sites:
+            task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
+            rows = Table(frames[site].to_numpy(), tuple(COLUMNS))
+            replies[site] = SiteReply(executor.answer(task, rows, never_abort).arrays)
+            seen.append((step, site, replies[site].arrays))
+        return replies
+
+    run_federation(aggregator, ask, list(frames), profile=True)
+    return seen
+
+
+@pytest.mark.parametrize("missing", ["mean", "partial"])
+def test_no_number_below_min_count_leaves_a_site_or_follows(missing):
+    frames = gappy(share=0.85)
+    seen = asked(frames, {"missing": missing, "min_count": 7})
+    moments = {site: arrays for step, site, arrays in seen if step == PROFILE_KNOWN}
+    in_all = {site: arrays for step, site, arrays in seen if step == KNOWN_SCALES}
+    for site, own in moments.items():
+        assert (own["counts"][own["counts"] > 0] >= 7).all()
+        if missing == "mean":  # with partial, sums of so few cells never leave
+            rest = (in_all[site]["counts"][0] - own["counts"].sum(axis=0))[1:]  # nobody lacks the first
+            assert ((rest == 0) | (rest >= 7)).all()
+    assert any((own["counts"] == 0).any() for own in moments.values())
+    bins = [arrays for step, _, arrays in seen if step == PROFILE_KNOWN_BINS]
+    assert len(bins) >= 6
+    assert all((one["bins"][one["bins"] > 0] >= 7).all() for one in bins)
+    assert all((one["rows"][one["rows"] > 0] >= 7).all() for one in bins)
+
+
+def test_a_columns_mean_is_of_min_count_known_cells_or_is_not_sent():
+    """A mean that gaps are filled with would be the one known cell of its column."""
+    frames = gappy()
+    frames["north"].loc[6:, "crp"] = np.nan  # six cells, of which some are missing before
+    known = frames["north"]["crp"].notna().sum()
+    for least, sent in ((known, known), (known + 1, 0)):
+        seen = asked(frames, {"missing": "mean", "min_count": int(least)})
+        (north,) = [arrays for step, site, arrays in seen if step == KNOWN_SCALES and site == "north"]
+        assert north["counts"][0, 1] == sent
+        assert (north["m2"][0, 1] > 0) == (sent > 0)
+        assert sent or north["centroids"][0, 1] == 0
+
+
+def test_clusters_of_a_profile_are_those_of_the_rounds():
+    """A column that few rows of a cluster know counts as missing in the rounds; sums of other clusters would differ by a row."""
+    nan = np.nan
+    rows = np.array([[0.1 * i, 0.0, nan] for i in range(8)] + [[5 + 0.1 * i, 1.0, 9 + 0.1 * i] for i in range(8)])
+    rows[0] = [2.4, 0.0, 9.0]  # by its third column one of the others
+    rows[8:, 2] = nan
+    executor = registry.get("lloyd").build(2, 0, {"missing": "partial", "min_count": 3})[0]
+    task = Task("profile_known", 0, {"centroids": np.array([[0.0, 0.0, 0.0], [5.0, 1.0, 9.0]])}, "site-1")
+    task.arrays["fill"] = np.zeros(3)
+    labels, known = executor.grouped(task, rows, never_abort, SiteContext(3))
+    assert labels[0] == 0
+    assert not known[0, 2]
+    assert executor.labels(task, rows, None, never_abort, SiteContext(3), rows)[0] == 1
+    reply = executor.profile_known(task, Table(rows), None, never_abort, SiteContext(3))
+    assert reply["counts"].tolist() == [[8, 8, 0], [8, 8, 0]]
+
+
+@pytest.mark.parametrize(
+    ("missing", "step"), [("mean", "profile"), ("mean", "profile_bins"), ("refuse", "profile_known")]
+)
+def test_a_site_answers_the_step_only_that_fits_its_missing_cells(missing, step):
+    """Floors of rows hold nothing of known cells."""
+    executor = registry.get("lloyd").build(2, 0, {"missing": missing})[0]
+    rows = np.random.default_rng(0).normal(size=(20, 2))
+    question = {
+        "edges": np.zeros((2, 19)),
+        "split_column": np.zeros(15, dtype=int),
+        "split_edge": np.zeros(15, dtype=int),
+    }
+    task = Task(step, 0, {"centroids": rows[:2], **(question if "bins" in step else {})}, "site-1")
+    if "bins" in step:
+        task.arrays["leaves"] = np.array([0])
+    with pytest.raises(Refusal, match=f"asked for the step {step}, which does not go"):
+        executor.answer(task, rows, never_abort)
