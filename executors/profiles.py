@@ -9,6 +9,7 @@ does, with secure sums and with trimmed rows: the difference of both would be th
 """
 
 from abc import abstractmethod
+from collections.abc import Sized
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -74,7 +75,7 @@ class Profiling:
         """Raise BadMessage or Refusal unless the centroids fit the rows."""
 
     @abstractmethod
-    def _check_enough(self, data: FloatArray, context: SiteContext) -> None:
+    def _check_enough(self, data: Sized, context: SiteContext) -> None:
         """Raise Refusal where there are too few rows."""
 
     def profile(
