@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.errors import Refusal
+from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core import part_kmeans, part_sums
@@ -81,6 +81,8 @@ def answer_of_parts(
         BadMessage, Aborted: as `ClusteringExecutor.answer`.
     """
     started = perf_counter()
+    if aborted():
+        raise Aborted(f"stopped before the step {task.step}")
     step = executor.step(task.step)
     parts = rows.parts.until(aborted)
     # The extremes of the columns stand for the rows where only their size and their columns matter.
@@ -267,11 +269,7 @@ def _place(asked: _Asked) -> Message:
 
 def _profile(asked: _Asked) -> Message:
     """Return moments of the final clusters in the columns' own units (`flareclust.core.profiles.moments`)."""
-    asked.executor._check_enough(asked.parts, asked.context)
-    if asked.context.secure:
-        raise Refusal(
-            "describes no clusters in a job with secure sums or trim_rows: less its other sums, they would disclose rows"
-        )
+    asked.executor.check_described(asked.parts, asked.context)
     centroids = asked.task.arrays["centroids"]
     labels = part_sums.nearest(asked.parts, centroids)
     groups = part_sums.groups_about(asked.own, centroids, labels)

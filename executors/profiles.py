@@ -105,13 +105,17 @@ class Profiling:
         shape = len(arrays["leaves"]), len(task.arrays["centroids"]), arrays["edges"].shape[1] + 1
         return {"bins": counted(bins, leaves, labels, shape, context.min_count)}
 
-    def _final(self, task: Task, table: Table, aborted: AbortCheck, context: SiteContext) -> IntArray:
-        """Return the final cluster (n,) of each of the rows that the step sees."""
-        self._check_enough(table.X, context)
+    def check_described(self, data: Sized, context: SiteContext) -> None:
+        """Raise Refusal where sums about the clusters of these rows would disclose some of them."""
+        self._check_enough(data, context)
         if context.secure or getattr(self.params, "trim_rows", False):
             raise Refusal(
                 "describes no clusters in a job with secure sums or trim_rows: less its other sums, they would disclose rows"
             )
+
+    def _final(self, task: Task, table: Table, aborted: AbortCheck, context: SiteContext) -> IntArray:
+        """Return the final cluster (n,) of each of the rows that the step sees."""
+        self.check_described(table.X, context)
         task, seen = self.viewed(task, table)
         self._check_task(task, seen.X)
         return self.labels(task, seen.X, stream(self.seed, 0, task.site), aborted, context, seen.X)

@@ -5,7 +5,7 @@ candidates that serve equally well.
 """
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class _Passes:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._closest = parts.keep(_unseeded)
+        self._passed: list[Any] = [None] * len(parts.extents)
         tiles = np.cumsum([0, *(-(-extent.rows // TILE) for extent in parts.extents)])
         self._starts = tiles[:-1]
 
@@ -84,37 +84,40 @@ class _Passes:
             mine = np.flatnonzero(owner == part)
             own.append((mine, ends[start:end] - before, at[mine] - before, tiles[mine] - start) if len(mine) else None)
         rows: list[FloatArray] = [latest] * len(at)
-        for found in self._parts.each(_drawn, self._closest, own, shared=(latest,)):
+        for found in self._parts.each(_drawn, self._passed, own, shared=(latest,)):
             for number, row in found:
                 rows[number] = row
         return rows
 
     def sums_with(self, points: FloatArray) -> FloatArray:
         """Take the first of the points as a seed; return each tile's sum of distances to the closest seed, with each point."""
-        passed = self._parts.keep(_passed, self._closest, shared=(points,))
-        self._closest = self._parts.keep(_entry, passed, shared=(0,))
-        return np.concatenate(self._parts.each(_entry, passed, shared=(1,)), axis=1)
+        self._passed = self._parts.keep(_passed, self._passed, shared=(points,))
+        return np.concatenate(self._parts.each(_sums, self._passed), axis=1)
 
 
-def _unseeded(X: FloatArray) -> FloatArray:
-    return np.full(len(X), np.inf)
+class _Pass(NamedTuple):
+    """Of one part: distances of rows to the closest seed (n,), and the sums over tiles with each point (points, tiles)."""
+
+    closest: FloatArray
+    sums: FloatArray
 
 
-def _passed(X: FloatArray, closest: FloatArray, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _passed(X: FloatArray, before: _Pass | None, points: FloatArray) -> _Pass:
     """Return the distances to the closest seed, the first of the points among them, and the sums over each tile."""
-    closest, sums = closest.copy(), np.empty((len(points), -(-len(X) // TILE)))
+    closest = np.full(len(X), np.inf) if before is None else before.closest.copy()
+    sums = np.empty((len(points), -(-len(X) // TILE)))
     tiles = np.zeros((0, min(X.shape[1], TILED), TILE))
     seeds_with(X, np.ones(len(X)), tiles, points, closest, sums)
-    return closest, sums
+    return _Pass(closest, sums)
 
 
-def _entry(X: FloatArray, values: tuple[Any, ...], number: int) -> Any:
-    return values[number]
+def _sums(X: FloatArray, passed: _Pass) -> FloatArray:
+    return passed.sums
 
 
 def _drawn(
     X: FloatArray,
-    closest: FloatArray,
+    passed: _Pass,
     own: tuple[IntArray, FloatArray, FloatArray, IntArray] | None,
     latest: FloatArray,
 ) -> list[tuple[int, FloatArray]]:
@@ -123,5 +126,6 @@ def _drawn(
         return []
     numbers, ends, at, tiles = own
     rows = np.zeros(len(numbers), np.int64)
+    closest = np.require(passed.closest, requirements=["C", "A", "W"])
     rows_drawn(X, np.ones(len(X)), latest, closest, ends, at, tiles, rows)
     return [(int(number), X[row].copy()) for number, row in zip(numbers, rows, strict=True)]

@@ -245,7 +245,8 @@ class DaskParts(Parts):
     def close(self) -> None:
         """Let the cluster forget the rows."""
         self._futures.clear()
-        self._client.close(timeout=CONNECT)
+        with suppress(OSError, RuntimeError, asyncio.TimeoutError):  # it may be gone already
+            self._client.close(timeout=CONNECT)
 
     def _alive(self) -> int:
         """Return the number of workers, 0 where the scheduler does not answer."""

@@ -16,8 +16,9 @@ from flareclust.executors.partwise import ALGORITHMS, answer_of_parts, check_set
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import algorithms, get
-from flareclust.protocol.task import CLUSTER, Task
+from flareclust.protocol.task import CLUSTER, PLACE, Task
 from flareclust.sites.cluster import ClusterTable
+from flareclust.testing import checks_for
 from tests.parts import LocalParts, cut
 
 
@@ -37,10 +38,12 @@ def over_parts(monkeypatch):
     asked = []
 
     def answer(self, task, data, aborted, site=None):
+        asked.append(task.step)
         table = data if isinstance(data, Table) else Table(data)
+        if not len(table):
+            raise Refusal("has no rows")  # which the headers of its files say
         self.check_on_cluster(site)
         found, labels = self.answer_on_cluster(task, in_parts(table.X, table.columns), aborted)
-        asked.append(task.step)
         return found if labels is None else replace(found, labels=np.fromiter(labels, np.int64))
 
     def switch():
@@ -151,3 +154,37 @@ def test_centroids_of_other_columns_are_refused():
     task = Task(UPDATE, 1, {"centroids": np.zeros((3, 7))}, "site-0")
     with pytest.raises(Refusal, match="rows of 4 columns where the federation has 7"):
         answer_of_parts(executor, task, in_parts(sites()["site-0"]), never_abort)
+
+
+def test_late_rows_get_the_labels_of_a_finished_result():
+    executor, _ = get("lloyd").build(5, params={"scale": "standard"})
+    X = sites()["site-0"]
+    scaled = {"mean": X.mean(axis=0), "deviation": X.std(axis=0)}
+    task = Task(PLACE, 0, {"centroids": (X[:5] - scaled["mean"]) / scaled["deviation"], **scaled}, "site-0")
+    alone = executor.answer(task, X, never_abort)
+    found, labels = answer_of_parts(executor, task, in_parts(X), never_abort)
+    assert found.arrays["rows"] == alone.arrays["rows"] == len(X)
+    assert list(labels) == alone.labels.tolist()
+
+
+#: The promises that need neither policies nor other processes.
+PROMISED = (
+    "same_seed_same_centroids",
+    "result_is_finite_and_at_most_k",
+    "nothing_sent_is_a_row",
+    "small_clusters_stay",
+    "size_does_not_grow_with_rows",
+    "bad_site_is_left_out",
+    "degenerate_sites",
+    "no_equations_for_a_row",
+    "assessment_equals_pooled",
+)
+
+
+@pytest.mark.parametrize("promise", PROMISED)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_promises_hold_over_parts(over_parts, name, promise):
+    check = dict(checks_for(get(name)))[promise]
+    asked = over_parts()
+    check(get(name))
+    assert asked

@@ -75,6 +75,17 @@ def test_clusters_of_kmeans_are_the_same_however_rows_are_cut(places, k, seed):
     np.testing.assert_array_equal(np.concatenate(found.labels), alone.labels)
 
 
+@pytest.mark.parametrize("d", [1, 2, 17])
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_clusters_of_few_and_many_columns_also_far_from_zero(d, shift):
+    rng = np.random.default_rng(d)
+    rows = shift + rng.normal(size=(900, d)) + 5 * rng.integers(4, size=(900, 1))
+    alone = recompute_centroids(rows, kmeans(rows, 4, np.random.default_rng(0)))
+    found = part_kmeans.kmeans(cut(rows, 10, 300, 811), 4, np.random.default_rng(0))
+    np.testing.assert_array_equal(found.counts, alone.counts)
+    np.testing.assert_allclose(found.centroids, alone.centroids, rtol=1e-12, atol=1e-12)
+
+
 def test_the_best_of_several_starts_is_as_good_as_alone():
     """Of starts that end with the same clusters, rounding says which one counts, and so their order."""
     alone = recompute_centroids(X, kmeans(X, 5, np.random.default_rng(1), n_init=3))
