@@ -116,14 +116,7 @@ def check_settings(executor: ClusteringExecutor, site: SiteSession | None) -> No
         raise Refusal(
             f"{WHERE}, which can run {', '.join(ALGORITHMS)}; take one of these, or take compute out of the site's configuration"
         )
-    needed: dict[str, tuple[Any, ...]] = {
-        "metric": (EUCLIDEAN,),
-        "missing": ("refuse",),
-        "scale": SCALE[:2],
-        "trim_rows": (0.0,),
-    }
-    needed["small_clusters"] = ("withhold",)
-    for name, possible in needed.items():
+    for name, possible in _SETTINGS.items():
         if getattr(executor.params, name, possible[0]) not in possible:
             raise Refusal(
                 f"{WHERE}, which takes {name}={' or '.join(map(str, possible))} only; set that, or take compute out of the "
@@ -163,13 +156,6 @@ def _labels(asked: _Asked) -> Iterator[int]:
     """Give the nearest final centroid of each row, part by part."""
     found = asked.parts.in_turn(part_sums.labels_of, shared=(asked.task.arrays["centroids"],))
     return chain.from_iterable(own.tolist() for own in found)
-
-
-# ---- steps ----
-
-
-def _names(asked: _Asked) -> Message:
-    return hashed_names(asked.table)
 
 
 def _scales(asked: _Asked) -> Message:
@@ -263,10 +249,6 @@ def _assess(asked: _Asked) -> Message:
     return sums | {name: np.sum(sums[name]) for name in TOTALS}
 
 
-def _place(asked: _Asked) -> Message:
-    return {"rows": np.array(len(asked.parts))}
-
-
 def _profile(asked: _Asked) -> Message:
     """Return moments of the final clusters in the columns' own units (`flareclust.core.profiles.moments`)."""
     asked.executor.check_described(asked.parts, asked.context)
@@ -289,7 +271,7 @@ def _groups(cluster: Any, counts: Any, centroids: FloatArray, m2: FloatArray) ->
 #: What computes a step over parts, by the method that computes it over all rows.
 PARTWISE: MappingProxyType[Any, Callable[[_Asked], Message]] = MappingProxyType(
     {
-        ScaledExecutor.names: _names,
+        ScaledExecutor.names: lambda asked: hashed_names(asked.table),
         ScaledExecutor.scales: _scales,
         LloydExecutor.local: _seeds,
         PooledExecutor.local: _own_clusters,
@@ -297,8 +279,19 @@ PARTWISE: MappingProxyType[Any, Callable[[_Asked], Message]] = MappingProxyType(
         UpdatesExecutor.update: _update,
         RefinedExecutor.spread: _spread,
         Assessing.assess: _assess,
-        Assessing.place: _place,
+        Assessing.place: lambda asked: {"rows": np.array(len(asked.parts))},
         Profiling.profile: _profile,
+    }
+)
+
+#: What settings must be over parts, for executors that have them.
+_SETTINGS: MappingProxyType[str, tuple[Any, ...]] = MappingProxyType(
+    {
+        "metric": (EUCLIDEAN,),
+        "missing": ("refuse",),
+        "scale": SCALE[:2],
+        "trim_rows": (0.0,),
+        "small_clusters": ("withhold",),
     }
 )
 

@@ -9,9 +9,9 @@ import pytest
 
 from flareclust._foundation.errors import Refusal
 from flareclust.privacy.policy import Policy
-from flareclust.sites import cluster
+from flareclust.sites import cluster_client
 from flareclust.sites.check import check, local_of
-from flareclust.sites.cluster import is_address
+from flareclust.sites.cluster_client import is_address
 from flareclust.sites.policy_file import write_policy
 from tests.mlflow_server import free_port
 from tests.unit.sites.site_cases import site
@@ -72,13 +72,13 @@ def test_a_cluster_that_nobody_listens_for_is_one_refusal_within_seconds(local, 
     data = site(local, path="visits", compute=address)
     started = time.monotonic()
     text = refusal(data)
-    assert time.monotonic() - started < 3 * cluster.CONNECT
+    assert time.monotonic() - started < 3 * cluster_client.CONNECT
     assert text == "cannot use its Dask cluster; why is in the site's own log, and flareclust site check says it"
     assert f"no Dask scheduler answers at {address}" in refusal(data, owner=True)
 
 
 def test_a_port_of_another_program_is_one_refusal_within_a_bounded_time(local, parts, monkeypatch):
-    monkeypatch.setattr(cluster, "CONNECT", 1.0)
+    monkeypatch.setattr(cluster_client, "CONNECT", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         data = site(local, path="visits", compute=f"dask://127.0.0.1:{silent.getsockname()[1]}")
         assert "no Dask scheduler answers" in refusal(data, owner=True)
