@@ -96,8 +96,11 @@ def check_workers(client: "Client", stamps: Sequence[FileFingerprint]) -> int:
                 f"{own['flareclust']} there"
             )
         if other := [name for name in own if theirs.get(name) != own[name]]:
-            differs = ", ".join(f"{name} {theirs.get(name)} where the site has {own[name]}" for name in other)
-            raise ClusterUnusable(f"{place} of the Dask cluster has {differs}; install the same versions everywhere")
+            has = ", ".join(f"{name} {theirs[name]}" if name in theirs else f"no {name}" for name in other)
+            wanted = ", ".join(f"{name} {own[name]}" for name in other)
+            raise ClusterUnusable(
+                f"{place} of the Dask cluster has {has} where the site has {wanted}; install the same versions everywhere"
+            )
     for place, unseen in sorted(client.run(_unseen, list(stamps)).items()):
         if unseen:
             raise ClusterUnusable(

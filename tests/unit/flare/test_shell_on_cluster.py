@@ -192,6 +192,7 @@ def test_other_versions_and_unseen_files_are_named_with_their_worker(local, on_c
         cluster_client.check_workers(client, [missing])
     monkeypatch.setattr(cluster_client, "__version__", "0.0.1")
     with pytest.raises(
-        cluster_client.ClusterUnusable, match=r"has flareclust .* where the site has 0\.0\.1; install the same"
+        cluster_client.ClusterUnusable,
+        match=r"has flareclust .* where the site has flareclust 0\.0\.1; install the same",
     ):
         cluster_client.check_workers(client, [])

@@ -8,6 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from flareclust._foundation.errors import Refusal
+from flareclust.data.fingerprint import FileFingerprint
 from flareclust.privacy.policy import Policy
 from flareclust.sites import cluster_client
 from flareclust.sites.check import check, local_of
@@ -126,3 +127,48 @@ def test_site_check_says_what_is_wrong_with_the_cluster(kit):
     write_policy(local_of(kit), Policy())
     (error,) = check(kit).errors
     assert "and has a policy, whose groups of rows are made in one process" in error
+
+
+class Cluster:
+    """Stands for a client of a cluster, whose processes say this of their versions."""
+
+    def __init__(self, workers, scheduler=None):
+        self.workers, self.scheduler = workers, cluster_client.versions() if scheduler is None else scheduler
+
+    def run(self, function, *arguments, **options):
+        if function is cluster_client.versions:
+            return self.workers
+        return {place: function(*arguments) for place in self.workers}
+
+    def run_on_scheduler(self, function):
+        if isinstance(self.scheduler, Exception):
+            raise self.scheduler
+        return self.scheduler
+
+
+OWN = cluster_client.versions()
+WORKER = "tcp://10.0.0.6:40001"
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (Cluster({}), "has no workers; start some"),
+        (Cluster({WORKER: ModuleNotFoundError("flareclust")}), f"the worker {WORKER} of .* cannot import flareclust"),
+        (Cluster({WORKER: OWN}, ModuleNotFoundError("flareclust")), "the scheduler of .* cannot import flareclust"),
+        (Cluster({WORKER: {**OWN, "numpy": "1.0"}}), f"the worker {WORKER} of .* has numpy 1.0 where the site has"),
+        (Cluster({WORKER: {"Python": OWN["Python"]}}), "has no flareclust, no .* where the site has flareclust"),
+    ],
+)
+def test_a_cluster_of_other_versions_or_without_workers_is_one_error(found, told):
+    with pytest.raises(cluster_client.ClusterUnusable, match=told):
+        cluster_client.check_workers(found, [])
+    assert cluster_client.check_workers(Cluster({WORKER: OWN, f"{WORKER}0": OWN}), []) == 2
+
+
+def test_a_file_that_is_another_for_a_worker_is_counted(parts):
+    stamps = [FileFingerprint.of(file) for file in sorted(parts.iterdir())]
+    assert cluster_client.check_workers(Cluster({WORKER: OWN}), stamps) == 1
+    (parts / "part.1.parquet").write_bytes(b"others")
+    with pytest.raises(cluster_client.ClusterUnusable, match=r"does not see 1 of the 2 files"):
+        cluster_client.check_workers(Cluster({WORKER: OWN}), stamps)
