@@ -1,6 +1,7 @@
 """The site's side of what every algorithm is measured by: the assessment, the scores of candidates, the placing of late rows."""
 
 from abc import abstractmethod
+from collections.abc import Sized
 from typing import ClassVar
 
 import numpy as np
@@ -83,7 +84,7 @@ class Assessing:
         """Return the rows that scores cover; all rows (n, d) unless overridden."""
         return data
 
-    def _check_enough(self, data: FloatArray, context: SiteContext) -> None:
+    def _check_enough(self, data: Sized, context: SiteContext) -> None:
         if not self.private and len(data) < context.min_count:
             raise Refusal(
                 f"has fewer rows than min_count={context.min_count}, so sums over them would disclose the rows"

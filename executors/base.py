@@ -1,7 +1,7 @@
 """The base class of all executors: how a site answers a task, in every engine."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from time import perf_counter
@@ -43,6 +43,7 @@ from flareclust.protocol.task import (
     Answer,
     Task,
 )
+from flareclust.sites.cluster import ClusterTable
 
 _CENTROIDS = Schema(centroids="k d")
 
@@ -190,6 +191,20 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
                 raise
             # Labels depend on the rows and not on groups of them, so a refusal would give information about rows.
             return replace(answer, unplaced=error)
+
+    def check_on_cluster(self, site: SiteSession | None = None) -> None:
+        """Raise Refusal where what this job computes at a site needs all rows in one process; `site` is that of `answer`."""
+        from flareclust.executors.partwise import check_settings  # which knows algorithms
+
+        check_settings(self, site)
+
+    def answer_on_cluster(
+        self, task: Task, rows: ClusterTable, aborted: AbortCheck
+    ) -> tuple[Answer, Iterator[int] | None]:
+        """Answer `task` from rows on the site's cluster as `answer` does; the labels of the rows come apart, one by one."""
+        from flareclust.executors.partwise import answer_of_parts
+
+        return answer_of_parts(self, task, rows, aborted)
 
     def _stages(self, site: SiteSession | None) -> list[Stage]:
         """Return what an exchange goes through at a site, in this order before the computation and backwards after it."""

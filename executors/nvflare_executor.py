@@ -4,7 +4,7 @@ import logging
 import os
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
@@ -30,6 +30,7 @@ from flareclust.privacy.session import MADE_UNDER, QUESTION, SiteSession
 from flareclust.protocol.params import Parametrized
 from flareclust.protocol.registry import name_of
 from flareclust.protocol.task import KEYS, NEEDS, REFUSED, ROUND, STEP, Answer, Task
+from flareclust.sites.cluster import ClusterTable
 from flareclust.sites.kit import classes_problem
 from flareclust.sites.policy_file import session_of
 from flareclust.sites.rows import SiteData
@@ -54,7 +55,7 @@ class ExecutorShell(Executor, ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rows: tuple[SiteData, Table] | None = None
+        self._rows: tuple[SiteData, Table | ClusterTable] | None = None
         self._site: SiteSession | None = None
         self._sums = SiteSums()
 
@@ -68,6 +69,16 @@ class ExecutorShell(Executor, ABC):
     ) -> Answer:
         """Answer `task` from the rows (n, d); `site` holds the site's policy, None where it has none."""
 
+    @abstractmethod
+    def check_on_cluster(self, site: SiteSession | None = None) -> None:
+        """Raise Refusal where what this job computes at a site needs all rows in one process."""
+
+    @abstractmethod
+    def answer_on_cluster(
+        self, task: Task, rows: ClusterTable, aborted: AbortCheck
+    ) -> tuple[Answer, Iterator[int] | None]:
+        """Answer `task` from rows on the site's cluster; the labels of the rows come apart, one by one."""
+
     def hold_to(self, job: SecureSums | None) -> None:
         """Mask sums as the job's definition states, whatever the server asks for; None for a job without secure sums."""
         self._sums.hold_to(job)
@@ -76,10 +87,16 @@ class ExecutorShell(Executor, ABC):
         """Make NVFlare put arrays into the reply itself, instead of references that the server has to fetch."""
         if event_type == EventType.START_RUN and isinstance(cell := fl_ctx.get_engine().get_cell(), Cell):
             cell.update_fobs_context({"native": True})
+        if event_type == EventType.END_RUN and self._rows is not None and isinstance(self._rows[1], ClusterTable):
+            self._rows[1].parts.close()
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer an NVFlare task. Expected errors are sent as a refusal; tracebacks stay in the site's own file."""
         site = fl_ctx.get_identity_name()
+
+        def aborted() -> bool:
+            return bool(abort_signal.triggered)
+
         try:
             dxo = from_shareable(shareable)
             if REFUSED in dxo.meta:  # refused by the site's own filter, which wrote the reason
@@ -94,15 +111,12 @@ class ExecutorShell(Executor, ABC):
             _check_version(dxo.meta.get(NEEDS))
             task = Task(task_name, int(dxo.meta[ROUND]), dict(dxo.data), site)
             if self._rows is None:
-                site_data = SiteData.of(local, site)
-                self._rows = site_data, site_data.table(scratch=_run_dir(fl_ctx), gaps=bool(self.gaps))
+                self._rows = self._read(SiteData.of(local, site), aborted, fl_ctx)
             site_data, table = self._rows
             if task_name == KEYS:
                 startup = Path(fl_ctx.get_workspace().get_startup_kit_dir())
                 self._sums.is_at(startup, str(fl_ctx.get_job_id()), _run_dir(fl_ctx))
-            answer = self.answer(task, table, lambda: bool(abort_signal.triggered), self._site)
-            if answer.labels is not None:
-                keep_labels(_run_dir(fl_ctx), site_data.labels, answer.labels, table.ids, site_data.id)
+            answer = self._answer(task, table, site_data, aborted, fl_ctx)
             if answer.unplaced is not None:
                 _keep_traceback(fl_ctx, answer.unplaced)
                 log.warning("rows got no labels: %s; traceback in %s", type(answer.unplaced).__name__, TRACEBACK_FILE)
@@ -119,6 +133,28 @@ class ExecutorShell(Executor, ABC):
             )
         meta = {STEP: task.step, ROUND: task.round}
         return self._stated(DXO(DataKind.WEIGHTS, data=answer.arrays, meta=meta).to_shareable())
+
+    def _read(self, data: SiteData, aborted: AbortCheck, fl_ctx: FLContext) -> tuple[SiteData, Table | ClusterTable]:
+        if data.compute is None:
+            return data, data.table(scratch=_run_dir(fl_ctx), gaps=bool(self.gaps))
+        self.check_on_cluster(self._site)
+        return data, data.on_cluster(aborted=aborted)
+
+    def _answer(
+        self, task: Task, table: Table | ClusterTable, data: SiteData, aborted: AbortCheck, fl_ctx: FLContext
+    ) -> Answer:
+        """Return the answer, after the labels that came with it are in their file."""
+
+        if isinstance(table, ClusterTable):
+            answer, labels = self.answer_on_cluster(task, table, aborted)
+            if labels is not None:
+                ids = None if data.id is None else table.parts.ids(aborted)
+                keep_labels(_run_dir(fl_ctx), data.labels, labels, ids, data.id)
+            return answer
+        answer = self.answer(task, table, aborted, self._site)
+        if answer.labels is not None:
+            keep_labels(_run_dir(fl_ctx), data.labels, answer.labels, table.ids, data.id)
+        return answer
 
     def _stated(self, reply: Shareable) -> Shareable:
         """Add a header for the site's own filter, which removes it: the policy that the reply was computed under."""

@@ -14,6 +14,7 @@ the nearest other cluster.
 """
 
 from abc import abstractmethod
+from collections.abc import Sized
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -101,7 +102,7 @@ class Profiling:
         """Raise BadMessage or Refusal unless the centroids fit the rows."""
 
     @abstractmethod
-    def _check_enough(self, data: FloatArray, context: SiteContext) -> None:
+    def _check_enough(self, data: Sized, context: SiteContext) -> None:
         """Raise Refusal where there are too few rows."""
 
     def profile(
@@ -203,20 +204,24 @@ class Profiling:
 
     def _checked(self, task: Task, table: Table, context: SiteContext) -> tuple[Task, Table]:
         """Return the task and the rows as the algorithm sees them; raise Refusal where they may not be described."""
-        self._check_enough(table.X, context)
-        if task.step not in profiling_steps(self.params, secure=context.secure):
+        self.check_described(task.step, table.X, context)
+        task, seen = self.viewed(task, table)
+        self._check_task(task, seen.X)
+        return task, seen
+
+    def check_described(self, step: str, data: Sized, context: SiteContext) -> None:
+        """Raise Refusal where what a step asks about the clusters of these rows would disclose some of them."""
+        self._check_enough(data, context)
+        if step not in profiling_steps(self.params, secure=context.secure):
             if context.secure:
                 raise Refusal(
                     "describes no clusters in a job with secure sums but by totals: less its other sums, they would disclose rows"
                 )
-            raise Refusal(f"was asked for the step {task.step}, which does not go with how its job takes missing cells")
+            raise Refusal(f"was asked for the step {step}, which does not go with how its job takes missing cells")
         if getattr(self.params, "trim_rows", False):
             raise Refusal(
                 "describes no clusters in a job with trim_rows: less its other sums, they would disclose rows"
             )
-        task, seen = self.viewed(task, table)
-        self._check_task(task, seen.X)
-        return task, seen
 
 
 def profiling_steps(params: Params, *, secure: bool = False) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ _EXTRAS = {
     "dp": "dp-lloyd and dp-oneshot",
     "export": "models for scikit-learn and ONNX",
     "deep": "deepfeca and folders of images",
+    "compute": "sites that compute on a Dask cluster",
     "postgres": "MLflow and Prefect on PostgreSQL",
 }
 _SHOWN = ("nvflare", "numpy", "scikit-learn", "numba", "mlflow", "prefect", "fastapi", "sqlalchemy")

@@ -10,6 +10,7 @@ EXTRAS = {
     "flows": ("prefect",),
     "dask": ("prefect", "prefect_dask"),
     "ray": ("prefect", "prefect_ray"),
+    "compute": ("distributed",),
     "plots": ("matplotlib",),
     "export": ("skops", "onnx"),
     "deep": ("torch", "monai", "kornia", "PIL"),

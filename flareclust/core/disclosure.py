@@ -1,5 +1,7 @@
 """Which clusters a site may describe to others without describing single rows."""
 
+from collections.abc import Sized
+
 import numpy as np
 
 from flareclust._foundation.errors import Refusal
@@ -30,15 +32,47 @@ def describable(
     k = len(centroids)
     used = labels >= 0
     counts = np.bincount(labels[used], minlength=k)
+    examples = data[first_rows(labels, k)]
+    rounding = rounding_of(data.min(axis=0), data.max(axis=0))
+    varied, is_row = evidence(data, labels, centroids, examples, rounding)
+    return describable_groups(counts, varied, is_row, examples, min_count, ones=ones)
+
+
+def first_rows(labels: IntArray, k: int) -> IntArray:
+    """Return the number of the first row of each of k clusters (k,), 0 for those without; labels (n,) may be -1."""
+    used = labels >= 0
     first = np.zeros(k, dtype=np.int64)
     first[labels[used][::-1]] = np.flatnonzero(used)[::-1]  # the first row of each is written last
-    varied, is_row = np.zeros(k, dtype=bool), np.zeros(k, dtype=bool)
-    rounding, examples = _rounding(data), data[first]
+    return first
+
+
+def evidence(
+    data: FloatArray, labels: IntArray, centroids: FloatArray, examples: FloatArray, rounding: FloatArray
+) -> tuple[BoolArray, BoolArray]:
+    """Return of which clusters some row (n, d) differs from their example (k, d), and of which some row is the centroid (k, d).
+
+    Labels (n,) may be -1. A row is the centroid where it differs by at most `rounding` (d,).
+    """
+    varied, is_row = np.zeros(len(centroids), dtype=bool), np.zeros(len(centroids), dtype=bool)
+    used = labels >= 0
     for part in pieces(*data.shape):
         own = labels[part][used[part]]
         rows = data[part][used[part]]
         varied[own[(rows != examples[own]).any(axis=1)]] = True
         is_row[own[(np.abs(rows - centroids[own]) <= rounding).all(axis=1)]] = True
+    return varied, is_row
+
+
+def describable_groups(
+    counts: IntArray,
+    varied: BoolArray,
+    is_row: BoolArray,
+    examples: FloatArray,
+    min_count: int,
+    *,
+    ones: FloatArray | None = None,
+) -> BoolArray:
+    """Return what `describable` does, from the rows of each cluster (k,), their `evidence`, and a row of each (k, d)."""
     mask: BoolArray = (counts >= min_count) & varied & ~is_row
     if ones is None:
         return mask
@@ -80,7 +114,7 @@ def describable_where_known(
         return np.ones(k, dtype=np.bool_)
     used = labels >= 0
     rows, known, labels = data[used], known[used], labels[used]
-    rounding = _rounding(data)
+    rounding = rounding_of(data.min(axis=0), data.max(axis=0))
     varied, whole = np.zeros(k, dtype=np.bool_), np.ones(len(rows), dtype=np.bool_)
     for j in range(rows.shape[1]):
         own, values = labels[known[:, j]], rows[known[:, j], j]
@@ -107,8 +141,8 @@ def few_known(known: BoolArray, labels: IntArray, k: int, least: int) -> BoolArr
     return few
 
 
-def check_enough(data: FloatArray, min_count: int) -> None:
-    """Raise Refusal where there are fewer rows (n, d) than a cluster must have to be sent."""
+def check_enough(data: Sized, min_count: int) -> None:
+    """Raise Refusal where there are fewer rows than a cluster must have to be sent."""
     if len(data) < min_count:
         raise Refusal(f"has fewer rows than min_count={min_count}")
 
@@ -134,9 +168,8 @@ def varies_in_one_feature(data: FloatArray, labels: IntArray, k: int) -> BoolArr
     return few
 
 
-def _rounding(data: FloatArray) -> FloatArray:
-    """Return by how much the mean of some of the rows (n, d) can be wrong through rounding, per column (d,)."""
-    minimum, largest = data.min(axis=0), data.max(axis=0)
+def rounding_of(minimum: FloatArray, largest: FloatArray) -> FloatArray:
+    """Return by how much the mean of rows between these values can be wrong through rounding, per column (d,)."""
     size = np.maximum(np.abs(minimum), np.abs(largest))
     rounding: FloatArray = 1e-12 * (largest - minimum) + 8 * np.finfo(np.float64).eps * size
     return rounding

@@ -38,12 +38,18 @@ def rounded_spread(X: FloatArray, repeats: int = 1) -> Spread:
 
     Where the same row may be there `repeats` times, n in the grid is the fewest that can differ.
     """
-    mean, deviation = X.mean(axis=0), np.where(np.ptp(X, axis=0) > 0, X.std(axis=0), 0.0)
-    coarse = np.where(deviation > 0, deviation * max(_FINEST, _HIDDEN * repeats / len(X)), np.abs(mean) * _OF_EQUAL)
+    deviation = np.where(np.ptp(X, axis=0) > 0, X.std(axis=0), 0.0)
+    return rounded(Spread(len(X), X.mean(axis=0), deviation), repeats)
+
+
+def rounded(spread: Spread, repeats: int = 1) -> Spread:
+    """Return mean and deviation as `rounded_spread` does, from the exact ones."""
+    rows, mean, deviation = spread
+    coarse = np.where(deviation > 0, deviation * max(_FINEST, _HIDDEN * repeats / rows), np.abs(mean) * _OF_EQUAL)
     grid = np.exp2(np.ceil(np.log2(coarse, out=np.zeros_like(coarse), where=coarse > 0)))
     grid[coarse == 0] = 1.0
     steps = np.where(deviation > 0, np.maximum(np.round(deviation / grid), 1.0), 0.0)
-    return Spread(len(X), np.round(mean / grid) * grid, steps * grid)
+    return Spread(rows, np.round(mean / grid) * grid, steps * grid)
 
 
 def known_spread(X: FloatArray, least: int, repeats: int = 1) -> KnownSpread:

@@ -11,20 +11,24 @@ from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.own_files import create, make_folder
 from flareclust._foundation.typing import IntArray
-from flareclust.data.ids import Ids
 
 LABELS_FILE = "labels.csv"
 HEADER = ("row", "label")
 
 
 def write_labels(
-    folder: Path, labels: IntArray, ids: Ids | None = None, id_name: str | None = None, *, name: str = LABELS_FILE
+    folder: Path,
+    labels: Iterable[int] | IntArray,
+    ids: Iterable[str] | None = None,
+    id_name: str | None = None,
+    *,
+    name: str = LABELS_FILE,
 ) -> Path:
     """Write a site's labels (n,) to a file that only the site's account can read, complete or not at all; return it.
 
     Args:
         folder: the site's own; made, for its account only, where it is missing.
-        labels: cluster of each row.
+        labels: cluster of each row; read once, from the first to the last.
         ids: of the rows, in the same order; None leaves that column out.
         id_name: the heading of the ids, by default "id".
         name: of the file.
@@ -36,12 +40,19 @@ def write_labels(
             write_rows(file, chain([HEADER], enumerate(map(int, labels))))
         else:
             write_rows(file, [("row", id_name or "id", "label")])
-            write_rows(file, zip(range(len(labels)), ids, map(int, labels), strict=True))
+            pairs = zip(map(int, labels), ids, strict=True)
+            write_rows(file, ((row, own, label) for row, (label, own) in enumerate(pairs)))
     part.replace(path)
     return path
 
 
-def keep_labels(job_folder: Path, folder: Path | None, labels: IntArray, ids: Ids | None, id_name: str | None) -> Path:
+def keep_labels(
+    job_folder: Path,
+    folder: Path | None,
+    labels: Iterable[int] | IntArray,
+    ids: Iterable[str] | None,
+    id_name: str | None,
+) -> Path:
     """Write a job's labels where the site wants them: in the job's folder, or as `<job id>.csv` in one for all jobs.
 
     Raises:

@@ -193,6 +193,27 @@ def read_files(
         store.close()
 
 
+def headers(
+    files: Sequence[File], columns: Sequence[str] | None = None, *, may_lack: bool = False, id_name: str | None = None
+) -> tuple[Names, list[int]]:
+    """Return the names of a table's columns, and how many rows each of its parquet files has; no rows are read.
+
+    Raises:
+        UserError: as `read_files`, of what headers say.
+    """
+    wanted, first, rows = asked_for(columns, files[0].place), None, []
+    for file in files:
+        with _opened(file, wanted, id_name) as source:
+            positions = positions_of(source.names, wanted, may_lack, file.place)
+            if first is None:
+                first = Columns(file.place, source.names, positions)
+            first.places_in(source.names, positions, file.place)
+            rows.append(source.n or 0)
+    if not sum(rows):
+        raise UserError(f"{files[0].place}: there are no rows in any of {len(files)} parts; expected at least one")
+    return (first and first.chosen) or (), rows
+
+
 def column_names(file: File, id_name: str | None = None, columns: Sequence[str] | None = None) -> Names | None:
     """Return the names of a file's columns without that of the ids, None where it has none; no rows are read.
 

@@ -19,6 +19,7 @@ from flareclust.data.tables import Table
 from flareclust.features.columns import OUTWEIGHS, outweighing
 from flareclust.sites import budget as site_budget
 from flareclust.sites import permissions as site_policy
+from flareclust.sites.cluster import POLICED
 from flareclust.sites.places import check_places
 from flareclust.sites.policy_file import policy_of
 from flareclust.sites.rows import SiteData
@@ -93,20 +94,24 @@ def check(kit: Path, site: str | None = None) -> Checked:
     """
     local, name = local_of(kit), site or kit.absolute().name
     facts, errors, hints = site_policy.policies(local), site_policy.problems(local, name), _certificates(kit)
-    rows, server = None, site_policy.is_server(local)
+    rows, table, server = None, None, site_policy.is_server(local)
     if not server:
         try:
             data = SiteData.of(local, name, reader_owns_them=True)
             hints += check_places(data, kit)
-            table = data.table(reader_owns_them=True, scratch=kit)
-            rows = _described(data, table)
-            facts = _facts(data, table) | facts
+            if data.compute is not None:
+                rows, own = _on_cluster(data, local)
+                facts = own | facts
+            else:
+                table = data.table(reader_owns_them=True, scratch=kit)
+                rows = _described(data, table)
+                facts = _facts(data, table) | facts
         except Refusal as reason:
             errors.append(f"{name} {reason}")
         except UserError as error:
             errors.append(f"{name} cannot use its rows: {error}")
     hints += site_policy.hints(local)
-    if rows is not None:
+    if table is not None and rows is not None:
         hints += [*_odd_ids(table.ids, weighted=table.repeats > 1), *_odd(table, rows.columns)]
         problems, budget = _under_policy(local, name, table)
         errors, facts = [*errors, *problems], facts | budget
@@ -125,6 +130,26 @@ def _described(data: SiteData, table: Table) -> Rows:
         return Rows(data.path, len(table), ())
     names = table.columns or tuple(f"column {j + 1}" for j in range(table.X.shape[1]))
     return Rows(data.path, len(table), columns_of(table.X, names))
+
+
+def _on_cluster(data: SiteData, local: Path) -> tuple[Rows, dict[str, str]]:
+    """Return what rows on the site's cluster look like, and facts about both; Refusal where no job can use them."""
+    if policy_of(local) is not None:
+        raise Refusal(POLICED)
+    table = data.on_cluster(reader_owns_them=True)
+    try:
+        parts = table.parts
+        facts = {
+            "files": str(len(data.files())),
+            "columns": _named(table.columns),
+            "rows asked for": _limits(data),
+            "kept": f"on the Dask cluster {data.compute}, {parts.workers} workers, {8 * len(parts) * parts.d / 1e6:,.1f} MB",
+            "ids": _ids(data),
+            "labels": _labels(data),
+        }
+        return Rows(data.path, len(parts), ()), facts
+    finally:
+        table.parts.close()
 
 
 def _under_policy(local: Path, name: str, table: Table) -> tuple[list[str], dict[str, str]]:
@@ -163,7 +188,6 @@ def _folder_of_images(data: SiteData) -> Path | None:
 
 
 def _facts(data: SiteData, table: Table) -> dict[str, str]:
-    limits = f"at least {data.min_rows}" + ("" if data.max_rows is None else f", at most {data.max_rows}")
     place = "on disk" if is_mapped(table.X) else "in memory"
     images, files = _folder_of_images(data), {"files": str(len(data.files()))}
     if images is not None:
@@ -176,11 +200,23 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
     return {
         **files,
         **schema,
-        "rows asked for": limits,
+        "rows asked for": _limits(data),
         "kept": f"{place}, {table.X.nbytes / 1e6:,.1f} MB ({(data.memory or 0) / 1e6:,.0f} MB of memory allowed)",
-        "ids": "relative paths" if images is not None else "none" if data.id is None else f"in {data.id!r}",
-        "labels": "in the folder of each job" if data.labels is None else f"in {data.labels}",
+        "ids": "relative paths" if images is not None else _ids(data),
+        "labels": _labels(data),
     }
+
+
+def _limits(data: SiteData) -> str:
+    return f"at least {data.min_rows}" + ("" if data.max_rows is None else f", at most {data.max_rows}")
+
+
+def _ids(data: SiteData) -> str:
+    return "none" if data.id is None else f"in {data.id!r}"
+
+
+def _labels(data: SiteData) -> str:
+    return "in the folder of each job" if data.labels is None else f"in {data.labels}"
 
 
 def _missing(table: Table) -> list[tuple[str, int]]:

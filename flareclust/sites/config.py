@@ -17,6 +17,7 @@ from flareclust._foundation.typing import Agreement, Reading
 from flareclust._foundation.validation import did_you_mean
 from flareclust.data.memory import machine_memory, parse_size
 from flareclust.data.tables import FORMATS
+from flareclust.sites.cluster_client import is_address
 from flareclust.sites.files import for_site
 
 CONFIG_FILE = "flareclust.yaml"
@@ -88,6 +89,12 @@ def _account(value: object, info: ValidationInfo) -> str | None:
     return text
 
 
+def _compute(value: object) -> object:
+    if value is not None and not is_address(value):
+        raise ValueError("compute is no address such as dask://10.0.0.5:8786")
+    return value
+
+
 def _agreement(value: object) -> object:
     if value not in get_args(Agreement):
         raise ValueError(f"agreement is none of {', '.join(get_args(Agreement))}")
@@ -135,6 +142,9 @@ class SiteConfig(BaseModel):
     account: Annotated[str | None, BeforeValidator(_account)] = Field(
         None, description="Name or folder of the rows' account of privacy; that of their place by default."
     )
+    compute: Annotated[str | None, BeforeValidator(_compute)] = Field(
+        None, description="Address of the Dask cluster that computes the site's replies; this process by default."
+    )
     agreement: Annotated[Agreement, BeforeValidator(_agreement)] = Field(
         "has", description="How the columns of the files must agree with `columns`."
     )
@@ -155,6 +165,10 @@ class SiteConfig(BaseModel):
             raise ValueError("id is among its columns")
         if self.max_rows is not None and self.max_rows < (self.min_rows or 1):
             raise ValueError("max_rows is less than its min_rows")
+        if self.compute is not None and self.schema_ is not None:
+            raise ValueError(
+                "compute is beside a schema, whose tables are read by the site itself; leave out one of them"
+            )
         if self.mapping is not None and self.schema_ is None:
             raise ValueError("mapping has no schema to map to; name its file as schema")
         said = {

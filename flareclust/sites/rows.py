@@ -12,6 +12,7 @@ The simulator and real deployments use the same file; the simulator's copy has a
     scratch: /secure/scratch            # optional: folder for rows that do not fit; by default the job's
     labels: /secure/labels              # optional: folder for the labels, <job id>.csv; by default labels.csv in the job's
     account: cohort-2                   # optional: name or folder of the account of privacy; by default that of the place
+    compute: dask://10.0.0.5:8786       # optional: the site's Dask cluster, which then reads the rows and computes
     agreement: may-lack                 # optional: "exact" refuses a file with other columns, "may-lack" takes those it has
     salt: a secret of several sites     # optional: names of columns are compared by hashes with this salt
     hide: [lactate]                     # optional: names that do not leave the site, or true for all; needs the salt
@@ -22,18 +23,20 @@ The simulator and real deployments use the same file; the simulator's copy has a
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.typing import Agreement, FloatArray
+from flareclust._foundation.typing import AbortCheck, Agreement, FloatArray, never_abort
 from flareclust.data.file_names import unmarked
-from flareclust.data.tables import FORMATS, File, Table, column_names, read_files
+from flareclust.data.tables import FORMATS, File, Table, column_names, headers, read_files
 from flareclust.schema.columns import TableSchema, read_schema
 from flareclust.schema.mapping import TableMapping
 from flareclust.schema.reading import read_typed
+from flareclust.sites.cluster import ClusterTable, parts_on
+from flareclust.sites.cluster_client import ClusterUnusable
 from flareclust.sites.config import SiteConfig, odd, read_config
 from flareclust.sites.files import find, folder_of, takes_labels
 
@@ -41,6 +44,11 @@ log = logging.getLogger(__name__)
 
 #: What a site says that may not name its columns.
 _HIDES = "cannot use its rows; why is in the site's own log, as it hides names of columns"
+
+#: The same where its cluster cannot be used: addresses stay at the site.
+_NO_CLUSTER = "cannot use its Dask cluster; why is in the site's own log, and flareclust site check says it"
+
+_Read = TypeVar("_Read", Table, ClusterTable)
 
 #: Numbers in a sentence, such as how many rows there are; "2-D" and "UTF-8" say nothing about the data.
 NUMBER = re.compile(r"(?<!UTF-)\b\d+\b(?!-D)")
@@ -70,6 +78,7 @@ class SiteData:
         account: name or folder of the rows' account of privacy; None for that of their place.
         schema: the federation's, by which the files are read; None for tables of numbers.
         mapping: how the files map to it.
+        compute: address of the site's Dask cluster, which then reads the rows; None for this process.
     """
 
     path: Path
@@ -88,6 +97,7 @@ class SiteData:
     account: str | None = None
     schema: TableSchema | None = None
     mapping: TableMapping | None = None
+    compute: str | None = None
 
     @classmethod
     def of(cls, local: str | Path, site: str, *, reader_owns_them: bool = False) -> "SiteData":
@@ -128,6 +138,7 @@ class SiteData:
             account=config.account_of(site),
             schema=schema,
             mapping=mapping,
+            compute=config.compute,
         )
 
     def rows(self, *, reader_owns_them: bool = False) -> FloatArray:
@@ -151,13 +162,22 @@ class SiteData:
                 and columns, but no folder, no file that a pattern matches and no number, such as how many rows there
                 are. The site's own log has them.
         """
+        return self._stated(lambda: self._read(self.scratch or scratch, gaps), reader_owns_them)
+
+    def _stated(self, read: Callable[[], _Read], reader_owns_them: bool) -> _Read:
+        """Return what is read, or raise Refusal in words for its reader."""
         try:
-            return self._read(self.scratch or scratch, gaps)
+            return read()
         except Refusal as reason:
             if self.hide and not reader_owns_them:
                 log.warning("the rows cannot be used: it %s", reason)
                 raise Refusal(_HIDES) from None
             raise
+        except ClusterUnusable as error:
+            if reader_owns_them:
+                raise Refusal(f"cannot compute: {error}") from None
+            log.warning("cannot compute: %s", error)
+            raise Refusal(_NO_CLUSTER) from None
         except UserError as error:
             text = unmarked(str(error))
             if reader_owns_them:
@@ -165,6 +185,25 @@ class SiteData:
             log.warning("the rows cannot be used: %s", text)
             text = _without_numbers(unmarked(str(error), self.path.name))
             raise Refusal(_HIDES if self.hide else f"cannot use its rows: {text}") from None
+
+    def on_cluster(self, *, reader_owns_them: bool = False, aborted: AbortCheck = never_abort) -> ClusterTable:
+        """Let the site's cluster read the rows; Refusal as for `table`, and where the cluster cannot be used."""
+        return self._stated(lambda: self._read_on_cluster(aborted), reader_owns_them)
+
+    def _read_on_cluster(self, aborted: AbortCheck) -> ClusterTable:
+        files = self.files()
+        if any((file.format or file.path.suffix.lower().removeprefix(".")) != "parquet" for file in files):
+            raise UserError(
+                f"{self.path.name}: a cluster (compute) reads parquet files only; name a folder or a pattern of them, or leave "
+                "out compute"
+            )
+        self._refuse_others(files, None)
+        columns, rows = headers(files, self.columns, may_lack=self.agreement == "may-lack", id_name=self.id)
+        self._check_number(sum(rows))
+        hidden = self._hidden(frozenset(columns))
+        files = [file for file, n in zip(files, rows, strict=True) if n]
+        parts = parts_on(self.compute or "", files, columns, self.id, aborted)
+        return ClusterTable(parts, columns, self.salt, hidden)
 
     def _read(self, scratch: Path | None, gaps: bool) -> Table:
         files = self.files()
@@ -184,10 +223,13 @@ class SiteData:
             )
             own_rows = len(found)
         self._check_number(own_rows)
-        names = frozenset(found.columns or ())
+        return replace(found, salt=self.salt, hidden=self._hidden(frozenset(found.columns or ())))
+
+    def _hidden(self, names: frozenset[str]) -> frozenset[str]:
+        """Return which of the names do not leave the site."""
         if self.hide is not True and (missing := sorted(self.hide - names)):
             raise UserError(f"{self.path.name}: hide names columns that are not there: {', '.join(missing)}")
-        return replace(found, salt=self.salt, hidden=names if self.hide is True else self.hide)
+        return names if self.hide is True else self.hide
 
     def _check_number(self, rows: int) -> None:
         if rows < self.min_rows:

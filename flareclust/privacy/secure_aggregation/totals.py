@@ -218,13 +218,15 @@ def rounded_spread(groups: Message, multiple: int, floor: int) -> Message:
     return {**groups, SPREAD: groups[SPREAD] * (scale if scale.ndim == 2 else scale[:, None])}
 
 
-def check_range(data: FloatArray) -> None:
+def check_range(data: FloatArray, cells: int | None = None) -> None:
     """Raise Refusal where sums of squares of these rows (n, d) would not fit, or would lose digits.
+
+    `cells` is how many values there are, where the rows are only the extremes of more of them.
 
     Said before a site gives its key, for afterwards it would end the job.
     """
     largest = float(max(-np.fmin.reduce(data, axis=None), np.fmax.reduce(data, axis=None)))  # whatever is missing
-    if largest > LARGEST_SENT or (4 * LARGEST_SENT) ** 2 * data.size >= _MOST:
+    if largest > LARGEST_SENT or (4 * LARGEST_SENT) ** 2 * (cells or data.size) >= _MOST:
         raise Refusal(
             f"has values beyond {LARGEST_SENT:g}, or too many, for their squares to be added up with secure sums; give the "
             "columns in a larger unit"

@@ -1,0 +1,206 @@
+"""The rows of a site on its own Dask cluster: workers read the parts of its table, and compute where they have read them.
+
+The cluster's machines, and what runs on them, belong to the site. Dask serialises functions and results itself; nothing here does.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future as Fetched
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from flareclust._foundation.errors import Aborted, Refusal
+from flareclust._foundation.typing import AbortCheck, FloatArray, never_abort
+from flareclust.core.parts import Parts, View, computed, extent_of
+from flareclust.data.fingerprint import FileFingerprint
+from flareclust.data.ids import Ids
+from flareclust.data.tables import File, read_files
+from flareclust.sites.cluster_client import CONNECT, check_workers, connect
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+log = logging.getLogger(__name__)
+
+#: Seconds to wait for a worker where all are gone.
+ALONE = 60.0
+
+#: Seconds between two looks at whether the job was stopped, or all workers are gone.
+_LOOK = 1.0
+
+#: How refusals of sites with a cluster begin, and that of one which also has a policy.
+WHERE = "computes on a Dask cluster (compute in local/flareclust.yaml)"
+POLICED = f"{WHERE} and has a policy, whose groups of rows are made in one process; take one of the two out of the kit"
+
+_LOST = "lost its Dask cluster while it computed"
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterTable:
+    """A site's rows on a cluster, and what their columns are called; `salt` and `hidden` are those of `Table`."""
+
+    parts: "DaskParts"
+    columns: tuple[str, ...]
+    salt: str = field(default="", repr=False)
+    hidden: frozenset[str] = frozenset()
+
+
+def parts_on(
+    address: str, files: Sequence[File], columns: Sequence[str], id_name: str | None, aborted: AbortCheck = never_abort
+) -> "DaskParts":
+    """Return the rows of parquet files, read by the cluster at an address.
+
+    Raises:
+        ClusterUnusable: it cannot be reached, or its workers are not fit for these files.
+        UserError, Refusal: as `DaskParts`.
+    """
+    client = connect(address)
+    try:
+        files = [file._replace(path=file.path.absolute()) for file in files]
+        workers = check_workers(client, [FileFingerprint.of(file.path) for file in files])
+        return DaskParts(client, files, columns, id_name, workers, aborted)
+    except BaseException:
+        client.close(timeout=CONNECT)
+        raise
+
+
+class DaskParts(Parts):
+    """Rows in parts on the workers of a Dask cluster, which reads a part again where the worker that had it is gone.
+
+    Args:
+        client: of the cluster.
+        files: the parts, none of them empty.
+        columns: names of the columns, in their order.
+        id_name: the column with the rows' ids, None for none.
+        workers: how many there were at the beginning.
+        aborted: asked while the parts are read.
+
+    Raises:
+        UserError: a file has other cells than numbers, or cannot be read.
+        Refusal: a file has changed, or the cluster is gone.
+    """
+
+    def __init__(
+        self,
+        client: "Client",
+        files: Sequence[File],
+        columns: Sequence[str],
+        id_name: str | None,
+        workers: int,
+        aborted: AbortCheck = never_abort,
+    ) -> None:
+        self._client, self.workers = client, workers
+        self._sources = [(file, FileFingerprint.of(file.path), tuple(columns), id_name) for file in files]
+        self._futures: list[Future[Any]] = client.map(_rows, self._sources, pure=False)
+        super().__init__([])
+        self.extents = tuple(self._gathered(client.map(extent_of, self._futures, pure=False), aborted))
+
+    def keep(self, function: Callable[..., Any], *own: Sequence[Any], shared: tuple[Any, ...] = ()) -> list[Any]:
+        """Compute on the workers, and leave the results there; see `Parts.keep`."""
+        settings = {"view": self.view, "function": function, "shared": shared}
+        kept: list[Any] = self._client.map(_computed, self._futures, *own, pure=False, **settings)
+        return kept
+
+    def in_turn(self, function: Callable[..., Any], *own: Sequence[Any], shared: tuple[Any, ...] = ()) -> Iterator[Any]:
+        """Give the results, each fetched when it is asked for; see `Parts.in_turn`."""
+        futures = self.keep(function, *own, shared=shared)
+        for future in futures:
+            yield from self._gathered([future], self.aborted)
+
+    def each(self, function: Callable[..., Any], *own: Sequence[Any], shared: tuple[Any, ...] = ()) -> list[Any]:
+        """Return all results, fetched at once; see `Parts.each`."""
+        return self._gathered(self.keep(function, *own, shared=shared), self.aborted)
+
+    def ids(self, aborted: AbortCheck = never_abort) -> Iterator[str]:
+        """Give the ids of the rows, which the workers read again, part by part."""
+        for future in self._client.map(_ids, self._sources, pure=False):
+            for ids in self._gathered([future], aborted):
+                yield from ids
+
+    def check_unchanged(self) -> None:
+        """Raise Refusal where a file has changed since its part was read."""
+        for _, stamp, *_ in self._sources:
+            stamp.check()
+
+    def close(self) -> None:
+        """Let the cluster forget the rows."""
+        self._futures.clear()
+        with suppress(OSError, RuntimeError, asyncio.TimeoutError):  # it may be gone already
+            self._client.close(timeout=CONNECT)
+
+    def _alive(self) -> int:
+        """Return the number of workers, 0 where the scheduler does not answer."""
+        try:
+            return len(self._client.sync(self._client.scheduler.ncores, callback_timeout=CONNECT))
+        except asyncio.TimeoutError:
+            return 0
+        except RuntimeError:  # the client has given up
+            raise Refusal(f"{_LOST}: its scheduler is gone") from None
+
+    def _gathered(self, futures: "list[Future[Any]]", aborted: AbortCheck) -> list[Any]:
+        """Return what futures come to.
+
+        Raises:
+            Refusal: the cluster is gone, or a part kills the workers that compute it.
+            Aborted: the job was stopped.
+        """
+        from distributed import CancelledError, KilledWorker
+
+        loop = self._client.loop.asyncio_loop
+        # A thread of Dask's fetches, so that this one can look around.
+        fetched = asyncio.run_coroutine_threadsafe(self._client.gather(futures, asynchronous=True), loop)
+        last = monotonic()
+        try:
+            while not _ended(fetched, _LOOK):
+                if aborted():
+                    raise Aborted("stopped while the cluster computed")
+                if self._alive():
+                    last = monotonic()
+                elif monotonic() - last > ALONE:
+                    raise Refusal(f"{_LOST}: no worker is left")
+            return list(fetched.result())
+        except KilledWorker:
+            log.warning(
+                "several workers of the Dask cluster died one after the other; see their logs, and their memory"
+            )
+            raise Refusal(f"{_LOST}: several of its workers died") from None
+        except (CancelledError, OSError) as error:
+            log.warning("the scheduler of the Dask cluster is gone (%s)", type(error).__name__)
+            raise Refusal(f"{_LOST}: its scheduler is gone") from None
+        finally:
+            fetched.cancel()
+
+
+def _ended(fetched: Fetched[Any], seconds: float) -> bool:
+    """Wait so many seconds for results; return whether they, or an error, have come."""
+    wait_for([fetched], timeout=seconds)
+    return fetched.done()
+
+
+#: A part's file, how it was when the job began, the columns to read, and that with the ids.
+_Source = tuple[File, FileFingerprint, tuple[str, ...], str | None]
+
+
+def _rows(source: _Source) -> FloatArray:
+    """Return the rows of a part; this runs on a worker."""
+    file, stamp, columns, id_name = source
+    stamp.check()
+    rows = read_files([file], columns, id_name=id_name).X
+    stamp.check()
+    return rows
+
+
+def _ids(source: _Source) -> Ids:
+    file, stamp, columns, id_name = source
+    stamp.check()
+    return read_files([file], columns, id_name=id_name).ids or Ids()
+
+
+def _computed(
+    X: FloatArray, *own: Any, view: View | None, function: Callable[..., Any], shared: tuple[Any, ...]
+) -> Any:
+    return computed(X, view, function, *own, *shared)
