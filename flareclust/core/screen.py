@@ -55,24 +55,27 @@ def screen_of(X: FloatArray, origin: FloatArray, variance: FloatArray) -> Screen
 def fill_tiles(X: FloatArray, origin: FloatArray, scale: float, tiles: Array, longest: FloatArray) -> None:
     """tiles[t, j, i] = scale (X[64 t + i, j] - origin[j]); longest[t] = the length of the longest row or more.
 
-    Sixteen rows at a time: read along the rows, written along the tile.
+    Sixteen rows at a time, a length that the compiler knows.
     """
     n, d = X.shape
-    few, squares = np.zeros((16, d), np.float32), np.empty(16, np.float32)
+    squares = np.empty(16, np.float32)
     for start in range(0, n, 16):
-        rows = min(16, n - start)
-        tile, first = tiles[start // TILE], start % TILE
-        for i in range(rows):
-            x, y = X[start + i], few[i]
-            for j in range(d):
-                y[j] = (x[j] - origin[j]) * scale
+        rows, tile, first = X[start : start + 16], tiles[start // TILE], start % TILE
         squares[:] = 0.0
-        for j in range(d):  # all sixteen, a length that the compiler knows: tiles have room
-            feature = tile[j]
-            for i in range(16):
-                feature[first + i] = few[i, j]
-                squares[i] += few[i, j] * few[i, j]
-        # Rounded up by more than squares, sum and root are wrong; rows that are not there repeat earlier ones.
+        if rows.shape[0] == 16:
+            for j in range(d):
+                middle, feature = origin[j], tile[j]
+                for i in range(16):
+                    y = np.float32((rows[i, j] - middle) * scale)
+                    feature[first + i] = y
+                    squares[i] += y * y
+        else:
+            for j in range(d):
+                for i in range(rows.shape[0]):
+                    y = np.float32((rows[i, j] - origin[j]) * scale)
+                    tile[j, first + i] = y
+                    squares[i] += y * y
+        # Rounded up by more than squares, sum and root are wrong.
         length = np.sqrt(squares.max()) * (1.0 + 1e-7 * (d + 10))
         longest[start // TILE] = max(longest[start // TILE], length)
 
