@@ -57,7 +57,7 @@ def main() -> None:
     if options.record:
         record = {"date": date.today().isoformat(), "machine": limits, **together(found)}
         RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        page.write(record)
+        page.PAGE.write_text(page.with_tables(page.PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
 
 
 def together(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:

@@ -22,13 +22,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / factor:.3g} {unit}"
 
 
-def write(record: dict[str, Any]) -> None:
-    """Replace what stands between the page's marks."""
-    text = PAGE.read_text()
+def with_tables(text: str, record: dict[str, Any]) -> str:
+    """Return the page with what a record holds between its marks."""
     for group in GROUPS:
         text = between(text, group, table(record[group], group))
-    text = between(text, "machine", machine(record))
-    PAGE.write_text(text)
+    return between(text, "machine", machine(record))
 
 
 def machine(record: dict[str, Any]) -> str:
