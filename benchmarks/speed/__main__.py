@@ -1,16 +1,19 @@
 """Lloyd's algorithm, sites of 500 rows and k-means++ against scikit-learn and faiss: CPU time at one thread.
 
-    python -m benchmarks.speed [--quick] [--shapes 100000,2,15 ...] [--only lloyd|sites|seeds] [--record]
+    python -m benchmarks.speed [--quick] [--shapes 100000,2,15 ...] [--only lloyd|float32|starts|sites|seeds]
+        [--contenders flareclust ...] [--record]
 
 Contenders take turns in one process; a ratio is the median of those of the turns, above 1 where a contender is faster
-than scikit-learn. `--record` writes benchmarks/records/speed.json and the tables in docs/performance.md. faiss takes part where
-faiss-cpu is installed. Nothing here runs in a test: other work on the machine moves the figures.
+than scikit-learn. `--record` writes benchmarks/records/speed.json and the tables in docs/performance.md, where lines that were
+not measured stay. faiss takes part where faiss-cpu is installed. Nothing here runs in a test: other work on the machine moves
+the figures.
 """
 
 import argparse
 import json
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -20,6 +23,8 @@ from benchmarks.speed.measure import measured
 RECORD = Path(__file__).resolve().parent.parent / "records" / "speed.json"
 GROUPS = {
     "lloyd": (cases.LLOYD, contenders.LLOYD),
+    "float32": (cases.FLOAT32, contenders.SITES),
+    "starts": (cases.STARTS, contenders.STARTS),
     "sites": (cases.SITES, contenders.SITES),
     "seeds": (cases.SEEDS, contenders.SEEDS),
 }
@@ -30,6 +35,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="leave out the shapes that take minutes")
     parser.add_argument("--shapes", nargs="+", metavar="N,D,K", help="only these")
     parser.add_argument("--only", choices=GROUPS, help="only this table")
+    parser.add_argument("--contenders", nargs="+", metavar="NAME", help="only these, and whom they are compared with")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contender")
     parser.add_argument("--record", action="store_true", help="write the record and the page")
     options = parser.parse_args()
@@ -37,8 +43,10 @@ def main() -> None:
     with threadpool_limits(1):
         limits = machine.limits()
         print(json.dumps(limits))
-        for group, (shapes, who) in GROUPS.items():
+        for group, (shapes, everybody) in GROUPS.items():
             found[group] = []
+            asked = {next(iter(everybody)), *(options.contenders or everybody)}
+            who = {name: run for name, run in everybody.items() if name in asked}
             for case in shapes if options.only in (None, group) else ():
                 large = case.n * case.d > cases.QUICK_SIZE
                 if (options.shapes and case.name not in options.shapes) or (options.quick and large):
@@ -47,9 +55,19 @@ def main() -> None:
                 found[group] += lines
                 print(*(page.text_line(group, line) for line in lines), sep="\n", flush=True)
     if options.record:
-        record = {"date": date.today().isoformat(), "machine": limits, **found}
+        record = {"date": date.today().isoformat(), "machine": limits, **together(found)}
         RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        page.write(record)
+        page.PAGE.write_text(page.with_tables(page.PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
+
+
+def together(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the lines measured now, and of the others those of the record, by case."""
+    before = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    merged = {}
+    for group, (shapes, _) in GROUPS.items():
+        known = {(line["case"], line["contender"]): line for line in [*before.get(group, []), *found[group]]}
+        merged[group] = [line for case in shapes for line in known.values() if line["case"] == case.name]
+    return merged
 
 
 if __name__ == "__main__":

@@ -8,7 +8,11 @@ from flareclust._foundation.typing import FloatArray
 
 
 class Case(NamedTuple):
-    """One line of the tables. `weighted`: rows have random weights. `fits`: how many fits one measurement adds up."""
+    """One line of the tables.
+
+    `weighted`: rows have random weights. `fits`: how many fits one measurement adds up. `single`: rows are float32.
+    `starts`: of k-means, the best of which counts.
+    """
 
     n: int
     d: int
@@ -16,6 +20,8 @@ class Case(NamedTuple):
     max_iter: int = 300
     weighted: bool = False
     fits: int = 1
+    single: bool = False
+    starts: int = 1
 
     @property
     def name(self) -> str:
@@ -53,6 +59,23 @@ SEEDS = (
     Case(100_000, 64, 60),
     Case(100_000, 784, 60),
 )
+#: The same from float32 rows.
+FLOAT32 = tuple(
+    Case(n, d, k, max_iter, single=True)
+    for n, d, k, max_iter in (
+        (1_000_000, 2, 15, 30),
+        (100_000, 16, 30, 30),
+        (100_000, 64, 60, 15),
+        (100_000, 784, 60, 6),
+    )
+)
+#: k-means from ten starts.
+STARTS = (
+    Case(5_000, 2, 15, 20, starts=10),
+    Case(100_000, 2, 15, 20, starts=10),
+    Case(100_000, 16, 30, 20, starts=10),
+    Case(100_000, 64, 60, 20, starts=10),
+)
 #: `--quick` leaves out what takes minutes.
 QUICK_SIZE = 10_000_000
 
@@ -70,7 +93,7 @@ def rows_of(case: Case) -> tuple[FloatArray, FloatArray | None]:
     if case.d > 12:
         rows = np.tanh(0.3 * rows @ rng.normal(size=(inner, case.d))) + 0.05 * rng.normal(size=(case.n, case.d))
     weights = rng.uniform(0.5, 2.0, case.n) if case.weighted else None
-    return np.ascontiguousarray(rows), weights
+    return np.ascontiguousarray(rows, np.float32 if case.single else np.float64), weights
 
 
 def start_of(case: Case, X: FloatArray) -> FloatArray:

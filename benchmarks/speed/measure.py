@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.speed.cases import Case, rows_of, start_of
 from benchmarks.speed.contenders import Contender, Found, Input
+from benchmarks.speed.server_measure import peak
 from flareclust._foundation.typing import FloatArray
 
 
@@ -27,6 +28,8 @@ def measured(case: Case, contenders: Mapping[str, Contender], rounds: int) -> li
                 found[name] = contender(given)
             seconds[name].append(time.process_time() - started)
     first = next(iter(contenders))
+    # Of float32 rows the largest memory is measured, too, in one more turn.
+    memory = {name: peak(lambda run=run: run(given)) for name, run in contenders.items()} if case.single else {}
     return [
         {
             "case": case.name,
@@ -37,6 +40,7 @@ def measured(case: Case, contenders: Mapping[str, Contender], rounds: int) -> li
             ),
             "inertia": inertia(X, weights, found[name].centroids),
             "equal": float(np.mean(found[name].labels == found[first].labels)),
+            **({"memory": memory[name] / X.nbytes} if memory else {}),
         }
         for name in contenders
     ]
@@ -44,7 +48,7 @@ def measured(case: Case, contenders: Mapping[str, Contender], rounds: int) -> li
 
 def inertia(X: FloatArray, weights: FloatArray | None, centroids: FloatArray) -> float:
     """Return the weighted sum of squared distances to the nearest centroid, in float64 about the rows' mean."""
-    origin = X.mean(axis=0)
+    origin = X.mean(axis=0, dtype=np.float64)
     C, total = centroids - origin, 0.0
     for start in range(0, len(X), 10_000):
         Y = X[start : start + 10_000] - origin

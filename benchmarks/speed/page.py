@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "performance.md"
+GROUPS = ("lloyd", "float32", "starts", "sites", "seeds")
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
@@ -21,13 +22,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / factor:.3g} {unit}"
 
 
-def write(record: dict[str, Any]) -> None:
-    """Replace what stands between the page's marks."""
-    text = PAGE.read_text()
-    for group in ("lloyd", "sites", "seeds"):
+def with_tables(text: str, record: dict[str, Any]) -> str:
+    """Return the page with what a record holds between its marks."""
+    for group in GROUPS:
         text = between(text, group, table(record[group], group))
-    text = between(text, "machine", machine(record))
-    PAGE.write_text(text)
+    return between(text, "machine", machine(record))
 
 
 def machine(record: dict[str, Any]) -> str:
@@ -41,19 +40,23 @@ def machine(record: dict[str, Any]) -> str:
 
 def table(lines: list[dict[str, Any]], group: str) -> str:
     equal = "equal seeds" if group == "seeds" else "equal labels"
-    rows = [f"| n, d, k | contender | CPU time | times scikit-learn | inertia / scikit-learn's - 1 | {equal} |"]
-    rows.append("| --- | --- | ---: | ---: | ---: | ---: |")
+    more = (" memory / rows |", " ---: |") if group == "float32" else ("", "")
+    rows = [
+        f"| n, d, k | contender | CPU time | times scikit-learn | inertia / scikit-learn's - 1 | {equal} |{more[0]}"
+    ]
+    rows.append(f"| --- | --- | ---: | ---: | ---: | ---: |{more[1]}")
     for line in lines:
         first = next(other for other in lines if other["case"] == line["case"])
         excess = line["inertia"] / first["inertia"] - 1
         rows.append(
             f"| {line['case'].replace(',', ', ')} | {line['contender']} | {duration(line['seconds'])} "
             f"| {line['ratio']:.2f} | {excess:.0e} | {100 * line['equal']:.2f} % |"
+            + (f" {line['memory']:.2g} |" if more[0] else "")
         )
     return "\n".join(rows)
 
 
 def between(text: str, name: str, content: str) -> str:
-    pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
+    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     assert pattern.search(text), f"docs/performance.md has no mark {name}"
-    return pattern.sub(lambda found: found[1] + content + found[2], text)
+    return pattern.sub(lambda found: found[1] + content + "\n" + found[2], text)

@@ -4,7 +4,8 @@ Every kernel is serial, releases the GIL, writes into arrays it was given and ad
 depends on nothing but the input: not on threads, not on how often it was called. Arrays are C-contiguous, aligned,
 writeable float64 or int64. `flareclust.core.arrays` brings a caller's arrays into this form, because
 numba compiles a kernel again for every other form (a read-only array is one). Rows in a mapped file stay where they are,
-and a kernel is compiled again for them: a copy might not fit in memory. Kernels do not check their input.
+and a kernel is compiled again for them: a copy might not fit in memory. Kernels do not check their input. numba's cache of
+a kernel does not notice a change in another module: change this one, too, where `screen` or `two_best` changes.
 
 Rows are taken in tiles, stored feature by feature: distances of a whole tile to one point are then independent
 sums over the features, which the compiler vectorises without reordering any of them.

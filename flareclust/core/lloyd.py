@@ -1,5 +1,6 @@
 """k-means on one site's rows: Lloyd's algorithm, its starts, and what may be asked of a clustering afterwards."""
 
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,9 +13,9 @@ from flareclust.core import kernels
 from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_weights
 from flareclust.core.chunks import pieces, variances
 from flareclust.core.moments import column_moments
-from flareclust.core.pyramid import pyramid_of
+from flareclust.core.pyramid import Pyramid, pyramid_of
 from flareclust.core.pyramid_steps import pyramid_steps
-from flareclust.core.screen import screen_of
+from flareclust.core.screen import Screen, screen_of
 from flareclust.core.seeds import kmeans_plusplus
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
@@ -85,9 +86,9 @@ def lloyd(
         Aborted: when `aborted` says so.
     """
     X = _some_rows(X)
-    return _lloyd(
-        X, as_centroids(centroids, X.shape[1]), as_weights(weights, len(X)), *_stopping(max_iter, tol), aborted
-    )
+    start, mass = as_centroids(centroids, X.shape[1]), as_weights(weights, len(X))
+    max_iter, tol = _stopping(max_iter, tol)
+    return _lloyd(_prepared(X, mass, len(start)), start, max_iter, tol, aborted)
 
 
 def kmeans(
@@ -129,8 +130,11 @@ def kmeans(
         p = None if weights is None else mass / mass.sum()
         return X[rng.choice(len(X), size=min(k, int(np.count_nonzero(mass))), replace=False, p=p)]
 
+    starts = (start() for _ in range(n_init))
+    first = [next(starts)]  # before what the runs need is made: both take memory
+    rows = _prepared(X, mass, k)
     # min keeps the first of equals.
-    return min((_lloyd(X, start(), mass, max_iter, tol, aborted) for _ in range(n_init)), key=lambda c: c.inertia)
+    return min((_lloyd(rows, at, max_iter, tol, aborted) for at in chain(first, starts)), key=lambda c: c.inertia)
 
 
 def assign(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, FloatArray]:
@@ -208,18 +212,30 @@ def recompute_centroids(X: FloatArray, found: Clustering) -> Clustering:
     return found._replace(centroids=centroids, inertia=sum(squares))
 
 
-def _lloyd(
-    X: FloatArray, start: FloatArray, weights: FloatArray, max_iter: int, tol: float, aborted: AbortCheck
-) -> Clustering:
+class _Prepared(NamedTuple):
+    """Rows and weights, and what every run of Lloyd's algorithm on them needs: made once, however many runs there are."""
+
+    X: FloatArray
+    weights: FloatArray
+    origin: FloatArray
+    variance: FloatArray
+    screen: Screen
+    pyramid: Pyramid | None
+
+
+def _prepared(X: FloatArray, weights: FloatArray, k: int) -> _Prepared:
+    origin, variance = _moments(X)
+    return _Prepared(X, weights, origin, variance, screen_of(X, origin, variance), pyramid_of(X, weights, origin, k))
+
+
+def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborted: AbortCheck) -> Clustering:
     """Compute what `lloyd` promises from checked input; `start` is not changed."""
+    X, weights, origin, variance, screen, pyramid = rows
     n, d = X.shape
     k = len(start)
     centroids = start.copy()
     labels, squared = np.full(n, -1, np.int64), np.empty(n)  # -1: every row's label changes in the first iteration
-    origin, variance = _moments(X)
     threshold = tol * float(variance.mean())
-    screen = screen_of(X, origin, variance)
-    pyramid = pyramid_of(X, weights, origin, k)
     earlier = np.full((k, d), np.nan)
     per_call = max(1, _WORK_PER_CALL // (n * k * d))
     n_iter, labelled, status, by_cells = 0, 0, kernels.MOVING, pyramid is not None

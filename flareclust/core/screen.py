@@ -18,11 +18,8 @@ from numba import njit
 
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.core.chunks import is_mapped
+from flareclust.core.two_best import GROUP, TILE, two_best
 
-#: Rows per tile: the scores of a tile stay in the second-level cache.
-TILE = 256
-
-#: Contraction to fused multiply-adds changes roundings within the bound; sums are not reordered.
 _FAST = {"contract", "nsz", "nnan"}
 
 #: Data and centroids beyond these powers of two (of the rows' extent, and beside it) are left to differences.
@@ -30,7 +27,7 @@ _EXTENT, _FAR = 2.0**400, 2.0**30
 
 
 class Screen(NamedTuple):
-    """Rows in float32, feature by feature in tiles (t, d', 256), and each tile's longest row; no tiles: no screen."""
+    """Rows in float32, feature by feature in tiles (t, d, 64), and each tile's longest row; no tiles: no screen."""
 
     scale: float
     tiles: Array
@@ -45,117 +42,42 @@ def screen_of(X: FloatArray, origin: FloatArray, variance: FloatArray) -> Screen
     n, d = X.shape
     extent = float(np.sqrt(n * variance.max()))  # no number differs from its mean by more
     if is_mapped(X) or not 1 / _EXTENT < extent < _EXTENT:
-        return Screen(1.0, np.empty((0, _padded(d), TILE), np.float32), np.empty(0))
+        return Screen(1.0, np.empty((0, d, TILE), np.float32), np.empty(0))
     scale = 2.0 ** -np.ceil(np.log2(extent))
-    shape = -(-n // TILE), _padded(d), TILE
-    # Zeros where the last tile has no rows, and in a padded feature.
-    tiles = (np.empty if shape[1] == d and n % TILE == 0 else np.zeros)(shape, np.float32)
-    longest = np.zeros(shape[0])
+    tiles = np.empty((-(-n // TILE), d, TILE), np.float32)
+    tiles[n // TILE :] = 0.0  # where the last tile has no rows
+    longest = np.zeros(len(tiles))
     fill_tiles(X, origin, scale, tiles, longest)
     return Screen(scale, tiles, longest)
 
 
-def _padded(d: int) -> int:
-    """Return the number of features that `_scores` takes: 2 more than a multiple of 4, or a multiple of 4."""
-    return d + d % 2 if d % 4 < 3 else d + 1
-
-
 @njit(nogil=True, cache=True)
 def fill_tiles(X: FloatArray, origin: FloatArray, scale: float, tiles: Array, longest: FloatArray) -> None:
-    """tiles[t, j, i] = scale (X[256 t + i, j] - origin[j]); longest[t] = the length of the longest row or more.
+    """tiles[t, j, i] = scale (X[64 t + i, j] - origin[j]); longest[t] = the length of the longest row or more.
 
-    Sixteen rows at a time: read along the rows, written along the tile.
+    Sixteen rows at a time, a length that the compiler knows.
     """
     n, d = X.shape
-    few, squares = np.zeros((16, d), np.float32), np.empty(16, np.float32)
+    squares = np.empty(16, np.float32)
     for start in range(0, n, 16):
-        rows = min(16, n - start)
-        tile, first = tiles[start // TILE], start % TILE
-        for i in range(rows):
-            x, y = X[start + i], few[i]
-            for j in range(d):
-                y[j] = (x[j] - origin[j]) * scale
+        rows, tile, first = X[start : start + 16], tiles[start // TILE], start % TILE
         squares[:] = 0.0
-        for j in range(d):  # all sixteen, a length that the compiler knows: tiles have room
-            feature = tile[j]
-            for i in range(16):
-                feature[first + i] = few[i, j]
-                squares[i] += few[i, j] * few[i, j]
-        # Rounded up by more than squares, sum and root are wrong; rows that are not there repeat earlier ones.
+        if rows.shape[0] == 16:
+            for j in range(d):
+                middle, feature = origin[j], tile[j]
+                for i in range(16):
+                    y = np.float32((rows[i, j] - middle) * scale)
+                    feature[first + i] = y
+                    squares[i] += y * y
+        else:
+            for j in range(d):
+                for i in range(rows.shape[0]):
+                    y = np.float32((rows[i, j] - origin[j]) * scale)
+                    tile[j, first + i] = y
+                    squares[i] += y * y
+        # Rounded up by more than squares, sum and root are wrong.
         length = np.sqrt(squares.max()) * (1.0 + 1e-7 * (d + 10))
         longest[start // TILE] = max(longest[start // TILE], length)
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _scores(tile: Array, G: Array, half: Array, scores: Array) -> None:
-    """scores[c, i] = G[c] . tile[:, i] - half[c], for centroids (k', d') with k' a multiple of 4.
-
-    Four features of four centroids at a time: sixteen multiply-adds for eight loads.
-    """
-    k, d = G.shape
-    first = 4 if d % 4 == 0 else 2
-    for c in range(0, k, 4):
-        s0, s1, s2, s3 = scores[c], scores[c + 1], scores[c + 2], scores[c + 3]
-        h0, h1, h2, h3 = half[c], half[c + 1], half[c + 2], half[c + 3]
-        a0, a1, b0, b1 = G[c, 0], G[c, 1], G[c + 1, 0], G[c + 1, 1]
-        e0, e1, f0, f1 = G[c + 2, 0], G[c + 2, 1], G[c + 3, 0], G[c + 3, 1]
-        y0, y1 = tile[0], tile[1]
-        if first == 2:
-            for i in range(TILE):
-                u, v = y0[i], y1[i]
-                s0[i] = a0 * u + a1 * v - h0
-                s1[i] = b0 * u + b1 * v - h1
-                s2[i] = e0 * u + e1 * v - h2
-                s3[i] = f0 * u + f1 * v - h3
-        else:
-            a2, a3, b2, b3 = G[c, 2], G[c, 3], G[c + 1, 2], G[c + 1, 3]
-            e2, e3, f2, f3 = G[c + 2, 2], G[c + 2, 3], G[c + 3, 2], G[c + 3, 3]
-            y2, y3 = tile[2], tile[3]
-            for i in range(TILE):
-                u, v, w, x = y0[i], y1[i], y2[i], y3[i]
-                s0[i] = a0 * u + a1 * v + a2 * w + a3 * x - h0
-                s1[i] = b0 * u + b1 * v + b2 * w + b3 * x - h1
-                s2[i] = e0 * u + e1 * v + e2 * w + e3 * x - h2
-                s3[i] = f0 * u + f1 * v + f2 * w + f3 * x - h3
-    for j in range(first, d, 4):
-        y0, y1, y2, y3 = tile[j], tile[j + 1], tile[j + 2], tile[j + 3]
-        for c in range(0, k, 4):
-            s0, s1, s2, s3 = scores[c], scores[c + 1], scores[c + 2], scores[c + 3]
-            a0, a1, a2, a3 = G[c, j], G[c, j + 1], G[c, j + 2], G[c, j + 3]
-            b0, b1, b2, b3 = G[c + 1, j], G[c + 1, j + 1], G[c + 1, j + 2], G[c + 1, j + 3]
-            e0, e1, e2, e3 = G[c + 2, j], G[c + 2, j + 1], G[c + 2, j + 2], G[c + 2, j + 3]
-            f0, f1, f2, f3 = G[c + 3, j], G[c + 3, j + 1], G[c + 3, j + 2], G[c + 3, j + 3]
-            for i in range(TILE):
-                u, v, w, x = y0[i], y1[i], y2[i], y3[i]
-                s0[i] = s0[i] + a0 * u + a1 * v + a2 * w + a3 * x
-                s1[i] = s1[i] + b0 * u + b1 * v + b2 * w + b3 * x
-                s2[i] = s2[i] + e0 * u + e1 * v + e2 * w + e3 * x
-                s3[i] = s3[i] + f0 * u + f1 * v + f2 * w + f3 * x
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _insert(v, c, best, second, nearest):  # type: ignore[no-untyped-def]
-    """Return (best, second, nearest) with score v of centroid c among them; selections, no branches."""
-    lower = v if v < best else best  # noqa: FURB136 (one instruction; min and max look for NaN)
-    second = lower if lower > second else second  # noqa: FURB136
-    return (v if v > best else best), second, (c if v > best else nearest)  # noqa: FURB136
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _two_best(scores: Array, best: Array, second: Array, nearest: Array) -> None:
-    """best[i] and second[i] are the largest scores of row i, nearest[i] whose the first is."""
-    for i in range(TILE):
-        best[i], second[i], nearest[i] = -np.inf, -np.inf, 0
-    for c in range(0, scores.shape[0], 4):
-        s0, s1, s2, s3 = scores[c], scores[c + 1], scores[c + 2], scores[c + 3]
-        c0, c1, c2, c3 = np.int32(c), np.int32(c + 1), np.int32(c + 2), np.int32(c + 3)
-        for i in range(TILE):
-            b, s, l = best[i], second[i], nearest[i]
-            b, s, l = _insert(s0[i], c0, b, s, l)
-            b, s, l = _insert(s1[i], c1, b, s, l)
-            b, s, l = _insert(s2[i], c2, b, s, l)
-            b, s, l = _insert(s3[i], c3, b, s, l)
-            best[i], second[i], nearest[i] = b, s, l
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -184,36 +106,15 @@ def _error(d: int, y: float, g: float) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _recheck(
-    x: FloatArray,
-    origin: FloatArray,
-    scale: float,
-    centroids: FloatArray,
-    lengths: FloatArray,
-    scores: Array,
-    own: int,
-) -> int:
-    """Return the centroid nearest to x by differences, among those that the scores (k,) do not rule out."""
-    d = x.shape[0]
-    y = scale * np.sqrt(_squared(x, origin)) * (1.0 + 1e-9)
-    bar = scores[own] - _error(d, y, lengths[own])
-    least, nearest = np.inf, own
-    for c in range(centroids.shape[0]):
-        if scores[c] + _error(d, y, lengths[c]) >= bar:
-            distance = _squared(x, centroids[c])
-            if distance < least:
-                least, nearest = distance, c
-    return nearest
-
-
-@njit(nogil=True, cache=True)
-def _squared(x: FloatArray, point: FloatArray) -> float:
-    """Return |x - point|^2, added feature after feature, as `kernels.nearest_centroids` does."""
-    total = 0.0
+def _recheck(x: FloatArray, columns: FloatArray, distances: FloatArray) -> int:
+    """Return which of the centroids, columns (d, k), is nearest to x, added up as `kernels.nearest_centroids` does."""
+    distances[:] = 0.0
     for j in range(x.shape[0]):
-        difference = x[j] - point[j]
-        total += difference * difference
-    return total
+        coordinate, column = x[j], columns[j]
+        for c in range(column.shape[0]):
+            difference = coordinate - column[c]
+            distances[c] += difference * difference
+    return int(np.argmin(distances))
 
 
 @njit(nogil=True, cache=True)
@@ -232,31 +133,29 @@ def screened_labels(
     """
     n, d = X.shape
     k = centroids.shape[0]
-    padded = k + -k % 4
-    G, half = np.zeros((padded, tiles.shape[1]), np.float32), np.full(padded, 3e38, np.float32)
-    lengths = np.empty(k)
+    n_groups = (k + GROUP - 1) // GROUP
+    groups, half = np.zeros((n_groups, d, GROUP), np.float32), np.full(n_groups * GROUP, 3e38, np.float32)
+    farthest = 0.0
     for c in range(k):
         total = 0.0
         for j in range(d):
             g = (centroids[c, j] - origin[j]) * scale
-            G[c, j] = g
+            groups[c // GROUP, j, c % GROUP] = g
             total += g * g
-        lengths[c], half[c] = np.sqrt(total), total / 2
-    farthest = lengths.max()
+        farthest, half[c] = max(farthest, np.sqrt(total)), total / 2
     if not farthest < _FAR:
         return -1
-    scores = np.empty((padded, TILE), np.float32)
+    columns, distances = np.ascontiguousarray(centroids.T), np.empty(k)
     best, second, nearest = np.empty(TILE, np.float32), np.empty(TILE, np.float32), np.empty(TILE, np.int32)
     changed = 0
     for t in range(tiles.shape[0]):
-        _scores(tiles[t], G, half, scores)
-        _two_best(scores, best, second, nearest)
+        two_best(tiles[t], groups, half, best, second, nearest)
         start = t * TILE
         rows = min(TILE, n - start)
         bound = np.float32(2.0 * _error(d, longest[t], farthest))
         if _close_calls(best, second, bound) > 0:
             for i in range(rows):
                 if best[i] - second[i] <= bound:
-                    nearest[i] = _recheck(X[start + i], origin, scale, centroids, lengths, scores[:, i], nearest[i])
+                    nearest[i] = _recheck(X[start + i], columns, distances)
         changed += _exchange(labels[start : start + rows], nearest)
     return changed

@@ -51,13 +51,19 @@ def stored_parquet(file: Path, place: str) -> Iterator[Stored]:
         with parquet.ParquetFile(file, buffer_size=1 << 20) as stored:
             yield Stored(
                 stored.schema_arrow,
-                lambda names, rows: stored.iter_batches(batch_size=rows, columns=names, use_threads=False),
+                lambda names, rows: _by_group(stored, names, rows),
                 stored.metadata.num_rows,
             )
     except (FlareclustError, pa.ArrowMemoryError):
         raise
     except (pa.ArrowException, *_DAMAGED):
         raise UserError(f"{place} is not a parquet file, or it is damaged") from None
+
+
+def _by_group(stored: Any, names: list[str], rows: int) -> Iterator[Any]:
+    """Give the batches of one row group after the other: Arrow keeps what it has read of all groups that it is asked for."""
+    for group in range(stored.num_row_groups):
+        yield from stored.iter_batches(batch_size=rows, row_groups=[group], columns=names, use_threads=False)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import Aborted, UserError
-from flareclust.core import kernels
+from flareclust.core import kernels, pyramid
 from flareclust.core import lloyd as module
 from flareclust.core.lloyd import assign, cluster_statistics, kmeans, lloyd, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
@@ -25,6 +25,24 @@ def test_kmeans_returns_the_best_of_its_starts():
     best = min(runs, key=lambda run: run.inertia)
     np.testing.assert_array_equal(found.centroids, best.centroids)
     assert found.inertia == best.inertia
+
+
+def test_what_depends_on_the_rows_alone_is_made_once_for_all_starts(monkeypatch):
+    made = []
+    for name in ("screen_of", "pyramid_of"):
+        make = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given, make=make: (made.append(make), make(*given))[1])
+    monkeypatch.setattr(pyramid, "FEWEST_ROWS", 100)
+    X = mixture(3000, 2)
+    rng = np.random.default_rng(5)
+    expected = min((lloyd(X, kmeans_plusplus(X, 9, rng)[0]) for _ in range(4)), key=lambda run: run.inertia)
+    made.clear()
+
+    found = kmeans(X, 9, np.random.default_rng(5), n_init=4)
+
+    assert len(made) == 2
+    assert found.centroids.tobytes() == expected.centroids.tobytes()
+    assert found.labels.tobytes() == expected.labels.tobytes()
 
 
 def test_random_starts_are_different_rows_that_count():

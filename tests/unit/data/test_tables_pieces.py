@@ -5,11 +5,14 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.core.chunks import is_mapped
 from flareclust.data import spill as rows_on_disk
+from flareclust.data.arrow_files import stored_parquet
 from flareclust.data.file_formats import Size
 from flareclust.data.npy_files import open_numpy
 from flareclust.data.tables import File
@@ -210,3 +213,15 @@ def test_damage_to_an_array_by_columns_is_noticed(tmp_path):
     (tmp_path / "t.npz").write_bytes(bytes(stored))
     with pytest.raises(UserError, match=r"t\.npz is not a NumPy file of plain numbers, or it is damaged"):
         read(File(tmp_path / "t.npz", "t.npz"), tmp_path)
+
+
+def test_parquet_is_held_one_row_group_at_a_time(tmp_path):
+    columns = dict(zip("abcd", np.random.default_rng(0).normal(size=(4, 200_000)), strict=True))
+    path = tmp_path / "t.parquet"
+    pa.parquet.write_table(pa.table(columns), path, row_group_size=10_000)
+    before, most, n = pa.total_allocated_bytes(), 0, 0
+    with stored_parquet(path, "t.parquet") as stored:
+        for batch in stored.batches(list("abcd"), 5_000):
+            most, n = max(most, pa.total_allocated_bytes() - before), n + batch.num_rows
+    assert n == 200_000
+    assert most < 4 * 8 * n / 4
