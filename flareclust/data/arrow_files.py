@@ -10,10 +10,14 @@ import numpy as np
 
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array, FloatArray
+from flareclust.core.chunks import pieces
 from flareclust.data.file_formats import TEXT_ADVICE, Names, Piece, Size, Source, called, id_place
 
 #: What pyarrow raises, beside its own errors, for bytes that are no such file.
 _DAMAGED = (ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, RecursionError)
+
+#: How many bytes of columns are turned into rows at once, which then still lie in the processor's cache.
+_TURNED = 1 << 20
 
 #: Gives the record batches of some columns, so many rows at a time at the most.
 _Batches = Callable[[list[str], int], Iterator[Any]]
@@ -155,8 +159,10 @@ def stack(columns: Sequence[Any]) -> FloatArray:
     import pyarrow as pa
 
     result = np.empty((len(columns[0]) if columns else 0, len(columns)))
-    for j, column in enumerate(columns):
-        result[:, j] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    numbers = [column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) for column in columns]
+    # Writing a column across all rows touches every cache line of the result for one number each.
+    for part in pieces(*result.shape, _TURNED):
+        result[part] = np.array([column[part] for column in numbers]).T
     return result
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from flareclust._foundation.errors import UserError
+from flareclust.data.arrow_files import stack
 from flareclust.data.cells import check_rows
 from flareclust.data.tables import read_table
 from tests.patience import PATIENCE
@@ -121,6 +122,22 @@ def test_arrow_integers_booleans_and_decimals_are_numbers_in_files_and_streams(t
     _write_arrow(tmp_path / "stream.arrow", pa.table(columns), stream=True)
     for name in ("t.arrow", "stream.arrow"):
         assert read_table(tmp_path / name).X.tolist() == [[1, 1, 1.5], [2, 0, 2.5]]
+
+
+@pytest.mark.parametrize(("n", "d"), [(0, 2), (1, 1), (131_073, 3), (5, 40_000), (700, 400)])
+def test_columns_become_rows_whether_they_fit_in_a_block_or_not(n: int, d: int) -> None:
+    X = np.random.default_rng(0).normal(size=(n, d))
+    X[1::7, -1] = np.nan
+    columns = [pa.array(column, mask=np.isnan(column)) for column in X.T]
+    if n > 1:
+        columns[0], X[:, 0] = pa.array(np.arange(n, dtype=np.int16)), np.arange(n, dtype=np.int16)
+    rows = stack(columns)
+    assert rows.flags.c_contiguous
+    np.testing.assert_array_equal(rows, X)
+
+
+def test_no_columns_are_no_rows() -> None:
+    assert stack([]).shape == (0, 0)
 
 
 @given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2), elements=st.floats(-1e300, 1e300)))
