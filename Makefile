@@ -45,7 +45,7 @@ lint: install
 	$(BIN)/mypy
 
 # The long runs: fuzzing (docs/fuzzing.md; with atheris where it is installed), the papers, all algorithms in the simulator,
-# faults of trackers, workers and clocks.
+# faults of trackers, workers, networks and clocks.
 nightly: install
 	FLARECLUST_EXAMPLES=all $(TESTS) -m "nightly or hypothesis" -n 2
 

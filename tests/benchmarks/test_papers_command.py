@@ -154,6 +154,7 @@ def test_a_tracked_entry_is_an_mlflow_parent_with_its_trials_and_its_report(shar
     assert sorted(files) == ["report/figure.png", "report/report.json", "report/table.md"]
 
 
+@pytest.mark.nightly
 def test_a_store_that_fails_costs_no_trial_and_the_same_command_logs_what_is_missing(tmp_path, monkeypatch):
     from prefect.testing.utilities import prefect_test_harness
 

@@ -88,6 +88,7 @@ def test_a_killed_process_costs_its_site_and_only_a_job_that_needs_all(federatio
     )
 
 
+@pytest.mark.nightly
 def test_a_killed_host_and_a_cut_network_cost_their_sites_and_not_the_job(federation, files, record):
     """Of four sites one loses its power and another its network, at the same time."""
     federation.start(LATE)
@@ -122,6 +123,7 @@ def test_a_killed_host_and_a_cut_network_cost_their_sites_and_not_the_job(federa
         federation.wait_connected(["north", "south", LATE])
 
 
+@pytest.mark.nightly
 def test_a_short_interruption_costs_nothing(federation, files, record):
     if isinstance(federation.network, Loopback):
         pytest.skip("a link can be cut in network namespaces only, which this machine does not permit")

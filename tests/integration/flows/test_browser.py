@@ -112,6 +112,7 @@ def is_drawn(file: Path) -> bool:
         return len(image.convert("RGB").getcolors(maxcolors=100_000)) > 20 and file.stat().st_size < 150_000
 
 
+@pytest.mark.nightly
 def test_the_printed_links_open_the_runs_and_what_they_came_to(browser, ui):
     import flareclust
 

@@ -50,9 +50,9 @@ def owner() -> Iterator[tuple["subprocess.Popen[str]", Path]]:
         yield process, Path(folder)
     finally:
         process.kill()
-        process.communicate()
-        for left in naming(folder) if folder else ():
+        for left in naming(folder) if folder else ():  # first, since it holds the pipe's other end
             left.kill()
+        process.communicate()
 
 
 def test_a_folder_goes_with_its_run(base):
