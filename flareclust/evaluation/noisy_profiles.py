@@ -41,29 +41,24 @@ class NoisyProfiles:
 
     Attributes:
         columns: names (d,).
-        centroids: of the result (k, d).
+        mean: the released centroids (k, d).
         arrays: of the result, as `flareclust.protocol.private_arrays` names them.
     """
 
     columns: tuple[str, ...]
-    centroids: FloatArray
+    mean: FloatArray
     arrays: Mapping[str, Any]
 
     @property
     def rows(self) -> IntArray:
         """Return the noisy numbers of rows (k,)."""
-        rows: IntArray = self.arrays[COUNTS][: len(self.centroids)]
+        rows: IntArray = self.arrays[COUNTS][: len(self.mean)]
         return rows
-
-    @property
-    def mean(self) -> FloatArray:
-        """Return the released centroids (k, d)."""
-        return self.centroids
 
     @property
     def signal(self) -> FloatArray:
         """Return the radius of each cluster over the distance by which noise moves its centroid (k,)."""
-        signal: FloatArray = self.arrays[SIGNAL][: len(self.centroids)]
+        signal: FloatArray = self.arrays[SIGNAL][: len(self.mean)]
         return signal
 
     @property
@@ -74,8 +69,8 @@ class NoisyProfiles:
     @property
     def center(self) -> FloatArray:
         """Return the mean of the centroids (d,), by their noisy numbers of rows; of all alike where these are 0."""
-        weights = self.rows if self.rows.any() else np.ones(len(self.centroids))
-        center: FloatArray = np.average(self.centroids, axis=0, weights=weights)
+        weights = self.rows if self.rows.any() else np.ones(len(self.mean))
+        center: FloatArray = np.average(self.mean, axis=0, weights=weights)
         return center
 
     @property
@@ -85,15 +80,15 @@ class NoisyProfiles:
         Noise moves a centroid by radius / signal in all d columns together, where the radius is half the way to the next centroid.
         What few rounds, or cells of a grid, get wrong is not in it, so it is no error of a mean.
         """
-        radii, d = half_way(self.centroids, Box.of(self.arrays)), self.centroids.shape[1]
-        found = np.full(len(self.centroids), np.inf)
+        radii, d = half_way(self.mean, Box.of(self.arrays)), self.mean.shape[1]
+        found = np.full(len(self.mean), np.inf)
         np.divide(radii / np.sqrt(d), self.signal, out=found, where=self.signal > 0)
         return found
 
     @property
     def of_range(self) -> FloatArray:
         """Return how far each mean is from that of all clusters, in parts of its column's declared range (k, d)."""
-        found: FloatArray = (self.centroids - self.center) / (self.arrays[HIGH] - self.arrays[LOW])
+        found: FloatArray = (self.mean - self.center) / (self.arrays[HIGH] - self.arrays[LOW])
         return found
 
     # ---- what `flareclust.evaluation.profile_words` reads ----
@@ -101,7 +96,7 @@ class NoisyProfiles:
     @cached_property
     def apart(self) -> FloatArray:
         """Return how much each column says of a cluster (k, d): 1 from a quarter of its range on; 0 within noise."""
-        says = np.abs(self.centroids - self.center) > _WITHIN_NOISE * self.noise[:, None]
+        says = np.abs(self.mean - self.center) > _WITHIN_NOISE * self.noise[:, None]
         return np.where(says, self.of_range / _MUCH, 0.0)
 
     @property
@@ -140,7 +135,7 @@ class NoisyProfiles:
 
     def table(self) -> dict[str, list[Any]]:
         """Return a line per cluster and column."""
-        k, d = self.centroids.shape
+        k, d = self.mean.shape
         return {
             "cluster": np.repeat(np.arange(k), d).tolist(),
             "rows": np.repeat(self.rows, d).tolist(),
@@ -148,7 +143,7 @@ class NoisyProfiles:
             "signal_to_noise": np.repeat(self.signal, d).tolist(),
             "column": list(self.columns) * k,
             **({"unit": self.arrays[UNITS].tolist() * k} if UNITS in self.arrays else {}),
-            "mean": self.centroids.ravel().tolist(),
+            "mean": self.mean.ravel().tolist(),
             "of_range": self.of_range.ravel().tolist(),
         }
 

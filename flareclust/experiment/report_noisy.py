@@ -20,7 +20,7 @@ def noisy_note(profiles: NoisyProfiles) -> Html:
 
 def noisy_map(profiles: NoisyProfiles) -> Html:
     """Return a table of the clusters' released means: a line per column, tinted where they differ by more than noise."""
-    k, d = profiles.centroids.shape
+    k, d = profiles.mean.shape
     shown = np.where(profiles.clear[:, None], np.abs(profiles.apart), 0.0).max(axis=0)
     order = np.argsort(-shown, kind="stable")[:_MOST_COLUMNS].tolist()
     head = [
@@ -47,7 +47,7 @@ def noisy_map(profiles: NoisyProfiles) -> Html:
 
 
 def _cell(profiles: NoisyProfiles, c: int, j: int) -> Html:
-    value = _value(profiles, float(profiles.centroids[c, j]), j)
+    value = _value(profiles, float(profiles.mean[c, j]), j)
     of_range = float(profiles.of_range[c, j])
     part = f"{percent(abs(of_range))} of the declared range {'above' if of_range >= 0 else 'below'}"
     hint = f"{profiles.columns[j]}, cluster {c}: {value}, {part} the mean of all clusters"
