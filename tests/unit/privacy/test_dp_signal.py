@@ -53,6 +53,12 @@ def test_each_noisy_exchange_has_its_signal_and_its_share_of_the_budget(name, se
     assert result.outcome.rounds[0]["diagnostics"]["rows_needed"] < sum(map(len, rows.values()))
 
 
+def test_the_inertia_of_loud_clusters_stands_out_of_its_noise_in_most_runs(sites):
+    """One run in six has a noisy number below its deviation, so a single one says nothing."""
+    found = [flareclust.run("dp-lloyd", sites, k=4, **LOUD).metrics["inertia_signal_to_noise"] for _ in range(25)]
+    assert np.median(found) > 1
+
+
 def test_the_split_of_the_budget_is_printed(sites, capsys):
     result = flareclust.run("dp-lloyd", sites, k=4, **LOUD)
     assert budget_split(result) == "cluster 50 %, update 3 x 15 %, assess 5 %"
