@@ -114,6 +114,12 @@ def completed(scheduler, deployment):
 # Schedules
 
 
+def rest(scheduler):
+    """Pause the deployment that runs every minute, and wait until none of its runs is under way."""
+    scheduler.pause(f"{NIGHTLY}/often")
+    scheduler.wait(lambda: not scheduler.processes("flareclust.flows.guard"), "no further run is under way")
+
+
 def test_the_projects_deployments_say_what_they_should(scheduler):
     with scheduler.client() as client:
         nightly = client.read_deployment_by_name(f"{NIGHTLY}/nightly")
@@ -144,7 +150,7 @@ def test_the_scheduler_runs_a_federation_of_provisioned_sites_whose_model_is_tra
 ):
     """Also what shows that Prefect gets on with the installed fastapi and sqlalchemy: with others no run appears."""
     first = scheduler.wait(lambda: completed(scheduler, f"{NIGHTLY}/often"), "a scheduled run is over")[0]
-    scheduler.pause(f"{NIGHTLY}/often")
+    rest(scheduler)
     assert first.auto_scheduled
     run = run_of(client, first.id)
     assert (run.info.status, run.info.run_name) == ("FINISHED", "feca/sites/k3/none/s0")
@@ -159,7 +165,6 @@ def test_the_scheduler_runs_a_federation_of_provisioned_sites_whose_model_is_tra
     )
     assert champion(client, "often") >= 1
     assert list((scheduler.folder / "flareclust-runs").glob("*/result.json"))
-    scheduler.wait(lambda: not scheduler.processes("flareclust.flows.guard"), "no further run is under way")
 
 
 def test_a_manual_run_takes_its_experiment_from_the_command_line(scheduler, client):
@@ -195,7 +200,8 @@ def test_a_served_flow_runs_by_its_schedule(scheduler, client):
 
 
 def under_way(scheduler, deployment, process):
-    """Start an endless job and wait until both its sites, or more, are at work; return the flow run's id."""
+    """Start an endless job, the only one, and wait until both its sites, or more, are at work; return the flow run's id."""
+    rest(scheduler)
     run_id = scheduler.start_run(deployment)
     scheduler.wait(lambda: len(scheduler.processes(process)) >= 2, "the sites' processes are running")
     return run_id
