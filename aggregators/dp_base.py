@@ -26,8 +26,8 @@ SITES = "summed_sites"
 #: The key of an exchange's diagnostics for its share of the job's rho. `SIGNAL` is how large what was sent is beside its noise.
 BUDGET_SHARE = "budget_share"
 
-#: From so many deviations of its noise on, a number of rows is reported: noise alone reaches that once in 30,000 jobs.
-_SURE = 4.0
+#: From so many deviations of its noise on, a number of rows is reported: noise alone reaches that once in three million jobs.
+_SURE = 5.0
 
 
 class PrivateAggregator(ClusteringAggregator):

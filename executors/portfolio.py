@@ -8,7 +8,8 @@ centroids with and without weights (the latter is the second version of Stallman
    so that the server can do it.
 2. Where the rows of a cluster differ in one column only, centroid, sum of squares and largest distance could be solved
    for single rows; the last two are raised to the next number of two digits there.
-3. A site with fewer than `min_count` rows for each of k clusters looks for fewer.
+3. A site with fewer than `min_count` rows for each of k clusters looks for fewer. With secure sums its small clusters join
+   others, since totals over all rows follow, and clusters leave only where what remains is enough to be a cluster.
 4. When a solution is refined, sites report its clusters as executors/refinement.py says; a site without a group that may
    be reported sends an empty reply, and stays.
 """
@@ -19,11 +20,11 @@ import numpy as np
 from pydantic import field_validator
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, Message
 from flareclust._foundation.validation import check_choice
 from flareclust.core.disclosure import varies_in_one_feature
 from flareclust.core.lloyd import member_statistics
-from flareclust.core.local import local_clusters
+from flareclust.core.local import Sendable, local_clusters, without_remainder
 from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.feca import coarse
 from flareclust.executors.gaps import MISSING_CELLS, Missing
@@ -93,9 +94,12 @@ class PortfolioExecutor(MetricExecutor, RefinedExecutor):
         """Describe the local clusters."""
         data, known = self.completed_alone(task, data, rng, aborted, context)
         data = self.trimmed_alone(data, self.params.n_init, rng, aborted)
-        clusters = local_clusters(
-            data, self.k, rng, n_init=self.params.n_init, min_count=context.min_count, aborted=aborted, known=known
-        )
+        clusters = self._clusters(data, self.k, known, rng, aborted, context)
+        if context.secure:
+            # Totals over all rows come later; less these clusters they are those of the rows that are in none.
+            clusters = without_remainder(data, clusters, context.min_count)
+            if not len(clusters.counts):
+                clusters = self._clusters(data, 1, known, rng, aborted, context)
         statistics = member_statistics(data, clusters.labels, clusters.centroids)
         # A largest distance is of one row: sent only where a member needs it.
         reach = statistics.max_distance if "feca" in self.params.competing else np.zeros(len(clusters.counts))
@@ -106,6 +110,27 @@ class PortfolioExecutor(MetricExecutor, RefinedExecutor):
             "radii": np.where(revealing, coarse(reach), reach),
             "sse": np.where(revealing, coarse(statistics.sse), statistics.sse),
         }
+
+    def _clusters(
+        self,
+        data: FloatArray,
+        k: int,
+        known: BoolArray | None,
+        rng: np.random.Generator,
+        aborted: AbortCheck,
+        context: SiteContext,
+    ) -> Sendable:
+        """Return at most k clusters of the rows (n, d) that may be sent."""
+        return local_clusters(
+            data,
+            k,
+            rng,
+            n_init=self.params.n_init,
+            min_count=context.min_count,
+            aborted=aborted,
+            small_clusters="dissolve" if context.secure else "withhold",
+            known=known,
+        )
 
 
 def check_members(members: object) -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import flareclust
-from flareclust._foundation.typing import Message, never_abort
+from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.aggregators.base import Round
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
@@ -20,7 +20,7 @@ from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.totals import GROUPS, Layout
 from flareclust.protocol.registry import get
-from flareclust.protocol.task import DESCRIBE, KEYS, MOMENTS, Task
+from flareclust.protocol.task import CLUSTER, DESCRIBE, KEYS, MOMENTS, Task
 from flareclust.testing import iid_sites
 from flareclust.testing.partial_features import overlapping_sites
 from tests.examples import examples
@@ -155,6 +155,28 @@ def test_the_portfolio_scores_and_polishes_with_totals() -> None:
     np.testing.assert_allclose(secure.centroids, plain.centroids, rtol=1e-14)
     np.testing.assert_allclose(secure.arrays["candidate_inertia"], plain.arrays["candidate_inertia"], rtol=1e-14)
     assert ["in the steps cluster does not" in warning for warning in secure.warnings] == [True]
+
+
+def test_totals_less_local_clusters_are_never_of_a_single_row() -> None:
+    rows = np.concatenate([iid_sites()[0]["site-1"], [[1e3, 0.0, 0.0]]])
+    executor = get("portfolio").build(8, 0, {})[0]
+
+    def untold() -> FloatArray:
+        """Return the sum of the rows in no cluster that is sent, as the server computes it from a total over all rows."""
+        sent = executor.answer(Task(CLUSTER, 0, {}, "site-1"), rows, never_abort).arrays
+        return np.append(rows.sum(axis=0) - sent["counts"] @ sent["centroids"], len(rows) - sent["counts"].sum())
+
+    np.testing.assert_allclose(untold(), [1e3, 0, 0, 1], atol=1e-6)  # no totals follow: the outlier stays unknown
+    executor.answer(Task(KEYS, 0, {}, "site-1"), rows, never_abort)
+    assert untold()[-1] == 0  # it has joined others
+
+
+def test_a_site_whose_clusters_would_leave_one_row_alone_sends_one_cluster() -> None:
+    rows = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.3], [50.0, 50.0], [50.0, 50.0]])
+    executor = get("portfolio").build(2, 0, {})[0]
+    executor.answer(Task(KEYS, 0, {}, "a"), rows, never_abort)
+    sent = executor.answer(Task(CLUSTER, 0, {}, "a"), rows, never_abort).arrays
+    np.testing.assert_allclose(sent["centroids"], rows.mean(axis=0)[None])
 
 
 # The start
