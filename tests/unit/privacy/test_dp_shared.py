@@ -213,7 +213,7 @@ def test_a_policy_that_counts_on_more_colluding_sites_ends_a_job_that_does_not(s
 
 
 def test_a_result_says_where_noise_was_as_large_as_clusters_and_what_would_help(sites):
-    faint = flareclust.run("dp-lloyd", sites, k=4, epsilon=0.05, policy=policy(epsilon=0.05))
+    faint = flareclust.run("dp-lloyd", sites, k=4, epsilon=0.02, policy=policy(epsilon=0.02))
     [warning] = [text for text in faint.warnings if "noise moves a centroid" in text]
     assert "epsilon=" in warning
     assert "times as many rows" in warning
