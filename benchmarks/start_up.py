@@ -1,8 +1,8 @@
 """Where the time of a simulator run goes: `python -m benchmarks.start_up [TURNS]`.
 
-`flareclust run lloyd` with three sites of S1, once with one update and once with 21 from a start that does not settle, each TURNS times (3),
+`flareclust run lloyd` with three sites of digits, once with one update and once with up to 21, each TURNS times (3),
 as a new process in an empty folder. The stages are read from NVFlare's log (`-v`); medians in seconds, on a machine that is
-otherwise idle. FLARECLUST_DATA names the folder with the data set.
+otherwise idle.
 """
 
 import json
@@ -24,7 +24,7 @@ STAGES = {
 }
 LAST = "assessment, result, report, MLflow"
 STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) - \w+ - (.*)")
-SITES, DATA, K = 3, "letter", 26
+SITES, DATA, K = 3, "digits", 10
 
 
 def run(rounds: int, folder: Path) -> tuple[dict[str, float], float, int]:

@@ -49,12 +49,11 @@ def made() -> Iterator[Federation]:
 
 @pytest.fixture
 def federation(made: Federation) -> Iterator[Federation]:
-    """The federation; after each attack no file of a kit has changed, no code ran, and the policies hold."""
+    """The federation; after each attack no file of a kit has changed, and no code ran."""
     made.heal()
     before = files_of(made)
     yield made
     after, ran = files_of(made), marks(made)
-    reported = rows_disclosed(made)
     for path in {*before, *after}:  # as they were, so that each attack is seen by itself
         if path in before:
             path.write_bytes(before[path])
@@ -64,10 +63,6 @@ def federation(made: Federation) -> Iterator[Federation]:
         path.unlink()
     assert [path.name for path in {*before, *after} if before.get(path) != after.get(path)] == []
     assert ran == []
-    assert reported == 0
-    outcome = Job(made, get("lloyd"), OPTIONS, {"min_count": 1}).outcome()
-    assert set(outcome.sites) == set(SITES)
-    assert outcome.refused == {}
 
 
 def rows_disclosed(federation: Federation) -> int:
@@ -122,3 +117,11 @@ def test_no_class_of_nvflare_takes_a_file_out_of_a_site(federation, tmp_path):
         at_server = [path for root in (federation.kit(SERVER), federation.folder / "tmp") for path in root.rglob("*")]
         assert [path for path in at_server if path.is_file() and secret.search(path.read_bytes())] == []
         assert reason in logs(federation, job)
+
+
+def test_the_next_honest_jobs_run_under_the_policies(federation):
+    """After all attacks above: what they had changed in the processes of server and sites would show now."""
+    assert rows_disclosed(federation) == 0
+    outcome = Job(federation, get("lloyd"), OPTIONS, {"min_count": 1}).outcome()
+    assert set(outcome.sites) == set(SITES)
+    assert outcome.refused == {}
