@@ -217,9 +217,9 @@ def _notes(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
             where = {} if method == CENTRAL else {"split": split}
             found.append(value(find_cell(cells, data=name, method=method, **where), f"accuracy_{last}") - own)
     notes.append(
-        f"The centroid step decides little: with the embeddings of all sites clustered in one place (pooled) the accuracy is at most "
+        f"The centroid step decides little: with k-means on the centroids of all sites (pooled) the accuracy is at most "
         f"{max(higher['pooled']):.1f} points higher than with feca, with one network trained on all images (centralised) up to "
-        f"{max(higher[CENTRAL]):.1f}. What is lost is lost by averaging networks."
+        f"{max(higher[CENTRAL]):.1f}. The rest lies between averaged networks and one network, which also takes more updates in an epoch."
     )
     for name in names:
         ours = find_cell(cells, data=name, split="iid", method="feca")
