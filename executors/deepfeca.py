@@ -207,7 +207,10 @@ class DeepFeCAExecutor(ClusteringExecutor):
         prototypes = self._prototypes(task)
         labels = assign(embed(network, images, device), prototypes)[0]
         how = Training(p.epochs, p.batch, p.lr, p.momentum, p.temperature, p.augment, draws=bool(self.imports))
-        loss = train(network, images, labels, prototypes, how, device, int(rng.integers(2**31)), aborted)
+        try:
+            loss = train(network, images, labels, prototypes, how, device, int(rng.integers(2**31)), aborted)
+        except Refusal as problem:
+            raise Refusal(f"in round {task.round} {problem}") from None
         n = rounded(np.array(len(data)), context.round_counts, context.min_count)
         return {"weights": n * weights_of(network), "counts": n, "loss": n * loss}
 

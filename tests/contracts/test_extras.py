@@ -61,9 +61,10 @@ def test_a_result_without_matplotlib_has_all_but_the_pictures(without, tmp_path)
         result.plot()
 
 
-def test_networks_without_torch_are_refused_in_a_line_and_the_rest_works(without):
-    without("torch")
-    with pytest.raises(flareclust.JobFailed, match=r"deepfeca needs torch; .*pip install 'flareclust\[deep\]'"):
+@pytest.mark.parametrize("package", ["torch", "monai", "kornia"])
+def test_networks_without_their_packages_are_refused_in_a_line_and_the_rest_works(without, package):
+    without(package)
+    with pytest.raises(flareclust.JobFailed, match=rf"deepfeca needs {package}; .*pip install 'flareclust\[deep\]'"):
         flareclust.run("deepfeca", data="digits", k=10, n_sites=2)
     assert flareclust.run("feca", data="iris", n_sites=3).centroids.shape == (3, 4)
 

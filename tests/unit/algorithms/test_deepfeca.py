@@ -243,6 +243,20 @@ def test_as_many_sites_with_other_images_end_the_job(sites):
         flareclust.run("deepfeca", {"a": sites["site-0"], "b": odd}, k=4, rounds=1)
 
 
+def test_a_training_that_diverges_is_named_with_site_and_round(sites, monkeypatch):
+    from flareclust.deep import training
+
+    def diverged(network, images, *others):
+        if len(images) == len(sites["site-1"]):
+            raise Refusal("lost the training in epoch 1")
+        return train(network, images, *others)
+
+    train = training.train
+    monkeypatch.setattr(training, "train", diverged)
+    result = flareclust.run("deepfeca", sites, k=4, rounds=1, epochs=1)
+    assert "site-1 in round 2 lost the training in epoch 1" in result.warnings
+
+
 @pytest.mark.parametrize("settings", [{"k_local": 2}, {"k_local": 9, "centroids": "kfed"}])
 def test_k_local_is_of_kfed_and_at_most_k(sites, settings):
     with pytest.raises(flareclust.UserError, match="k_local"):
