@@ -194,7 +194,7 @@ class Federation:
             self.wait_connected()
             yield self
             self.stop()
-            wait_until(lambda: not self.leftovers(), "every process is gone", 20)
+            wait_until(lambda: not self.leftovers(), "every process is gone")
         finally:
             self.close()
 

@@ -70,7 +70,7 @@ def federation(scheduler: Scheduler) -> Iterator[Path]:
 
     folder = scheduler.folder / "poc"
     poc = [sys.executable, "-m", "flareclust.cli", "poc"]
-    limits = {"env": scheduler.env, "cwd": scheduler.folder, "timeout": 150}
+    limits = {"env": scheduler.env, "cwd": scheduler.folder, "timeout": PATIENCE}
     subprocess.run([*poc, "up", "--n-sites", "2", "--data", "iris", "--dir", str(folder)], check=True, **limits)
     try:
         yield find(folder).admin_kit
