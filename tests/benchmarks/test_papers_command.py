@@ -198,6 +198,7 @@ def test_a_store_that_fails_costs_no_trial_and_the_same_command_logs_what_is_mis
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(4 * 3600)
 def test_the_quick_form_of_everything_runs(shared_data, tmp_path):
     command = [sys.executable, "-m", "benchmarks.papers", "all", "--quick", "--no-track", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
