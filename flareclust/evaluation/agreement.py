@@ -19,8 +19,11 @@ UNITS: Mapping[float, str] = {
     365.25: "365 (years)",
 }
 
-#: Means and deviations agree with a factor where both are within this part of it.
+#: Means and deviations agree with a factor where their logarithms are so near to its own.
 _NEAR = 0.2
+
+#: From this factor on they may be farther from it, since patients differ from site to site, but not by so much.
+_LARGE, _NEAR_MEAN, _NEAR_DEVIATION = 10.0, 0.6, 0.3
 
 #: Columns lie apart where means differ by more than so many deviations of both sites together.
 _APART = 4.0
@@ -85,9 +88,10 @@ def _said(mean: float, deviation: float, usual: float, spread: float) -> str | N
     if not deviation > 0 or not spread > 0:
         return None
     for factor, word in UNITS.items():
+        within, around = (_NEAR_DEVIATION, _NEAR_MEAN) if factor >= _LARGE else (_NEAR, _NEAR)
         for ratio, how in ((factor, "larger"), (1 / factor, "smaller")):
-            if _near(deviation / spread, ratio) and (
-                _near(mean, ratio * usual) or _flat(mean, deviation, usual, spread)
+            if _near(deviation / spread, ratio, within) and (
+                _near(mean, ratio * usual, around) or _flat(mean, deviation, usual, spread)
             ):
                 return f"is about {word} times {how} than at other sites; is it in another unit?"
     fahrenheit = _near(deviation / spread, 1.8) and abs((mean - 32) / 1.8 - usual) < 0.5 * spread
@@ -104,8 +108,8 @@ def _medians(values: FloatArray) -> FloatArray:
     return np.array([np.median(column) if len(column) else np.nan for column in known])
 
 
-def _near(value: float, expected: float) -> bool:
-    return value * expected > 0 and abs(np.log(value / expected)) < _NEAR
+def _near(value: float, expected: float, within: float = _NEAR) -> bool:
+    return value * expected > 0 and abs(np.log(value / expected)) < within
 
 
 def _flat(mean: float, deviation: float, usual: float, spread: float) -> bool:
