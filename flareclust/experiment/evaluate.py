@@ -194,8 +194,10 @@ def _columns(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> li
         # Values of categories have no units, and may be rare at one site and frequent at another.
         valued = {column for group in prepared.params.get("categories") or () for column in group}
         numbers = [j for j in range(d) if j not in valued]
-        means, deviations = arrays[SITE_MEANS][:, numbers], arrays[SITE_DEVIATIONS][:, numbers]
-        found += unit_warnings(arrays[SCALED_SITES].tolist(), means, deviations, [names[j] for j in numbers])
+        sites, absent = arrays[SCALED_SITES].tolist(), left_out(outcome)
+        present = [i for i, site in enumerate(sites) if site not in absent]
+        means, deviations = (arrays[name][np.ix_(present, numbers)] for name in (SITE_MEANS, SITE_DEVIATIONS))
+        found += unit_warnings([sites[i] for i in present], means, deviations, [names[j] for j in numbers])
     return found + _outweighing(experiment, prepared, outcome)
 
 

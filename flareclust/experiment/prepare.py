@@ -24,7 +24,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.image_folders import image_settings
 from flareclust.experiment.prepared import Prepared, known_k, names_of
 from flareclust.experiment.site_rows import as_rows, common_columns, site_files
-from flareclust.experiment.typed_rows import agreed_columns, agreed_settings, one_table, own_sites, units_of
+from flareclust.experiment.typed_rows import agreed_columns, agreed_settings, compared, one_table, own_sites, units_of
 from flareclust.protocol import registry
 
 
@@ -55,7 +55,9 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
                 raise UserError(
                     "the engine devices needs the rows of all sites in memory, or in one file; use the engine inprocess"
                 )
-            return _by_name(experiment, sites)
+            prepared = _by_name(experiment, sites)
+            named = prepared.columns is not None and prepared.agreement != "may-lack"
+            return replace(prepared, params={**compared(experiment), **prepared.params}) if named else prepared
         if Path(experiment.data).is_dir():
             raise UserError(
                 f"{experiment.data} is a folder; for one file, or one folder of images, per site say --partition none (partition=)"

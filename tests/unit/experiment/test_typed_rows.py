@@ -127,3 +127,12 @@ def test_a_sweep_over_hospitals(hospitals):
     )
     done = run_plain(trials(read_sweep(hospitals / "sweep.toml")))
     assert [one.measured.final["ari"] for one in done] == [1.0, 1.0]
+
+
+def test_a_folder_of_tables_without_a_schema_is_compared_too(tmp_path):
+    rng = np.random.default_rng(0)
+    for site in ("north", "south", "west"):
+        X = rng.normal([50, 30], [10, 8], (60, 2)) * ([1, 0.1] if site == "south" else 1)
+        np.savetxt(tmp_path / f"{site}.csv", X, delimiter=",", header="age,tumour", comments="")
+    result = flareclust.run("pooled", data=tmp_path, k=2, partition="none")
+    assert any(text.startswith("south: column 'tumour' is about 10 times smaller") for text in result.warnings)
