@@ -24,6 +24,9 @@ from flareclust.executors.pooled import PooledExecutor, PooledParams
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.task import SCORING
 
+#: The key of the diagnostics for the share of the sites that scored the solutions, and below which it is a warning.
+SCORED, FEW_SCORED = "scored_sites", 0.5
+
 
 class PooledAggregator(MetricAggregator):
     """The server of pooled centroids. Kept on the server: `counts` (k,), the rows behind each cluster.
@@ -88,9 +91,24 @@ class PooledAggregator(MetricAggregator):
             )
         best = choose(selection, self.params.criterion)
         centroids = unstack(round_.task)[best + mean]
-        diagnostics = {"chosen_k": float(len(centroids))}
+        scored = [int(reply["rows"]) for reply in replies.values() if reply["rows"] > 0]
+        diagnostics = {
+            "chosen_k": float(len(centroids)),
+            "scored_rows": float(sum(scored)),
+            SCORED: len(scored) / len(replies),
+        }
         record = {**round_.record, **_arrays_of(selection), "chosen_k": np.array(len(centroids))}
         return Round({"centroids": centroids}, True, diagnostics, record)
+
+    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
+        """Say where few of the sites chose the number of clusters."""
+        share = round_.diagnostics.get(SCORED, 1.0)
+        if share >= FEW_SCORED:
+            return []
+        return [
+            f"k was chosen by {share:.0%} of the sites; the others have too few rows to score so many solutions without disclosing "
+            "them: give a shorter range of k, or fewer and larger sites"
+        ]
 
 
 def _arrays_of(selection: KSelection) -> Message:

@@ -128,6 +128,18 @@ def test_a_job_in_which_every_site_sits_out_fails_with_advice():
         run_inprocess(get("pooled"), {"k_min": 2}, small, JobOptions(k=20))
 
 
+def test_a_choice_by_few_of_the_sites_is_a_warning():
+    rows = sites()
+    small = {site: X[:20] if site != "site-1" else X for site, X in rows.items()}
+    result = flareclust.run("pooled", small, k="2..16")
+    assert [text.partition(";")[0] for text in result.warnings if text.startswith("k was")] == [
+        f"k was chosen by {1 / len(rows):.0%} of the sites"
+    ]
+    assert not any(text.startswith("k was") for text in flareclust.run("pooled", rows, k="2..6").warnings)
+    by_other = flareclust.run("kfed", small, k="2..16")
+    assert any(text.startswith("k was chosen by") for text in by_other.warnings)
+
+
 def test_a_rule_asks_for_no_more_than_it_needs():
     """160 rows of 3 columns, 480 values: enough for the sums of all rows up to k = 30, too few for those of every centroid."""
     for rule, answered in (("calinski-harabasz", True), ("silhouette", True), ("davies-bouldin", False)):
