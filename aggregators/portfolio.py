@@ -8,7 +8,7 @@
    what the sites may report about their clusters, as in 3; where that is nothing, either, `pooled` is taken with a warning.
 3. With `polish=n`, n updates of Lloyd's algorithm on all sites' rows follow, and up to `split_merge` attempts to leave a
    local optimum (`aggregators.refinement`). The sites compare the outcome with where it started, since rows in clusters
-   below `min_count` take no part in updates and may lose by them.
+   below `min_count` take no part in updates and may lose by them. Where no site can, the outcome is taken with a warning.
 4. With `robust`, the members get what is left of the uploads when descriptions that are unlike those of the other sites
    are gone; their centroids, but for those of `sampled`, become trimmed means or geometric medians over the sites, and
    so do the updates, after which nothing is split; the scores become trimmed means. `cap` limits what a site's rows count (`flareclust.core.robust`).
@@ -91,12 +91,19 @@ class PortfolioAggregator(MetricAggregator):
         return interrupted(round_, centroids)
 
     def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
-        """Say where no site could compare the solutions."""
-        if np.isfinite(round_.record["candidate_inertia"]).any():
-            return []
-        member = self.params.competing[self._unseen()]
-        reason = "no site has enough rows to compare the members' solutions"
-        return [f"{reason}, so that of {member} was taken unseen; use secure_sums, or fewer and larger sites"]
+        """Say where no site could compare the members' solutions, or where refining ended with where it started."""
+        enough = "fewer and larger sites" if self.params.rule.judges else "secure_sums, or fewer and larger sites"
+        found = []
+        if not np.isfinite(round_.record["candidate_inertia"]).any():
+            member = self.params.competing[self._unseen()]
+            reason = "no site has enough rows to compare the members' solutions"
+            found.append(f"{reason}, so that of {member} was taken unseen; use {enough}")
+        if _ended_unseen(round_):
+            reason = "no site has enough rows to compare the refined solution with the one before"
+            found.append(
+                f"{reason}, so the refined one was taken, which may be worse for rows in small clusters; use {enough}"
+            )
+        return found
 
     def _proposed(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         sent, site = gathered(replies.values())
@@ -171,6 +178,12 @@ class PortfolioAggregator(MetricAggregator):
         numbers = {"inertia": float(inertia[best])} if rows else {}
         task = {"centroids": (start, end)[best]}
         return Round(task, True, {**numbers, "scored_rows": float(rows)}, round_.record)
+
+
+def _ended_unseen(round_: Round) -> bool:
+    """Return whether a round is the comparison after refining, and no site took part in it."""
+    numbers = round_.diagnostics
+    return _START in round_.record and "chosen" not in numbers and numbers.get("scored_rows") == 0
 
 
 def _first_least(values: FloatArray) -> int:

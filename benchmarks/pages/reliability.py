@@ -1,6 +1,6 @@
 """Write docs/reliability.md from the records of the fault tests, and keep these in benchmarks/records/reliability.json.
 
-RELIABILITY_RECORDS=records.json python -m pytest -m slow tests/integration/federation
+RELIABILITY_RECORDS=records.json python -m pytest -m "slow or nightly" tests/integration/federation
 python -m benchmarks.pages.reliability records.json
 
 The section on malicious sites (reliability_lying.py) is made of benchmarks/records/lying_sites.json, which benchmarks/lying_sites.py writes.
@@ -125,7 +125,7 @@ How long it takes from the fault to the end of the command, measured once on two
 | Prefect's server killed, run | 59 | one further try of every request and event |
 | Prefect's server killed, sweep | 23 | the same |
 
-Each line about a server, a locked store or a full disk that fails during a run or a sweep is a test with real processes, in `tests/integration/flows/test_tracker_faults.py`.
+Tests with real processes, in `tests/integration/flows/test_tracker_faults.py`, are of an MLflow server that is killed during a run, a locked store during a run and a sweep, a full disk with the store or the output folder during a run, and a Prefect server that is killed during a run and a sweep.
 """
 
 #: What happens on the user's own machine, measured once as the other faults; the tests are named below the table.
@@ -149,10 +149,10 @@ A job that a server lost in a crash stays RUNNING in NVFlare's list of jobs. `fl
 CLOSING = """
 ## How to repeat the tests
 
-The tests write `benchmarks/records/reliability.json`, and `benchmarks/pages/reliability.py` makes this page from it. Both take about ten minutes. Network namespaces need root on Linux; without them the tests use loopback, cannot cut a link, and say so.
+The tests write the file that `RELIABILITY_RECORDS` names, and `benchmarks/pages/reliability.py` makes this page from it and keeps it as `benchmarks/records/reliability.json`. Some of the tests run only where `-m` names `nightly`. Network namespaces need root on Linux; without them the tests use loopback, cannot cut a link, and say so.
 
 ```console
-$ RELIABILITY_RECORDS=$PWD/records.json python -m pytest -m slow tests/integration/federation
+$ RELIABILITY_RECORDS=$PWD/records.json python -m pytest -m "slow or nightly" tests/integration/federation
 $ python -m benchmarks.pages.reliability records.json
 ```
 """

@@ -20,7 +20,7 @@ from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.continuity import Continuity
-from flareclust.experiment.evaluate import left_out
+from flareclust.experiment.coverage import left_out
 from flareclust.experiment.report_html import report_page
 from flareclust.experiment.result import JSON_FIELDS, Result
 from flareclust.features import result as partial

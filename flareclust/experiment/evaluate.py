@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from flareclust.evaluation.criteria import USUAL, current_rule
 from flareclust.evaluation.metrics import sigma, truth_metrics
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.experiment.config import Experiment
+from flareclust.experiment.coverage import assessed_rows, coverage_warnings, left_out
 from flareclust.experiment.image_results import is_embedded, shown_images
 from flareclust.experiment.prepared import Prepared, arrays_of, names_of
 from flareclust.experiment.result import Result
@@ -23,7 +24,6 @@ from flareclust.features import result as partial
 from flareclust.features.columns import OUTWEIGHS, outweighing
 from flareclust.features.scaling import OPEN_GAPS, filled, scaling_of
 from flareclust.features.space import as_clustered, of_directions
-from flareclust.federation import ASSESSED, IN_ASSESSMENT
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
@@ -36,9 +36,6 @@ OVERLAP = 10.0
 #: Share of the rows beyond the bounds of the sites' policies above which a result has a warning.
 MOST_CLIPPED = 0.05
 
-#: Share of the rows below which the assessment says little about all of them: where a policy leaves out small cells, inertia
-#: falls with every row; elsewhere.
-COVERED_UNDER_POLICY, COVERED = 0.99, 0.9
 #: So many sites are named in a warning.
 _MOST_NAMED = 5
 
@@ -74,7 +71,8 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         if dataset.centroids is not None and "received_radii" in outcome.arrays and not of_directions(outcome.arrays):
             received = outcome.arrays["received_centroids"], outcome.arrays["received_radii"]
             metrics["sigma_max"] = _finite(float(sigma(*received, dataset.centroids).max()))
-    algorithm, assessed = registry.get(experiment.algorithm), _assessed(experiment, prepared, outcome)
+    algorithm, places = registry.get(experiment.algorithm), rows_of(prepared, outcome)
+    assessed = assessed_rows(experiment, prepared, outcome, places)
     return Result(
         algorithm=experiment.algorithm,
         engine=experiment.engine,
@@ -89,9 +87,9 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         metrics=metrics,
         centroids_file=None,
         warnings=[
-            *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome, rows_of(prepared, outcome)),
+            *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome, places),
             *_ties(experiment, outcome),
-            *_coverage(experiment, assessed),
+            *coverage_warnings(experiment, outcome, assessed),
             *_columns(experiment, prepared, outcome),
             *partial.warnings(outcome.arrays, sum(int((found < 0).sum()) for found in outcome.labels.values())),
         ],
@@ -99,7 +97,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         ids=prepared.ids,
         labels=labels,
         site_labels=outcome.labels,
-        site_rows=rows_of(prepared, outcome),
+        site_rows=places,
         arrays=outcome.arrays,
         sites=_shown(prepared, outcome),
         true_centroids=None if dataset is None else _comparable(dataset, outcome),
@@ -110,11 +108,6 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         left_out=left_out(outcome),
         assessed=assessed,
     )
-
-
-def left_out(outcome: Outcome) -> dict[str, str]:
-    """Return why sites took no part; those that failed in the assessment only took part."""
-    return {site: why for site, why in outcome.refused.items() if not why.endswith(IN_ASSESSMENT)}
 
 
 def _names(prepared: Prepared, outcome: Outcome) -> tuple[str, ...] | None:
@@ -250,45 +243,6 @@ def _ties(experiment: Experiment, outcome: Outcome) -> list[str]:
     """Return a warning where the rule that chose k likes others as much."""
     rule = experiment.criterion if experiment.k_range else str(experiment.params.get("criterion", USUAL))
     return [sentence] if (sentence := choice.tie(outcome.arrays, current_rule(rule))) else []
-
-
-def _assessed(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> dict[str, int | None] | None:
-    """Return over how many `rows` the metrics are, `of` how many of the sites that took part, None where that is not known.
-
-    None where there was no assessment, and under differential privacy, where it is not disclosed.
-    """
-    assessed = [record for record in outcome.rounds if ASSESSED in cast("dict[str, float]", record["diagnostics"])]
-    if not assessed or "differentially-private" in registry.get(experiment.algorithm).promises:
-        return None
-    places, absent = rows_of(prepared, outcome), left_out(outcome)
-    answered = set(cast("list[str]", assessed[-1]["sites"]))  # also a site that an earlier exchange was too much for
-    own = {site for site in outcome.sites if site not in absent or site in answered}
-    unknown = {site for site in own if site not in places or isinstance(prepared.sites.get(site), Path)}
-    known = not unknown - set(outcome.labels)
-    rows = int(cast("dict[str, float]", assessed[-1]["diagnostics"])[ASSESSED])
-    return {"rows": rows, "of": sum(len(places[site]) for site in own) if known else None}
-
-
-def _coverage(experiment: Experiment, assessed: Mapping[str, int | None] | None) -> list[str]:
-    """Return a warning where so many rows were left out of the assessment that its metrics say little."""
-    if assessed is None:
-        return []
-    rows, of = assessed["rows"] or 0, assessed["of"]
-    if not rows:
-        why = "" if experiment.policy is None else ": every cell has fewer rows than the sites' policy lets out"
-        return [f"the assessment is of no rows, so there are no inertia, silhouette and Davies-Bouldin index{why}"]
-    if of is None:
-        return []
-    if experiment.policy is None:
-        few = rows < COVERED * of
-        return [f"the assessment is of {rows} of {of} rows; its metrics say nothing about the others"] if few else []
-    if rows > COVERED_UNDER_POLICY * of:
-        return []
-    why = (
-        f"the assessment is of {rows} of {of} rows: the sites' policy leaves out small cells, so inertia is "
-        "smaller than that of all rows, and cannot be compared with that of another run"
-    )
-    return [why]
 
 
 def _finite(value: float) -> float | None:

@@ -21,6 +21,7 @@ from flareclust.evaluation import selection as choice
 from flareclust.evaluation.continuity_words import summary
 from flareclust.experiment.budget_split import budget_split
 from flareclust.experiment.config import Experiment, folder_name
+from flareclust.experiment.coverage import coverage_text
 from flareclust.experiment.profile_report import profile_lines
 from flareclust.experiment.report_costs import no_value
 from flareclust.experiment.result import Result
@@ -80,8 +81,7 @@ def print_result(result: Result) -> None:
     for name, value in result.metrics.items():
         table.add_row(name.replace("_", " "), no_value(name) if value is None else f"{value:,.4f}")
     if result.assessed is not None:
-        rows, of = result.assessed["rows"], result.assessed["of"]
-        table.add_row("rows assessed", f"{rows:,}" + ("" if of is None else f" of {of:,}"))
+        table.add_row("rows assessed", coverage_text(result.assessed))
     table.add_row("rounds", str(result.rounds))
     for name, seconds in result.seconds.items():
         table.add_row(f"seconds {name.replace('_', ' ')}", f"{seconds:,.3f}")

@@ -5,6 +5,7 @@ from flareclust.evaluation import selection as choice
 from flareclust.evaluation.profile_words import percent
 from flareclust.evaluation.profiles import Profiles
 from flareclust.experiment.budget_split import budget_split
+from flareclust.experiment.coverage import coverage_text
 from flareclust.experiment.html_parts import Html, section, table, tag
 from flareclust.experiment.report_command import command_of
 from flareclust.experiment.result import Result
@@ -64,8 +65,7 @@ def quality(result: Result, profiles: Profiles | None) -> Html:
         else:
             rows.append((_MEASURES.get(name, name.replace("_", " ")), shown))
     if result.assessed is not None and result.assessed["rows"] is not None:
-        of = result.assessed["of"]
-        rows.append(("rows assessed", f"{result.assessed['rows']:,}" + ("" if of is None else f" of {of:,}")))
+        rows.append(("rows assessed", coverage_text(result.assessed)))
     if profiles is not None and profiles.tree is not None and profiles.tree.rows[0].any():
         leaves = len(profiles.tree.leaves())
         rows.append((f"rows that a tree of {leaves} leaves puts into their cluster", percent(profiles.tree.accuracy)))

@@ -80,19 +80,6 @@ def test_where_no_site_can_score_clusters_are_compared_instead():
     assert not run(sites, k=2, polish=2).refused
 
 
-def test_a_choice_that_nobody_could_make_is_said():
-    """Every row is alone in its cluster at its site, in each of the solutions."""
-    aggregator = PortfolioAggregator(2, members=["kfed", "pooled"], polish=0)
-    solutions = [np.array([[0.0], [1.0]]), np.array([[0.0], [2.0]])]
-    record = {"received_counts": np.array([2, 2])}
-    asked = Round(stack(solutions), index=2, step=SPREAD, record=record)
-    nothing = {"cluster": np.arange(0), "counts": np.arange(0), "centroids": np.empty((0, 1)), "m2": np.empty((0, 1))}
-    done = aggregator.merge(asked, {"a": nothing}, None)
-    np.testing.assert_array_equal(done.task["centroids"], solutions[1])
-    (said,) = aggregator.warnings(done, {})
-    assert "no site has enough rows to compare the members' solutions, so that of pooled was taken unseen" in said
-
-
 def test_without_a_list_all_members_but_fecas_compete():
     assert PortfolioAggregator(3).params.competing == [name for name in MEMBERS if name != "feca"]
 

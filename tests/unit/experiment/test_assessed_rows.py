@@ -10,7 +10,9 @@ import flareclust
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.evaluate import evaluate
 from flareclust.experiment.prepare import prepare_sites
+from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.report import print_result
+from flareclust.experiment.report_html import report_page
 from flareclust.experiment.submit import submit
 from flareclust.federation import ASSESSED
 
@@ -53,6 +55,50 @@ def test_few_rows_are_warned_of(rows, words):
 def test_under_a_policy_the_warning_says_why():
     (warning,) = evaluated(118.0, policy={}).warnings
     assert "118 of 120 rows: the sites' policy leaves out small cells" in warning
+
+
+def at_provisioned_sites(assessed, policy=None, refused=(), **arrays):
+    """The result of a run whose sites tell nobody how many rows they have."""
+    experiment = make_experiment(algorithm="kfed", k=2, data="own", engine="inprocess", n_sites=3, policy=policy)
+    outcome = submit(experiment, prepare_sites(experiment, sites()))
+    *rounds, last = outcome.rounds
+    last = {**last, "diagnostics": {**last["diagnostics"], ASSESSED: assessed}}
+    arrays = {name: value for name, value in outcome.arrays.items() if name != "counts"} | arrays
+    lost = dict.fromkeys(refused, "answered too late")
+    last |= {"sites": [site for site in last["sites"] if site not in lost]}
+    outcome = replace(outcome, rounds=[*rounds, last], labels={}, arrays=arrays, refused=lost)
+    return evaluate(experiment, Prepared(2, {}), outcome, 0.0)
+
+
+def test_where_nobody_knows_how_many_rows_there_are_the_tables_say_so(capsys):
+    result = at_provisioned_sites(120.0)
+    assert result.assessed == {"rows": 120, "of": None}
+    assert not result.warnings
+    print_result(result)
+    assert "120; how many the sites have is not known here" in capsys.readouterr().out
+    assert "120; how many the sites have is not known here" in report_page(result)
+
+
+@pytest.mark.parametrize("name", ["received_counts", "counts", "rows_in_all"])
+def test_rows_that_provisioned_sites_reported_and_did_not_assess_are_warned_of(name):
+    (warning,) = at_provisioned_sites(10.0, **{name: np.array([1000, 24])}).warnings
+    assert warning.startswith(
+        "the assessment is of 10 rows, where the sites reported 1024 before; how many they have is"
+    )
+    assert "Sites' policies leave out small cells, so inertia is smaller than that of all rows" in warning
+    assert not at_provisioned_sites(120.0, **{name: np.array([60, 50])}).warnings  # without small clusters
+    assert not at_provisioned_sites(120.0, **{name: np.array([60, 60])}).warnings
+
+
+def test_rows_of_sites_that_were_lost_are_not_missing_from_the_assessment():
+    assert at_provisioned_sites(80.0, refused=["site-2"], counts=np.array([60, 60])).warnings == [
+        "site-2 answered too late"
+    ]
+
+
+def test_a_known_policy_is_named_where_nothing_tells_how_many_rows_there_are():
+    (warning,) = at_provisioned_sites(10.0, policy={}).warnings
+    assert "of 10 rows; how many the sites have is not known here, and their policies leave out small cells" in warning
 
 
 def test_an_assessment_of_no_rows_has_no_metrics():
