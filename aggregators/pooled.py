@@ -105,10 +105,8 @@ class PooledAggregator(MetricAggregator):
         share = round_.diagnostics.get(SCORED, 1.0)
         if share >= FEW_SCORED:
             return []
-        return [
-            f"k was chosen by {share:.0%} of the sites; the others have too few rows to score so many solutions without disclosing "
-            "them: give a shorter range of k, or fewer and larger sites"
-        ]
+        reason = f"k was chosen by {share:.0%} of the sites; the others have too few rows to score so many solutions"
+        return [f"{reason} without disclosing them: give a shorter range of k, or fewer and larger sites"]
 
 
 def _arrays_of(selection: KSelection) -> Message:
