@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from benchmarks.pages import ROOT
+from flareclust._foundation.setting_text import as_text
 from flareclust.data.partition_specs import SPECS
 from flareclust.executors.profiles import PROFILES
-from flareclust.experiment.report import as_setting, parameter_rows
+from flareclust.experiment.report import parameter_rows
 from flareclust.protocol.registry import BUILT_IN, Algorithm
 from flareclust.protocol.schema import SECONDS, Schema, real
 from flareclust.protocol.steps import Step
@@ -37,7 +38,7 @@ def settings() -> str:
     """Return a line per built-in algorithm: name, promises, settings with their defaults."""
     rows = []
     for algorithm in BUILT_IN:
-        defaults = ", ".join(f"`{name}={as_setting(value)}`" for name, value in algorithm.parameters().items())
+        defaults = ", ".join(f"`{name}={as_text(value)}`" for name, value in algorithm.parameters().items())
         made = ", ".join(sorted(algorithm.promises)) or "none"
         rows.append([f"[`{algorithm.name}`](algorithms/{algorithm.name}.md)", made, defaults])
     return table(["name", "promises", "settings and their defaults"], rows)
@@ -115,7 +116,7 @@ def promises() -> str:
 def parameters(algorithm: Algorithm) -> str:
     """Return a line per parameter of an algorithm: default, values, side, meaning."""
     rows = [
-        [f"`{row['name']}`", f"`{as_setting(row['default'])}`", row["values"], row["read_by"], row["meaning"]]
+        [f"`{row['name']}`", f"`{as_text(row['default'])}`", row["values"], row["read_by"], row["meaning"]]
         for row in parameter_rows(algorithm)
     ]
     return table(["parameter", "default", "values", "read by", "meaning"], rows)

@@ -1,15 +1,12 @@
 """Options that several commands share, and settings of algorithms as `--set` takes them."""
 
-import json
 from typing import Annotated, Any
 
 import typer
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
-
-#: Values that Python spells otherwise than JSON.
-PYTHON_WORDS = {"True": True, "False": False, "None": None}
+from flareclust._foundation.setting_text import from_text
 
 Seed = Annotated[int, typer.Option(help="Decides the partition and every random choice.")]
 Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting of the algorithm.")]
@@ -34,8 +31,5 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
             raise UserError(f"--set expects key=value, got {shown(pair)}")
         if key in settings:
             raise UserError(f"--set names {shown(key)} twice")
-        try:
-            settings[key] = json.loads(value)
-        except (ValueError, RecursionError):  # also numbers and brackets without an end
-            settings[key] = PYTHON_WORDS.get(value, value)
+        settings[key] = from_text(value)
     return settings

@@ -24,7 +24,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.image_folders import image_settings
 from flareclust.experiment.prepared import Prepared, known_k, names_of
 from flareclust.experiment.site_rows import as_rows, common_columns, site_files
-from flareclust.experiment.typed_rows import agreed_columns, agreed_settings, compared, one_table, own_sites, units_of
+from flareclust.experiment.typed_rows import agreed_columns, compared, one_table, own_sites, settled_settings, units_of
 from flareclust.protocol import registry
 
 
@@ -68,7 +68,7 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
             dataset = load(experiment.data, gaps=experiment.gaps)
     prepared = _split(experiment, _chosen(dataset, experiment.columns))
     if experiment.typed:
-        params = {**prepared.params, **agreed_settings(experiment)}
+        params = {**prepared.params, **settled_settings(experiment)}
         prepared = replace(prepared, params=params, units=units_of(experiment))
     if ids is None or prepared.index is None:
         return prepared

@@ -1,6 +1,5 @@
 """What the command line shows a person."""
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from flareclust._foundation.display import printable, shortened
+from flareclust._foundation.setting_text import as_text
 from flareclust._foundation.settings import expected
 from flareclust._foundation.typing import IntArray
 from flareclust.data.labels import LABELS_FILE
@@ -159,14 +159,9 @@ def print_parameters(algorithm: Algorithm) -> None:
     for heading in ("parameter (--set)", "default", "values", "read by", "meaning"):
         table.add_column(heading)
     for row in parameter_rows(algorithm):
-        cells = (row["name"], as_setting(row["default"]), row["values"], row["read_by"], row["meaning"])
+        cells = (row["name"], as_text(row["default"]), row["values"], row["read_by"], row["meaning"])
         table.add_row(*map(escape, cells))
     console.print(table)
-
-
-def as_setting(value: object) -> str:
-    """Return a value as `--set` takes it: JSON, except that text needs no quotes."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def describe_replies(algorithm: Algorithm) -> str:

@@ -1,9 +1,15 @@
 """The command that repeats a run."""
 
+import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from flareclust._foundation.errors import UserError
+from flareclust._foundation.setting_text import as_text
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.typed_rows import settled_settings
 
 #: Options of `flareclust run` by the fields of an experiment, and what they are where they need not be given.
 _OPTIONS = {
@@ -20,6 +26,8 @@ _OPTIONS = {
     "min_sites": ("--min-sites", ()),
     "task_timeout": ("--task-timeout", (600,)),
     "match_to": ("--match-to", ()),
+    "cohort": ("--cohort", ()),
+    "dropout": ("--dropout", (0.0,)),
 }
 
 
@@ -45,9 +53,20 @@ def command_of(experiment: Mapping[str, Any]) -> str:
         words += ["--policy", "policy.yaml"]
     if experiment.get("profile") is not None:
         words.append("--profile" if experiment["profile"] else "--no-profile")
-    for name, value in (experiment.get("params") or {}).items():
-        words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
+    for name, value in _given(experiment).items():
+        words += ["--set", f"{name}={as_text(value)}"]
     return shlex.join(words)
+
+
+def _given(experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the algorithm, without those that a run of the same experiment settles again by itself."""
+    params = experiment.get("params") or {}
+    try:
+        again = settled_settings(Experiment(**experiment))
+    except UserError:  # the schema is no longer there, or the result is of a version with other settings
+        return dict(params)
+    again = json.loads(json.dumps(again))  # as the results have them: lists in place of tuples
+    return {name: value for name, value in params.items() if name not in again or again[name] != value}
 
 
 def _from_here(path: str) -> str:

@@ -35,7 +35,7 @@ _NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")
 
 def own_sites(experiment: Experiment) -> Prepared:
     """Return the federation of the tables in the folder that an experiment names, a site for each."""
-    params = {**compared(experiment), **agreed_settings(experiment)}
+    params = settled_settings(experiment)
     tables = typed_sites(Path(experiment.data), schema_of(experiment), experiment.truth)
     sites = {site: typed.table for site, typed in tables.items()}
     columns = next(iter(sites.values())).columns
@@ -51,10 +51,26 @@ def agreed_columns(experiment: Experiment) -> Prepared:
     """Return the federation of provisioned sites, which read their rows themselves: by the experiment's schema, if it has one."""
     k = known_k(experiment, None)
     if experiment.table_schema is None:
-        return Prepared(k, {}, params=compared(experiment))
-    schema = read_schema(experiment.table_schema)
-    params = {**compared(experiment), **agreed_settings(experiment), "table_schema": schema.fingerprint}
-    return Prepared(k, {}, columns=schema.features, params=params, units=units_of(experiment))
+        return Prepared(k, {}, params=settled_settings(experiment))
+    features, params = read_schema(experiment.table_schema).features, settled_settings(experiment)
+    return Prepared(k, {}, columns=features, params=params, units=units_of(experiment))
+
+
+def settled_settings(experiment: Experiment) -> dict[str, Any]:
+    """Return the settings of an algorithm that a run of tables settles by itself; those of the experiment come first.
+
+    Beside those that follow from the schema: how sites' own columns are compared, and by which schema provisioned sites must
+    have read their rows. Empty for data that are no such tables.
+
+    Raises:
+        UserError: the schema cannot be read, or the algorithm cannot do what it says.
+    """
+    provisioned = experiment.engine == "production"
+    found = compared(experiment) if provisioned or (experiment.typed and experiment.partition == "none") else {}
+    found |= agreed_settings(experiment)
+    if provisioned and experiment.table_schema is not None:
+        found["table_schema"] = read_schema(experiment.table_schema).fingerprint
+    return found
 
 
 def agreed_settings(experiment: Experiment) -> dict[str, Any]:
