@@ -126,6 +126,7 @@ def test_a_run_that_fails_leaves_the_alias_where_it_was(here, client, monkeypatc
     assert client.get_model_version("kept", "1").run_id == good.run_id
 
 
+@pytest.mark.smoke
 def test_a_model_that_is_worse_or_not_to_be_compared_is_registered_and_does_not_get_the_alias(here, client):
     """By the metric alone, the second and the third would have it: of fewer clusters, of fewer sites."""
     flow, named = nightly(), TINY | {"register_as": "compared", "k": 3}

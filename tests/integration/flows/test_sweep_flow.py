@@ -75,6 +75,7 @@ def flow_states(name: str) -> list[tuple[str, str | None]]:
     return [(run.state.type.value, run.state.message) for run in ordered]
 
 
+@pytest.mark.smoke
 def test_a_study_is_a_parent_and_a_child_per_trial_with_one_batch_each(server, store, client, monkeypatch):
     from mlflow import MlflowClient
 
@@ -249,6 +250,7 @@ def test_trials_run_side_by_side_but_no_more_than_the_workers(server, store):
     assert maximum == 2
 
 
+@pytest.mark.smoke
 def test_the_flow_takes_a_sweep_as_plain_values(server, tmp_path, monkeypatch, store, client):
     """As a deployment, a schedule or the command line of Prefect gives them."""
     from prefect.exceptions import ParameterTypeError
