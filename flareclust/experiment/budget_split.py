@@ -1,6 +1,6 @@
 """How a job under differential privacy spent its budget, from what is written down of its exchanges."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import cast
 
@@ -10,8 +10,14 @@ from flareclust.experiment.result import Result
 from flareclust.protocol.task import ASSESS
 
 
-def budget_split(result: Result) -> str:
-    """Return the share of the job's rho that each step cost: "cluster 50 %, update 3 x 15 %, assess 5 %"; "" without privacy."""
+def budget_split(result: Result, named: Callable[[str], str] = str, between: str = ", ") -> str:
+    """Return the share of the job's rho that each step cost: "cluster 50 %, update 3 x 15 %, assess 5 %"; "" without privacy.
+
+    Args:
+        result: of any algorithm.
+        named: gives the words for a step; by default its name.
+        between: what separates the steps.
+    """
     shares: list[tuple[str, float]] = []
     for record in () if result.outcome is None else result.outcome.rounds:
         diagnostics = cast("Mapping[str, float]", record["diagnostics"])
@@ -20,4 +26,4 @@ def budget_split(result: Result) -> str:
         elif shares and record["step"] == ASSESS:
             shares.append((ASSESS, ASSESSMENT_SHARE))
     parts = [(step, share, len(list(alike))) for (step, share), alike in groupby(shares)]
-    return ", ".join(f"{step} {f'{n} x ' if n > 1 else ''}{100 * share:.3g} %" for step, share, n in parts)
+    return between.join(f"{named(step)} {f'{n} x ' if n > 1 else ''}{100 * share:.3g} %" for step, share, n in parts)

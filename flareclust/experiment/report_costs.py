@@ -9,6 +9,7 @@ from flareclust.experiment.coverage import coverage_text
 from flareclust.experiment.html_parts import Html, section, table, tag
 from flareclust.experiment.report_command import command_of
 from flareclust.experiment.result import Result
+from flareclust.experiment.step_words import step_words
 from flareclust.protocol import registry
 
 #: What a silhouette means in words, from so much on (Kaufman and Rousseeuw 1990, Table 4).
@@ -17,24 +18,6 @@ _SILHOUETTES = (
     (0.51, "a reasonable structure"),
     (0.26, "a weak structure, which may be artificial"),
 )
-
-#: What the steps are called in words.
-_STEPS = {
-    "cluster": "clusters or starting points",
-    "scales": "location and spread of the columns",
-    "spread": "means and deviations of clusters",
-    "update": "means of clusters",
-    "score": "how well solutions fit",
-    "assess": "the assessment: sizes and sums of distances",
-    "profile": "the profiles: means and deviations of clusters",
-    "profile_bins": "the profiles: counts in bins",
-    "profile_totals_counts": "the profiles: sizes of clusters",
-    "profile_totals": "the profiles: means and deviations of clusters",
-    "profile_known": "the profiles: means and deviations of known cells",
-    "profile_known_bins": "the profiles: known cells in bins",
-    "describe": "names of columns",
-    "keys": "keys of secure sums",
-}
 
 _MEASURES = {
     "inertia": "inertia (sum of squared distances to the centroids)",
@@ -114,7 +97,7 @@ def messages(result: Result) -> Html:
         for i, name in ((1, "bytes_up"), (2, "bytes_down")):
             one[i] += int(str(record.get(name, 0)))
     rows = [
-        (_STEPS.get(step, step), *(tag("td", f"{value:,}", class_="n") for value in values))
+        (step_words(step), *(tag("td", f"{value:,}", class_="n") for value in values))
         for step, values in totals.items()
     ]
     head = (
@@ -159,7 +142,7 @@ def _protections(result: Result) -> list[str]:
 
 
 def _split(result: Result) -> str:
-    return f" By step: {split}." if (split := budget_split(result)) else ""
+    return f" By step: {split}." if (split := budget_split(result, step_words, "; ")) else ""
 
 
 def repeat(result: Result) -> Html:

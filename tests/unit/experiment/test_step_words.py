@@ -1,0 +1,57 @@
+"""What the page of a run calls the steps: words, and no names of the code."""
+
+import pytest
+
+import flareclust
+from flareclust.experiment.report_html import report_page
+from flareclust.experiment.step_words import WORDS, step_words
+from flareclust.protocol import registry
+from tests.unit.algorithms.dp_cases import policy
+
+STEPS = sorted(
+    {
+        step
+        for algorithm in registry.algorithms().values()
+        if algorithm.federated
+        for side in (algorithm.executor_class(), algorithm.aggregator_class())
+        for step in side.steps
+    }
+)
+
+
+def test_wrappers_and_counting_steps_are_among_the_steps():
+    assert {"names", "finer_bins", "feca_known_scales", "update_counts", "place"} <= set(STEPS)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_every_step_has_words(step):
+    words = step_words(step)
+    assert words not in (step, step.replace("_", " "))
+    assert " " in words
+    assert "_" not in words
+
+
+def test_no_words_are_of_steps_that_are_gone():
+    assert not WORDS.keys() - set(STEPS)
+
+
+def test_different_steps_have_different_words():
+    assert len(set(WORDS.values())) == len(WORDS)
+
+
+def test_a_step_of_a_users_own_algorithm_is_shown_by_its_name():
+    assert step_words("own_sums") == "own sums"
+    assert step_words("own_bins") == "own bins"
+
+
+def test_the_page_shows_no_raw_names():
+    found = flareclust.run("fkm", "iris", k=3, n_sites=3, scale="robust")
+    page = report_page(found)
+    assert {"bins", "scales"} <= {record["step"] for record in found.outcome.rounds}
+    assert "<td>numbers of values in bins of the columns</td>" in page
+    assert not [step for step in STEPS if f"<td>{step}</td>" in page]
+
+
+def test_the_split_of_a_privacy_budget_has_words(sites):
+    page = report_page(flareclust.run("dp-lloyd", sites, k=4, epsilon=8.0, policy=policy(epsilon=8.0, budget=8.0)))
+    assert "By step: clusters or starting points 50 %; means of clusters 3 x 15 %; the assessment" in page
