@@ -86,6 +86,7 @@ def test_arrays_in_memory_go_through_the_flow_too(server, folder, sites, monkeyp
     assert runs()[1][0].info.run_name == "kfed/own data/k4/none/s0"
 
 
+@pytest.mark.smoke
 def test_a_failed_job_is_shown_as_failed_with_its_reason(server, folder):
     import flareclust
 
@@ -129,6 +130,7 @@ def test_a_retry_resumes_the_same_mlflow_run(server, folder, monkeypatch, transi
         assert len(client.get_metric_history(run.info.run_id, "round/received")) == 1
 
 
+@pytest.mark.smoke
 def test_the_flow_takes_its_experiment_as_plain_values(server, folder, monkeypatch):
     """As a deployment, a schedule or the command line of Prefect gives them."""
     from flareclust.experiment import submit as steps

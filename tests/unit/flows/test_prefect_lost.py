@@ -81,6 +81,7 @@ def test_what_only_informs_prefect_may_fail(steps):
 
 
 @pytest.mark.slow
+@pytest.mark.smoke
 def test_a_process_of_a_worker_says_last_that_prefect_does_not_answer(tmp_path):
     from flareclust.flows.guard import LOST
 
