@@ -16,17 +16,22 @@ Readings where the paper is open, and deviations from it:
    log and the result say so.
 6. Line 12, and the centroids of the result: equation 4 as corrected in core/missing/grouping.py on the centroids of the merged
    clusters.
-7. Every site receives the assignments of all sites' clusters, as numbers without the clusters, and uses its own. One
+7. Clusters are compared a second time without the columns that separate them least, unless w is set
+   (core/missing/selection.py, 3): two sites that share nothing but noise otherwise match their clusters by it. Of the two
+   trees the one with fewer incomparable merges counts, then the one with the smaller objective, equation 5 over all
+   columns, at k clusters.
+8. Every site receives the assignments of all sites' clusters, as numbers without the clusters, and uses its own. One
    message fits all.
 """
 
 import logging
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
 from flareclust.aggregators.masked import together
@@ -34,6 +39,8 @@ from flareclust.core.agglomeration import Tree, agglomerate, choose_k, cut
 from flareclust.core.exponent import Overlap, automatic, least_overlap
 from flareclust.core.forces import pair_forces
 from flareclust.core.missing.grouping import merge as merge_centroids
+from flareclust.core.missing.selection import cost, left_out_on_trial
+from flareclust.core.overlap import some
 from flareclust.core.proxies import proxy_size, sample_dirichlet, sample_gaussian
 from flareclust.executors.kfed import site_number
 from flareclust.executors.proxy import ProxyExecutor, ProxyParams
@@ -41,6 +48,9 @@ from flareclust.features.columns import Columns
 from flareclust.protocol.task import DESCRIBE
 
 log = logging.getLogger(__name__)
+
+#: Objectives that agree up to it are equal: the tree over all columns counts then.
+_DIGITS = 9
 
 
 class ProxyAggregator(DescribedAggregator):
@@ -71,14 +81,18 @@ class ProxyAggregator(DescribedAggregator):
         centers, rows, site = together(columns, replies)
         self._check_enough(replies)
         points, cluster = generate_proxy_clusters(columns, replies, rng)
-        overlap = least_overlap(points, cluster, self.params.phi)
-        w = automatic(overlap.bound) if self.params.w == "auto" else self.params.w
-        tree = attract(points, cluster, w, self.params.phi)
+        tree, w, overlap, left_out = best_merges(
+            points, cluster, (centers, rows, site), min(self.k, len(centers)), self.params
+        )
         k_hat = self.k
         if self.params.choose_k:
-            k_hat = choose_k(tree, points, cluster, min(self.k, len(centers)), self.params.phi)
+            shown = np.where(left_out, np.nan, points)
+            k_hat = choose_k(tree, shown, cluster, min(self.k, len(centers)), self.params.phi)
         group = cut(tree, k_hat)
-        numbers = {**forces_at(tree, k_hat), "w": w}
+        numbers = {**forces_at(tree, k_hat), "w": w, "left_out": float(left_out.sum())}
+        if left_out.any():
+            names = some([columns.names[j] for j in np.flatnonzero(left_out)])
+            log.info("clusters were compared without columns that hardly separate them: %s", names)
         if numbers["incomparable"]:
             log.warning(
                 "%d merges joined clusters of sites without a column in common, since the sites between them sent nothing",
@@ -107,6 +121,50 @@ class ProxyAggregator(DescribedAggregator):
                 f"all sites together sent {received} clusters where k={self.k} are wanted; set a smaller k, a larger "
                 "k_local, a smaller min_count, or choose_k=true"
             )
+
+
+class Merges(NamedTuple):
+    """A tree of merges, and what the clusters were compared by.
+
+    Attributes:
+        tree: of all c clusters.
+        w: the power of the distance.
+        overlap: the least that sites whose clusters were compared have in common.
+        left_out: columns by which they were not compared (D,).
+    """
+
+    tree: Tree
+    w: float
+    overlap: Overlap
+    left_out: BoolArray
+
+
+def best_merges(
+    points: FloatArray,
+    cluster: IntArray,
+    received: tuple[FloatArray, IntArray, IntArray],
+    k: int,
+    params: ProxyParams,
+) -> Merges:
+    """Run lines 5-10 with all columns and, unless w is set, without those that hardly separate clusters (reading 7).
+
+    Args:
+        points, cluster: as for `attract`.
+        received: the centroids (c, D), rows (c,) and sites (c,) of the clusters.
+        k: how many clusters the trees are compared at.
+    """
+    centers, rows, _ = received
+    found: list[tuple[int, float, Merges]] = []
+    for left_out in left_out_on_trial(*received):
+        shown = np.where(left_out, np.nan, points)
+        overlap = least_overlap(shown, cluster, params.phi)
+        w = automatic(overlap.bound) if params.w == "auto" else params.w
+        tree = attract(shown, cluster, w, params.phi)
+        value = cost(centers, rows, cut(tree, k), k, params.phi)
+        found.append((incomparable(tree, k), round(value, _DIGITS), Merges(tree, w, overlap, left_out)))
+        if params.w != "auto":
+            break
+    return min(found, key=lambda one: one[:2])[2]
 
 
 def too_little(overlap: Overlap, w: float) -> str:
@@ -173,6 +231,11 @@ def merge(centroids: FloatArray, counts: IntArray, group: IntArray) -> FloatArra
     return np.stack([merge_centroids(centroids[group == r], counts[group == r]) for r in range(int(group.max()) + 1)])
 
 
+def incomparable(tree: Tree, k: int) -> int:
+    """Return how many of the merges down to k clusters have no force, as their sets cannot be compared."""
+    return int(np.isnan(tree.force[: len(tree.force) + 1 - k]).sum())
+
+
 def forces_at(tree: Tree, k: int) -> dict[str, float]:
     """Return what the tree says about k clusters: how weak the weakest merge was, and how strong the next would be.
 
@@ -182,7 +245,7 @@ def forces_at(tree: Tree, k: int) -> dict[str, float]:
     numbers = {
         "received": float(len(tree.force) + 1),
         "clusters": float(k),
-        "incomparable": float(np.isnan(made).sum()),
+        "incomparable": float(incomparable(tree, k)),
     }
     if not np.isnan(made).all():
         numbers["force_merged"] = float(np.nanmin(made))

@@ -66,7 +66,7 @@ def best_grouping(
         JobFailed, UserError: as `method_a`.
     """
     found: list[tuple[float, Method, Grouping, BoolArray]] = []
-    for dropped in _dropped(centroids, counts, site, on_trial=len(methods) > 1):
+    for dropped in left_out_on_trial(centroids, counts, site):
         shown = np.where(dropped, np.nan, centroids)
         for method, grouping in _groupings(shown, counts, site, k, phi, methods):
             if dropped.any():
@@ -74,6 +74,8 @@ def best_grouping(
                     continue  # an empty group has no centroid in the columns left out
                 grouping = regroup(centroids, counts, grouping.group, k)
             found.append((cost(centroids, counts, grouping.group, k, phi), method, grouping, dropped))
+        if len(methods) == 1:
+            break  # a method that is asked for is run as it is
     found.sort(key=lambda one: one[1] != preferred)
     lowest = min(value for value, *_ in found)
     _, method, grouping, dropped = next(one for one in found if one[0] <= lowest * (1 + _SAME))
@@ -104,6 +106,21 @@ def between_variance(centroids: FloatArray, counts: IntArray, site: IntArray) ->
     return np.divide(squares, rows, out=np.zeros_like(squares), where=rows > 0)
 
 
+def left_out_on_trial(centroids: FloatArray, counts: IntArray, site: IntArray) -> Iterator[BoolArray]:
+    """Give the columns to compare clusters without (D,): first none, then those that hardly separate them (3).
+
+    The second is not given where no column is such a one, nor where a site would keep none.
+
+    Args:
+        centroids, counts, site: as for `between_variance`.
+    """
+    yield np.zeros(centroids.shape[1], np.bool_)
+    variance = between_variance(centroids, counts, site)
+    little: BoolArray = variance < _LITTLE * np.median(variance)
+    if little.any() and (~np.isnan(centroids) & ~little).any(axis=1).all():
+        yield little
+
+
 def _groupings(
     centroids: FloatArray, counts: IntArray, site: IntArray, k: int, phi: str, methods: str
 ) -> Iterator[tuple[Method, Grouping]]:
@@ -120,14 +137,3 @@ def _groupings(
 def _all_held(group: IntArray, k: int) -> bool:
     """Return whether each of the k groups holds a centroid."""
     return len(np.unique(group[group >= 0])) == k
-
-
-def _dropped(centroids: FloatArray, counts: IntArray, site: IntArray, *, on_trial: bool) -> Iterator[BoolArray]:
-    """Give the columns to leave out (D,): first none, then, on trial, those that hardly separate clusters, if each site keeps some."""
-    yield np.zeros(centroids.shape[1], np.bool_)
-    if not on_trial:
-        return
-    variance = between_variance(centroids, counts, site)
-    little: BoolArray = variance < _LITTLE * np.median(variance)
-    if little.any() and (~np.isnan(centroids) & ~little).any(axis=1).all():
-        yield little
