@@ -164,10 +164,17 @@ def typed_sites(folder: Path, schema: TableSchema, truth: str | None) -> dict[st
     return tables
 
 
-def typed_file(path: Path, schema: TableSchema, truth: str | None, memory: int | None = None) -> TypedTable:
-    """Return the table of a file, read with the mapping beside it, where there is one."""
+def typed_file(
+    path: Path,
+    schema: TableSchema,
+    truth: str | None,
+    memory: int | None = None,
+    mapping: TableMapping | None = None,
+) -> TypedTable:
+    """Return the table of a file; without a `mapping`, it is read with the one beside it, where there is one."""
+    own = mapping or mapping_of(path)
     try:
-        return read_typed([File(path, str(path))], schema, mapping_of(path), truth=truth, memory=memory, bounded=True)
+        return read_typed([File(path, str(path))], schema, own, truth=truth, memory=memory, bounded=True)
     except TableFaults:
         raise
     except UserError as error:
