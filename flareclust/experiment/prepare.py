@@ -25,7 +25,15 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.image_folders import image_settings
 from flareclust.experiment.prepared import Prepared, known_k, names_of
 from flareclust.experiment.site_rows import as_rows, common_columns, site_files
-from flareclust.experiment.typed_rows import agreed_columns, compared, one_table, own_sites, settled_settings, units_of
+from flareclust.experiment.typed_rows import (
+    agreed_columns,
+    compared,
+    one_table,
+    own_sites,
+    required_schema,
+    settled_settings,
+    units_of,
+)
 from flareclust.protocol import registry
 
 
@@ -135,6 +143,8 @@ def prepare_poc(there: Poc, experiment: Experiment) -> Prepared:
         "table_schema": there.schema,
     }
     prepared = prepare(experiment.model_copy(update=like))
+    if there.own_tables:
+        return replace(prepared, params={**prepared.params, **required_schema(there.schema)})
     files = {site: file_of(kit) for site, kit in there.kits.items()}
     if prepared.dataset is None:
         return replace(prepared, sites=files)
