@@ -1,6 +1,6 @@
 """Federated clustering for NVIDIA FLARE.
 
-The public surface: `run` a federation, `select_k`, `sweep` over a grid of experiments, `stability` of clusters, `personalise` models, `load_result`, the estimators of
+The public surface: `run` a federation, `read_table`, `select_k`, `sweep` over a grid of experiments, `stability` of clusters, `personalise` models, `load_result`, the estimators of
 `flareclust.estimators`, a `recipe` for NVFlare's own environments, `Devices` for the rows of many small sites, and the table of `algorithms`. Everything else may change.
 """
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flareclust.data.devices import Devices as Devices
     from flareclust.engines.recipe import recipe as recipe
     from flareclust.estimators import FederatedKMeans as FederatedKMeans
+    from flareclust.experiment.read_table import read_table as read_table
     from flareclust.experiment.result import Result as Result
     from flareclust.personal.result import PersonalResult as PersonalResult
     from flareclust.protocol.registry import Algorithm as Algorithm
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 # Imported on first use: a site's process loads this package too, and needs a few modules of it only.
 _PUBLIC = {
     "run": "flareclust.api",
+    "read_table": "flareclust.experiment.read_table",
     "select_k": "flareclust.studies.select",
     "sweep": "flareclust.studies.sweeps",
     "stability": "flareclust.studies.stability",
@@ -72,6 +74,7 @@ __all__ = [
     "load_result",
     "memberships",
     "personalise",
+    "read_table",
     "recipe",
     "run",
     "select_k",

@@ -14,6 +14,7 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.data.cells import check_rows
 from flareclust.data.datasets import Dataset
 from flareclust.data.frames import is_frame, table_of
+from flareclust.data.tables import Table
 from flareclust.evaluation.criteria import USUAL
 from flareclust.evaluation.selection import parse_k
 from flareclust.experiment.artifacts import check_out, check_resume, keep
@@ -23,10 +24,12 @@ from flareclust.experiment.prepare import prepare, prepare_sites
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.result import Result
 from flareclust.experiment.submit import Kept, submit, submit_again
+from flareclust.experiment.typed_rows import settled_settings, units_of
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile
 from flareclust.privacy.policy import read_policy
 from flareclust.protocol import registry
+from flareclust.schema.columns import read_schema
 from flareclust.tracking.reference import reference_of, with_numbers_of
 
 log = logging.getLogger(__name__)
@@ -79,7 +82,7 @@ def run(
     Args:
         algorithm: a name from `flareclust.algorithms()`, e.g. "feca".
         data: a data set's name, a table file, an array or data frame (n, d), or a mapping from site names to such tables
-            (n_i, d) or files, or `flareclust.Devices`; a mapping is not partitioned. By default "digits", and what the sites have where there are real ones.
+            (n_i, d), files or what `read_table` returns, or `flareclust.Devices`; a mapping is not partitioned. By default "digits", and what the sites have where there are real ones.
         k: number of clusters, or a range such as "5..25", (5, 25) or range(5, 26) to select from; may be left out for data sets whose number
             is known.
         partition: how the rows are assigned to sites: "iid", "dirichlet:0.3", ...; see `flareclust.data.partition`. By default "iid".
@@ -93,7 +96,7 @@ def run(
             `flareclust-runs/...`).
         columns: names of the columns to use, of data in files; None for all. Files of sites are read by name, whatever
             the order of their columns.
-        schema: file with the schema by which tables in files are read (`flareclust.schema`); None for tables of numbers.
+        schema: file with the schema by which tables in files are read, or were read by `read_table`; None for tables of numbers.
         id_column: name of the column with ids, where no schema says it; no feature.
         truth: name of the column with known classes, to compare the clusters with; no feature.
         min_sites: quorum of a round; None for more than half of the sites.
@@ -255,14 +258,32 @@ def _run_tracked(experiment: Experiment, prepared: Prepared | None, out: Path, o
 def _in_memory(experiment: Experiment, data: Any) -> Prepared | None:
     if isinstance(data, str | Path):
         return None
-    if experiment.typed:
-        raise UserError(
-            "schema, id_column and truth are for tables in files; give the path of a file or a folder as data"
-        )
     if experiment.engine in ("poc", "production"):
         raise UserError(f"the sites of the engine {experiment.engine} have rows of their own; leave out data")
+    if experiment.typed:
+        return _typed_in_memory(experiment, data)
     if isinstance(data, Mapping):
         return prepare_sites(experiment, data)
     table = table_of("data", data) if is_frame(data) else None
+    if table is not None and table.repeats > 1:
+        raise UserError("a table with weights is one site's; give it as such: data={name: table, ...}")
     X = check_rows(data if table is None else table.X, where="data", gaps=experiment.gaps)
     return prepare(experiment, Dataset(name="own data", X=X, columns=None if table is None else table.columns))
+
+
+def _typed_in_memory(experiment: Experiment, data: Any) -> Prepared:
+    """Return the federation of tables that `read_table` has read by the experiment's schema."""
+    tables = list(data.values()) if isinstance(data, Mapping) else []
+    read = bool(tables) and all(isinstance(table, Table) for table in tables)
+    if not read or experiment.table_schema is None or experiment.truth or experiment.id_column:
+        raise UserError(
+            "schema, id_column and truth are for tables in files; give the path of a file or a folder as data, or with a "
+            "schema a table of flareclust.read_table for each site"
+        )
+    wanted = read_schema(experiment.table_schema).fingerprint
+    if other := [site for site, table in data.items() if table.schema != wanted]:
+        raise UserError(
+            f"{', '.join(other)}: read by another schema, or none; read the tables with flareclust.read_table(file, schema)"
+        )
+    prepared = prepare_sites(experiment, data)
+    return replace(prepared, params={**prepared.params, **settled_settings(experiment)}, units=units_of(experiment))

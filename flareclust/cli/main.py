@@ -111,11 +111,16 @@ def jobs_export(
         str | None,
         typer.Option(help="With --secure-sums: the names of all sites whose sums are added up, with commas."),
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="The schema by which all sites must have read their tables; others take no part."),
+    ] = None,
     byoc: Annotated[bool, typer.Option(help="Copy the code into the job, for sites without flareclust.")] = False,
 ) -> None:
     """Write the NVFlare job of an algorithm, to be submitted with `nvflare job submit -j FOLDER`."""
     from flareclust.engines.job import build_job, export_job
     from flareclust.engines.options import JobOptions
+    from flareclust.experiment.typed_rows import exported_settings
     from flareclust.protocol import registry
 
     options = JobOptions(
@@ -126,7 +131,10 @@ def jobs_export(
         secure_sums=secure_sums,
         secure_sites=split_names(secure_sites),
     )
-    job = build_job(registry.get(algorithm), parse_settings(settings), options, packaged=not byoc)
+    params = parse_settings(settings)
+    if schema is not None:
+        params = exported_settings(algorithm, params, schema, secure_sums=secure_sums) | params
+    job = build_job(registry.get(algorithm), params, options, packaged=not byoc)
     with redirect_stdout(sys.stderr):
         path = export_job(job, folder)
     say(path)

@@ -1,7 +1,8 @@
-"""Data frames of pandas, polars and pyarrow as tables of numbers, with the names of their columns."""
+"""Data frames of pandas, polars and pyarrow as tables of numbers, with the names of their columns; such a table is one, too."""
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from importlib.util import find_spec
 from numbers import Real
@@ -23,7 +24,9 @@ _FRAMES: Mapping[Literal["pandas", "polars", "pyarrow"], str] = {
 
 
 def is_frame(value: object) -> bool:
-    """Return whether a value is a data frame; no package is imported to find out."""
+    """Return whether a value is a data frame, or a table with names; no package is imported to find out."""
+    if isinstance(value, Table):
+        return value.columns is not None
     modules = ((sys.modules.get(package), kind) for package, kind in _FRAMES.items())
     return any(module is not None and isinstance(value, getattr(module, kind)) for module, kind in modules)
 
@@ -38,7 +41,7 @@ def table_of(name: str, frame: Any, columns: Sequence[str] | None = None, *, may
 
     Args:
         name: of the site, or "data"; put in front of every message.
-        frame: a frame of pandas, polars or pyarrow.
+        frame: a frame of pandas, polars or pyarrow, or a table with names.
         columns: the names of the columns to read, in this order; None for all.
         may_be_empty: whether a column may have no value at all.
 
@@ -57,6 +60,16 @@ def table_of(name: str, frame: Any, columns: Sequence[str] | None = None, *, may
         if missing := [column for column in columns if column not in names]:
             raise UserError(f"{name} has no column {missing[0]!r}{did_you_mean(missing[0], names)}")
         labels, names = [labels[names.index(column)] for column in columns], tuple(columns)
+    if isinstance(frame, Table):
+        return (
+            frame
+            if columns is None
+            else replace(
+                frame,
+                X=np.ascontiguousarray(frame.X[:, [names_of(frame).index(label) for label in names]]),
+                columns=names,
+            )
+        )
     series = [_series(frame[label]) for label in labels]
     for label, column in zip(names, series, strict=True):
         if not may_be_empty and len(column) and column.null_count() == len(column):

@@ -9,7 +9,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
@@ -74,6 +76,21 @@ class Table:
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.X)
+
+    @property
+    def says_more(self) -> bool:
+        """Return whether it holds more about its rows than their numbers and the names of their columns."""
+        return self.ids is not None or self.repeats > 1 or bool(self.schema)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return the number of rows and of columns."""
+        n, d = self.X.shape
+        return n, d
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> FloatArray:
+        """Return the rows, as numpy.asarray does."""
+        return np.array(self.X, dtype=dtype, copy=copy)
 
     def check_unchanged(self) -> None:
         """Raise Refusal where the rows lie in a file that has changed since it was opened."""

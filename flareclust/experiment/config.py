@@ -155,11 +155,12 @@ def _of_poc(settings: Mapping[str, Any]) -> dict[str, Any]:
     from flareclust.engines.poc import federation as poc
 
     federation = poc.find(Path(settings.get("kit") or poc.DEFAULT))
-    own = {"data": federation.data, "partition": federation.partition, "n_sites": federation.n_sites}
+    own: dict[str, Any] = {"data": federation.data, "partition": federation.partition, "n_sites": federation.n_sites}
+    own["table_schema"] = federation.schema
     for name, value in own.items():
-        if settings.get(name, value) != value:
+        if settings.get(name) not in (None, value):
             raise UserError(
-                f"the POC's sites have {name} {value}, not {settings[name]}; leave it out, or start another POC "
+                f"the POC's sites have {name.removeprefix('table_')} {value}, not {settings[name]}; leave it out, or start another POC "
                 "(flareclust poc down, flareclust poc up)"
             )
     return own

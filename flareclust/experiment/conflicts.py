@@ -110,9 +110,6 @@ def _of_tables(asked: ExperimentFields) -> str | None:
         return "columns cannot be chosen beside id_column and truth; a schema says what each column is"
     if asked.engine == "devices":
         return "the engine devices takes rows of numbers; leave out table_schema, id_column and truth"
-    if asked.engine == "poc":
-        return (
-            "the sites of a POC read their rows themselves; give the schema to flareclust poc up, and leave out table_schema, "
-            "id_column and truth"
-        )
+    if asked.engine == "poc" and (asked.id_column or asked.truth):
+        return "the sites of a POC read their rows themselves; leave out id_column and truth"
     return None

@@ -24,6 +24,8 @@ from flareclust.engines.process_tree import ended
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import Prepared
+from flareclust.experiment.site_rows import site_files
+from flareclust.experiment.typed_rows import mapping_file
 from flareclust.flare.session import connected_sites, open_session
 
 CONNECT_SECONDS = 90.0
@@ -88,9 +90,7 @@ def up(
     try:
         poc_kits.provision(folder, list(prepared.sites), port)
         poc = poc_state.as_poc(folder, state)
-        for site, rows in prepared.sites.items():
-            numbers = None if prepared.index is None else prepared.index[site].tolist()
-            state["sites"][site] = poc_kits.place(poc.kit(site), rows, numbers)
+        state["sites"] = place_rows(poc, prepared)
         daemons = {}
         for name in (SERVER, *poc.sites):
             daemons[name] = poc_processes.start(folder, poc.kit(name))
@@ -126,6 +126,24 @@ def split_rows(data: str, partition: str, n_sites: int, seed: int, schema: str |
     if SERVER in prepared.sites:
         raise UserError(f"a site cannot be called {SERVER}, which is the server's name here; rename its file")
     return prepared
+
+
+def place_rows(poc: Poc, prepared: Prepared) -> dict[str, int | None]:
+    """Put its rows into the kit of each site; return how many each has, None for a file that was not read.
+
+    A site with a table of its own reads it by the schema itself, as a real site does.
+    """
+    counts: dict[str, int | None] = {}
+    own = site_files(Path(poc.data)) if poc.own_tables else {}
+    for site, rows in prepared.sites.items():
+        if isinstance(file := own.get(site), Path):
+            beside = mapping_file(file)
+            poc_kits.place_typed(poc.kit(site), file, beside if beside.is_file() else None, Path(poc.schema or ""))
+            counts[site] = None if isinstance(rows, Path) else len(rows)
+        else:
+            numbers = None if prepared.index is None else prepared.index[site].tolist()
+            counts[site] = poc_kits.place(poc.kit(site), rows, numbers)
+    return counts
 
 
 def _give_up(folder: Path, state: dict[str, Any], *, keep: bool) -> None:

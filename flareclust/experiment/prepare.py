@@ -14,6 +14,7 @@ from flareclust._foundation.validation import did_you_mean, site_name
 from flareclust.data.datasets import Dataset, load
 from flareclust.data.devices import Devices
 from flareclust.data.feature_partition import split_features
+from flareclust.data.frames import table_of
 from flareclust.data.ids import Ids
 from flareclust.data.partition import partition, rows_by_site, site_of_rows
 from flareclust.data.partition_specs import parse
@@ -24,7 +25,15 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.image_folders import image_settings
 from flareclust.experiment.prepared import Prepared, known_k, names_of
 from flareclust.experiment.site_rows import as_rows, common_columns, site_files
-from flareclust.experiment.typed_rows import agreed_columns, compared, one_table, own_sites, settled_settings, units_of
+from flareclust.experiment.typed_rows import (
+    agreed_columns,
+    compared,
+    one_table,
+    own_sites,
+    required_schema,
+    settled_settings,
+    units_of,
+)
 from flareclust.protocol import registry
 
 
@@ -134,6 +143,8 @@ def prepare_poc(there: Poc, experiment: Experiment) -> Prepared:
         "table_schema": there.schema,
     }
     prepared = prepare(experiment.model_copy(update=like))
+    if there.own_tables:
+        return replace(prepared, params={**prepared.params, **required_schema(there.schema)})
     files = {site: file_of(kit) for site, kit in there.kits.items()}
     if prepared.dataset is None:
         return replace(prepared, sites=files)
@@ -186,7 +197,8 @@ def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepar
 
 def _one_array(prepared: Prepared) -> Prepared:
     """Return a federation of the engine devices, whose rows are in one array."""
-    arrays = [rows for rows in prepared.sites.values() if isinstance(rows, np.ndarray)]
+    sites = [rows.X if isinstance(rows, Table) and rows.repeats == 1 else rows for rows in prepared.sites.values()]
+    arrays = [rows for rows in sites if isinstance(rows, np.ndarray)]
     if len(arrays) < len(prepared.sites) or len({rows.shape[1] for rows in arrays}) > 1:
         raise UserError(
             "the engine devices needs rows of the same columns in memory at every site; use the engine inprocess"
@@ -224,10 +236,14 @@ def _by_name(experiment: Experiment, sites: Mapping[str, Rows]) -> Prepared:
     if tables:
         columns = experiment.columns or next(iter(tables.values())).columns or ()
         exact = experiment.columns is None
-        arrays = {site: _only(site, rows, columns, exact=exact) for site, rows in tables.items()}
+        read = {
+            site: replace(rows, X=_only(site, rows, columns, exact=exact), columns=columns)
+            for site, rows in tables.items()
+        }
         by_name = "class_column" in experiment.params
-        named: dict[str, Rows] = {site: Table(X, columns) if by_name else X for site, X in arrays.items()}
-        return Prepared(k, named, columns=columns)
+        named: dict[str, Rows] = {site: one if by_name or one.says_more else one.X for site, one in read.items()}
+        ids = {site: tuple(one.ids) for site, one in tables.items() if one.ids is not None}
+        return Prepared(k, named, columns=columns, ids=ids)
     if experiment.columns is not None:
         return Prepared(k, sites, columns=experiment.columns, params=params)
     return Prepared(k, sites, columns=common_columns(sites), agreement="exact", params=params)
@@ -253,7 +269,7 @@ def _those_of(site: str, rows: Rows, wanted: tuple[str, ...] | None) -> Rows:
     kept = tuple(name for name in wanted if name in (rows.columns or ()))
     if not kept:
         raise UserError(f"{site} has none of the columns {', '.join(wanted)}")
-    return Table(np.ascontiguousarray(rows.X[:, [(rows.columns or ()).index(name) for name in kept]]), kept)
+    return table_of(site, rows, kept)
 
 
 def _chosen(dataset: Dataset, columns: Sequence[str] | None) -> Dataset:

@@ -14,7 +14,7 @@ from flareclust.data.datasets import Dataset
 from flareclust.data.file_names import unmarked
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import File
-from flareclust.experiment.config import Experiment
+from flareclust.experiment.config import Experiment, make_experiment
 from flareclust.experiment.prepared import Prepared, known_k
 from flareclust.experiment.site_rows import site_files
 from flareclust.protocol import registry
@@ -68,9 +68,23 @@ def settled_settings(experiment: Experiment) -> dict[str, Any]:
     provisioned = experiment.engine == "production"
     found = compared(experiment) if provisioned or (experiment.typed and experiment.partition == "none") else {}
     found |= agreed_settings(experiment)
-    if provisioned and experiment.table_schema is not None:
-        found["table_schema"] = read_schema(experiment.table_schema).fingerprint
-    return found
+    return found | (required_schema(experiment.table_schema) if provisioned else {})
+
+
+def exported_settings(algorithm: str, params: Mapping[str, Any], schema: Path, *, secure_sums: bool) -> dict[str, Any]:
+    """Return the settings that a schema settles in an exported job: those of a job that `run` submits to provisioned sites."""
+    about = {
+        "engine": "production",
+        "kit": "that of who submits it",
+        "table_schema": str(schema),
+        "params": dict(params),
+    }
+    return settled_settings(make_experiment(algorithm=algorithm, secure_sums=secure_sums, **about))
+
+
+def required_schema(file: str | None) -> dict[str, Any]:
+    """Return the setting with which sites refuse that have read their rows by another schema than that of a file, if there is one."""
+    return {} if file is None else {"table_schema": read_schema(file).fingerprint}
 
 
 def agreed_settings(experiment: Experiment) -> dict[str, Any]:
@@ -164,10 +178,17 @@ def typed_sites(folder: Path, schema: TableSchema, truth: str | None) -> dict[st
     return tables
 
 
-def typed_file(path: Path, schema: TableSchema, truth: str | None, memory: int | None = None) -> TypedTable:
-    """Return the table of a file, read with the mapping beside it, where there is one."""
+def typed_file(
+    path: Path,
+    schema: TableSchema,
+    truth: str | None,
+    memory: int | None = None,
+    mapping: TableMapping | None = None,
+) -> TypedTable:
+    """Return the table of a file; without a `mapping`, it is read with the one beside it, where there is one."""
+    own = mapping or mapping_of(path)
     try:
-        return read_typed([File(path, str(path))], schema, mapping_of(path), truth=truth, memory=memory, bounded=True)
+        return read_typed([File(path, str(path))], schema, own, truth=truth, memory=memory, bounded=True)
     except TableFaults:
         raise
     except UserError as error:

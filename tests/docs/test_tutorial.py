@@ -87,3 +87,15 @@ def test_the_result_is_that_of_the_page(folder):
     frame = "\n".join(line.rstrip() for line in shown)
     assert frame in PAGE
     assert frame in (ROOT / "docs" / "profiles.md").read_text(encoding="utf-8")
+
+
+def test_one_table_is_read_as_the_page_on_tables_does(folder, monkeypatch):
+    shutil.copy(folder / "south.mapping.yaml", folder / "data" / "south.mapping.yaml")
+    monkeypatch.chdir(folder)
+    tables = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", tables, flags=re.DOTALL)
+    found: dict[str, object] = {}
+    exec(code, found)
+    read, expected = found["result"], flareclust.run("portfolio", "data", 3, partition="none", schema="schema.yaml")
+    assert isinstance(read, flareclust.Result)
+    assert (read.labels == expected.labels).all()

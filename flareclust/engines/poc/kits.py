@@ -14,12 +14,13 @@ import yaml
 from flareclust._foundation.errors import UserError
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.poc.state import ADMIN, KITS, LEAD, PROJECT, SERVER
+from flareclust.schema.columns import read_mapping_file
 from flareclust.sites.class_list import installed_plugins
 from flareclust.sites.config import ACCOUNT_IN_KIT, CONFIG_FILE
 
 log = logging.getLogger(__name__)
 
-_DATA = "data"
+_DATA, _SCHEMA = "data", "schema.yaml"
 
 
 def provision(folder: Path, sites: Sequence[str], port: int) -> Path:
@@ -93,6 +94,16 @@ def place(kit: Path, rows: Rows, numbers: Sequence[int] | None) -> int | None:
     config = {"path": f"../{_DATA}/rows.npz", "columns": list(rows.columns)}
     _say(kit, config if numbers is None else {**config, "id": identity})
     return len(rows)
+
+
+def place_typed(kit: Path, table: Path, mapping: Path | None, schema: Path) -> None:
+    """Put a copy of a site's own table into its kit, with the schema and the mapping by which the site reads it."""
+    folder = kit / _DATA
+    folder.mkdir(mode=0o700)
+    shutil.copyfile(table, folder / f"rows{table.suffix}")
+    shutil.copyfile(schema, folder / _SCHEMA)
+    config = {"path": f"../{_DATA}/rows{table.suffix}", "schema": f"../{_DATA}/{_SCHEMA}"}
+    _say(kit, config if mapping is None else {**config, "mapping": read_mapping_file(mapping)})
 
 
 def file_of(kit: Path) -> Path:

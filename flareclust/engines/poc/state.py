@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from flareclust._foundation.errors import UserError
+from flareclust.data.partition_specs import parse
 
 STATE = "poc.json"
 DEFAULT = Path("poc_workspace") / "poc"
@@ -52,6 +53,11 @@ class Poc:
     port: int
     rows: Mapping[str, int | None]
     schema: str | None = None
+
+    @property
+    def own_tables(self) -> bool:
+        """Return whether each site reads a table of its own by the schema."""
+        return self.schema is not None and parse(self.partition).name == "none"
 
     @property
     def sites(self) -> tuple[str, ...]:

@@ -1,27 +1,29 @@
 """The rows that the sites of a POC get."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from flareclust._foundation.errors import UserError
-from flareclust.engines.poc import kits as poc_kits
+from flareclust._foundation.errors import Refusal, UserError
+from flareclust.engines.poc import federation as poc
 from flareclust.engines.poc.federation import Poc
 from flareclust.engines.poc.state import KITS
 from flareclust.experiment import poc as set_up
-from flareclust.experiment.config import Experiment
+from flareclust.experiment.config import Experiment, make_experiment
 from flareclust.experiment.prepare import prepare, prepare_poc
 from flareclust.experiment.prepared import tables_of
+from flareclust.schema.columns import read_schema
 from flareclust.sites.rows import SiteData
 
 
-def placed(folder, data, partition, n_sites=3, seed=0):
+def placed(folder, data, partition, n_sites=3, seed=0, schema=None):
     """Return a POC that has its rows and no processes."""
-    assigned = set_up.split_rows(data, partition, n_sites, seed)
-    for site, rows in assigned.sites.items():
-        kit = folder / KITS / site
-        (kit / "local").mkdir(parents=True)
-        poc_kits.place(kit, rows, None if assigned.index is None else assigned.index[site].tolist())
-    return Poc(folder, data, partition, n_sites, seed, 20000, dict.fromkeys(assigned.sites))
+    assigned = set_up.split_rows(data, partition, n_sites, seed, schema)
+    for site in assigned.sites:
+        (folder / KITS / site / "local").mkdir(parents=True)
+    there = Poc(folder, data, partition, n_sites, seed, 20000, dict.fromkeys(assigned.sites), schema)
+    return replace(there, rows=set_up.place_rows(there, assigned))
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,56 @@ def test_sites_that_own_files_get_copies_in_their_kits(tmp_path):
         assert found.sites[site] == kit / "data" / "rows.csv"
         assert found.sites[site].read_text() == (tmp_path / "files" / f"{site}.csv").read_text()
         assert len(SiteData.of(kit / "local", site).table()) == 9
+
+
+@pytest.fixture
+def with_schema(tmp_path):
+    """A POC whose sites have tables of their own; south's is in centimetres, and has other words."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "north.csv").write_text("id,size,sex\n" + "".join(f"n{i},{i + 1},f\n" for i in range(9)))
+    (tmp_path / "files" / "south.csv").write_text("size;sex;id\n" + "".join(f"{i / 10};w;s{i}\n" for i in range(1, 9)))
+    (tmp_path / "files" / "south.mapping.yaml").write_text("columns: {size: {factor: 10}, sex: {values: {w: f}}}")
+    schema = tmp_path / "schema.yaml"
+    schema.write_text("columns: {id: id, size: {type: number, range: [1, 9]}, sex: {type: category, values: [f, m]}}")
+    return placed(tmp_path / "poc", str(tmp_path / "files"), "none", schema=str(schema))
+
+
+def test_sites_read_tables_of_their_own_by_the_schema(with_schema, tmp_path, monkeypatch):
+    assert with_schema.rows == {"north": 9, "south": 8}
+    monkeypatch.setattr(poc, "find", lambda folder: with_schema)
+    experiment = make_experiment(algorithm="feca", k=2, engine="poc")
+    found = prepare(experiment)
+    expected = prepare(
+        make_experiment(
+            algorithm="feca",
+            k=2,
+            data=with_schema.data,
+            partition="none",
+            schema=with_schema.schema,
+            engine="inprocess",
+        )
+    )
+    assert found.params == {**expected.params, "table_schema": read_schema(with_schema.schema).fingerprint}
+    assert experiment.table_schema == with_schema.schema
+    kits = {site: kit / "local" for site, kit in with_schema.kits.items()}
+    for site, local in kits.items():
+        own = SiteData.of(local, site).table()
+        np.testing.assert_allclose(own.X, expected.sites[site].X)
+        assert list(own.ids) == list(expected.ids[site])
+        assert own.schema == found.params["table_schema"]
+    rows = kits["south"].parent / "data" / "rows.csv"
+    rows.write_text(rows.read_text().replace("0.5;", "55;"))
+    with pytest.raises(Refusal, match="size: # cell is outside"):
+        SiteData.of(kits["south"], "south").table()
+
+
+def test_another_schema_than_that_of_the_sites_is_refused(with_schema, tmp_path, monkeypatch):
+    monkeypatch.setattr(poc, "find", lambda folder: with_schema)
+    assert make_experiment(algorithm="feca", k=2, engine="poc", table_schema=with_schema.schema)
+    with pytest.raises(UserError, match=r"POC's sites have schema .*schema.yaml, not other.yaml; leave it out"):
+        make_experiment(algorithm="feca", k=2, engine="poc", table_schema="other.yaml")
+    with pytest.raises(UserError, match="leave out id_column and truth"):
+        make_experiment(algorithm="feca", k=2, engine="poc", truth="sex")
 
 
 def test_columns_are_the_sites_business(tmp_path):

@@ -1,7 +1,15 @@
 """`flareclust schema` and `flareclust run --schema --dry-run`: from a table to a schema that other tables are held to."""
 
+import json
+
+import numpy as np
 import pytest
 
+from flareclust._foundation.errors import Refusal
+from flareclust.data.tables import Table
+from flareclust.protocol import registry
+from flareclust.protocol.task import Task
+from flareclust.schema.columns import read_schema
 from tests.command_line import call
 
 
@@ -65,3 +73,25 @@ def test_dry_run_of_tables_of_numbers(north, capsys):
     north.write_text("age,crp\n" + "\n".join(f"{i},{i}" for i in range(9)))
     assert call("run", "pooled", "--data", "data", "--partition", "none", "--k", 2, "--dry-run") == 0
     assert "9" in capsys.readouterr().out
+
+
+def test_an_exported_job_holds_its_sites_to_the_schema(tmp_path):
+    """The settings are those of a job that `run` submits; those that are given come first."""
+    schema = tmp_path / "schema.yaml"
+    schema.write_text("columns: {age: {type: number, unit: years}, size: {type: number, unit: mm, missing: mean}}")
+    assert (
+        call("jobs", "export", "pooled", tmp_path / "job", "--k", 2, "--schema", schema, "--set", "scale=robust") == 0
+    )
+    client, server = (
+        json.loads((tmp_path / "job" / "app" / "config" / f"config_fed_{side}.json").read_text())
+        for side in ("client", "server")
+    )
+    wanted = read_schema(schema).fingerprint
+    params = {"scale": "robust", "missing": "mean", "table_schema": wanted}
+    assert params.items() <= client["executors"][0]["executor"]["args"].items()
+    assert server["components"][0]["args"]["compare"] == "spread"
+    executor = registry.get("pooled").executor_class()(2, table_schema=wanted)
+    with pytest.raises(Refusal, match="without a schema"):
+        executor.answer(Task("names", 0, {}, "north"), Table(np.ones((9, 2)), ("age", "size")), lambda: False)
+    assert call("jobs", "export", "kpod", tmp_path / "job", "--k", 2, "--schema", schema) == 2
+    assert call("jobs", "export", "pooled", tmp_path / "job", "--k", 2, "--schema", tmp_path / "gone.yaml") == 2

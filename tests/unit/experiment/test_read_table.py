@@ -1,0 +1,110 @@
+"""`flareclust.read_table` reads one site's table as a run does, and runs and results take what it returns."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import flareclust
+from flareclust import UserError
+from flareclust._foundation.errors import TableFaults
+
+COLUMNS = ("age", "size", "sex=f", "sex=m")
+
+
+def tables(hospitals, **more):
+    return {
+        site: flareclust.read_table(hospitals / "data" / f"{site}.csv", hospitals / "schema.yaml", **more)
+        for site in ("north", "south")
+    }
+
+
+def test_a_table_is_read_by_schema_and_mapping(hospitals):
+    north, south = tables(hospitals).values()
+    assert north.columns == south.columns == COLUMNS
+    assert (north.shape, len(north.ids), south.shape) == ((29, 4), 29, (30, 4))
+    assert np.asarray(south)[0].tolist() == south.X[0].tolist()
+    assert south.X[:, 1].min() > 40  # mm, where the file has cm
+    beside = hospitals / "data" / "south.mapping.yaml"
+    moved = beside.rename(hospitals / "elsewhere.yaml")
+    own = {"decimal": ",", "columns": {"age": "Alter", "size": {"factor": 10}, "sex": {"values": {"w": "f"}}}}
+    for mapping in (moved, own):
+        found = flareclust.read_table(hospitals / "data" / "south.csv", hospitals / "schema.yaml", mapping=mapping)
+        np.testing.assert_array_equal(found.X, south.X)
+    with pytest.raises(TableFaults, match="age: no such column"):
+        tables(hospitals)
+
+
+def test_a_run_of_such_tables_is_the_run_of_their_folder(hospitals):
+    about = {"k": 2, "schema": hospitals / "schema.yaml"}
+    expected = flareclust.run("pooled", hospitals / "data", partition="none", **about)
+    found = flareclust.run("pooled", tables(hospitals), out=hospitals / "out", **about)
+    assert found.params == expected.params
+    assert found.params["scale"] == "standard"
+    np.testing.assert_array_equal(found.centroids, expected.centroids)
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    with (hospitals / "out" / "labels.csv").open() as file:
+        assert [line["id"] for line in csv.DictReader(file)][28:30] == ["n29", "s0"]
+
+
+def test_results_take_such_tables_by_name(hospitals):
+    north = tables(hospitals)["north"]
+    result = flareclust.run("pooled", tables(hospitals), k=2)
+    assert result.columns == COLUMNS
+    np.testing.assert_array_equal(result.predict(north), result.site_labels["north"])
+    assert result.placements(north)["cluster"].tolist() == result.site_labels["north"].tolist()
+    masked = flareclust.run("masked", tables(hospitals), k=2, columns=["size", "age"])
+    np.testing.assert_array_equal(masked.predict(north), masked.site_labels["north"])
+    one = flareclust.run("pooled", north, k=2, n_sites=3)
+    assert (one.columns, len(one.labels)) == (COLUMNS, 29)
+    devices = flareclust.run("lloyd", tables(hospitals), k=2, engine="devices")
+    assert devices.centroids.shape == (2, 4)
+
+
+def test_a_table_of_numbers_needs_no_schema(tmp_path):
+    (tmp_path / "plain.csv").write_text("id,x,y\na,1,2\nb,,4\n")
+    found = flareclust.read_table(tmp_path / "plain.csv", columns=["y", "x"], id_column="id")
+    np.testing.assert_array_equal(found.X, [[2, 1], [4, np.nan]])
+    assert (found.columns, list(found.ids)) == (("y", "x"), ["a", "b"])
+    np.save(tmp_path / "plain.npy", np.arange(24.0).reshape(12, 2))
+    unnamed = flareclust.read_table(tmp_path / "plain.npy")
+    result = flareclust.run("pooled", {"a": unnamed, "b": unnamed}, k=2)
+    np.testing.assert_array_equal(result.predict(unnamed), result.site_labels["a"])
+
+
+def test_weights_stay_with_their_site(hospitals):
+    (hospitals / "weighted.yaml").write_text("columns: {x: number, n: weight}")
+    lines = [f"{x},{1 + x % 3}" for x in range(30)]
+    (hospitals / "weighted.csv").write_text("\n".join(["x,n", *lines]))
+    table = flareclust.read_table(hospitals / "weighted.csv", hospitals / "weighted.yaml")
+    with pytest.raises(flareclust.JobFailed, match="weights"):
+        flareclust.run("lloyd", {"a": table, "b": table}, k=2, policy={"min_count": 3})
+    with pytest.raises(UserError, match="is one site's"):
+        flareclust.run("lloyd", table, k=2)
+    with pytest.raises(UserError, match="the engine devices needs"):
+        flareclust.run("lloyd", {"a": table, "b": table}, k=2, engine="devices")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"mapping": {}}, "give the schema, too"),
+        ({"schema": "schema.yaml", "columns": ["age"]}, "leave out columns"),
+        ({"schema": "schema.yaml", "mapping": {"colums": {}}}, "did you mean"),
+        ({"schema": "schema.yaml", "mapping": {"columns": {"agee": "Alter"}}}, "no column 'agee'"),
+    ],
+)
+def test_refused_arguments_of_read_table(hospitals, monkeypatch, settings, words):
+    monkeypatch.chdir(hospitals)
+    with pytest.raises(UserError, match=words):
+        flareclust.read_table("data/north.csv", **settings)
+
+
+def test_a_run_refuses_tables_of_another_schema(hospitals):
+    read, schema = tables(hospitals), hospitals / "schema.yaml"
+    schema.write_text(schema.read_text().replace("300", "301"))
+    with pytest.raises(UserError, match="north, south: read by another schema"):
+        flareclust.run("pooled", read, k=2, schema=schema)
+    for data in (read["north"], {site: table.X for site, table in read.items()}):
+        with pytest.raises(UserError, match="read_table"):
+            flareclust.run("pooled", data, k=2, schema=schema)
