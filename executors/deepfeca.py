@@ -205,7 +205,7 @@ class DeepFeCAExecutor(ClusteringExecutor):
         p, images = self.params, as_images(data, self._shape(data))
         network, device = self._network(task, data), device_of(p.device)
         prototypes = self._prototypes(task)
-        labels = assign(embed(network, images, device), prototypes)[0]
+        labels = self.pseudo_labels(embed(network, images, device), prototypes, task.site)
         how = Training(p.epochs, p.batch, p.lr, p.momentum, p.temperature, p.augment, draws=bool(self.imports))
         try:
             loss = train(network, images, labels, prototypes, how, device, int(rng.integers(2**31)), aborted)
@@ -213,6 +213,10 @@ class DeepFeCAExecutor(ClusteringExecutor):
             raise Refusal(f"in round {task.round} {problem}") from None
         n = rounded(np.array(len(data)), context.round_counts, context.min_count)
         return {"weights": n * weights_of(network), "counts": n, "loss": n * loss}
+
+    def pseudo_labels(self, embedded: FloatArray, prototypes: FloatArray, site: str) -> IntArray:
+        """Return what the site's images are trained to be: the prototype nearest to each embedding (line 7)."""
+        return assign(embedded, prototypes)[0]
 
     def linear_moments(
         self, task: Task, data: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext

@@ -4,13 +4,14 @@ Source: Xu, Chen, Chao, Zhang, "Jigsaw Game: Federated Clustering" (2024): secti
 here are Figures 1, 2, 4, 6 to 8, 11 and 13 to 18, which picture rows.
 """
 
-from benchmarks.papers import feca_deep, feca_sizes, feca_steps, feca_tables
+from benchmarks.papers import feca_ablation, feca_deep, feca_sizes, feca_steps, feca_tables
 from benchmarks.papers.base import Entry
 
 ENTRIES = (
     Entry("feca-table1", ("feca-table4", "feca-figure3"), "methods on the S-sets", feca_tables.table1),
     Entry("feca-table2", (), "Purity and NMI on images, or on features of one's own", feca_tables.table2),
     Entry("feca-table3", (), "DeepFeCA by linear evaluation", feca_deep.table3),
+    Entry("feca-ablation", (), "what decides DeepFeCA's accuracy", feca_ablation.ablation),
     Entry("feca-table5", (), "without the removal of one-fit-many centroids", feca_steps.table5),
     Entry("feca-table6", (), "theoretical and empirical radii", feca_steps.table6),
     Entry("feca-table7", ("feca-figure9",), "k' of k-FED", feca_sizes.table7),

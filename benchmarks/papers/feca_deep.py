@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cache
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
@@ -12,22 +10,11 @@ import numpy as np
 from benchmarks.papers import figures
 from benchmarks.papers.base import NOTHING, WORKERS, Line, Report, Study, find_cell, mean_std, reading
 from benchmarks.papers.claims import spread, standard_error, value
-from benchmarks.papers.samples import at_most
-from flareclust._foundation.errors import UserError
+from benchmarks.papers.feca_rounds import IMAGES, TEST, evaluate, images, train_by_rounds
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.aggregators.base import Round
-from flareclust.aggregators.deepfeca import DeepFeCAAggregator
-from flareclust.core.lloyd import assign
-from flareclust.data import published
-from flareclust.data.datasets import Dataset, load
-from flareclust.data.npy_files import npz_arrays
 from flareclust.data.partition import partition
-from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.evaluation.metrics import nmi
 from flareclust.experiment.trials import Cell, Trial, TrialResult
-from flareclust.protocol.registry import Algorithm, get
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,8 +26,6 @@ RANDOM, CENTRAL = "random weights", "centralised"
 #: Rounds after which features are evaluated; the last is the number of rounds.
 EVALUATED = (0, 5, 10, 15)
 SETTINGS: Mapping[str, Any] = {"epochs": 2}
-#: Images of MNIST that the sites have, and test images.
-IMAGES, TEST = 6_000, 2_000
 
 #: Table 3 of the paper, CIFAR-10 with ResNet-18 and 150 rounds: linear accuracy in per cent by split.
 PAPER = {
@@ -49,15 +34,6 @@ PAPER = {
     "kfed": (46.8, 50.0, 47.1),
     "feca": (55.3, 63.7, 59.9),
 }
-
-
-@dataclass(frozen=True)
-class Images:
-    """Images of a data set: `train` (n, d) is spread over sites, `test` is for evaluation only."""
-
-    train: Dataset
-    test: FloatArray
-    test_y: IntArray
 
 
 def table3(study: Study) -> Report:
@@ -83,24 +59,6 @@ def table3(study: Study) -> Report:
     )
 
 
-@cache
-def images(name: str) -> Images:
-    """Return a data set's images."""
-    if name == "digits":
-        data = load("digits")
-        order = np.random.default_rng(0).permutation(len(data.X))
-        train, test = order[:1257], order[1257:]
-        assert data.y is not None
-        return Images(replace(data, X=data.X[train], y=data.y[train]), data.X[test], data.y[test])
-    file = published.data_folder() / "mnist" / "mnist.npz"
-    if not file.is_file():
-        raise UserError("mnist is not there; fetch it with: flareclust data get mnist")
-    arrays = npz_arrays(file, ("X_train", "y_train", "X_test", "y_test"))
-    X, y = arrays["X_train"].reshape(-1, 784).astype(np.float64), arrays["y_train"].astype(np.int64)
-    rest = arrays["X_test"][:TEST].reshape(-1, 784).astype(np.float64), arrays["y_test"][:TEST].astype(np.int64)
-    return Images(at_most(Dataset("mnist", X, y), IMAGES), *rest)
-
-
 def _trial(processes: Executor, name: str, split: str, method: str, seed: int) -> Trial:
     cell = {"data": name, "split": split, "method": method}
     params = {**cell, **SETTINGS, "k": K, "rounds": EVALUATED[-1], "images": IMAGES}
@@ -114,55 +72,10 @@ def measure(name: str, split: str, method: str, seed: int) -> TrialResult:
     if method != CENTRAL:
         index = partition(split, own.train.X, own.train.y, SITES, stream(seed, 0, "partition"))
     sites = {site: own.train.X[rows] for site, rows in index.items() if len(rows)}
-    states: list[Message] = []
     params = {**SETTINGS, "rounds": EVALUATED[-1], "centroids": "pooled" if method == CENTRAL else method}
-    outcome = run_inprocess(_watched(states), params, sites, JobOptions(k=K, seed=seed, assess=False, min_sites=1))
-    states.append(outcome.arrays)
-    found: dict[str, float] = {}
-    for round_ in EVALUATED:
-        found |= {f"{key}_{round_}": number for key, number in _evaluated(own, states[round_]).items()}
-    return TrialResult(found, {"bytes_up": float(outcome.bytes_up), "rounds": float(outcome.n_rounds)})
-
-
-def _watched(states: list[Message]) -> Algorithm:
-    """Return DeepFeCA with a server that keeps what every training began from: network and centroids."""
-
-    class Watching(DeepFeCAAggregator):
-        def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-            after = super().merge(round_, replies, rng)
-            if "prototypes" in after.task:
-                states.append({**after.task, "centroids": after.task["prototypes"]})
-            return after
-
-    class Watched(Algorithm):
-        def aggregator_class(self) -> type[DeepFeCAAggregator]:
-            return Watching
-
-    line = get("deepfeca")
-    return Watched(line.name, line.title, line.executor, line.aggregator, line.promises)
-
-
-def _evaluated(own: Images, state: Message) -> dict[str, float]:
-    """Return linear accuracy, in per cent, and NMI of a network and centroids."""
-    import torch
-    from sklearn.linear_model import LogisticRegression
-
-    from flareclust.deep.images import as_images
-    from flareclust.deep.networks import build
-    from flareclust.deep.training import embed
-    from flareclust.deep.weights import load_weights
-
-    network = build("auto", state["image"], 0)
-    load_weights(network, state["weights"])
-    cpu = torch.device("cpu")
-    train, test = (as_images(rows, state["image"]) for rows in (own.train.X, own.test))
-    features, others = (embed(network.backbone, rows, cpu).astype(np.float32) for rows in (train, test))
-    center, scale = features.mean(axis=0), features.std(axis=0) + 1e-6
-    model = LogisticRegression(max_iter=60).fit((features - center) / scale, own.train.y)
-    accuracy = model.score((others - center) / scale, own.test_y)
-    assert own.train.y is not None
-    labels = assign(embed(network, train, cpu), state["centroids"])[0]
-    return {"accuracy": 100 * float(accuracy), "nmi": nmi(own.train.y, labels)}
+    states, outcome = train_by_rounds(sites, params, JobOptions(k=K, seed=seed, assess=False, min_sites=1))
+    spent = {"bytes_up": float(outcome.bytes_up), "rounds": float(outcome.n_rounds)}
+    return TrialResult(evaluate(own, states, EVALUATED), spent)
 
 
 def _lines(cells: Sequence[Cell], name: str) -> list[Line]:
