@@ -14,8 +14,8 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.aggregators.scaled import ScaledAggregator
 from flareclust.core.directions import of_length_one
-from flareclust.executors.cosine import COSINE, MetricParams
-from flareclust.executors.parameters import PARTIAL
+from flareclust.executors.cosine import MetricParams
+from flareclust.executors.parameters import COSINE, PARTIAL
 from flareclust.features.scaling import OPEN_GAPS
 from flareclust.features.space import LENGTH_ONE
 

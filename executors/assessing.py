@@ -13,6 +13,7 @@ from flareclust.core.devices import steps as devices_steps
 from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.rounding import factor
 from flareclust.evaluation.scores import scaled, score_sums
+from flareclust.executors import partwise
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import Task
@@ -29,12 +30,14 @@ class Assessing:
     def step(cls, name: str) -> Step:
         """Return a step of the algorithm."""
 
+    @partwise.computed_by(partwise.place)
     def place(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return how many rows (n, d) are placed in the clusters of a finished result."""
         return {"rows": np.array(len(data))}
 
+    @partwise.computed_by(partwise.assess)
     def assess(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:

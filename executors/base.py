@@ -17,6 +17,7 @@ from flareclust.core import compiled, microaggregation
 from flareclust.core.lloyd import assign
 from flareclust.data.tables import Table
 from flareclust.evaluation.scores import check_candidates
+from flareclust.executors import partwise
 from flareclust.executors.assessing import Assessing
 from flareclust.executors.nvflare_executor import HELD, ExecutorShell
 from flareclust.executors.profiles import PROFILES, Profiling
@@ -127,6 +128,7 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
             context: what the site asks of replies, such as the smallest cluster that may be sent.
         """
 
+    @partwise.computed_by(partwise.labels)
     def labels(
         self,
         task: Task,
@@ -194,17 +196,13 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
 
     def check_on_cluster(self, site: SiteSession | None = None) -> None:
         """Raise Refusal where what this job computes at a site needs all rows in one process; `site` is that of `answer`."""
-        from flareclust.executors.partwise import check_settings  # which knows algorithms
-
-        check_settings(self, site)
+        partwise.check_settings(self, site)
 
     def answer_on_cluster(
         self, task: Task, rows: ClusterTable, aborted: AbortCheck
     ) -> tuple[Answer, Iterator[int] | None]:
         """Answer `task` from rows on the site's cluster as `answer` does; the labels of the rows come apart, one by one."""
-        from flareclust.executors.partwise import answer_of_parts
-
-        return answer_of_parts(self, task, rows, aborted)
+        return partwise.answer_of_parts(self, task, rows, aborted)
 
     def _stages(self, site: SiteSession | None) -> list[Stage]:
         """Return what an exchange goes through at a site, in this order before the computation and backwards after it."""

@@ -16,14 +16,12 @@ from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
 from flareclust.core.directions import of_length_one, without_direction
 from flareclust.data.tables import Table
+from flareclust.executors import partwise
 from flareclust.executors.gaps import GapsExecutor, GapsParams
-from flareclust.executors.parameters import PARTIAL
+from flareclust.executors.parameters import COSINE, EUCLIDEAN, METRIC, PARTIAL
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import both
 from flareclust.protocol.task import Task
-
-#: How distances can be measured.
-EUCLIDEAN, COSINE = METRIC = ("euclidean", "cosine")
 
 
 class MetricParams(GapsParams):
@@ -52,6 +50,7 @@ class MetricExecutor(GapsExecutor):
         task, table = super().viewed(task, table)
         return task, replace(table, X=of_length_one(table.X)) if self.params.metric == COSINE else table
 
+    @partwise.computed_by(partwise.labels)
     def labels(
         self,
         task: Task,

@@ -32,6 +32,7 @@ from flareclust.core.local import lloyd_update, seed_cells
 from flareclust.core.missing.gaps import Completed
 from flareclust.core.rounding import factor
 from flareclust.core.rounds import check_start
+from flareclust.executors import partwise
 from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.parameters import SeedsParams
@@ -126,6 +127,7 @@ class UpdatesExecutor(RefinedExecutor):
         cells = clusters_of_each(devices, "cells", self.seed, task.round, self.k, context.min_count)
         return cells._replace(fields={"centroids": cells.fields["centroids"]})
 
+    @partwise.computed_by(partwise.update)
     def update(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
@@ -149,6 +151,7 @@ class LloydExecutor(MetricExecutor, UpdatesExecutor):
 
     totals_only = True
 
+    @partwise.computed_by(partwise.seeds)
     def local(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:

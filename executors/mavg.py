@@ -16,6 +16,7 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
+from flareclust.executors import partwise
 from flareclust.executors.own_clusters import OwnClustersExecutor, OwnClustersParams
 from flareclust.executors.parameters import RobustParams
 from flareclust.privacy.context import SiteContext
@@ -35,6 +36,7 @@ class MAvgExecutor(OwnClustersExecutor):
 
     steps = {CLUSTER: Step(Schema(centroids="k d"))}
 
+    @partwise.computed_by(partwise.own_centroids)
     def local(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:

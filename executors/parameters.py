@@ -13,6 +13,9 @@ from flareclust.privacy.dp.accounting import LARGEST_DELTA, LEAST_DELTA, LEAST_E
 from flareclust.privacy.policy import PER_ID, UNITS
 from flareclust.protocol.params import Params, both, server, site
 
+#: How distances can be measured.
+EUCLIDEAN, COSINE = METRIC = ("euclidean", "cosine")
+
 
 class TableParams(Params):
     """Parameters of every algorithm with sites."""

@@ -1,14 +1,15 @@
 """How an executor answers from rows that lie in parts on the site's cluster (`flareclust.sites.cluster`).
 
-Replies are those of the executor's own method for all rows, but for rounding: this module has a second form of some of them, by
-the method that it stands for. An algorithm whose method has none is refused, so one that overrides a method is as well.
+Replies are those of the executor's own method for all rows, but for rounding: this module has a second form of some of them,
+and `computed_by` marks the method that a form stands for. An algorithm whose method has none is refused, so one that overrides a
+method is as well. No algorithm is imported here: executors import this module.
 """
 
 from collections.abc import Callable, Iterator
 from itertools import chain
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,16 +24,7 @@ from flareclust.core.parts import Parts, View
 from flareclust.core.scaling import Spread, rounded
 from flareclust.data.tables import Table
 from flareclust.evaluation.scores import unstack
-from flareclust.executors.assessing import Assessing
-from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.cosine import EUCLIDEAN, MetricExecutor
-from flareclust.executors.lloyd import LloydExecutor, UpdatesExecutor
-from flareclust.executors.mavg import MAvgExecutor
-from flareclust.executors.parameters import SCALE
-from flareclust.executors.pooled import PooledExecutor
-from flareclust.executors.profiles import Profiling
-from flareclust.executors.refinement import RefinedExecutor
-from flareclust.executors.scaled import ScaledExecutor
+from flareclust.executors.parameters import EUCLIDEAN, SCALE
 from flareclust.executors.stages import RowStage, SchemaStage
 from flareclust.features.agreement import hashed_names
 from flareclust.privacy.context import SiteContext
@@ -45,11 +37,27 @@ from flareclust.protocol.steps import COUNTED
 from flareclust.protocol.task import ASSESS, CLUSTER, KEYS, PLACE, Answer, Task
 from flareclust.sites.cluster import POLICED, WHERE, ClusterTable
 
+if TYPE_CHECKING:
+    from flareclust.executors.base import ClusteringExecutor
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
 #: The algorithms whose sites can compute on a cluster, for refusals.
 ALGORITHMS = ("lloyd", "mavg", "pooled")
 
+#: What settings must be over parts, for executors that have them.
+_SETTINGS: MappingProxyType[str, tuple[Any, ...]] = MappingProxyType(
+    {
+        "metric": (EUCLIDEAN,),
+        "missing": ("refuse",),
+        "scale": SCALE[:2],
+        "trim_rows": (0.0,),
+        "small_clusters": ("withhold",),
+    }
+)
 
-class _Asked(NamedTuple):
+
+class Inputs(NamedTuple):
     """What a step is computed from.
 
     Attributes:
@@ -71,8 +79,18 @@ class _Asked(NamedTuple):
     context: SiteContext
 
 
+def computed_by(form: Callable[[Inputs], Any]) -> Callable[[Method], Method]:
+    """Return a decorator for the method of a step, or `labels`, that `form` computes over parts."""
+
+    def mark(method: Method) -> Method:
+        method.over_parts = form  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
 def answer_of_parts(
-    executor: ClusteringExecutor, task: Task, rows: ClusterTable, aborted: AbortCheck
+    executor: "ClusteringExecutor", task: Task, rows: ClusterTable, aborted: AbortCheck
 ) -> tuple[Answer, Iterator[int] | None]:
     """Answer a task as `ClusteringExecutor.answer` does at a site without a policy; the labels of the rows come apart.
 
@@ -103,16 +121,16 @@ def answer_of_parts(
     for stage in reversed(stages):
         reply = stage.after(exchange, reply)
     answer = Answer({**reply, SECONDS: np.array(perf_counter() - started)})
-    placed = _labels(_asked(single, exchange, parts)) if task.step in (ASSESS, PLACE) else None
+    placed = labels(_inputs(single, exchange, parts)) if task.step in (ASSESS, PLACE) else None
     return answer, placed
 
 
-def check_settings(executor: ClusteringExecutor, site: SiteSession | None) -> None:
+def check_settings(executor: "ClusteringExecutor", site: SiteSession | None) -> None:
     """Raise Refusal where an algorithm, its settings or the site's policy need all rows in one process."""
     if site is not None:
         raise Refusal(POLICED)
     kind, first = type(executor), executor.steps.get(CLUSTER)
-    if first is None or getattr(kind, first.method) not in PARTWISE or kind.labels not in _LABELS:
+    if first is None or not all(hasattr(getattr(kind, name), "over_parts") for name in (first.method, "labels")):
         raise Refusal(
             f"{WHERE}, which can run {', '.join(ALGORITHMS)}; take one of these, or take compute out of the site's configuration"
         )
@@ -124,24 +142,24 @@ def check_settings(executor: ClusteringExecutor, site: SiteSession | None) -> No
             )
 
 
-def _key(executor: ClusteringExecutor, exchange: SiteExchange, parts: Parts) -> Message:
+def _key(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts) -> Message:
     extremes = exchange.seen.X
     executor._check_enough(parts, exchange.context)
     check_range(extremes, cells=len(parts) * parts.d)
     return executor._sums.key(exchange.task.site, extremes, private=True)  # the range is checked already
 
 
-def _computed(executor: ClusteringExecutor, exchange: SiteExchange, parts: Parts) -> Message:
+def _computed(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts) -> Message:
     """Return the reply of the step's method over parts."""
     step = exchange.step
-    compute = PARTWISE.get(getattr(type(executor), step.method))
+    compute = getattr(getattr(type(executor), step.method), "over_parts", None)
     if compute is None:
         raise Refusal(f"{WHERE}, where the step {exchange.task.step} cannot be computed")
-    reply = compute(_asked(executor, exchange, parts))
+    reply = compute(_inputs(executor, exchange, parts))
     return {name: reply[name] for name in COUNTED.fields} if step.schema is COUNTED else reply
 
 
-def _asked(executor: ClusteringExecutor, exchange: SiteExchange, parts: Parts) -> _Asked:
+def _inputs(executor: "ClusteringExecutor", exchange: SiteExchange, parts: Parts) -> Inputs:
     """Return what a step is computed from, after the checks of the task."""
     task, table = executor.viewed(exchange.task, exchange.seen)
     view = None
@@ -149,42 +167,53 @@ def _asked(executor: ClusteringExecutor, exchange: SiteExchange, parts: Parts) -
         view = View(exchange.task.arrays["mean"], exchange.task.arrays["deviation"])
     executor._check_task(task, table.X)
     rng = stream(executor.seed, task.round, task.site)
-    return _Asked(executor, task, parts.seen(view), parts, exchange.seen, rng, exchange.context)
+    return Inputs(executor, task, parts.seen(view), parts, exchange.seen, rng, exchange.context)
 
 
-def _labels(asked: _Asked) -> Iterator[int]:
+def labels(inputs: Inputs) -> Iterator[int]:
     """Give the nearest final centroid of each row, part by part."""
-    found = asked.parts.in_turn(part_sums.labels_of, shared=(asked.task.arrays["centroids"],))
+    found = inputs.parts.in_turn(part_sums.labels_of, shared=(inputs.task.arrays["centroids"],))
     return chain.from_iterable(own.tolist() for own in found)
 
 
-def _scales(asked: _Asked) -> Message:
-    asked.executor._check_enough(asked.parts, asked.context)
-    extent = asked.parts.extent
-    deviation = np.where(extent.largest > extent.least, np.sqrt(asked.parts.variance()), 0.0)
+def names(inputs: Inputs) -> Message:
+    """Return hashes of the names of the columns."""
+    return hashed_names(inputs.table)
+
+
+def place(inputs: Inputs) -> Message:
+    """Return the number of rows, which get labels."""
+    return {"rows": np.array(len(inputs.parts))}
+
+
+def scales(inputs: Inputs) -> Message:
+    """Return mean and squared deviations of the columns, rounded, as one group."""
+    inputs.executor._check_enough(inputs.parts, inputs.context)
+    extent = inputs.parts.extent
+    deviation = np.where(extent.largest > extent.least, np.sqrt(inputs.parts.variance()), 0.0)
     rows, mean, deviation = rounded(Spread(extent.rows, extent.mean, deviation))
     return _groups([0], [rows], mean[None], rows * deviation[None] ** 2)
 
 
-def _seeds(asked: _Asked) -> Message:
+def seeds(inputs: Inputs) -> Message:
     """Return the seeds of `flareclust.core.local.seed_cells`."""
-    least, executor = asked.context.min_count, asked.executor
-    check_enough(asked.parts, least)
-    drawn = kmeans_plusplus(asked.parts, min(executor.k, len(asked.parts) // least), asked.rng)
-    cells = part_sums.groups_about(asked.parts, drawn)
+    least, executor = inputs.context.min_count, inputs.executor
+    check_enough(inputs.parts, least)
+    drawn = kmeans_plusplus(inputs.parts, min(executor.k, len(inputs.parts) // least), inputs.rng)
+    cells = part_sums.groups_about(inputs.parts, drawn)
     if executor.params.seeds == "rows":
         return {"centroids": drawn[cells.source[cells.counts >= least]]}
-    keep = part_sums.may_be_described(asked.parts, cells, least, ones=asked.context.ones)
+    keep = part_sums.may_be_described(inputs.parts, cells, least, ones=inputs.context.ones)
     if not keep.any():
         raise nothing_to_send(least)
     return {"centroids": cells.centroids[keep]}
 
 
-def _update(asked: _Asked) -> Message:
+def update(inputs: Inputs) -> Message:
     """Return what `flareclust.executors.lloyd.update` does."""
-    context = asked.context
+    context = inputs.context
     found, keep = part_sums.lloyd_update(
-        asked.parts, asked.task.arrays["centroids"], context.least_rows, context.reported, ones=context.ones
+        inputs.parts, inputs.task.arrays["centroids"], context.least_rows, context.reported, ones=context.ones
     )
     found = found.of(keep)
     return {
@@ -195,15 +224,15 @@ def _update(asked: _Asked) -> Message:
     }
 
 
-def _spread(asked: _Asked) -> Message:
+def spread(inputs: Inputs) -> Message:
     """Return what `flareclust.executors.refinement.RefinedExecutor.spread` does."""
-    arrays, context = asked.task.arrays, asked.context
+    arrays, context = inputs.task.arrays, inputs.context
     # All rows are in one group, whatever its centroid, where no solutions are sent.
-    solutions = unstack(arrays) if "candidates" in arrays else [asked.parts.extent.mean[None]]
+    solutions = unstack(arrays) if "candidates" in arrays else [inputs.parts.extent.mean[None]]
     found, first = [], 0
     for solution in solutions:
         reported = None if context.reported is None else context.reported[first : first + len(solution)]
-        found.append(_described(asked.parts, solution, context, reported, first))
+        found.append(_described(inputs.parts, solution, context, reported, first))
         first += len(solution)
     return {name: np.concatenate([own[name] for own in found]) for name in found[0]}
 
@@ -223,41 +252,43 @@ def _described(parts: Parts, solution: FloatArray, context: SiteContext, reporte
     return _groups(groups.source + first, groups.counts, groups.centroids, m2)
 
 
-def _own_clusters(asked: _Asked) -> Message:
+def own_clusters(inputs: Inputs) -> Message:
     """Return the clusters of the site's own k-means that may be sent, with their rows."""
     found, keep = part_kmeans.local_clusters(
-        asked.parts,
-        asked.executor.k,
-        asked.rng,
-        n_init=asked.executor.params.n_init,
-        min_count=asked.context.min_count,
+        inputs.parts,
+        inputs.executor.k,
+        inputs.rng,
+        n_init=inputs.executor.params.n_init,
+        min_count=inputs.context.min_count,
     )
     if not keep.any():
-        raise nothing_to_send(asked.context.min_count)
+        raise nothing_to_send(inputs.context.min_count)
     return {"centroids": found.centroids[keep], "counts": found.counts[keep]}
 
 
-def _own_centroids(asked: _Asked) -> Message:
-    if len(asked.parts) < asked.executor.k:
-        raise Refusal(f"has fewer rows than k={asked.executor.k}")
-    return {"centroids": _own_clusters(asked)["centroids"]}
+def own_centroids(inputs: Inputs) -> Message:
+    """Return the centroids alone; a site with fewer rows than k refuses."""
+    if len(inputs.parts) < inputs.executor.k:
+        raise Refusal(f"has fewer rows than k={inputs.executor.k}")
+    return {"centroids": own_clusters(inputs)["centroids"]}
 
 
-def _assess(asked: _Asked) -> Message:
-    asked.executor._check_enough(asked.parts, asked.context)
-    sums = part_sums.assessed(asked.parts, asked.task.arrays["centroids"])
+def assess(inputs: Inputs) -> Message:
+    """Return the sums of the assessment, of each cluster and in all."""
+    inputs.executor._check_enough(inputs.parts, inputs.context)
+    sums = part_sums.assessed(inputs.parts, inputs.task.arrays["centroids"])
     return sums | {name: np.sum(sums[name]) for name in TOTALS}
 
 
-def _profile(asked: _Asked) -> Message:
+def profile(inputs: Inputs) -> Message:
     """Return moments of the final clusters in the columns' own units (`flareclust.core.profiles.moments`)."""
-    asked.executor.check_described(asked.task.step, asked.parts, asked.context)
-    centroids = asked.task.arrays["centroids"]
-    labels = part_sums.nearest(asked.parts, centroids)
-    groups = part_sums.groups_about(asked.own, centroids, labels)
-    least = max(asked.context.min_count, LEAST_ROWS)
-    keep = part_sums.may_be_described(asked.own, groups, least)
-    m2 = part_sums.squared_deviations(asked.own, groups)[keep]
+    inputs.executor.check_described(inputs.task.step, inputs.parts, inputs.context)
+    centroids = inputs.task.arrays["centroids"]
+    labels = part_sums.nearest(inputs.parts, centroids)
+    groups = part_sums.groups_about(inputs.own, centroids, labels)
+    least = max(inputs.context.min_count, LEAST_ROWS)
+    keep = part_sums.may_be_described(inputs.own, groups, least)
+    m2 = part_sums.squared_deviations(inputs.own, groups)[keep]
     groups = groups.of(keep)
     return _groups(groups.source, groups.counts, groups.centroids, m2)
 
@@ -266,34 +297,3 @@ def _groups(cluster: Any, counts: Any, centroids: FloatArray, m2: FloatArray) ->
     """Return the arrays about groups of rows with their spread."""
     numbers = np.asarray(cluster, dtype=np.int64), np.asarray(counts, dtype=np.int64)
     return {"cluster": numbers[0], "counts": numbers[1], "centroids": centroids, "m2": m2}
-
-
-#: What computes a step over parts, by the method that computes it over all rows.
-PARTWISE: MappingProxyType[Any, Callable[[_Asked], Message]] = MappingProxyType(
-    {
-        ScaledExecutor.names: lambda asked: hashed_names(asked.table),
-        ScaledExecutor.scales: _scales,
-        LloydExecutor.local: _seeds,
-        PooledExecutor.local: _own_clusters,
-        MAvgExecutor.local: _own_centroids,
-        UpdatesExecutor.update: _update,
-        RefinedExecutor.spread: _spread,
-        Assessing.assess: _assess,
-        Assessing.place: lambda asked: {"rows": np.array(len(asked.parts))},
-        Profiling.profile: _profile,
-    }
-)
-
-#: What settings must be over parts, for executors that have them.
-_SETTINGS: MappingProxyType[str, tuple[Any, ...]] = MappingProxyType(
-    {
-        "metric": (EUCLIDEAN,),
-        "missing": ("refuse",),
-        "scale": SCALE[:2],
-        "trim_rows": (0.0,),
-        "small_clusters": ("withhold",),
-    }
-)
-
-#: The labels that `_labels` gives.
-_LABELS = (ClusteringExecutor.labels, MetricExecutor.labels)

@@ -21,6 +21,7 @@ from flareclust.core.devices.ragged import Entries, Ragged
 from flareclust.core.devices.steps import clusters_of_each, fits
 from flareclust.evaluation.criteria import RULES, USUAL, current_rule
 from flareclust.evaluation.scores import SCORES_OF
+from flareclust.executors import partwise
 from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
 from flareclust.executors.own_clusters import OwnClustersExecutor, OwnClustersParams
@@ -66,6 +67,7 @@ class PooledExecutor(MetricExecutor, OwnClustersExecutor):
         **{step: Step(Schema(may_be_empty=False, **sums), "score") for step, sums in SCORES_OF.items()},
     }
 
+    @partwise.computed_by(partwise.own_clusters)
     def local(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:

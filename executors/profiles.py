@@ -28,6 +28,7 @@ from flareclust.core.missing.profiles import described, known_in_bins, known_mom
 from flareclust.core.profiles import counted, in_bins, moments, moments_of_all
 from flareclust.core.shallow_tree import SPLITS, reached
 from flareclust.data.tables import Table
+from flareclust.executors import partwise
 from flareclust.features.scaling import FILL
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
@@ -105,6 +106,7 @@ class Profiling:
     def _check_enough(self, data: Sized, context: SiteContext) -> None:
         """Raise Refusal where there are too few rows."""
 
+    @partwise.computed_by(partwise.profile)
     def profile(
         self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:

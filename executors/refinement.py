@@ -21,6 +21,7 @@ from flareclust.core.lloyd import sums_by_label
 from flareclust.core.local import lloyd_update
 from flareclust.core.trimming import nearest_rows, trimmed_rows
 from flareclust.evaluation.scores import unstack
+from flareclust.executors import partwise
 from flareclust.executors.parameters import CappedParams
 from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext
@@ -54,6 +55,7 @@ class RefinedExecutor(ScaledExecutor):
 
     steps = {SPREAD: Step(GROUPS, "spread", summed=True, counted=True)}
 
+    @partwise.computed_by(partwise.spread)
     def spread(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:

@@ -16,6 +16,7 @@ from flareclust.core.missing.gaps import Completed
 from flareclust.core.scaling import known_spread
 from flareclust.core.scaling import rounded_spread as spread_of
 from flareclust.data.tables import Table
+from flareclust.executors import partwise
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import ScaledParams
 from flareclust.features.agreement import NAMES_OF_COLUMNS, hashed_names
@@ -71,12 +72,14 @@ class ScaledExecutor(ClusteringExecutor):
 
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", "mean", "deviation", FILL)
 
+    @partwise.computed_by(partwise.names)
     def names(
         self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return hashes of the names of the columns."""
         return hashed_names(table)
 
+    @partwise.computed_by(partwise.scales)
     def scales(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:

@@ -1,28 +1,20 @@
-"""The files of a saved result: written in one step, and read again."""
+"""The files of a saved result, written in one step."""
 
-import csv
 import os
 import tempfile
-import zipfile
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from flareclust._foundation.csv_text import write_rows
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.extras import installed
 from flareclust._foundation.own_files import check_target, close_files, create, fallbacks, make_folder
-from flareclust._foundation.typing import IntArray
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
-from flareclust.evaluation.continuity import Continuity
-from flareclust.experiment.coverage import left_out
 from flareclust.experiment.report_html import report_page
-from flareclust.experiment.result import JSON_FIELDS, Result
+from flareclust.experiment.result_picture import picture_of
+from flareclust.experiment.result_values import AnyResult, ResultValues
 from flareclust.features import result as partial
 from flareclust.federation.checkpoint import CHECKPOINT, PART
 from flareclust.protocol import outcome as outcome_files
@@ -69,7 +61,7 @@ def check_out(folder: Path, *, resume: bool = False) -> None:
         )
 
 
-def save(result: Result, folder: Path, *, resume: bool = False) -> Result:
+def save(result: AnyResult, folder: Path, *, resume: bool = False) -> AnyResult:
     """Write the result's files to `folder` in one step; return the result with `centroids_file` set.
 
     The folder holds result.npz, result.json, rounds.jsonl, labels.csv, report.html and picture.png; choice.png where k was chosen, and
@@ -88,7 +80,7 @@ def save(result: Result, folder: Path, *, resume: bool = False) -> Result:
         ) from error
 
 
-def keep(result: Result, folder: Path) -> Result:
+def keep(result: AnyResult, folder: Path) -> AnyResult:
     """Save a result as `save` does; where the folder cannot be written any more, in another one that a warning names.
 
     Raises:
@@ -108,7 +100,7 @@ def keep(result: Result, folder: Path) -> Result:
     raise JobFailed(f"the result could not be kept: {'; '.join(reasons)}{job}")
 
 
-def _saved(result: Result, folder: Path) -> Result:
+def _saved(result: AnyResult, folder: Path) -> AnyResult:
     if result.outcome is None:
         raise UserError("only a result of `run` or `load_result` can be saved")
     make_folder(folder.parent)
@@ -133,84 +125,14 @@ def _saved(result: Result, folder: Path) -> Result:
     return result
 
 
-def read_result(folder: Path) -> Result:
-    """Return a saved result; the rows of sites, the true centroids and the pictures are not among it.
-
-    Raises:
-        UserError: the folder holds no complete result.
-    """
-    try:
-        outcome, about = outcome_files.read(folder)
-        site_labels, site_rows = _read_labels(folder / LABELS_FILE)
-        columns = about["columns"]
-        plain = {name: about[name] for name in JSON_FIELDS}
-        experiment, n_rows = about["experiment"], int(about["rows"])
-        rows, matched = about.get("cluster_rows"), about.get("matched")  # of older versions there are none
-        more = {} if matched is None else _continuity(matched)
-    except (JobFailed, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"{folder} holds no complete result of flareclust {__version__}; name the folder that `run` or `save` has written"
-        ) from error
-    outcome = replace(outcome, labels=site_labels, job=about.get("job") or "")
-    return Result(
-        **plain | {"centroids_file": str(folder.absolute() / outcome_files.ARRAYS)},
-        centroids=outcome.centroids,
-        labels=_in_order(site_labels, site_rows, n_rows),
-        site_labels=site_labels,
-        site_rows=site_rows,
-        arrays=outcome.arrays,
-        columns=None if columns is None else tuple(columns),
-        left_out=left_out(outcome),
-        job=about.get("job"),
-        experiment=experiment,
-        outcome=outcome,
-        tracking=about.get("tracking", {}),
-        assessed=about.get("assessed"),
-        saved_rows=None if rows is None else tuple(map(int, rows)),
-        **more,
-    )
-
-
-def _continuity(matched: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a result says of an earlier one, whose numbers it has."""
-    values = dict(matched)
-    numbers = values.pop("job_numbers")
-    return {
-        "matched_to": str(values.pop("to")),
-        "job_numbers": None if numbers is None else tuple(map(int, numbers)),
-        "continuity": Continuity.from_json(values),
-    }
-
-
-def _read_labels(file: Path) -> tuple[dict[str, IntArray], dict[str, IntArray]]:
-    """Return the labels by site, and which rows of the data each site has; both empty where there is no file."""
-    labels: dict[str, list[int]] = {}
-    rows: dict[str, list[int]] = {}
-    if file.exists():
-        with file.open(newline="", encoding="utf-8") as lines:
-            for line in csv.DictReader(lines):
-                labels.setdefault(line["site"], []).append(int(line["label"]))
-                rows.setdefault(line["site"], []).append(int(line["data_row"]))
-    by_site = ({site: np.array(values, dtype=np.int64) for site, values in one.items()} for one in (labels, rows))
-    return next(by_site), next(by_site)
-
-
-def _in_order(labels: Mapping[str, IntArray], rows: Mapping[str, IntArray], n: int) -> IntArray:
-    """Return the labels (n,) as `Result.labels` has them, -1 for rows of sites that gave none."""
-    found = np.full(n, -1, dtype=np.int64)
-    for site, own in rows.items():
-        found[own] = labels[site]
-    return found
-
-
-def _draw(result: Result, folder: Path) -> None:
+def _draw(result: ResultValues, folder: Path) -> None:
     """Write the pictures of a result."""
     from flareclust.plotting.selection import choice_picture
     from flareclust.plotting.style import save as save_picture
     from flareclust.plotting.tree import merge_picture
 
     if result.sites or partial.is_partial(result.arrays):
-        save_picture(result.plot(), folder / PICTURE)
+        save_picture(picture_of(result), folder / PICTURE)
     if "tree_left" in result.arrays:
         save_picture(
             merge_picture(result.arrays, result.centroids_found, float(result.arrays["w"])), folder / TREE_PICTURE
@@ -219,7 +141,7 @@ def _draw(result: Result, folder: Path) -> None:
         save_picture(choice_picture(known), folder / CHOICE_PICTURE)
 
 
-def _write_labels(result: Result, folder: Path) -> None:
+def _write_labels(result: ResultValues, folder: Path) -> None:
     """Write the labels of all sites, as only an engine that sees the rows can: site, number of the row there and in the data.
 
     Rows with ids have them in a last column.

@@ -6,11 +6,11 @@ from typing import cast
 
 from flareclust.aggregators.dp_base import BUDGET_SHARE
 from flareclust.executors.dp_base import ASSESSMENT_SHARE
-from flareclust.experiment.result import Result
+from flareclust.experiment.result_values import ResultValues
 from flareclust.protocol.task import ASSESS
 
 
-def budget_split(result: Result, named: Callable[[str], str] = str, between: str = ", ") -> str:
+def budget_split(result: ResultValues, named: Callable[[str], str] = str, between: str = ", ") -> str:
     """Return the share of the job's rho that each step cost: "cluster 50 %, update 3 x 15 %, assess 5 %"; "" without privacy.
 
     Args:

@@ -10,14 +10,14 @@ from flareclust._foundation.typing import FloatArray
 from flareclust.evaluation.continuity import Clusters, compare
 from flareclust.evaluation.continuity_words import changes, drift
 from flareclust.experiment.image_results import is_embedded
-from flareclust.experiment.result import Result
+from flareclust.experiment.result_values import AnyResult, ResultValues
 from flareclust.features import result as partial
 from flareclust.features.placement import thresholds_of
 from flareclust.features.space import as_clustered, of_directions
 from flareclust.protocol.cluster_arrays import inverse, renumbered_arrays, renumbered_labels
 
 
-def renumbered(result: Result, order: Sequence[int]) -> Result:
+def renumbered(result: AnyResult, order: Sequence[int]) -> AnyResult:
     """Return a result whose cluster r is what was cluster `order[r]`, in everything that it says of its clusters.
 
     Raises:
@@ -46,7 +46,7 @@ def renumbered(result: Result, order: Sequence[int]) -> Result:
     )
 
 
-def matched(result: Result, earlier: Result, name: str) -> Result:
+def matched(result: AnyResult, earlier: ResultValues, name: str) -> AnyResult:
     """Return a result under the numbers of an earlier one, with what became of its clusters and warnings where they changed.
 
     Distances are in the space in which the earlier clusters were computed.
@@ -78,7 +78,7 @@ def matched(result: Result, earlier: Result, name: str) -> Result:
     )
 
 
-def why_not(result: Result, earlier: Result) -> str:
+def why_not(result: ResultValues, earlier: ResultValues) -> str:
     """Return why the clusters of two results cannot be compared, in a few words; "" if they can."""
     both = result, earlier
     if any(partial.is_partial(one.arrays) for one in both):
@@ -100,7 +100,7 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def _in_columns(result: Result, earlier: Result) -> FloatArray:
+def _in_columns(result: ResultValues, earlier: ResultValues) -> FloatArray:
     """Return the new centroids (k, d) with columns in the order of the earlier result."""
     if result.columns is None or earlier.columns is None:
         return result.centroids

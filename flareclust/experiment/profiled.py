@@ -3,7 +3,7 @@
 from flareclust.evaluation.noisy_profiles import NoisyProfiles, noisy_profiles_of
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
-from flareclust.experiment.result import Result
+from flareclust.experiment.result_values import ResultValues
 from flareclust.protocol import registry
 
 #: Up to so many columns with names are described unless a run says otherwise; images have more, and pixels say nothing.
@@ -26,7 +26,7 @@ def is_profiled(experiment: Experiment, prepared: Prepared) -> bool:
     return columns is not None and len(columns) <= MOST_COLUMNS
 
 
-def shown_noisy_profiles(result: Result) -> NoisyProfiles | None:
+def shown_noisy_profiles(result: ResultValues) -> NoisyProfiles | None:
     """Return the profiles of a result under differential privacy where they are shown; None where not, and of other results."""
     asked = result.experiment.get("profile")
     if asked is False or (asked is None and not (result.columns and len(result.columns) <= MOST_COLUMNS)):

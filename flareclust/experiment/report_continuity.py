@@ -4,10 +4,10 @@ from flareclust.evaluation.continuity_words import summary
 from flareclust.evaluation.profile_words import percent
 from flareclust.experiment.html_parts import Html, section, table, tag
 from flareclust.experiment.report_charts import swatch
-from flareclust.experiment.result import Result
+from flareclust.experiment.result_values import ResultValues
 
 
-def since(result: Result) -> Html:
+def since(result: ResultValues) -> Html:
     """Return what each cluster was in the earlier run; the warnings say which ended or began. Nothing where the clusters were not matched to one."""
     found, name = result.continuity, result.matched_to
     if found is None or name is None:

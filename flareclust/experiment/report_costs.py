@@ -8,7 +8,7 @@ from flareclust.experiment.budget_split import budget_split
 from flareclust.experiment.coverage import coverage_text
 from flareclust.experiment.html_parts import Html, section, table, tag
 from flareclust.experiment.report_command import command_of
-from flareclust.experiment.result import Result
+from flareclust.experiment.result_values import ResultValues
 from flareclust.experiment.step_words import step_words
 from flareclust.protocol import registry
 
@@ -38,7 +38,7 @@ def no_value(name: str) -> str:
     return "within its noise" if name == "clipped_share" else "undefined"
 
 
-def quality(result: Result, profiles: Profiles | None) -> Html:
+def quality(result: ResultValues, profiles: Profiles | None) -> Html:
     """Return how well the clusters are apart, in numbers and words."""
     rows: list[tuple[object, object]] = []
     for name, value in result.metrics.items():
@@ -62,7 +62,7 @@ def _silhouette(value: float | None) -> str:
     return f": {words}, by the usual rule of thumb"
 
 
-def choice_of_k(result: Result) -> Html:
+def choice_of_k(result: ResultValues) -> Html:
     """Return how k was chosen; nothing where it was given."""
     if (chosen := choice.summary(result.arrays)) is None:
         return Html("")
@@ -86,7 +86,7 @@ def _score(value: float | None) -> str:
     return "" if value is None else f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
-def messages(result: Result) -> Html:
+def messages(result: ResultValues) -> Html:
     """Return what left the sites, and under which protections."""
     if result.outcome is None or not registry.get(result.algorithm).federated:
         return section("What left the sites", tag("p", "All rows: this baseline is not federated."))
@@ -113,7 +113,7 @@ def messages(result: Result) -> Html:
     )
 
 
-def _protections(result: Result) -> list[str]:
+def _protections(result: ResultValues) -> list[str]:
     experiment, found = result.experiment, []
     policy = experiment.get("policy")
     if policy:
@@ -141,11 +141,11 @@ def _protections(result: Result) -> list[str]:
     return found
 
 
-def _split(result: Result) -> str:
+def _split(result: ResultValues) -> str:
     return f" By step: {split}." if (split := budget_split(result, step_words, "; ")) else ""
 
 
-def repeat(result: Result) -> Html:
+def repeat(result: ResultValues) -> Html:
     """Return how to run it again."""
     command = command_of(result.experiment)
     with_policy = " policy.yaml is the file with the sites' policy." if result.experiment.get("policy") else ""

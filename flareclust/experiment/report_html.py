@@ -19,7 +19,7 @@ from flareclust.experiment.report_columns import heat_map
 from flareclust.experiment.report_continuity import since
 from flareclust.experiment.report_costs import choice_of_k, messages, quality, repeat
 from flareclust.experiment.report_noisy import noisy_map, noisy_note
-from flareclust.experiment.result import Result, why_no_profiles
+from flareclust.experiment.result_values import ResultValues, why_no_profiles
 from flareclust.features import result as partial
 from flareclust.features.scaling import scaling_of
 from flareclust.plotting.style import cluster_colour
@@ -28,7 +28,7 @@ from flareclust.plotting.style import cluster_colour
 _MOST_SITES = 60
 
 
-def report_page(result: Result) -> str:
+def report_page(result: ResultValues) -> str:
     """Return the page."""
     profiles, noisy = profiles_of(result.arrays, result.columns), shown_noisy_profiles(result)
     sizes = None if result.cluster_rows is None else result.cluster_rows.tolist()
@@ -51,12 +51,12 @@ def report_page(result: Result) -> str:
     )
 
 
-def _data(result: Result) -> str:
+def _data(result: ResultValues) -> str:
     data = str(result.experiment.get("data", "data"))
     return "the sites' own rows" if data == "sites" else data.rstrip("/").rsplit("/", 1)[-1]
 
 
-def _who(result: Result, sizes: list[int] | None) -> Html:
+def _who(result: ResultValues, sizes: list[int] | None) -> Html:
     rows = f"{sum(sizes):,} rows of " if sizes else ""
     names = [] if result.outcome is None else [site for site in result.outcome.sites if site not in result.left_out]
     named = ": " + ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") if names else ""
@@ -78,14 +78,14 @@ def _who(result: Result, sizes: list[int] | None) -> Html:
     )
 
 
-def _warnings(result: Result) -> Html:
+def _warnings(result: ResultValues) -> Html:
     if not result.warnings:
         return tag("div", "No warnings.", class_="fine")
     items = tag("ul", *(tag("li", warning) for warning in result.warnings))
     return tag("div", tag("b", "Read this first"), items, class_="warnings")
 
 
-def _cards(result: Result, profiles: Profiles | None, sizes: list[int] | None) -> Html:
+def _cards(result: ResultValues, profiles: Profiles | None, sizes: list[int] | None) -> Html:
     k = result.centroids_found
     if profiles is None:
         note = tag("p", why_no_profiles(result)[:1].upper() + why_no_profiles(result)[1:] + ".")
@@ -100,7 +100,7 @@ def _cards(result: Result, profiles: Profiles | None, sizes: list[int] | None) -
     return tag("div", *shown, class_="cards")
 
 
-def _noisy_cards(result: Result, profiles: NoisyProfiles) -> Html:
+def _noisy_cards(result: ResultValues, profiles: NoisyProfiles) -> Html:
     """Return the clusters with their noisy sizes, whatever is known of the rows on this machine."""
     k, sizes = result.centroids_found, profiles.rows.tolist()
     shown = [_card(profiles, c, k, sizes[c], sum(sizes), None) for c in range(k)]
@@ -134,7 +134,7 @@ def _card(profiles: Profiles | NoisyProfiles, c: int, k: int, rows: int, total: 
     )
 
 
-def _site_bars(result: Result, profiles: Profiles | None) -> list[Html]:
+def _site_bars(result: ResultValues, profiles: Profiles | None) -> list[Html]:
     counts = _by_site(result, profiles)
     if not counts:
         secure = bool(result.experiment.get("secure_sums"))
@@ -157,7 +157,7 @@ def _site_bars(result: Result, profiles: Profiles | None) -> list[Html]:
     return [note, table(head, rows, style="width:100%"), legend(result.centroids_found)]
 
 
-def _by_site(result: Result, profiles: Profiles | None) -> Mapping[str, IntArray]:
+def _by_site(result: ResultValues, profiles: Profiles | None) -> Mapping[str, IntArray]:
     """Return the rows of each site by cluster (k,), from labels that are here, else as the sites have described them."""
     k = result.centroids_found
     if result.site_labels and not result.experiment.get("secure_sums"):
@@ -165,7 +165,7 @@ def _by_site(result: Result, profiles: Profiles | None) -> Mapping[str, IntArray
     return (profiles.site_rows or {}) if profiles is not None else {}
 
 
-def _maps(result: Result) -> list[Html]:
+def _maps(result: ResultValues) -> list[Html]:
     if not result.sites or partial.is_partial(result.arrays) or not result.site_labels:
         return []
     sites, centroids = dict(result.sites), result.centroids

@@ -1,37 +1,30 @@
 """What a user gets: the recovered centroids, what they are worth and what they cost."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.extras import require
-from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.cells import as_numbers, check_rows
 from flareclust.data.frames import frame_of, is_frame
 from flareclust.data.one_hot import rows_of
-from flareclust.evaluation import selection as choice
-from flareclust.evaluation.continuity import Continuity
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.evaluation.profile_words import tree_table
 from flareclust.evaluation.profiles import profiles_of
+from flareclust.experiment import export, matching, result_picture
+from flareclust.experiment.result_values import ResultValues, why_no_profiles
 from flareclust.features import result as partial
 from flareclust.features.placement import FAR, placements, thresholds_of
 from flareclust.features.scaling import filled
 from flareclust.features.space import nearest
-from flareclust.protocol import registry
-from flareclust.protocol.outcome import Outcome
-from flareclust.protocol.profile_arrays import ROWS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(ResultValues):
     """The result of `flareclust.run`.
 
     Attributes:
@@ -76,63 +69,6 @@ class Result:
         assessed: over how many `rows` inertia, silhouette and Davies-Bouldin index are, and `of` how many rows of the sites
             that took part, None where that is not known; None where it is not disclosed.
     """
-
-    algorithm: str
-    engine: str
-    seed: int
-    k: int
-    n_sites: int
-    params: Mapping[str, Any]
-    rounds: int
-    seconds: Mapping[str, float]
-    bytes: Mapping[str, int]
-    centroids_found: int
-    metrics: Mapping[str, float | None]
-    centroids_file: str | None
-    warnings: list[str]
-    centroids: FloatArray = field(repr=False)
-    labels: IntArray = field(repr=False)
-    site_labels: Mapping[str, IntArray] = field(repr=False, default_factory=dict)
-    arrays: Mapping[str, Any] = field(repr=False, default_factory=dict)
-    site_rows: Mapping[str, IntArray] = field(repr=False, default_factory=dict)
-    sites: Mapping[str, FloatArray] = field(repr=False, default_factory=dict)
-    true_centroids: FloatArray | None = field(repr=False, default=None)
-    columns: tuple[str, ...] | None = None
-    ids: Mapping[str, Sequence[str]] = field(repr=False, default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    run_id: str | None = None
-    run_page: str | None = None
-    job: str | None = None
-    experiment: Mapping[str, Any] = field(repr=False, default_factory=dict)
-    outcome: Outcome | None = field(repr=False, default=None)
-    tracking: Mapping[str, Any] = field(repr=False, default_factory=dict)
-    assessed: Mapping[str, int | None] | None = None
-    saved_rows: tuple[int, ...] | None = field(repr=False, default=None)
-    matched_to: str | None = None
-    continuity: Continuity | None = field(repr=False, default=None)
-    job_numbers: tuple[int, ...] | None = field(repr=False, default=None)
-
-    @property
-    def cluster_rows(self) -> IntArray | None:
-        """Return the rows of each cluster (k,): of the labels here, as saved, or as described; None where none is known."""
-        labels = self.labels[self.labels >= 0]
-        if len(labels):
-            return np.bincount(labels, minlength=self.centroids_found).astype(np.int64)
-        if self.saved_rows is not None:
-            return np.array(self.saved_rows, dtype=np.int64)
-        described: IntArray | None = self.arrays.get(ROWS)
-        return described
-
-    @property
-    def mask(self) -> BoolArray:
-        """Return which entries of the centroids are known (k, d): all, unless sites had different columns."""
-        return ~np.isnan(self.centroids)
-
-    @property
-    def took_part(self) -> str:
-        """Return how many sites took part, in words: "10 sites", "9 of 10 sites"."""
-        number = f"{self.n_sites - len(self.left_out)} of {self.n_sites}" if self.left_out else str(self.n_sites)
-        return f"{number} {'site' if self.n_sites == 1 else 'sites'}"
 
     def predict(self, X: object) -> IntArray:
         """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
@@ -187,9 +123,7 @@ class Result:
         Raises:
             UserError: another ending, the file is there, sites had different columns, or the extra `export` is missing.
         """
-        from flareclust.experiment.export import export
-
-        return export(self, Path(file))
+        return export.export(self, Path(file))
 
     def _complete(self, X: object) -> FloatArray:
         """Return rows (n, d) of the result's columns, gaps filled."""
@@ -208,10 +142,7 @@ class Result:
         Raises:
             UserError: the rows are not here, as in a result of provisioned sites or of `load_result`; or there is no matplotlib.
         """
-        require("plots", "a picture")
-        from flareclust.experiment.result_picture import picture_of
-
-        return picture_of(self)
+        return result_picture.picture_of(self)
 
     def profiles(self, of: Literal["columns", "sites", "tree"] = "columns") -> Any:
         """Return what describes the clusters, as a data frame (pandas, where it is installed), in the units of the columns.
@@ -260,9 +191,7 @@ class Result:
         Raises:
             UserError: the two have different columns, or cannot be compared for another reason.
         """
-        from flareclust.experiment.matching import matched
-
-        return matched(self, earlier, name)
+        return matching.matched(self, earlier, name)
 
     def save(self, folder: str | Path) -> "Result":
         """Write the result to a folder, as `run(out=...)` does; return it with `centroids_file` set.
@@ -270,7 +199,7 @@ class Result:
         Raises:
             UserError: the folder cannot be written to, or holds other files than an older result.
         """
-        from flareclust.experiment.artifacts import save
+        from flareclust.experiment.artifacts import save  # which loads NVFlare, as the next one does
 
         return save(self, Path(folder))
 
@@ -279,59 +208,3 @@ class Result:
         from flareclust.experiment.result_html import page
 
         return page(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plain values, as the command line prints them with `--json`.
-
-        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, `features` if the algorithm is one for sites with different columns, and `matched` if clusters have the numbers of an earlier result.
-        """
-        values = {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
-        more = {
-            "run_id": self.run_id,
-            "run_page": self.run_page,
-            "job": self.job,
-            "assessed": self.assessed,
-            "choice": choice.summary(self.arrays),
-            "features": partial.summary(self.arrays),
-            "matched": self._matched(),
-        }
-        return values | {name: value for name, value in more.items() if value is not None}
-
-    def _matched(self) -> dict[str, Any] | None:
-        if self.continuity is None:
-            return None
-        return {"to": self.matched_to, "job_numbers": self.job_numbers, **self.continuity.to_json()}
-
-
-def why_no_profiles(result: Result) -> str:
-    """Return why a result has no profiles, in one sentence."""
-    failed = [warning for warning in result.warnings if warning.startswith("the clusters have no profile")]
-    if failed:
-        return failed[0]
-    if problem := registry.get(result.algorithm).why_no_profile(
-        result.params, secure_sums=bool(result.experiment.get("secure_sums"))
-    ):
-        return f"the clusters have no profile: {problem}"
-    return "the clusters have no profile: the run did not ask for it; run it with --profile (profile=True)"
-
-
-#: The fields of the JSON object, in its order.
-JSON_FIELDS = (
-    "algorithm",
-    "engine",
-    "seed",
-    "k",
-    "n_sites",
-    "params",
-    "rounds",
-    "seconds",
-    "bytes",
-    "centroids_found",
-    "metrics",
-    "centroids_file",
-    "warnings",
-)
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value

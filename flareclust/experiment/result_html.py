@@ -9,14 +9,15 @@ import numpy as np
 from flareclust._foundation.extras import installed
 from flareclust.experiment.image_results import image_of
 from flareclust.experiment.report_costs import no_value
-from flareclust.experiment.result import Result
+from flareclust.experiment.result_picture import picture_of
+from flareclust.experiment.result_values import ResultValues
 from flareclust.features import result as partial
 
 #: So many sites and clusters are listed, the others counted.
 _MOST = 20
 
 
-def page(result: Result) -> str:
+def page(result: ResultValues) -> str:
     """Return the result as HTML: what ran, metrics, sizes of clusters, sites, warnings, and the picture."""
     title = f"{result.algorithm}, {result.engine}: {result.centroids_found} of {result.k} centroids, {result.took_part}"
     metrics = [
@@ -36,7 +37,7 @@ def page(result: Result) -> str:
     )
 
 
-def _sizes(result: Result) -> list[tuple[str, str]]:
+def _sizes(result: ResultValues) -> list[tuple[str, str]]:
     labels = result.labels[result.labels >= 0]
     if not len(labels):
         return []
@@ -44,7 +45,7 @@ def _sizes(result: Result) -> list[tuple[str, str]]:
     return _first([(str(cluster), f"{rows:,}") for cluster, rows in enumerate(counts.tolist())])
 
 
-def _sites(result: Result) -> list[tuple[str, str]]:
+def _sites(result: ResultValues) -> list[tuple[str, str]]:
     assert result.outcome is not None
     return _first([(site, result.left_out.get(site, "yes")) for site in result.outcome.sites])
 
@@ -59,12 +60,12 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _picture(result: Result) -> str:
+def _picture(result: ResultValues) -> str:
     """Return the picture as part of the page; nothing where there are no rows to show, or no matplotlib."""
     if not installed("plots") or not (result.sites or partial.is_partial(result.arrays)):
         return ""
     from flareclust.plotting.style import png
 
-    data = base64.b64encode(png(result.plot())).decode()
+    data = base64.b64encode(png(picture_of(result))).decode()
     shown = "rows by site and centroids" if image_of(result.arrays) is None else "images of each cluster"
     return f'<img alt="{shown}" style="max-width:min(32em, 100%)" src="data:image/png;base64,{data}">'

@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require
 from flareclust._foundation.typing import IntArray
 from flareclust.experiment.image_results import image_of
-from flareclust.experiment.result import Result
+from flareclust.experiment.result_values import ResultValues
 from flareclust.features import result as partial
 from flareclust.features.scaling import scaling_of
 from flareclust.features.space import as_clustered, of_directions
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def picture_of(result: Result) -> "Figure":
+def picture_of(result: ResultValues) -> "Figure":
     """Return the picture, as `Result.plot` describes it."""
+    require("plots", "a picture")
     if partial.is_partial(result.arrays) and not result.sites:
         from flareclust.plotting.features import coverage_picture
 
@@ -51,7 +53,7 @@ def picture_of(result: Result) -> "Figure":
     )
 
 
-def _fitting(result: Result) -> dict[str, IntArray]:
+def _fitting(result: ResultValues) -> dict[str, IntArray]:
     """Return the labels of the sites that have one for each of their rows here."""
     labels = result.site_labels
     return {site: labels[site] for site, X in result.sites.items() if site in labels and len(labels[site]) == len(X)}

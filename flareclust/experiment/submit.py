@@ -19,7 +19,7 @@ from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions, RunSettings
 from flareclust.engines.pooled import run_pooled
 from flareclust.evaluation import selection as choice
-from flareclust.executors.cosine import COSINE
+from flareclust.executors.parameters import COSINE
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, check_directions, tables_of
 from flareclust.experiment.profiled import is_profiled

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
-from flareclust.experiment.artifacts import read_result
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.result import Result
+from flareclust.experiment.saved_result import read_result
 from flareclust.experiment.sweep_files import write_files
 from flareclust.experiment.trials_file import all_trials
 from flareclust.protocol.outcome import SUMMARY

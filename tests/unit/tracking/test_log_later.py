@@ -6,7 +6,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.experiment.artifacts import read_result
+from flareclust.experiment.saved_result import read_result
 from flareclust.experiment.trials import Trial, TrialResult
 from flareclust.experiment.trials_file import FileRunner, TrialFile
 from flareclust.tracking.later import log_folder, log_result

@@ -1,0 +1,69 @@
+"""What decisions and docs/install.md say of layers, dependencies and extras is what pyproject.toml has."""
+
+import re
+
+import tomllib
+from packaging.requirements import Requirement
+
+from tests.paths import ROOT
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+LAYERS, FORBIDDEN = PYPROJECT["tool"]["importlinter"]["contracts"]
+
+
+def page(name: str) -> str:
+    (file,) = (ROOT / "docs").glob(name)
+    return file.read_text(encoding="utf-8")
+
+
+def installed(extra: str | None) -> set[str]:
+    """Return the packages that an extra brings, those of the extras that it names among them; with None, those of all installs."""
+    listed = PYPROJECT["project"]["dependencies"] if extra is None else EXTRAS[extra]
+    found: set[str] = set()
+    for requirement in map(Requirement, listed):
+        found |= (
+            set().union(*map(installed, requirement.extras)) if requirement.name == "flareclust" else {requirement.name}
+        )
+    return found
+
+
+def test_the_layers_are_those_that_lint_holds():
+    (line,) = re.findall(r"^`cli` > .*$", page("adr/0019-*.md"), re.MULTILINE)
+    assert line.replace("`", "").split(" > ") == LAYERS["layers"]
+
+
+def test_what_numerics_and_messages_may_not_import_is_what_lint_holds():
+    ((sources, targets),) = re.findall(r"with a second one: (.*) import no (.*?)\.", page("adr/0019-*.md"))
+    assert [f"flareclust.{name}" for name in re.findall(r"`(\w+)`", sources)] == FORBIDDEN["source_modules"]
+    assert re.findall(r"\w+", targets.replace(" or ", " ")) == FORBIDDEN["forbidden_modules"]
+    assert "ignore_imports" not in LAYERS | FORBIDDEN  # "no exceptions in the list"
+    assert PYPROJECT["tool"]["importlinter"]["exclude_type_checking_imports"]
+
+
+def test_opendp_is_an_extra_of_its_own():
+    assert "OpenDP is an extra, `flareclust[dp]`" in page("adr/0013-*.md")
+    assert installed("dp") == {"opendp"}
+    assert "opendp" not in installed(None) | installed("all")
+
+
+def test_a_site_with_a_cluster_needs_no_prefect():
+    text = page("adr/0028-*.md")
+    assert "The extra `dask`** is that of sweeps and brings Prefect" in text
+    assert "`compute` brings `distributed` alone" in text
+    assert "prefect" in installed("dask")
+    assert installed("compute") == {"distributed"}
+
+
+def test_no_extra_brings_homomorphic_encryption():
+    assert "extra `he`, tenseal" in page("adr/0011-*.md")
+    assert "tenseal" not in set().union(installed(None), *map(installed, EXTRAS))
+
+
+def test_the_table_of_extras_has_them_all():
+    named = re.findall(
+        r"`flareclust\[(\w+)\]`", "".join(re.findall(r"^\| `flareclust.*?\|", page("install.md"), re.MULTILINE))
+    )
+    assert sorted(named) == sorted(EXTRAS)
+    assert installed("all") == installed("tracking") | installed("flows") | installed("plots")
+    assert installed(None).isdisjoint({"mlflow", "prefect", "torch", "matplotlib"})
