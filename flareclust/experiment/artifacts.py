@@ -20,6 +20,7 @@ from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.continuity import Continuity
+from flareclust.evaluation.stability import ClusterStability
 from flareclust.experiment.coverage import left_out
 from flareclust.experiment.report_html import report_page
 from flareclust.experiment.result import JSON_FIELDS, Result
@@ -167,6 +168,7 @@ def read_result(folder: Path) -> Result:
         tracking=about.get("tracking", {}),
         assessed=about.get("assessed"),
         saved_rows=None if rows is None else tuple(map(int, rows)),
+        stability=tuple(map(ClusterStability.from_json, about.get("stability", ()))),
         **more,
     )
 

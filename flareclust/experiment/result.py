@@ -18,6 +18,7 @@ from flareclust.evaluation.continuity import Continuity
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.evaluation.profile_words import tree_table
 from flareclust.evaluation.profiles import profiles_of
+from flareclust.evaluation.stability import ClusterStability
 from flareclust.features import result as partial
 from flareclust.features.placement import FAR, placements, thresholds_of
 from flareclust.features.scaling import filled
@@ -73,6 +74,7 @@ class Result:
         matched_to: the earlier result whose numbers the clusters have, see `match_to`; None for those of the job.
         continuity: what became of the clusters of that result.
         job_numbers: the number of each cluster in the job, which the sites' own files have; None for the same.
+        stability: of each cluster, where `flareclust.stability` has repeated the run; else empty.
         assessed: over how many `rows` inertia, silhouette and Davies-Bouldin index are, and `of` how many rows of the sites
             that took part, None where that is not known; None where it is not disclosed.
     """
@@ -111,6 +113,7 @@ class Result:
     matched_to: str | None = None
     continuity: Continuity | None = field(repr=False, default=None)
     job_numbers: tuple[int, ...] | None = field(repr=False, default=None)
+    stability: tuple[ClusterStability, ...] = field(repr=False, default=())
 
     @property
     def cluster_rows(self) -> IntArray | None:
@@ -283,7 +286,7 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as the command line prints them with `--json`.
 
-        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, `features` if the algorithm is one for sites with different columns, and `matched` if clusters have the numbers of an earlier result.
+        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, `features` if the algorithm is one for sites with different columns, `matched` if clusters have the numbers of an earlier result, and `stability` if the run was repeated.
         """
         values = {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
         more = {
@@ -294,6 +297,7 @@ class Result:
             "choice": choice.summary(self.arrays),
             "features": partial.summary(self.arrays),
             "matched": self._matched(),
+            "stability": [one.to_json() for one in self.stability] or None,
         }
         return values | {name: value for name, value in more.items() if value is not None}
 
