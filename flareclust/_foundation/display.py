@@ -1,5 +1,6 @@
 """Text for terminals and messages: nothing in it that a terminal obeys, and nothing without end."""
 
+import math
 import reprlib
 
 #: Characters of a value in a message, and of a message about a wrong request.
@@ -32,3 +33,8 @@ def shortened(text: str, longest: int = LONGEST_MESSAGE) -> str:
         return text
     end = longest // 3
     return f"{text[: longest - end - 5]} ... {text[-end:]}"
+
+
+def number_or_dash(value: float) -> str:
+    """Return a number with two decimals; a dash for NaN."""
+    return "-" if math.isnan(value) else f"{value:.2f}"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from flareclust._foundation.errors import UserError
+from flareclust.cli.entry import say
 from flareclust.cli.names import split_names
 from flareclust.cli.settings import AsJson, SecureSums, Seed, Settings, parse_settings
 
@@ -47,9 +48,13 @@ def stability(
     settings: Settings = [],  # noqa: B006 - typer reads the default, nothing changes it
     secure_sums: SecureSums = False,
     policy: Annotated[Path | None, typer.Option(help="What the sites let out, a YAML file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for the files of the run; its report.html has the stability.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Repeat a clustering with other seeds, other rows and one site less, and say which clusters come back."""
+    from flareclust.experiment.artifacts import REPORT
     from flareclust.studies.stability import stability as repeat
     from flareclust.studies.stability_report import print_stability, repeats_progress
 
@@ -77,6 +82,7 @@ def stability(
             repeats=repeats,
             null=null,
             null_reference=null_reference,
+            out=out,
             on_done=on_done,
             seed=seed,
             secure_sums=secure_sums,
@@ -87,3 +93,5 @@ def stability(
         typer.echo(json.dumps(found.to_json(), allow_nan=False))
     else:
         print_stability(found)
+        if out is not None:
+            say(f"report: {out.absolute() / REPORT}")

@@ -9,12 +9,51 @@ Readings and deviations:
 2. Stable from 0.85 and unstable below 0.6, as in the paper and in R's `fpc::clusterboot`; what lies between is one class here.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
 
 #: Mean Jaccard indices from which a cluster is stable, and from which it is uncertain.
 STABLE, UNCERTAIN = 0.85, 0.6
+
+
+@dataclass(frozen=True)
+class ClusterStability:
+    """How stable one cluster is.
+
+    Attributes:
+        cluster: its number in the reference run.
+        rows: how many rows it has.
+        seeds: mean Jaccard index over repeats with other seeds.
+        resampled: mean over repeats with resampled rows.
+        left_out: mean over repeats without one site; NaN where there is one site only.
+        jaccard: the smallest of these means.
+        word: stable (from 0.85), uncertain (from 0.6) or unstable, by `jaccard`.
+    """
+
+    cluster: int
+    rows: int
+    seeds: float
+    resampled: float
+    left_out: float
+    jaccard: float
+    word: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain values; None for NaN."""
+        return {
+            name: None if isinstance(value, float) and np.isnan(value) else value for name, value in vars(self).items()
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "ClusterStability":
+        """Return what `to_json` has written."""
+        known: dict[str, Any] = {name: np.nan if value is None else value for name, value in values.items()}
+        return cls(**known)
 
 
 def jaccard(reference: IntArray, other: IntArray, k: int) -> FloatArray:

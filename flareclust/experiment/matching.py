@@ -43,6 +43,7 @@ def renumbered(result: AnyResult, order: Sequence[int]) -> AnyResult:
         outcome=outcome,
         saved_rows=None if rows is None else tuple(rows[r] for r in order),
         job_numbers=tuple(before[r] for r in order),
+        stability=tuple(replace(result.stability[r], cluster=c) for c, r in enumerate(order) if result.stability),
     )
 
 

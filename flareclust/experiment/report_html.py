@@ -19,6 +19,7 @@ from flareclust.experiment.report_columns import heat_map
 from flareclust.experiment.report_continuity import since
 from flareclust.experiment.report_costs import choice_of_k, messages, quality, repeat
 from flareclust.experiment.report_noisy import noisy_map, noisy_note
+from flareclust.experiment.report_stability import stability_line, stability_table
 from flareclust.experiment.result_values import ResultValues, why_no_profiles
 from flareclust.features import result as partial
 from flareclust.features.scaling import scaling_of
@@ -45,6 +46,7 @@ def report_page(result: ResultValues) -> str:
         section("Whose rows they are", *_site_bars(result, profiles)),
         section("Map of the rows", *_maps(result)),
         quality(result, profiles),
+        stability_table(result),
         choice_of_k(result),
         messages(result),
         repeat(result),
@@ -93,8 +95,11 @@ def _cards(result: ResultValues, profiles: Profiles | None, sizes: list[int] | N
             return note
         rows = [(tag("td", swatch(c, k), f"cluster {c}"), tag("td", f"{n:,}", class_="n")) for c, n in enumerate(sizes)]
         return tag("div", note, table(("cluster", tag("th", "rows", class_="n")), rows))
+    come_back = [stability_line(one) for one in result.stability] or [Html("")] * k
     shown = [
-        _card(profiles, c, k, (sizes or profiles.rows.tolist())[c], sum(sizes or []), rule_of(profiles, c))
+        _card(
+            profiles, c, k, (sizes or profiles.rows.tolist())[c], sum(sizes or []), rule_of(profiles, c), come_back[c]
+        )
         for c in range(k)
     ]
     return tag("div", *shown, class_="cards")
@@ -103,11 +108,20 @@ def _cards(result: ResultValues, profiles: Profiles | None, sizes: list[int] | N
 def _noisy_cards(result: ResultValues, profiles: NoisyProfiles) -> Html:
     """Return the clusters with their noisy sizes, whatever is known of the rows on this machine."""
     k, sizes = result.centroids_found, profiles.rows.tolist()
-    shown = [_card(profiles, c, k, sizes[c], sum(sizes), None) for c in range(k)]
+    come_back = [stability_line(one) for one in result.stability] or [Html("")] * k
+    shown = [_card(profiles, c, k, sizes[c], sum(sizes), None, come_back[c]) for c in range(k)]
     return tag("div", noisy_note(profiles), tag("div", *shown, class_="cards"))
 
 
-def _card(profiles: Profiles | NoisyProfiles, c: int, k: int, rows: int, total: int, branch: Branch | None) -> Html:
+def _card(
+    profiles: Profiles | NoisyProfiles,
+    c: int,
+    k: int,
+    rows: int,
+    total: int,
+    branch: Branch | None,
+    comes_back: Html,
+) -> Html:
     found = telling(profiles, c)
     what = tag("ul", *(tag("li", one.text) for one in found)) if found else tag("p", sentence(profiles, c))
     rule = Html("")
@@ -127,6 +141,7 @@ def _card(profiles: Profiles | NoisyProfiles, c: int, k: int, rows: int, total: 
         "div",
         tag("h3", f"Cluster {c}"),
         tag("div", f"{rows:,} rows{share}"),
+        comes_back,
         what,
         rule,
         class_="card",

@@ -66,6 +66,7 @@ class Result(ResultValues):
         matched_to: the earlier result whose numbers the clusters have, see `match_to`; None for those of the job.
         continuity: what became of the clusters of that result.
         job_numbers: the number of each cluster in the job, which the sites' own files have; None for the same.
+        stability: of each cluster, where `flareclust.stability` has repeated the run; else empty.
         assessed: over how many `rows` inertia, silhouette and Davies-Bouldin index are, and `of` how many rows of the sites
             that took part, None where that is not known; None where it is not disclosed.
     """

@@ -9,6 +9,7 @@ import numpy as np
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.continuity import Continuity
+from flareclust.evaluation.stability import ClusterStability
 from flareclust.features import result as partial
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
@@ -70,6 +71,7 @@ class ResultValues:
     matched_to: str | None = None
     continuity: Continuity | None = field(repr=False, default=None)
     job_numbers: tuple[int, ...] | None = field(repr=False, default=None)
+    stability: tuple[ClusterStability, ...] = field(repr=False, default=())
 
     @property
     def cluster_rows(self) -> IntArray | None:
@@ -96,7 +98,7 @@ class ResultValues:
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as the command line prints them with `--json`.
 
-        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, `features` if the algorithm is one for sites with different columns, and `matched` if clusters have the numbers of an earlier result.
+        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, `features` if the algorithm is one for sites with different columns, `matched` if clusters have the numbers of an earlier result, and `stability` if the run was repeated.
         """
         values = {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
         more = {
@@ -107,6 +109,7 @@ class ResultValues:
             "choice": choice.summary(self.arrays),
             "features": partial.summary(self.arrays),
             "matched": self._matched(),
+            "stability": [one.to_json() for one in self.stability] or None,
         }
         return values | {name: value for name, value in more.items() if value is not None}
 

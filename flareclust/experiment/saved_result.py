@@ -14,6 +14,7 @@ from flareclust._foundation.typing import IntArray
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation.continuity import Continuity
+from flareclust.evaluation.stability import ClusterStability
 from flareclust.experiment.coverage import left_out
 from flareclust.experiment.result import Result
 from flareclust.experiment.result_values import JSON_FIELDS
@@ -54,6 +55,7 @@ def read_result(folder: Path) -> Result:
         tracking=about.get("tracking", {}),
         assessed=about.get("assessed"),
         saved_rows=None if rows is None else tuple(map(int, rows)),
+        stability=tuple(map(ClusterStability.from_json, about.get("stability", ()))),
         **more,
     )
 

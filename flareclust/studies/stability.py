@@ -1,7 +1,8 @@
 """`flareclust.stability`: whether other starts, other rows and other sites give the same clusters."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,36 +14,14 @@ from flareclust._foundation.validation import check_int
 from flareclust.api import run
 from flareclust.data.frames import frame_of
 from flareclust.evaluation.criteria import USUAL
-from flareclust.evaluation.stability import jaccard, word
+from flareclust.evaluation.stability import ClusterStability, jaccard, word
+from flareclust.experiment.artifacts import check_out, keep
 from flareclust.experiment.result import Result
 from flareclust.studies.null_test import NullTest, check_null, null_test
 from flareclust.studies.repeats import check_repeatable, repeatable, run_again
 
 #: What is changed in a repeat, and what the table calls it.
 KINDS: Mapping[str, str] = {"seeds": "other seeds", "rows": "resampled rows", "sites": "one site left out"}
-
-
-@dataclass(frozen=True)
-class ClusterStability:
-    """How stable one cluster is.
-
-    Attributes:
-        cluster: its number in the reference run.
-        rows: how many rows it has.
-        seeds: mean Jaccard index over repeats with other seeds.
-        resampled: mean over repeats with resampled rows.
-        left_out: mean over repeats without one site; NaN where there is one site only.
-        jaccard: the smallest of these means.
-        word: stable (from 0.85), uncertain (from 0.6) or unstable, by `jaccard`.
-    """
-
-    cluster: int
-    rows: int
-    seeds: float
-    resampled: float
-    left_out: float
-    jaccard: float
-    word: str
 
 
 @dataclass(frozen=True)
@@ -56,7 +35,7 @@ class Stability:
         repeats: number of repeats that reached a result, by what was changed: seeds, rows, sites.
         warnings: a sentence each, such as for repeats that failed.
         indices: Jaccard indices (repeats, clusters) of every repeat, by what was changed.
-        result: of the reference run.
+        result: of the reference run; its `report.html` has the stability.
         null: how the rows compare with rows without clusters; None where that was not asked for.
     """
 
@@ -79,7 +58,7 @@ class Stability:
         return {
             "algorithm": self.algorithm,
             "k": self.k,
-            "clusters": [{name: _plain(value) for name, value in vars(one).items()} for one in self.clusters],
+            "clusters": [one.to_json() for one in self.clusters],
             "repeats": dict(self.repeats),
             "null": None if self.null is None else self.null.to_json(),
             "warnings": list(self.warnings),
@@ -95,6 +74,7 @@ def stability(
     null: int = 0,
     null_reference: str = "box",
     criterion: str = USUAL,
+    out: str | Path | None = None,
     on_done: Callable[[int, int], None] = lambda done, total: None,
     **settings: Any,
 ) -> Stability:
@@ -112,6 +92,7 @@ def stability(
         null_reference: what these rows are: "box", uniform with the covariance of the real rows, or "permuted", each column of each
             site in another order.
         criterion: what selects k from a range, and is compared with that of rows without clusters.
+        out: folder for the files of the reference run, as in `run`; its report has the stability of each cluster.
         on_done: called after each repeat with how many are done, and of how many.
         **settings: further arguments of `run`, without `engine` and what is about files.
 
@@ -128,6 +109,8 @@ def stability(
     check_int("repeats", repeats, 2)
     check_repeatable(algorithm, settings)
     check_null(null, null_reference, algorithm, k, criterion)
+    if out is not None:
+        check_out(Path(out))
     reference = run(algorithm, data, k, criterion=criterion, **settings)
     sites = repeatable(reference)
     rows = np.concatenate(list(sites.values()))
@@ -151,14 +134,16 @@ def stability(
         compared = null_test(reference, null, reference=null_reference, criterion=criterion, on_done=later)
     tables = {kind: np.array(own).reshape(-1, found) for kind, own in indices.items()}
     sizes = np.bincount(labels[labels >= 0], minlength=found)
+    clusters = tuple(_judged(c, int(sizes[c]), tables) for c in range(found))
+    reference = replace(reference, stability=clusters)
     return Stability(
         algorithm=reference.algorithm,
         k=reference.k,
-        clusters=tuple(_judged(c, int(sizes[c]), tables) for c in range(found)),
+        clusters=clusters,
         repeats={kind: len(own) for kind, own in tables.items()},
         warnings=tuple(_warnings(failed, len(sites))),
         indices=tables,
-        result=reference,
+        result=reference if out is None else keep(reference, Path(out)),
         null=compared,
     )
 
@@ -200,7 +185,3 @@ def _warnings(failed: Mapping[str, list[str]], sites: int) -> Iterator[str]:
             yield f"{len(reasons)} repeats with {KINDS[kind]} failed and are not counted; the first: {reasons[0]}"
     if sites == 1:
         yield "there is one site, so none was left out"
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and np.isnan(value) else value

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from flareclust._foundation.display import number_or_dash
 from flareclust.evaluation.stability import STABLE, UNCERTAIN
 from flareclust.experiment.report import escape
 from flareclust.studies.stability import KINDS, Stability
@@ -44,7 +44,7 @@ def print_stability(found: Stability) -> None:
     for one in found.clusters:
         means = (one.seeds, one.resampled, one.left_out)
         colour = _COLOURS.get(one.word, "default")
-        table.add_row(str(one.cluster), f"{one.rows:,}", *map(_number, means), f"[{colour}]{one.word}[/]")
+        table.add_row(str(one.cluster), f"{one.rows:,}", *map(number_or_dash, means), f"[{colour}]{one.word}[/]")
     console.print(table)
     counts = ", ".join(f"{found.repeats[kind]} with {name}" for kind, name in KINDS.items())
     console.print(
@@ -57,7 +57,3 @@ def print_stability(found: Stability) -> None:
         console.print(escape(found.null.sentence), highlight=False, soft_wrap=True)
     for warning in [*result.warnings, *found.warnings]:
         console.print(f"[yellow]note:[/] {escape(warning)}", highlight=False, soft_wrap=True)
-
-
-def _number(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:.2f}"

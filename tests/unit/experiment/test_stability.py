@@ -1,13 +1,17 @@
 """`flareclust.stability` and its command."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.cluster import KMeans
 
 import flareclust
 from flareclust._foundation.errors import UserError
+from flareclust.experiment.matching import renumbered
+from flareclust.experiment.report_html import report_page
 from tests.command_line import call
 from tests.unit.experiment.stability_cases import blobs
 
@@ -109,7 +113,6 @@ def test_repeats_that_fail_are_counted_and_named():
     [
         ("feca", {"engine": "production"}, "real sites"),
         ("feca", {"kit": "kit"}, "leave out engine and kit"),
-        ("feca", {"out": "out"}, "leave out out"),
         ("feca", {"track": True}, "leave out track"),
         ("feca", {"repeats": 1}, "repeats must be"),
         ("masked", {}, "different columns"),
@@ -137,3 +140,27 @@ def test_the_command_says_a_word_per_cluster(capsys):
     assert [one["cluster"] for one in json.loads(capsys.readouterr().out)["clusters"]] == [0, 1, 2]
     assert call("stability", "feca", "--data", "iris", "--set", "n_sites=4") == 2
     assert "n_sites is no such setting" in capsys.readouterr().err
+
+
+def test_the_report_of_the_run_has_a_word_and_a_figure_for_each_cluster(tmp_path):
+    data = {site: pd.DataFrame(X, columns=["a", "b"]) for site, X in blobs().items()}
+    found = flareclust.stability("lloyd", data, 4, repeats=2, out=tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Do the clusters come back?" in page
+    assert len({one.word for one in found.clusters}) > 1
+    for one in found.clusters:
+        assert f"{one.word}: Jaccard index {one.jaccard:.2f} in repeated runs" in page
+        assert f'<td class="n">{one.resampled:.2f}</td>' in page
+    again = flareclust.load_result(tmp_path / "out")
+    assert again.stability == found.clusters
+    assert renumbered(again, [1, 0, 3, 2]).stability[0] == replace(found.clusters[1], cluster=0)
+    assert "come back" not in report_page(flareclust.run("lloyd", data, 4))
+
+
+def test_the_command_writes_the_files_of_the_run_on_request(tmp_path, capsys):
+    call_with = ("stability", "feca", "--data", "iris", "--n-sites", 3, "--repeats", 2, "--out", tmp_path / "out")
+    assert call(*call_with) == 0
+    assert f"report: {tmp_path / 'out' / 'report.html'}" in capsys.readouterr().out
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
+    assert call(*call_with[:-1], tmp_path / "mine") == 2

@@ -1,0 +1,34 @@
+"""The part of a report about the stability of its clusters, where repeats of the run were compared with it."""
+
+from flareclust._foundation.display import number_or_dash
+from flareclust.evaluation.stability import STABLE, UNCERTAIN, ClusterStability
+from flareclust.experiment.html_parts import Html, section, table, tag
+from flareclust.experiment.report_charts import swatch
+from flareclust.experiment.result_values import ResultValues
+
+
+def stability_table(result: ResultValues) -> Html:
+    """Return the Jaccard indices of each cluster with a word; nothing where the run was not repeated."""
+    if not result.stability:
+        return Html("")
+    heads = ("other seeds", "resampled rows", "one site left out")
+    head = ("cluster", *(tag("th", one, class_="n") for one in heads), "")
+    k = result.centroids_found
+    rows = [
+        (
+            tag("td", swatch(one.cluster, k), f"cluster {one.cluster}"),
+            *(tag("td", number_or_dash(mean), class_="n") for mean in (one.seeds, one.resampled, one.left_out)),
+            one.word,
+        )
+        for one in result.stability
+    ]
+    note = (
+        "Mean Jaccard index of the cluster with that of repeated runs: 1 where the same rows come back. The smallest of a line "
+        f"decides: stable from {STABLE}, uncertain from {UNCERTAIN}, unstable below. Do not interpret unstable clusters."
+    )
+    return section("Do the clusters come back?", table(head, rows), tag("p", note, class_="soft"))
+
+
+def stability_line(one: ClusterStability) -> Html:
+    """Return the word and the figure of one cluster, for its card."""
+    return tag("div", f"{one.word}: Jaccard index {number_or_dash(one.jaccard)} in repeated runs", class_="soft")
