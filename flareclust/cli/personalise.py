@@ -39,6 +39,9 @@ def personalise(
     engine: Annotated[
         str, typer.Option(help="inprocess; or simulator: NVFlare jobs for the clustering and for each cluster.")
     ] = "inprocess",
+    min_sites: Annotated[
+        int | None, typer.Option(help="Of jobs: sites of a cluster that a round needs; more than half by default.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
     export: Annotated[
         Path | None,
@@ -62,6 +65,7 @@ def personalise(
             export,
             clusters,
             classes,
+            min_sites,
             k=k or 1,
             label=label,
             model=model,
@@ -96,27 +100,28 @@ def personalise(
             test_share=test_share,
             seed=seed,
             engine=engine,
+            min_sites=min_sites,
             out=out or default_folder(f"personal-{method}"),
             track=track,
         )
     if as_json:
         typer.echo(json.dumps(result.to_json(), allow_nan=False))
         return
-    least, largest = result.accuracy[-1].min(), result.accuracy[-1].max()
+    last = result.rounds()[-1]
     sent = {way: result.bytes[way] / 1e6 for way in ("up", "down")}
     typer.echo(
-        f"{method}: accuracy {result.final_accuracy:.3f} over {len(result.names)} devices ({least:.3f} to {largest:.3f}) after "
+        f"{method}: accuracy {result.final_accuracy:.3f} over {len(result.names)} devices ({last['least']:.3f} to {last['largest']:.3f}) after "
         f"{rounds} rounds; {sent['up']:.1f} MB up, {sent['down']:.1f} MB down; {result.seconds:.1f} s\nfiles: {result.folder}"
     )
     for warning in result.warnings:
         typer.echo(f"warning: {warning}", err=True)
 
 
-def _export(folder: Path, clusters: Path, classes: int | None, **settings: Any) -> None:
+def _export(folder: Path, clusters: Path, classes: int | None, min_sites: int | None, **settings: Any) -> None:
     from flareclust.personal.export import export_jobs
     from flareclust.personal.settings import PersonalSettings
 
     with redirect_stdout(sys.stderr):
-        written = export_jobs(PersonalSettings(**settings), clusters, folder, classes)
+        written = export_jobs(PersonalSettings(**settings), clusters, folder, classes, min_sites)
     for path in written:
         say(path)

@@ -1,7 +1,7 @@
 """Federated averaging, the server's side: draw the first weights, average those that sites have trained.
 
-Source: McMahan et al. (2017), Algorithm 1; see `flareclust.personal.executor`. All sites take part in every round, and means
-are weighted by rows.
+Source: McMahan et al. (2017), Algorithm 1; see `flareclust.personal.executor`. Means are weighted by rows; a site
+that is lost is left out from then on.
 """
 
 from collections.abc import Mapping

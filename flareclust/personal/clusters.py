@@ -8,7 +8,7 @@ The clustering is flareclust's own algorithm "kfed", run in this process; nothin
    cluster, and each row is predicted by the model of its cluster. Classes are not used for the clustering.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from flareclust._foundation.typing import IntArray, never_abort
 from flareclust.data.tables import Rows
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.federation.exchanges import refusal_texts
 from flareclust.personal.rows import Labelled, Split
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol import registry
@@ -38,12 +39,14 @@ class Parts:
         train: rows to train with.
         test: rows held out.
         group: (p,) the cluster; 0 where there are none.
+        left_out: why devices took no part in the clustering, a sentence each; they are placed by what the others found.
     """
 
     device: IntArray
     train: list[Labelled]
     test: list[Labelled]
     group: IntArray
+    left_out: Sequence[str] = ()
 
     @property
     def rows(self) -> IntArray:
@@ -95,4 +98,5 @@ def clustered(split: Split, k: int, k_local: int, seed: int, run: Run | None = N
             train.append(split.train[name].take(own == cluster))
             test.append(split.test[name].take(held == cluster))
     down = outcome.bytes_down + len(split.train) * nbytes(arrays)  # with the result, which places their rows
-    return Parts(np.array(device), train, test, np.array(group)), (outcome.bytes_up, down)
+    left_out = refusal_texts(outcome.refused)
+    return Parts(np.array(device), train, test, np.array(group), left_out), (outcome.bytes_up, down)

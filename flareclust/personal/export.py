@@ -7,10 +7,12 @@ import numpy as np
 from nvflare.job_config.api import FedJob
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.validation import check_int
 from flareclust._foundation.version import __version__
 from flareclust.core.client_selection import clusters_by_client
 from flareclust.engines.job import add_server, export_job, steps_of
 from flareclust.engines.late_sites import read_finished
+from flareclust.federation.run import quorum
 from flareclust.flare.controller import ClusteringController
 from flareclust.personal.clusters import KFED
 from flareclust.personal.jobs import FEDAVG
@@ -18,20 +20,25 @@ from flareclust.personal.settings import TRAINED_BY, PersonalSettings
 from flareclust.protocol.outcome import Outcome
 
 
-def export_jobs(settings: PersonalSettings, result: Path, folder: Path, classes: int | None = None) -> list[Path]:
+def export_jobs(
+    settings: PersonalSettings, result: Path, folder: Path, classes: int | None = None, min_sites: int | None = None
+) -> list[Path]:
     """Write a job for each cluster of a finished k-FED of provisioned sites: `folder`/cluster-0 and so on.
 
-    A job goes to the sites of its cluster only, which must all take part.
+    A job goes to the sites of its cluster only.
 
     Args:
         settings: model, rounds and how to train; `label` is the column of the sites' rows that holds the class.
         result: folder with k-FED's result.npz and result.json.
         folder: where to write; each job's own folder there must be new.
         classes: number of classes; None for the largest that a cluster's sites have.
+        min_sites: sites of a cluster that a round needs, at most all of them; None for more than half.
 
     Raises:
         UserError: the result is none of k-FED, a site has rows of several clusters, or a job's folder cannot be written.
     """
+    if min_sites is not None:
+        check_int("min_sites", min_sites, minimum=1)
     outcome, about = read_finished(result)
     if about["algorithm"] != KFED:
         raise UserError(f"{result} has a result of {about['algorithm']}; personalised models need one of {KFED}")
@@ -39,7 +46,13 @@ def export_jobs(settings: PersonalSettings, result: Path, folder: Path, classes:
     params |= {"class_column": settings.label or "class", "test_share": settings.test_share, "classes": classes}
     written = []
     for cluster, sites in sites_by_cluster(outcome).items():
-        job = _job(f"cluster-{cluster}", params, settings.seed, sites)
+        job = _job(
+            f"cluster-{cluster}",
+            params,
+            settings.seed,
+            sites,
+            quorum(len(sites), min_sites and min(min_sites, len(sites))),
+        )
         written.append(export_job(job, folder / f"cluster-{cluster}"))
     return written
 
@@ -62,10 +75,10 @@ def sites_by_cluster(outcome: Outcome) -> dict[int, list[str]]:
     return {int(cluster): [site for site, own in clusters.items() if cluster in own] for cluster in found}
 
 
-def _job(name: str, params: Mapping[str, object], seed: int, sites: Sequence[str]) -> FedJob:
+def _job(name: str, params: Mapping[str, object], seed: int, sites: Sequence[str], needed: int) -> FedJob:
     executor, aggregator = FEDAVG.build(1, seed, params)
-    controller = ClusteringController(FEDAVG.name, dict(params), min_sites=len(sites), assess=False, needs=__version__)
-    job = FedJob(name=name, min_clients=len(sites))
+    controller = ClusteringController(FEDAVG.name, dict(params), min_sites=needed, assess=False, needs=__version__)
+    job = FedJob(name=name, min_clients=needed)
     job.set_app_packages(["flareclust"])
     add_server(job, controller, aggregator)
     for site in sites:

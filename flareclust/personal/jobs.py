@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import site_name
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
 from flareclust.executors.kfed import site_number
+from flareclust.federation.exchanges import refusal_texts
+from flareclust.personal.aggregator import TESTS
 from flareclust.personal.clusters import Parts, Run, clustered, whole
 from flareclust.personal.executor import TRAIN
 from flareclust.personal.learners import WEIGHTS, shaped
@@ -49,7 +52,8 @@ def train_in_jobs(settings: PersonalSettings, split: Split, run: Run, on_round: 
 
     Raises:
         UserError: a setting does not fit, or a device has a name that no site can have.
-        JobFailed: a job failed; all sites of a cluster must take part in every round.
+        JobFailed: a job failed, such as for want of sites: each needs `min_sites` of its own in every round, by default more
+            than half. Sites that are lost are left out of it from then on.
     """
     for name in split.names:
         site_name(name)
@@ -59,20 +63,26 @@ def train_in_jobs(settings: PersonalSettings, split: Split, run: Run, on_round: 
         parts, spent = clustered(split, settings.k or 1, settings.k_local, settings.seed, run)
     start = settings.learner(split).start(1, stream(settings.seed, 0, WEIGHTS))
     models = {name: np.repeat(value, int(parts.group.max()) + 1, axis=0) for name, value in start.items()}
-    right = np.zeros((settings.rounds, len(split.names)))
+    right, tested = np.zeros((2, settings.rounds, len(split.names)))
+    lost: list[str] = []
     bytes_up, bytes_down = np.zeros((2, settings.rounds), dtype=np.int64)
     for j in np.unique(parts.group):
         outcome = _job(settings, split, parts, int(j), run)
         for name, value in shaped(outcome.arrays[WEIGHTS], start).items():
             models[name][j] = value[0]
-        right += _right(outcome, split.names, settings.rounds)
+        found, rows = _tests(outcome, split.names, settings.rounds)
+        right, tested = right + found, tested + rows
+        lost += [f"{text} (model {j})" for text in refusal_texts(outcome.refused)]
         for way, total in (("bytes_up", bytes_up), ("bytes_down", bytes_down)):
             total += _by_round(outcome, way)
-    accuracy = right / [len(test) for test in split.test.values()]
+    held = np.array([len(test) for test in split.test.values()])
+    if not np.any(tested[-1] == held):
+        raise JobFailed(f"no device was tested after the last round. {'; '.join(lost)}")
+    accuracy = np.where(tested == held, right / held, np.nan)
     up, down = spent[0] + np.cumsum(bytes_up), spent[1] + np.cumsum(bytes_down)
     for index in range(settings.rounds):
         on_round(index + 1, accuracy[index], int(up[index]), int(down[index]))
-    return Course(models, parts, parts.group, accuracy, bytes_up, bytes_down, *spent)
+    return Course(models, parts, parts.group, accuracy, bytes_up, bytes_down, *spent, lost)
 
 
 def _job(settings: PersonalSettings, split: Split, parts: Parts, j: int, run: Run) -> Outcome:
@@ -91,7 +101,8 @@ def _job(settings: PersonalSettings, split: Split, parts: Parts, j: int, run: Ru
         "places": dict(zip(names, members, strict=True)),
         "parts": len(parts.group),
     }
-    return run(FEDAVG, params, sites, JobOptions(k=1, seed=settings.seed, assess=False, min_sites=len(sites)))
+    needed = None if settings.min_sites is None else min(settings.min_sites, len(sites))
+    return run(FEDAVG, params, sites, JobOptions(k=1, seed=settings.seed, assess=False, min_sites=needed))
 
 
 def _table(parts: Parts, p: int) -> Table:
@@ -103,15 +114,15 @@ def _table(parts: Parts, p: int) -> Table:
     return Table(np.column_stack([X, y, held]), columns)
 
 
-def _right(outcome: Outcome, names: list[str], rounds: int) -> FloatArray:
-    """Return how many rows of each device got their class after each round, (rounds, m)."""
+def _tests(outcome: Outcome, names: list[str], rounds: int) -> tuple[FloatArray, FloatArray]:
+    """Return how many rows of each device got their class after each round, and how many were tested, (rounds, m) each."""
     place = {site_number(name): i for i, name in enumerate(names)}
-    right = np.zeros((rounds, len(names)))
-    tests = zip(*(outcome.arrays[f"tests_{name}"] for name in ("site", "round", "correct")), strict=True)
-    for site, round_, correct in tests:
+    right, tested = np.zeros((2, rounds, len(names)))
+    for site, round_, correct, rows in zip(*(outcome.arrays[name] for name in TESTS), strict=True):
         if round_ > 0:
             right[round_ - 1, place[int(site)]] += correct
-    return right
+            tested[round_ - 1, place[int(site)]] += rows
+    return right, tested
 
 
 def _by_round(outcome: Outcome, way: str) -> IntArray:

@@ -14,7 +14,7 @@ Readings where the papers are open:
 4. Bytes are those of the weights, of k-FED also those of the one-shot clustering, counted before the first round.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,11 +53,13 @@ class Course:
         models: the final weights, stacked (k, ...); of the method local one per device.
         parts: the devices' rows as they were trained with.
         group: (p,) the model of each part in the end.
-        accuracy: (rounds, m) share of each device's held-out rows that got their class, after each round.
+        accuracy: (rounds, m) share of each device's held-out rows that got their class, after each round; NaN where a device
+            was not tested, since a job lost it.
         bytes_up: (rounds,) bytes of weights from all devices, each round.
         bytes_down: (rounds,) bytes of weights to all devices, each round.
         clustering_up: bytes of the one-shot clustering from all devices; 0 without one.
         clustering_down: the same to all devices.
+        lost: why devices were left out of jobs, a sentence each.
     """
 
     models: Weights
@@ -68,6 +70,7 @@ class Course:
     bytes_down: IntArray
     clustering_up: int = 0
     clustering_down: int = 0
+    lost: Sequence[str] = ()
 
 
 def train_models(

@@ -34,7 +34,8 @@ class PersonalResult:
         classes: in the order of their numbers.
         models: the weights of each model by name, stacked (k, ...); of the method local one model per device.
         models_of: by device, the numbers of the models that it uses, and its rows to train each with.
-        accuracy: (rounds, m) share of each device's held-out rows that got their class, after each round.
+        accuracy: (rounds, m) share of each device's held-out rows that got their class, after each round; NaN where a device
+            was lost. Means are over the others.
         bytes: `up` and `down`, of weights and of the one-shot clustering, over all rounds; `clustering_up` and
             `clustering_down` are among them.
         seconds: wall time.
@@ -58,13 +59,14 @@ class PersonalResult:
     @property
     def final_accuracy(self) -> float:
         """Return the mean over the devices of the accuracy after the last round."""
-        return float(self.accuracy[-1].mean())
+        return float(np.nanmean(self.accuracy[-1]))
 
     def rounds(self) -> list[dict[str, float]]:
         """Return a row per round: its number, mean, least and largest accuracy of the devices."""
+        known = [row[~np.isnan(row)] for row in self.accuracy]
         return [
             {"round": number, "accuracy": float(row.mean()), "least": float(row.min()), "largest": float(row.max())}
-            for number, row in enumerate(self.accuracy, start=1)
+            for number, row in enumerate(known, start=1)
         ]
 
     def to_json(self) -> dict[str, Any]:
@@ -72,7 +74,10 @@ class PersonalResult:
         return {
             "settings": dict(self.settings),
             "accuracy": self.final_accuracy,
-            "accuracy_of": dict(zip(self.names, self.accuracy[-1].tolist(), strict=True)),
+            "accuracy_of": {
+                name: None if np.isnan(share) else float(share)
+                for name, share in zip(self.names, self.accuracy[-1], strict=True)
+            },
             "models": len(next(iter(self.models.values()))),
             "models_of": {name: {str(j): n for j, n in used.items()} for name, used in self.models_of.items()},
             "classes": list(self.classes),

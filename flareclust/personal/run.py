@@ -85,7 +85,14 @@ def _models_of(split: Split, course: Course) -> dict[str, dict[int, int]]:
 
 
 def _warnings(settings: PersonalSettings, course: Course) -> list[str]:
-    used = len(np.unique(course.group))
+    used, found = (
+        len(np.unique(course.group)),
+        [*(f"{text} (clustering)" for text in course.parts.left_out), *course.lost],
+    )
     if settings.method in ("kfed", "ifca") and used < (settings.k or 1):
-        return [f"{used} of {settings.k} models are in use; no device's rows are in the clusters of the others"]
-    return []
+        found.append(f"{used} of {settings.k} models are in use; no device's rows are in the clusters of the others")
+    if untested := int(np.isnan(course.accuracy[-1]).sum()):
+        found.append(
+            f"{untested} of {len(course.accuracy[-1])} devices were not tested after the last round; means are over the others"
+        )
+    return found

@@ -41,12 +41,18 @@ class PersonalSettings(Settings):
         default="inprocess", description="inprocess, or simulator for NVFlare jobs, of kfed and global."
     )
 
+    min_sites: int | None = Field(
+        default=None, ge=1, description="Of jobs: sites of a cluster that a round needs; None for more than half."
+    )
+
     @model_validator(mode="after")
     def _with_clusters(self) -> "PersonalSettings":
         if self.k is None and self.method in ("kfed", "ifca"):
             raise UserError(f"{self.method} needs k, the number of clusters")
         if self.engine == "simulator" and self.method not in ("kfed", "global"):
             raise UserError(f"{self.method} runs in this process only; leave out the engine, or use kfed or global")
+        if self.engine == "inprocess" and self.min_sites is not None:
+            raise UserError("min_sites is for jobs, whose sites can be lost; leave it out, or use engine=simulator")
         return self
 
     @property

@@ -15,7 +15,7 @@ def curve(accuracy: FloatArray, method: str) -> "Figure":
     """Draw the mean accuracy over the devices, and the band in which the middle half of the devices lies.
 
     Args:
-        accuracy: (rounds, m), from 0 to 1.
+        accuracy: (rounds, m), from 0 to 1; NaN where a device was not tested.
         method: printed above.
 
     Returns:
@@ -26,15 +26,15 @@ def curve(accuracy: FloatArray, method: str) -> "Figure":
     figure = page(7, 4)
     axes = figure.add_subplot(1, 1, 1)
     rounds = np.arange(1, len(accuracy) + 1)
-    low, high = np.quantile(accuracy, (0.25, 0.75), axis=1)
+    low, high = np.nanquantile(accuracy, (0.25, 0.75), axis=1)
     marker = "o" if len(rounds) == 1 else None  # a line of one point is not seen
-    axes.plot(rounds, accuracy.mean(axis=1), color=PALETTE[0], linewidth=1.6, marker=marker, gid="mean")
+    axes.plot(rounds, np.nanmean(accuracy, axis=1), color=PALETTE[0], linewidth=1.6, marker=marker, gid="mean")
     axes.fill_between(rounds, low, high, color=PALETTE[0], alpha=0.2, linewidth=0, gid="half")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_xlabel("round", color=INK)
     axes.set_ylabel("accuracy on held-out rows", color=INK)
     open_frame(axes)
-    headline(axes, f"{method}: {100 * accuracy[-1].mean():.1f} % after {len(accuracy)} rounds")
+    headline(axes, f"{method}: {100 * np.nanmean(accuracy[-1]):.1f} % after {len(accuracy)} rounds")
     caption(figure, f"mean over {accuracy.shape[1]} devices, and the band of the middle half of them")
     return figure

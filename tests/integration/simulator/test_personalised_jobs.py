@@ -4,15 +4,39 @@ import numpy as np
 import pytest
 
 import flareclust
+from flareclust._foundation.typing import FloatArray, IntArray
+from tests.unit.personal.planted import planted
+
+pytestmark = pytest.mark.slow
+
+Pairs = dict[str, tuple[FloatArray, IntArray]]
 
 
-@pytest.mark.slow
-def test_jobs_in_the_simulator_train_the_models_of_one_process(tmp_path):
-    settings = {"k": 1, "devices": 2, "model": "linear", "rounds": 2, "lr": 0.05}
-    jobs = flareclust.personalise("iris", **settings, engine="simulator", out=tmp_path / "out")
-    here = flareclust.personalise("iris", **settings)
+def wards() -> Pairs:
+    """Four devices, two and two of which have rows of the same cluster."""
+    split, _ = planted(devices=4, rows=40)
+    sides = (split.train, split.test)
+    return {
+        name: (np.concatenate([side[name].X for side in sides]), np.concatenate([side[name].y for side in sides]))
+        for name in split.names
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "k", "devices", "clusters"), [("iris", 1, 2, [2]), (wards(), 2, 4, [2, 2])], ids=["one", "two clusters"]
+)
+def test_jobs_in_the_simulator_train_the_models_of_one_process(data, k, devices, clusters, tmp_path):
+    settings = {"k": k, "model": "linear", "rounds": 2, "lr": 0.05}
+    if isinstance(data, str):
+        settings["devices"] = devices
+    jobs = flareclust.personalise(data, **settings, engine="simulator", out=tmp_path / "out")
+    here = flareclust.personalise(data, **settings)
     for name, value in here.models.items():
         np.testing.assert_array_equal(jobs.models[name], value)
     np.testing.assert_array_equal(jobs.accuracy, here.accuracy)
     assert jobs.models_of == here.models_of
+    used = [next(iter(models)) for models in jobs.models_of.values()]
+    assert np.bincount(used).tolist() == clusters
+    assert jobs.warnings == []
     assert {path.name for path in tmp_path.iterdir()} == {"out"}
+    assert {f"model-{j}.npz" for j in range(k)} <= {path.name for path in (tmp_path / "out").iterdir()}

@@ -1,27 +1,33 @@
 """Personalised models as jobs: the same models as in one process, sums that policies and secure sums can hold, refusals."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.linear_model import SGDClassifier
 
 import flareclust
-from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.errors import JobFailed, Refusal, UserError
 from flareclust._foundation.seeding import stream
 from flareclust.data.tables import Table
+from flareclust.engines import simulator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.personal.aggregator import FedAvgAggregator
+from flareclust.personal.aggregator import TESTS, FedAvgAggregator
 from flareclust.personal.executor import SIZES, TEST, TRAIN, FedAvgExecutor
 from flareclust.personal.export import export_jobs
 from flareclust.personal.jobs import FEDAVG, train_in_jobs
 from flareclust.personal.prepare import prepare_devices
+from flareclust.personal.result import save
+from flareclust.personal.rows import Split
 from flareclust.personal.run import run_personal
 from flareclust.personal.settings import PersonalSettings
 from flareclust.privacy.policy import Policy
+from flareclust.protocol.algorithm import Algorithm
 from flareclust.sites.class_list import of_server, of_sites
 from tests.command_line import call
+from tests.unit.personal.planted import planted
 
 ONE = JobOptions(k=1, seed=5, assess=False)
 
@@ -158,6 +164,7 @@ def test_a_site_with_a_policy_refuses():
         ({"method": "ifca", "k": 2}, "ifca runs in this process only"),
         ({"method": "local"}, "local runs in this process only"),
         ({"k": 2, "engine": "poc"}, "engine"),
+        ({"k": 2, "engine": "inprocess", "min_sites": 2}, "min_sites is for jobs"),
     ],
 )
 def test_engines_and_methods_that_do_not_go_together_are_refused(settings, message):
@@ -176,6 +183,89 @@ def test_steps_are_those_that_sites_answer():
     executor, aggregator = FEDAVG.build(1)
     assert list(executor.own_steps()) == [SIZES, TRAIN, TEST]
     assert aggregator.steps is executor.steps
+
+
+def losing(lost: str, since: int = 99, step: str = ""):
+    """Return this process as an engine whose jobs of averaging lose a site, from an exchange on or in a step."""
+
+    class Losing(FedAvgExecutor):
+        def compute(self, task, *rest, **more):
+            if task.site == lost and (task.round >= since or task.step == step):
+                raise Refusal("was lost")
+            return super().compute(task, *rest, **more)
+
+    class LosingFedAvg(Algorithm):
+        def executor_class(self):
+            return Losing
+
+    def run(algorithm, params, sites, options):
+        if algorithm is FEDAVG:
+            algorithm = LosingFedAvg(*(getattr(FEDAVG, name) for name in ("name", "title", "executor", "aggregator")))
+        return run_inprocess(algorithm, params, sites, options)
+
+    return run
+
+
+def three_and_three() -> tuple[PersonalSettings, Split]:
+    """Six devices in two clusters of three."""
+    settings = PersonalSettings(data="own", k=2, model="linear", rounds=3, engine="simulator")
+    return settings, planted(devices=6)[0]
+
+
+def test_a_cluster_goes_on_with_the_rest_where_a_site_is_lost_and_names_it(tmp_path):
+    settings, split = three_and_three()
+    whole = train_in_jobs(settings, split, run_inprocess, lambda *round_: None)
+    course = train_in_jobs(settings, split, losing("device-03", since=3), lambda *round_: None)
+    (reason,) = course.lost
+    cluster = int(course.group[3])
+    assert reason == f"device-03 was lost (model {cluster})"
+    for name, value in whole.models.items():
+        assert np.array_equal(course.models[name][1 - cluster], value[1 - cluster])
+        assert not np.array_equal(course.models[name][cluster], value[cluster])
+    # The third training brings the model after round 2, so that of round 1 is the last that the site has tested.
+    assert np.flatnonzero(np.isnan(course.accuracy).any(axis=0)).tolist() == [3]
+    assert np.isnan(course.accuracy[:, 3]).tolist() == [False, True, True]
+    np.testing.assert_array_equal(course.accuracy[0], whole.accuracy[0])
+
+
+def test_the_result_leaves_a_lost_device_out_of_the_means_and_says_so(monkeypatch, tmp_path):
+    settings, split = three_and_three()
+    monkeypatch.setattr(simulator, "run_simulator", lambda *args, folder: losing("device-03", step=TEST)(*args))
+    given = {
+        name: (
+            np.concatenate([split.train[name].X, split.test[name].X]),
+            np.concatenate([split.train[name].y, split.test[name].y]),
+        )
+        for name in split.names
+    }
+    result = save(run_personal(settings, given), tmp_path / "out")
+    assert [warning for warning in result.warnings if "device-03 was lost" in warning]
+    assert result.warnings[-1] == "1 of 6 devices were not tested after the last round; means are over the others"
+    written = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert [name for name, share in written["accuracy_of"].items() if share is None] == ["device-03"]
+    known = [share for share in written["accuracy_of"].values() if share is not None]
+    assert written["accuracy"] == pytest.approx(np.mean(known))
+    assert result.rounds()[-1]["least"] == min(known)
+
+
+def test_a_cluster_with_fewer_sites_than_its_quorum_fails_and_names_the_lost_one():
+    settings, split = three_and_three()
+    for needed, message in [(3, "2 of 3 sites took part where at least 3"), (9, "at least 3 are needed")]:
+        strict = settings.model_copy(update={"min_sites": needed})
+        with pytest.raises(JobFailed, match=rf"{message}.*device-03 was lost"):
+            train_in_jobs(strict, split, losing("device-03", since=2), lambda *round_: None)
+
+
+def test_a_run_in_which_nobody_tests_the_last_models_fails():
+    rows = Split(*({"a": side["device-00"]} for side in (planted()[0].train, planted()[0].test)), 2)
+    settings = PersonalSettings(data="own", method="global", model="linear", rounds=1, engine="simulator")
+
+    def untested(*args):
+        outcome = run_inprocess(*args)
+        return replace(outcome, arrays={**outcome.arrays, **dict.fromkeys(TESTS, np.zeros(0, dtype=np.int64))})
+
+    with pytest.raises(JobFailed, match="no device was tested after the last round"):
+        train_in_jobs(settings, rows, untested, lambda *round_: None)
 
 
 def own_sites(k_local: int = 1) -> dict[str, np.ndarray]:
@@ -198,7 +288,7 @@ def test_jobs_for_provisioned_sites_go_to_the_sites_of_their_cluster(tmp_path, c
         meta = json.loads((job / "meta.json").read_text())
         at = [site for sites in meta["deploy_map"].values() for site in sites if site != "server"]
         deployed.append(sorted(at))
-        assert meta["min_clients"] == len(at) == 2
+        assert meta["min_clients"] == len(at) == 2  # more than half
         assert not list(job.rglob("custom"))
         server = json.loads((job / "app_server" / "config" / "config_fed_server.json").read_text())
         (aggregator,) = [part for part in server["components"] if part["path"] in of_server()]
@@ -212,6 +302,18 @@ def test_jobs_for_provisioned_sites_go_to_the_sites_of_their_cluster(tmp_path, c
         ["ward-1", "ward-3"],
         ["ward-0", "ward-2"],
     ]
+
+
+def test_an_exported_job_needs_the_sites_asked_for_but_no_more_than_its_cluster_has(tmp_path):
+    flareclust.run("kfed", own_sites(), 2, k_local=1, out=tmp_path / "found")
+    settings = PersonalSettings(method="global", model="linear")
+    for asked, needed in [(1, 1), (2, 2), (3, 2)]:
+        for job in export_jobs(settings, tmp_path / "found", tmp_path / f"jobs-{asked}", min_sites=asked):
+            assert json.loads((job / "meta.json").read_text())["min_clients"] == needed
+            server = json.loads((job / "app_server" / "config" / "config_fed_server.json").read_text())
+            assert server["workflows"][0]["args"]["min_sites"] == needed
+    with pytest.raises(UserError, match="min_sites must be"):
+        export_jobs(settings, tmp_path / "found", tmp_path / "none", min_sites=0)
 
 
 def test_jobs_cannot_be_exported_without_clusters_of_whole_sites(tmp_path):
