@@ -13,7 +13,7 @@ from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArra
 from flareclust._foundation.validation import LARGEST
 from flareclust.core.chunks import pieces
 from flareclust.core.dp import sums as dp_sums
-from flareclust.core.dp.box import Box
+from flareclust.core.dp.box import LEAST_HALF, MOST_HALF, Box
 from flareclust.core.dp.grid import has_grid
 from flareclust.core.dp.sums import CLIPPED, LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT
 from flareclust.core.lloyd import assign
@@ -176,7 +176,8 @@ def own_box(terms: DPSession) -> Box:
     """Return the site's own bounds; raise Refusal where sums over such a box cannot be computed."""
     if not terms.box.usable:
         raise Refusal(
-            "has bounds that are not low < high, or too near or too far apart; correct them in the site's policy"
+            f"has bounds that are not low < high, or too near or too far apart (half their diagonal must be from {LEAST_HALF:g} to "
+            f"{MOST_HALF:g}); correct them in the site's policy"
         )
     return terms.box
 

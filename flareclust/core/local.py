@@ -166,9 +166,7 @@ def lloyd_update(
     """
     check_enough(data, min_count)
     ids = np.arange(len(centroids)) if reported is None else np.flatnonzero(reported)
-    if not len(ids):
-        data = data[:0]
-    labels = ids[assign(data, centroids[ids])[0]] if len(ids) else np.zeros(0, dtype=np.int64)
+    labels = ids[assign(data, centroids[ids])[0]] if len(ids) else np.full(len(data), -1, dtype=np.int64)
     found, source = means_of_groups(data, labels, centroids)
     mask = np.ones(len(source), dtype=np.bool_)
     if min_count:

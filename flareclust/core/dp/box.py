@@ -9,9 +9,10 @@ import numpy as np
 from flareclust._foundation.typing import Array, FloatArray, Message
 from flareclust._foundation.validation import LARGEST
 
-#: The least radius of bounds (`LARGEST` is the most). With values up to `LARGEST` no sum over rows can become infinite or
-#: NaN then, and the radii of clusters that follow from bounds are such as sites take.
-LEAST_HALF = 1e-90
+#: The least radius of bounds, and the most that half a diagonal can be. With values up to `LARGEST` no sum over rows can
+#: become infinite or NaN then, the radii of clusters that follow from bounds are such as sites take, and squared distances
+#: of as many rows as there can be add up to less than `LARGEST`, beyond which no message goes.
+LEAST_HALF, MOST_HALF = 1e-90, 1e60
 
 
 class Box(NamedTuple):
@@ -45,7 +46,7 @@ class Box(NamedTuple):
             return False
         if not self.radius > 0:  # NaN, too
             return False
-        return bool((self.low < self.high).all() and self.half >= LEAST_HALF and self._diagonal <= LARGEST)
+        return bool((self.low < self.high).all() and self.half >= LEAST_HALF and self._diagonal <= MOST_HALF)
 
     @property
     def _diagonal(self) -> float:

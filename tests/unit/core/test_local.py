@@ -238,6 +238,13 @@ def test_an_update_with_nothing_to_send_is_empty():
     assert (found.counts.dtype, found.source.dtype) == (np.int64, np.int64)
 
 
+@pytest.mark.parametrize("min_count", [0, 2])
+def test_an_update_of_which_no_group_is_reported_is_empty(min_count):
+    found = lloyd_update(np.eye(3), np.zeros((2, 3)), min_count, np.zeros(2, dtype=np.bool_))
+    assert found.centroids.shape == (0, 3)
+    assert (found.counts.tolist(), found.source.tolist(), found.labels.tolist()) == ([], [], [-1, -1, -1])
+
+
 COARSE = st.integers(-3, 3).map(float)  # so that ties, repeated rows and means that are rows are frequent
 
 

@@ -17,6 +17,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE
 from flareclust.executors.refinement import SPREAD
 from flareclust.federation import run_federation
+from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.totals import GROUPS, Layout
@@ -96,6 +97,22 @@ def test_rows_of_a_cluster_with_too_few_in_all_go_to_the_nearest_that_has_enough
     np.testing.assert_array_equal(found.centroids[2], start[2])
     np.testing.assert_allclose(found.centroids[1], np.concatenate([near + 10, alone]).mean(axis=0))
     np.testing.assert_allclose(found.centroids[0], np.concatenate([near, near + 0.3]).mean(axis=0))
+
+
+@pytest.mark.parametrize(("rows", "policy"), [(2, None), (12, Policy(min_count=10))], ids=["no policy", "policy"])
+def test_where_no_cluster_has_enough_rows_in_all_centroids_stay(rows: int, policy: Policy | None) -> None:
+    sites = {f"site-{i}": np.random.default_rng(i).uniform(size=(rows, 2)) for i in range(3)}
+    start = np.concatenate(list(sites.values()))
+    options = JobOptions(k=len(start), seed=0, secure_sums=True)
+    found = run_inprocess(get("lloyd"), {"start": start.tolist()}, sites, options, policy=policy)
+    np.testing.assert_array_equal(found.centroids, start)
+
+
+def test_refining_ends_where_no_cluster_has_enough_rows_in_all() -> None:
+    sites = {f"site-{i}": np.random.default_rng(i).uniform(size=(12, 2)) for i in range(3)}
+    options = JobOptions(k=8, seed=0, secure_sums=True)
+    found = run_inprocess(get("portfolio"), {"polish": 1}, sites, options, policy=Policy(min_count=10))
+    assert np.isfinite(found.centroids).all()
 
 
 @settings(max_examples=20, deadline=None)
