@@ -1,11 +1,16 @@
 """What decisions and docs/install.md say of layers, dependencies and extras is what pyproject.toml has."""
 
 import re
+import sys
 
-import tomllib
 from packaging.requirements import Requirement
 
 from tests.paths import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pytest brings it along
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
