@@ -87,7 +87,7 @@ def held_out(n: int, seed: int, site: str, least: int = 1) -> IntArray:
 def moments(features: FloatArray, test: IntArray) -> Message:
     """Return the sum of outer products of the rows (n, f) to learn from."""
     X = np.delete(logistic.with_constant(features), test, axis=0)
-    return {"moments": X.T @ X}
+    return {"moments": logistic.moments(X)}
 
 
 def gradient(features: FloatArray, classes: IntArray, test: IntArray, arrays: Message) -> Message:

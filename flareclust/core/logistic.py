@@ -11,6 +11,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.blas import one_thread
 
 #: Ridge, as a share of the mean second moment: what keeps constant features from being divided by zero.
 _RIDGE = 1e-6
@@ -29,9 +30,16 @@ def with_constant(features: FloatArray) -> FloatArray:
     return np.column_stack([features, np.ones(len(features))])
 
 
+def moments(features: FloatArray) -> FloatArray:
+    """Return the sum of the outer products (f, f) of the rows (n, f)."""
+    with one_thread():
+        return np.asarray(features.T @ features)
+
+
 def sums(features: FloatArray, labels: IntArray, coefficients: FloatArray) -> Sums:
     """Return the sums over rows (n, f) of classes (n,) at coefficients (C, f)."""
-    scores = features @ coefficients.T
+    with one_thread():
+        scores = features @ coefficients.T
     scores -= scores.max(axis=1, keepdims=True)
     odds = np.exp(scores)
     total = odds.sum(axis=1)
@@ -39,7 +47,9 @@ def sums(features: FloatArray, labels: IntArray, coefficients: FloatArray) -> Su
     loss = np.log(total) - scores[rows, labels]
     residual = -odds / total[:, None]
     residual[rows, labels] += 1.0
-    return Sums(residual.T @ features, float(loss.sum()), int((scores.argmax(axis=1) == labels).sum()))
+    with one_thread():
+        gradient: FloatArray = residual.T @ features
+    return Sums(gradient, float(loss.sum()), int((scores.argmax(axis=1) == labels).sum()))
 
 
 def improved(

@@ -6,7 +6,6 @@ the in-process engine; so is every device in a step without a batched form. The 
 bit for bit, whatever the number of threads.
 """
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,6 +13,7 @@ from time import perf_counter
 
 import numpy as np
 
+from flareclust._foundation.cores import usable_cores
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
 from flareclust.core.blas import one_thread
@@ -91,8 +91,7 @@ class _Asking:
         everyone = len(asked) == len(self._devices)
         places = np.arange(len(asked)) if everyone else np.array([self._devices.places[name] for name in asked])
         chunks = [places[first : first + CHUNK] for first in range(0, len(places), CHUNK)]
-        workers = os.cpu_count() or 1
-        # BLAS is limited here, as a limit in each thread would have them wait for one another.
+        workers = usable_cores()
         with one_thread(), ThreadPoolExecutor(workers) as pool:
             ahead = [pool.submit(self._computed, task, chunk) for chunk in chunks[: 2 * workers]]
             for number, first in enumerate(range(0, len(places), CHUNK)):

@@ -1,15 +1,18 @@
-"""The reference engine: one loop, no processes; sweeps and tests run in it."""
+"""The reference engine: one loop over the sites, no processes; sweeps and tests run in it."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from flareclust._foundation.cores import usable_cores
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.typing import FloatArray, IntArray, Message, Reading, never_abort
+from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, Reading, never_abort
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
+from flareclust.engines.site_threads import computed
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation import OnRound, run_federation
 from flareclust.federation.checkpoint import CheckpointFile, about_job, check_resumable
@@ -41,12 +44,14 @@ def run_inprocess(
     policy: Policy | None = None,
     checkpoint: CheckpointFile | None = None,
     sampling: Sampling | None = None,
+    workers: int | None = None,
 ) -> Outcome:
     """Run a federation in this process.
 
     The rows of a site are an array (n_i, d) or the path of its file, which is read as the site would read it, by the
     names in `reading` if there are any. A `policy` holds at every site. With a `checkpoint` the state is kept there after
     each exchange, and it may go on from there. `sampling` says which sites each round has; None for all.
+    Sites with large tables compute in so many threads, `workers`; None for one on each core.
 
     An unexpected exception in an algorithm is raised as it is, unlike in the NVFlare engines, where it is the fault of
     one site: here it is what a developer wants to see.
@@ -70,12 +75,17 @@ def run_inprocess(
     read = _Reader(sites, reading, gaps=bool(executor.gaps))
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
-        replies = {}
-        for site in asked:
-            # Each site gets its own copy of the task, as it would over a network.
-            task = Task(step, round_, {name: value.copy() for name, value in arrays.items()}, site)
-            replies[site] = _answer(executor, task, read, labels, policed.get(site))
-        return replies
+        def work(site: str) -> tuple[int, Callable[[AbortCheck], Answer | str]]:
+            try:
+                rows = read(site)
+            except (Refusal, BadMessage) as reason:
+                problem = str(reason)
+                return 0, lambda aborted: problem
+            size = rows.X.nbytes if isinstance(rows, Table) else rows.nbytes
+            return size, partial(_answer, executor, Task(step, round_, arrays, site), rows, policed.get(site))
+
+        answers = computed(map(work, asked), workers or usable_cores())
+        return {site: _reply(step, site, found, labels) for site, found in zip(asked, answers, strict=True)}
 
     outcome = run_federation(
         aggregator,
@@ -131,7 +141,13 @@ class SimulatedSite:
         return cls(SiteSession(policy, _JOB, Ledger.in_memory()), enforcer, algorithm)
 
 
-def answered(executor: ClusteringExecutor, task: Task, rows: FloatArray | Table, site: SimulatedSite | None) -> Answer:
+def answered(
+    executor: ClusteringExecutor,
+    task: Task,
+    rows: FloatArray | Table,
+    site: SimulatedSite | None,
+    aborted: AbortCheck = never_abort,
+) -> Answer:
     """Return what a site answers, with what its policy lets out.
 
     Raises:
@@ -139,23 +155,36 @@ def answered(executor: ClusteringExecutor, task: Task, rows: FloatArray | Table,
         BadMessage: as `ClusteringExecutor.answer`.
     """
     if site is None:
-        return executor.answer(task, rows, never_abort)
+        return executor.answer(task, rows, aborted)
     request = site.enforcer.check_request(task.step, task.round, task.arrays)
-    answer = executor.answer(task, rows, never_abort, site.session)
+    answer = executor.answer(task, rows, aborted, site.session)
     own = isinstance(executor, site.algorithm.executor_class())
     stated = site.session.statement(site.algorithm.name if own else name_of(type(executor)), private=executor.private)
     return replace(answer, arrays=site.enforcer.check_reply(request, answer.arrays, stated))
 
 
 def _answer(
-    executor: ClusteringExecutor, task: Task, read: _Reader, labels: dict[str, IntArray], policed: SimulatedSite | None
-) -> SiteReply:
+    executor: ClusteringExecutor,
+    task: Task,
+    rows: FloatArray | Table,
+    policed: SimulatedSite | None,
+    aborted: AbortCheck,
+) -> Answer | str:
+    """Return what a site answers, or why it does not."""
+    # Each site gets its own copy of the task, as it would over a network.
+    own = replace(task, arrays={name: value.copy() for name, value in task.arrays.items()})
     try:
-        answer = answered(executor, task, read(task.site), policed)
+        return answered(executor, own, rows, policed, aborted)
     except (Refusal, BadMessage) as reason:
-        return SiteReply(problem=str(reason))
-    if task.step == ASSESS and answer.labels is not None:
-        labels[task.site] = answer.labels
+        return str(reason)
+
+
+def _reply(step: str, site: str, answer: Answer | str, labels: dict[str, IntArray]) -> SiteReply:
+    """Return a site's reply, and keep the labels of its rows."""
+    if isinstance(answer, str):
+        return SiteReply(problem=answer)
+    if step == ASSESS and answer.labels is not None:
+        labels[site] = answer.labels
     if answer.unplaced is not None:
-        log.warning("%s: rows got no labels: %s", task.site, type(answer.unplaced).__name__)
+        log.warning("%s: rows got no labels: %s", site, type(answer.unplaced).__name__)
     return SiteReply(answer.arrays)

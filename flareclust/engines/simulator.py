@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from flareclust._foundation.cores import usable_cores
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust._foundation.typing import Reading
@@ -171,7 +172,7 @@ def _place(
 
 def threads_for(m: int) -> int:
     """Return how many of m sites the simulator runs at once on this machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     return m if m <= SITES_AT_ONCE_PER_CORE * cores else TURNS_PER_CORE * cores
 
 

@@ -3,7 +3,7 @@
 import json
 
 from benchmarks.speed import __main__ as speed
-from benchmarks.speed import page, server
+from benchmarks.speed import federations, page, server
 
 
 def test_the_page_shows_the_figures_of_sites_that_were_measured():
@@ -25,3 +25,9 @@ def test_the_page_shows_the_figures_that_were_measured():
     """If this fails, run `python -m benchmarks.speed.server --record`."""
     text = page.PAGE.read_text(encoding="utf-8")
     assert server.with_tables(text, json.loads(server.RECORD.read_text(encoding="utf-8"))) == text
+
+
+def test_the_page_shows_the_federations_that_were_measured():
+    """If this fails, run `python -m benchmarks.speed.federations --record`."""
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert federations.with_table(text, json.loads(federations.RECORD.read_text(encoding="utf-8"))) == text

@@ -86,7 +86,7 @@ def test_a_federation_comes_to_the_same_as_over_arrays(over_parts, name, params,
         if alone.arrays[array].dtype.kind != "f":
             np.testing.assert_array_equal(found.arrays[array], alone.arrays[array], err_msg=array)
         else:
-            np.testing.assert_allclose(found.arrays[array], alone.arrays[array], rtol=1e-10, atol=1e-10, err_msg=array)
+            np.testing.assert_allclose(found.arrays[array], alone.arrays[array], rtol=1e-12, atol=1e-12, err_msg=array)
 
 
 def test_the_algorithms_that_refusals_name_are_those_that_can():

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import OpenBLASController, threadpool_limits
 
-from flareclust.core.logistic import improved, sums, with_constant
+from flareclust.core.logistic import improved, moments, sums, with_constant
 
 
 @pytest.fixture(scope="module")
@@ -16,13 +17,13 @@ def rows():
 
 
 def fitted(parts, steps):
-    moments = sum(X.T @ X for X, _ in parts)
-    at = after = np.zeros((3, moments.shape[0]))
+    products = sum(moments(X) for X, _ in parts)
+    at = after = np.zeros((3, products.shape[0]))
     losses = []
     for step in range(steps):
         own = [sums(X, y, at) for X, y in parts]
         losses.append(sum(one.loss for one in own))
-        _before, (after, at) = after, improved(at, after, sum(one.gradient for one in own), moments, step)
+        _before, (after, at) = after, improved(at, after, sum(one.gradient for one in own), products, step)
     return after, losses
 
 
@@ -67,3 +68,15 @@ def test_large_scores_do_not_overflow(rows):
     found = sums(X, y, np.full((3, 5), 1e4) * [[1], [2], [3]])
     assert np.isfinite(found.loss)
     assert np.isfinite(found.gradient).all()
+
+
+def test_sums_do_not_depend_on_the_threads_of_blas(rng):
+    X, y, C = rng.normal(size=(3000, 785)), rng.integers(10, size=3000), rng.normal(size=(10, 785))
+    found = []
+    for threads in (1, 2):
+        OpenBLASController.clear_controlling_thread(force=True)
+        with threadpool_limits(threads):
+            found.append((moments(X), sums(X, y, C)))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][1].gradient, found[1][1].gradient)
+    assert found[0][1].loss == found[1][1].loss

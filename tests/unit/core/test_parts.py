@@ -158,7 +158,7 @@ def test_squared_deviations_are_those_of_the_groups():
     found, _ = part_sums.lloyd_update(PARTS, X[:4], 2)
     labels = assign(X, X[:4])[0]
     alone = [((X[labels == r] - X[labels == r].mean(axis=0)) ** 2).sum(axis=0) for r in range(4)]
-    np.testing.assert_allclose(part_sums.squared_deviations(PARTS, found), alone, rtol=1e-11)
+    np.testing.assert_allclose(part_sums.squared_deviations(PARTS, found), alone, rtol=1e-12)
 
 
 def test_an_assessment_is_that_of_all_rows():
