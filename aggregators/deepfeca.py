@@ -18,6 +18,7 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import IntArray, Message
 from flareclust.aggregators import linear_evaluation as regression
 from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.compared import ComparedAggregator
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.aggregators.ffcm import FFCMAggregator
 from flareclust.aggregators.kfed import KFedAggregator
@@ -40,7 +41,7 @@ _CENTROIDS: Mapping[str, type[ClusteringAggregator]] = {
 _LAST = "last_centroids"
 
 
-class DeepFeCAAggregator(ClusteringAggregator):
+class DeepFeCAAggregator(ComparedAggregator):
     """The server of DeepFeCA.
 
     Result beside `centroids` (k, e): `weights` (p,) of the network, `image` (3,), the shape of its images, the same weights

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.compared import ComparedAggregator
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
 from flareclust.core.dp.sums import CLEAR, CLIPPED, REACH_RADII, UNIT
@@ -30,7 +31,7 @@ BUDGET_SHARE = "budget_share"
 _SURE = 5.0
 
 
-class PrivateAggregator(ClusteringAggregator):
+class PrivateAggregator(ComparedAggregator):
     """The server of an algorithm under differential privacy."""
 
     params: PrivateParams

@@ -11,7 +11,8 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.base import Round
+from flareclust.aggregators.compared import ComparedAggregator
 from flareclust.aggregators.scaled_bins import MOMENTS_DEVIATION, MOMENTS_MEAN, begun, scaled_by_bins
 from flareclust.core.categories import in_categories
 from flareclust.core.rounds import HISTORY
@@ -36,7 +37,7 @@ _CARRIED, _KEPT = (
 )
 
 
-class ScaledAggregator(ClusteringAggregator):
+class ScaledAggregator(ComparedAggregator):
     """A server that has columns filled and scaled where the job says so."""
 
     params: ScaledParams
@@ -48,20 +49,14 @@ class ScaledAggregator(ClusteringAggregator):
             return False
         return self.params.scale != "none" or self.params.missing != "refuse" or self.params.compare == "spread"
 
-    def first(self) -> Round:
-        """Return the first exchange: the columns' location and spread, or that of the algorithm."""
-        if NAMES in self.steps and self.params.compare != "none":
-            return Round(step=NAMES)
-        return self._described() if self._prepares else super().first()
-
-    def _described(self) -> Round:
-        """Return the exchange of the columns' location and spread."""
+    def after_names(self) -> Round:
+        """Return the first exchange about rows: the columns' location and spread, or that of the algorithm."""
+        if not self._prepares:
+            return super().after_names()
         return Round(step=KNOWN_SCALES if self.params.missing != "refuse" else SCALES)
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Merge a round in scaled units; what prepares rows goes with every task."""
-        if round_.step == NAMES:
-            return self._described() if self._prepares else super().first()
         if round_.step in (SCALES, KNOWN_SCALES):
             spread, record = (_known if round_.step == KNOWN_SCALES else _scaling)(replies)
             record |= {MOMENTS_MEAN: spread["mean"], MOMENTS_DEVIATION: spread["deviation"]}
@@ -73,7 +68,7 @@ class ScaledAggregator(ClusteringAggregator):
         if round_.step in (BINNED, FINER_BINNED):
             total = np.sum([reply["counts"] for reply in replies.values()], axis=0)
             return self._after_bins(scaled_by_bins(self.params, round_, total))
-        if not self._prepares:
+        if not self._prepares or round_.step == NAMES:
             return super().advance(round_, replies)
         after = super().advance(_without(round_), replies)
         return _with(after, round_)

@@ -30,12 +30,12 @@ from flareclust.core.rounding import rounded
 from flareclust.data.tables import Table
 from flareclust.deep.images import EMBEDDED, as_images, check_image, described, image_shape, shape_array
 from flareclust.executors import linear_evaluation as linear
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.compared import ComparedExecutor
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.ffcm import FFCMExecutor
 from flareclust.executors.kfed import KFedExecutor
 from flareclust.executors.mavg import MAvgExecutor
-from flareclust.executors.parameters import ClusteringParams
+from flareclust.executors.parameters import ClusteringParams, NamesParams
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
@@ -98,7 +98,7 @@ def _of_centroids() -> dict[str, Step]:
     }
 
 
-class DeepFeCAParams(ClusteringParams):
+class DeepFeCAParams(ClusteringParams, NamesParams):
     """Parameters of DeepFeCA."""
 
     centroids: Literal["feca", "kfed", "mavg", "ffcm", "pooled"] = both(
@@ -141,7 +141,7 @@ class DeepFeCAParams(ClusteringParams):
         return self
 
 
-class DeepFeCAExecutor(ClusteringExecutor):
+class DeepFeCAExecutor(ComparedExecutor):
     """A site of DeepFeCA: the centroids of its embeddings, and the network after training on its rows."""
 
     params: DeepFeCAParams

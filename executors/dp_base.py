@@ -17,7 +17,7 @@ from flareclust.core.dp.box import LEAST_HALF, MOST_HALF, Box
 from flareclust.core.dp.grid import has_grid
 from flareclust.core.dp.sums import CLIPPED, LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT
 from flareclust.core.lloyd import assign
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.compared import ComparedExecutor
 from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp.accounting import WHOLE
@@ -47,7 +47,7 @@ class BoxSchema(Schema):
             )
 
 
-class PrivateExecutor(ClusteringExecutor):
+class PrivateExecutor(ComparedExecutor):
     """A site whose every number is differentially private."""
 
     params: PrivateParams

@@ -16,12 +16,23 @@ from flareclust.protocol.params import Params, both, server, site
 #: How distances can be measured.
 EUCLIDEAN, COSINE = METRIC = ("euclidean", "cosine")
 
+#: What is compared over sites; location and spread only where these may be sent.
+COMPARE = ("none", "names", "spread")
+
 
 class TableParams(Params):
     """Parameters of every algorithm with sites."""
 
     table_schema: str | None = site(
         None, "Fingerprint of the schema by which sites must have read their rows; None for any table."
+    )
+
+
+class NamesParams(TableParams):
+    """Parameters of algorithms that can compare the names of columns."""
+
+    compare: Annotated[str, OneOf(COMPARE[:2])] = server(
+        "none", "Whether hashes of the columns' names, in their order, are compared over sites before the first round."
     )
 
 
@@ -39,10 +50,6 @@ MISSING = ("refuse", "mean")
 
 #: What they mean where an algorithm can leave them open.
 PARTIAL = "partial"
-
-
-#: What is compared over sites.
-COMPARE = ("none", "names", "spread")
 
 
 class ScaledParams(ClusteringParams):
@@ -140,7 +147,7 @@ class StandardizeParams(ClusteringParams):
 MOST_PER_ID = 1000
 
 
-class PrivateParams(TableParams):
+class PrivateParams(NamesParams):
     """Parameters of algorithms under differential privacy."""
 
     epsilon: float = both(

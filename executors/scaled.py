@@ -17,16 +17,15 @@ from flareclust.core.scaling import known_spread
 from flareclust.core.scaling import rounded_spread as spread_of
 from flareclust.data.tables import Table
 from flareclust.executors import partwise
-from flareclust.executors.base import ClusteringExecutor
+from flareclust.executors.compared import ComparedExecutor
 from flareclust.executors.parameters import ScaledParams
-from flareclust.features.agreement import NAMES_OF_COLUMNS, hashed_names
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.features.scaling import FILL, filled
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, NAMES, SCALES, Task
+from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, SCALES, Task
 
 #: What a task carries: the minimum keeps every quotient of finite values finite, as in `flareclust.executors.described`.
 SCALING = Schema(mean="d", deviation=real("d", minimum=LEAST_DEVIATION))
@@ -51,13 +50,12 @@ KNOWN = Schema(
 IN_BINS = Schema(counts=counts("d b"))
 
 
-class ScaledExecutor(ClusteringExecutor):
+class ScaledExecutor(ComparedExecutor):
     """A site whose columns are filled and scaled where the job says so."""
 
     params: ScaledParams
 
     steps = {
-        NAMES: Step(NAMES_OF_COLUMNS, "names", named=True, parameter="compare"),
         SCALES: Step(GROUPS, "scales", summed=True, parameter="scale"),
         KNOWN_SCALES: Step(KNOWN, "known_scales", summed=True, parameter="missing"),
         BINNED: Step(IN_BINS, "bins", summed=True, parameter="scale"),
@@ -71,13 +69,6 @@ class ScaledExecutor(ClusteringExecutor):
         return None if missing is None else missing != "refuse"
 
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", "mean", "deviation", FILL)
-
-    @partwise.computed_by(partwise.names)
-    def names(
-        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
-    ) -> Message:
-        """Return hashes of the names of the columns."""
-        return hashed_names(table)
 
     @partwise.computed_by(partwise.scales)
     def scales(

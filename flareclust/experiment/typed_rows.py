@@ -142,9 +142,11 @@ def units_of(experiment: Experiment) -> tuple[str, ...]:
 
 def compared(experiment: Experiment) -> dict[str, Any]:
     """Return the setting with which sites' own columns are compared before the first round, where the algorithm has it."""
-    if "compare" not in registry.get(experiment.algorithm).parameters():
+    algorithm = registry.get(experiment.algorithm)
+    if "compare" not in algorithm.parameters():
         return {}
-    return {"compare": "names" if experiment.secure_sums else "spread"}
+    only_names = experiment.secure_sums or "scale" not in algorithm.parameters()
+    return {"compare": "names" if only_names else "spread"}
 
 
 def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:

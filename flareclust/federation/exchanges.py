@@ -13,7 +13,7 @@ from flareclust.federation.sampling import Sampling
 from flareclust.protocol.batch import Batch
 from flareclust.protocol.replies import SiteReply, accept, stacked
 from flareclust.protocol.schema import Schema, nbytes, plain
-from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS
+from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, NAMES
 
 #: (step, round, arrays, sites) -> replies by site; sites that did not answer in time are missing.
 Ask = Callable[[str, int, Message, Sequence[str]], Mapping[str, SiteReply]]
@@ -117,6 +117,8 @@ class Exchanges:
             return self._cluster_some(self.sampling, schema, round_, own_sizes, limits)
         asked = ExchangeRequest(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes, limits)
         replies = self._exchange(asked)
+        if round_.step == NAMES:  # labels and sums of other columns would be nonsense
+            self.silent |= set(self.active) - set(replies)
         if len(replies) < len(self.active):
             self.active = [site for site in self.active if site in replies]
         self.check_quorum(len(replies), round_.index)

@@ -21,7 +21,7 @@ from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONG
 from flareclust.privacy.secure_aggregation.server import ALL, ServerSums, of_other_width, unusable
 from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import COUNTED, REPORTED, counts_of
-from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, DESCRIBE, KEYS, NAMES
+from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, DESCRIBE, KEYS
 
 
 class SecureExchanges(Exchanges):
@@ -81,7 +81,7 @@ class SecureExchanges(Exchanges):
             if round_.step in self.counted:
                 round_ = self._with_reported_groups(round_)
             return {ALL: self._required_total(schema, round_)}
-        if round_.step not in (DESCRIBE, NAMES, *self.public, *self.unmasked):
+        if round_.step not in (DESCRIBE, *self.public, *self.unmasked):
             self.unmasked.append(round_.step)
         return super().cluster(schema, round_, own_sizes, limits)
 
