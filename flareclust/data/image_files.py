@@ -74,6 +74,11 @@ def image_names(folder: Path) -> list[str]:
     return sorted(found)
 
 
+def image_ids(folder: Path) -> list[str]:
+    """Return the ids of a folder's rows, as `open_images` gives them: the relative paths; UserError as `image_names`."""
+    return [_printable(name) for name in image_names(folder)]
+
+
 def has_images(folder: Path) -> bool:
     """Return whether a folder or a subfolder has an image; what cannot be listed has none."""
     return any(_is_image(name) for _, _, files in os.walk(folder) for name in files)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from flareclust._foundation.errors import UserError
-from flareclust.data.image_files import IMAGE_SUFFIXES, Shape, first_shape, has_images, named
+from flareclust.data.image_files import IMAGE_SUFFIXES, Shape, first_shape, has_images, image_ids, named
 from flareclust.data.tables import Rows
 from flareclust.protocol import registry
 
@@ -32,6 +32,21 @@ def folders_of_images(folder: Path) -> list[Path]:
             f"{folder / 'site-1'}"
         )
     return found
+
+
+def ids_of_images(sites: Mapping[str, Rows]) -> dict[str, list[str]]:
+    """Return the ids of the rows of all sites where they are folders of images, else nothing.
+
+    A folder that cannot be listed has none; its site says so itself.
+    """
+    folders = {site: rows for site, rows in sites.items() if isinstance(rows, Path) and rows.is_dir()}
+    if len(folders) < len(sites):
+        return {}
+    ids: dict[str, list[str]] = {site: [] for site in folders}
+    for site, folder in folders.items():
+        with suppress(UserError):
+            ids[site] = image_ids(folder)
+    return ids
 
 
 def image_settings(algorithm: str, sites: Mapping[str, Rows]) -> dict[str, str]:

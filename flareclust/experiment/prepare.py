@@ -22,7 +22,7 @@ from flareclust.data.tables import File, Rows, Table, column_names
 from flareclust.engines.poc.kits import file_of
 from flareclust.engines.poc.state import Poc
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.image_folders import image_settings
+from flareclust.experiment.image_folders import ids_of_images, image_settings
 from flareclust.experiment.prepared import Prepared, known_k, names_of
 from flareclust.experiment.site_rows import as_rows, common_columns, site_files
 from flareclust.experiment.typed_rows import (
@@ -64,7 +64,7 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
                 raise UserError(
                     "the engine devices needs the rows of all sites in memory, or in one file; use the engine inprocess"
                 )
-            prepared = _by_name(experiment, sites)
+            prepared = replace(_by_name(experiment, sites), ids=ids_of_images(sites))
             named = prepared.columns is not None and prepared.agreement != "may-lack"
             return replace(prepared, params={**compared(experiment), **prepared.params}) if named else prepared
         if Path(experiment.data).is_dir():

@@ -1,5 +1,6 @@
 """A run on a folder of images per site: which sites there are, the setting `image`, and the contact sheet."""
 
+import csv
 import json
 
 import numpy as np
@@ -110,6 +111,19 @@ def test_one_command_clusters_a_folder_of_images(tmp_path, monkeypatch, capsys):
     assert result.labels.shape == (120,)
     assert truth_metrics(result.centroids, result.labels, y=kinds)["ari"] > 0.9
     assert (tmp_path / "out" / "picture.png").read_bytes().startswith(b"\x89PNG")
+    with (tmp_path / "out" / "labels.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 120
+    assert all((tmp_path / "images" / line["site"] / line["id"]).is_file() for line in lines)
+
+
+def test_rows_of_folders_of_images_have_their_files_as_ids(tmp_path):
+    write(tmp_path / "a" / "deep" / "1.png", grey(1))
+    write(tmp_path / "a" / "2.png", grey(1))
+    write(tmp_path / "b" / "1.png", grey(1))
+    assert prepared(tmp_path).ids == {"a": ["2.png", "deep/1.png"], "b": ["1.png"]}
+    np.save(tmp_path / "c.npy", np.ones((3, 64)))
+    assert prepared(tmp_path).ids == {}  # labels.csv has ids for all sites or for none
 
 
 def test_a_result_of_images_has_a_contact_sheet_and_one_of_tables_has_no_picture(tmp_path):
