@@ -116,6 +116,7 @@ def test_a_killed_site_is_shown_and_started_again(up, place):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # test_poc_scripts.py has it with scripts in the place of NVFlare's
 def test_two_in_two_folders_do_not_disturb_each_other_and_down_ends_what_hangs_or_is_half_dead(up, place):
     folder, _ = up
     other = place / "work" / "other"
@@ -169,6 +170,7 @@ def test_down_leaves_no_process_frees_the_port_and_keeps_the_logs(up, place):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # test_poc_scripts.py has it with scripts in the place of NVFlare's
 def test_an_older_one_that_is_down_is_replaced_and_down_works_after_everything_was_killed(up, place):
     folder, _ = up
     command(place, "down")

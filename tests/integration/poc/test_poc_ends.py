@@ -3,13 +3,11 @@
 import signal
 import subprocess
 
-import psutil
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines.poc import federation as poc
 from flareclust.engines.poc import kits as poc_kits
-from flareclust.engines.poc import processes as poc_processes
 from flareclust.engines.poc.state import KITS
 from flareclust.experiment import poc as set_up
 from tests.integration.poc.poc_cases import COMMAND, environment, nvflare, until
@@ -18,6 +16,7 @@ from tests.patience import PATIENCE
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # test_poc_scripts.py has it with scripts in the place of NVFlare's
 def test_a_site_that_does_not_connect_is_named_with_its_last_words_and_all_is_stopped(tmp_path, monkeypatch):
     def broken(kit, rows, numbers, place=poc_kits.place):
         if kit.name == "site-2":
@@ -62,17 +61,3 @@ def test_ctrl_c_while_it_comes_up_leaves_nothing(place, tmp_path):
     assert coming.returncode == 130
     assert "interrupted" in err
     assert not folder.exists()
-
-
-@pytest.mark.slow
-def test_a_process_that_got_the_number_of_an_older_one_is_left_alone(tmp_path):
-    other = subprocess.Popen(["sleep", "60"])
-    try:
-        created = psutil.Process(other.pid).create_time()
-        assert poc_processes.end(tmp_path, {"site-1": {"pid": other.pid, "created": created - 1000}}) == 0
-        assert other.poll() is None
-        assert poc_processes.end(tmp_path, {"site-1": {"pid": other.pid, "created": created}}) == 1
-        assert not psutil.pid_exists(other.pid)
-    finally:
-        other.kill()
-        other.wait()

@@ -57,8 +57,7 @@ def _simulated(algorithm: Algorithm) -> object:
     marks = {
         "feca": [pytest.mark.smoke, pytest.mark.slow],
         "deepfeca": [pytest.mark.smoke, pytest.mark.slow],
-        "lloyd": [pytest.mark.slow],
-        "proxy": [pytest.mark.slow],
+        "proxy": [pytest.mark.slow],  # test_resume.py has lloyd
     }
     return pytest.param(algorithm, marks=marks.get(algorithm.name, [pytest.mark.nightly]), id=algorithm.name)
 
@@ -144,13 +143,13 @@ def test_below_the_quorum_the_reason_reaches_the_user_without_data(faulty, tmp_p
 @pytest.mark.parametrize(
     ("number", "again"),
     [
-        (signal.SIGINT, ()),
-        (signal.SIGINT, (0.05, 0.05)),
-        (signal.SIGTERM, ()),
-        (signal.SIGTERM, (0.5,)),
-        (signal.SIGHUP, ()),
+        pytest.param(signal.SIGINT, (), id="ctrl-c"),
+        pytest.param(signal.SIGTERM, (0.5,), id="terminated twice"),
+        # One handler serves all signals; tests/unit/cli/test_interrupts.py sends it each of them, once and again.
+        pytest.param(signal.SIGINT, (0.05, 0.05), id="ctrl-c three times", marks=pytest.mark.nightly),
+        pytest.param(signal.SIGTERM, (), id="terminated", marks=pytest.mark.nightly),
+        pytest.param(signal.SIGHUP, (), id="terminal closed", marks=pytest.mark.nightly),
     ],
-    ids=["ctrl-c", "ctrl-c three times", "terminated", "terminated twice", "terminal closed"],
 )
 def test_an_interrupt_leaves_nothing(number, again, tmp_path, short_tmp):
     """The command is stopped once its sites run; their names make them known, for they are in other sessions."""

@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import sys
+from contextlib import nullcontext
 from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from flareclust import doctor
+from flareclust._foundation.errors import UserError
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.sweep import make_sweep, read_sweep, trials
 
@@ -168,6 +170,42 @@ def test_servers_that_are_set_and_do_not_answer_fail(healthy, monkeypatch, tmp_p
     (tmp_path / "notes.db").write_text("no database")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/notes.db")
     assert ("MLflow", "fail") in states(doctor.examine())
+
+
+def test_servers_that_answer_are_named_without_their_passwords(healthy, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@db/mlflow")
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api/")
+    monkeypatch.setattr(doctor.store, "check_store", lambda uri: None)
+    asked = []
+    monkeypatch.setattr(doctor.urllib.request, "urlopen", lambda url, timeout: asked.append(url) or nullcontext())
+    found = {one.check: (one.state, one.found) for one in doctor.examine()}
+    assert found["MLflow"] == ("ok", "the store postgresql://...db/mlflow answers")
+    assert found["Prefect"] == ("ok", "the server http://127.0.0.1:9/api/ answers")
+    assert asked == ["http://127.0.0.1:9/api/health"]
+
+
+def test_plugins_are_named_and_one_that_cannot_be_used_fails(healthy, monkeypatch):
+    def of_plugins(names):
+        if names == ["broken"]:
+            raise UserError("broken names no class")
+
+    monkeypatch.setattr(doctor.class_list, "installed_plugins", lambda: ["mine", "broken"])
+    monkeypatch.setattr(doctor.class_list, "of_plugins", of_plugins)
+    assert [(one.state, one.found) for one in doctor.examine() if one.check == "plugins"] == [
+        ("fail", "broken names no class"),
+        ("ok", "installed: mine, broken"),
+    ]
+
+
+def test_the_files_of_a_kit_are_as_they_should_be_or_each_fault_is_named(healthy, monkeypatch, tmp_path):
+    faults = []
+    monkeypatch.setattr(doctor, "local_of", lambda kit: kit / "local")
+    monkeypatch.setattr(doctor, "problems", lambda local, site: faults)
+    assert ("kit", "ok") in states(doctor.examine(tmp_path / "north"))
+    faults += ["the allow-list is missing", "others can read the kit"]
+    found = [one for one in doctor.examine(tmp_path / "north") if one.check == "kit"]
+    assert [(one.state, one.found) for one in found] == [("fail", fault) for fault in faults]
+    assert {one.advice for one in found} == {f"flareclust site check {tmp_path / 'north'}"}
 
 
 def test_a_kit_that_is_none_fails(healthy, tmp_path):

@@ -90,6 +90,7 @@ def kill_one(client):
     os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
 
 
+@pytest.mark.smoke
 def test_replies_and_labels_are_those_of_the_site_alone(context, local, tmp_path, two_workers):
     def answered(executor):
         """Return the replies to three steps, and the lines of the labels file."""
@@ -113,6 +114,7 @@ def test_replies_and_labels_are_those_of_the_site_alone(context, local, tmp_path
     same(arrays(ask(PooledExecutor(K), CLUSTER, {}, context)), alone)
 
 
+@pytest.mark.smoke
 def test_rows_go_when_the_job_ends(context, local, two_workers):
     configure(local, two_workers)
     executor = LloydExecutor(K)
@@ -154,6 +156,7 @@ def test_a_cluster_that_goes_is_one_refusal(local, context, monkeypatch):
     assert problem == "lost its Dask cluster while it computed: its scheduler is gone"
 
 
+@pytest.mark.smoke
 def test_a_changed_part_is_refused(local, on_cluster, context):
     configure(local)
     part = local.parent / "rows" / "part.2.parquet"
@@ -162,6 +165,7 @@ def test_a_changed_part_is_refused(local, on_cluster, context):
         on_cluster.parts.check_unchanged()
 
 
+@pytest.mark.smoke
 def test_cells_that_are_no_numbers_are_named_at_the_site(local, two_workers):
     table = pa.table({f"c{j}": [1.0, None] for j in range(D)} | {"patient": ["p", "q"]})
     pa.parquet.write_table(table, local.parent / "rows" / "part.9.parquet")
@@ -173,6 +177,7 @@ def test_cells_that_are_no_numbers_are_named_at_the_site(local, two_workers):
     assert "part.9" not in str(refused.value)
 
 
+@pytest.mark.smoke
 def test_site_check_describes_the_cluster(local, two_workers, capsys):
     (local.parent / "startup").mkdir(exist_ok=True)
     configure(local, two_workers)
@@ -185,6 +190,7 @@ def test_site_check_describes_the_cluster(local, two_workers, capsys):
     )
 
 
+@pytest.mark.smoke
 def test_other_versions_and_unseen_files_are_named_with_their_worker(local, on_cluster, monkeypatch, tmp_path):
     client = on_cluster.parts._client
     missing = FileFingerprint(tmp_path / "rows" / "part.77.parquet", 1, 1)

@@ -15,6 +15,7 @@ from flareclust.tracking.runs import ERROR_TAG, Tracker
 from flareclust.tracking.store import NoAnswer, store_errors
 from flareclust.tracking.study import TrackedStudy
 from flareclust.tracking.sweep_runs import SweepTracker
+from tests.command_line import call
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def run_tracked(**more):
     )
 
 
-def test_a_folder_is_logged_as_its_run_was(store, other, tmp_path):
+def test_a_folder_is_logged_as_its_run_was(store, other, tmp_path, capsys):
     result = run_tracked()
     assert (log_result(tmp_path / "out").run_id, log_result(tmp_path / "out").known) == (result.run_id, True)
     first, again = log_result(tmp_path / "out", other), log_result(tmp_path / "out", other)
@@ -68,6 +69,8 @@ def test_a_folder_is_logged_as_its_run_was(store, other, tmp_path):
     assert contents(other, first.run_id) == expected
     assert {"round/pooled_inertia", "final/ari", "cost/bytes_up"} <= set(expected[3])
     assert len(expected[3]["round/pooled_inertia"]) == result.rounds
+    assert call("log", "out", "--uri", other) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"out is already in MLflow as run {first.run_id}"
 
 
 @pytest.mark.parametrize("settings", [{"k": "2..3"}, {"min_sites": 2, "columns": None}])
