@@ -1,5 +1,7 @@
 """Parameters that several algorithms share."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
 from pydantic import field_validator, model_validator
@@ -137,6 +139,18 @@ class CappedParams(RobustParams):
 
 class StandardizeParams(ClusteringParams):
     """Parameters of algorithms for sites with different columns."""
+
+    instead: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "scale": "say standardize=true, which brings each column to mean 0 and variance 1 over the sites that have it",
+            "missing": (
+                "a site has a column in all of its rows or in none; drop the rows at the site (in a schema missing: drop-rows), "
+                "fill the cells there, or leave the column out at that site"
+            ),
+            "compare": "it puts columns in their places by name, in whatever order sites have them",
+            "categories": "the columns of 0 and 1 of a category are numbers to it",
+        }
+    )
 
     standardize: bool = both(
         False, "Whether columns are brought to mean 0 and variance 1 over the sites that have them."

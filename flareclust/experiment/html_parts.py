@@ -81,6 +81,8 @@ p { margin: 4px 0 8px; overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-size: 13px; }
 th, td { padding: 3px 8px; text-align: left; vertical-align: middle; border-bottom: 1px solid #ececec; }
 th { font-weight: 600; }
+td:has(> .swatch), th:has(> .swatch), td:has(> .meter) { white-space: nowrap; }
+td.text { min-width: 150px; } td.fill, th.fill { width: 100%; }
 td.n, th.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 td.name, th.name { min-width: 76px; max-width: 220px; overflow-wrap: break-word; word-break: break-word; }
 table.heat td.n, table.heat th.n { border: 1px solid #fff; min-width: 52px; }
@@ -97,12 +99,12 @@ table.dense.heat td.n, table.dense.heat th.n { min-width: 22px; text-align: cent
 figure { margin: 0; break-inside: avoid; } figcaption { font-size: 12px; overflow-wrap: anywhere; }
 svg { display: block; width: 100%; height: auto; border: 1px solid #e2e2e2; background: #fff; }
 pre { background: #f5f5f5; padding: 8px 10px; white-space: pre-wrap; overflow-wrap: anywhere; font-size: 12.5px; }
-@media (max-width: 500px) { main { padding: 14px 12px 30px; } h1 { font-size: 21px; } .maps { grid-template-columns: repeat(2, 1fr); } }
+@media (max-width: 500px) { main { padding: 14px 12px 30px; } h1 { font-size: 21px; } .maps { grid-template-columns: repeat(2, 1fr); } th.n { white-space: normal; } }
 @media print {
   @page { size: A4; margin: 13mm; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   body { font-size: 11.5px; } main { max-width: none; padding: 0; }
-  h1 { font-size: 20px; } h2 { font-size: 15px; margin-top: 18px; break-after: avoid; }
+  h1 { font-size: 20px; } h2 { font-size: 15px; margin-top: 18px; break-after: avoid; } h2 + p.soft { break-after: avoid; }
   .soft, .card .rule, .legend, figcaption { font-size: 10px; } .whole { max-width: 460px; }
   .wide { overflow: visible; } table { font-size: 10.5px; } table.dense { font-size: 7.5px; }
   table.dense.heat td.n, table.dense.heat th.n { min-width: 0; padding: 1px; }

@@ -52,7 +52,8 @@ def quality(result: ResultValues, profiles: Profiles | None) -> Html:
     if profiles is not None and profiles.tree is not None and profiles.tree.rows[0].any():
         leaves = len(profiles.tree.leaves())
         rows.append((f"rows that a tree of {leaves} leaves puts into their cluster", percent(profiles.tree.accuracy)))
-    return section("Can the clusters be trusted?", table(("measure", "value"), rows)) if rows else Html("")
+    cells = [(tag("td", measure, class_="text"), value) for measure, value in rows]
+    return section("Can the clusters be trusted?", table(("measure", "value"), cells)) if rows else Html("")
 
 
 def _silhouette(value: float | None) -> str:
@@ -67,7 +68,8 @@ def choice_of_k(result: ResultValues) -> Html:
     if (chosen := choice.summary(result.arrays)) is None:
         return Html("")
     criterion = result.experiment.get("criterion", "")
-    names = ("calinski_harabasz", "simplified_silhouette", "davies_bouldin")
+    asked = ("calinski_harabasz", "simplified_silhouette", "davies_bouldin")
+    names = [name for name in asked if any(value is not None for value in chosen[name])]
     rows = [
         (
             tag("td", tag("b", k) if k == result.k else k, class_="n"),
@@ -97,7 +99,7 @@ def messages(result: ResultValues) -> Html:
         for i, name in ((1, "bytes_up"), (2, "bytes_down")):
             one[i] += int(str(record.get(name, 0)))
     rows = [
-        (step_words(step), *(tag("td", f"{value:,}", class_="n") for value in values))
+        (tag("td", step_words(step), class_="text"), *(tag("td", f"{value:,}", class_="n") for value in values))
         for step, values in totals.items()
     ]
     head = (

@@ -161,14 +161,18 @@ def _site_bars(result: ResultValues, profiles: Profiles | None) -> list[Html]:
             (
                 tag("td", site, class_="name"),
                 tag("td", f"{int(own.sum()):,}", class_="n"),
-                tag("td", stacked((own / total).tolist())),
+                tag("td", stacked((own / total).tolist()), class_="fill"),
             )
         )
     more = f" The first {_MOST_SITES} of {len(counts)} sites." if len(counts) > _MOST_SITES else ""
     note = tag(
         "p", f"Each bar is a site's rows by cluster; equal bars mean that the sites are alike.{more}", class_="soft"
     )
-    head = (tag("th", "site", class_="name"), tag("th", "rows", class_="n"), "share of its rows in each cluster")
+    head = (
+        tag("th", "site", class_="name"),
+        tag("th", "rows", class_="n"),
+        tag("th", "share of its rows in each cluster", class_="fill"),
+    )
     return [note, table(head, rows, style="width:100%"), legend(result.centroids_found)]
 
 

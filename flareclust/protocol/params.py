@@ -6,6 +6,7 @@ An algorithm's executor and aggregator declare the same class, `params: FeCAPara
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from pydantic import Field
@@ -37,6 +38,9 @@ class Params(Settings):
     #: Parameters that come after an algorithm's own in tables.
     last: ClassVar[tuple[str, ...]] = ()
 
+    #: What to do in the place of parameters that other algorithms have, by their names.
+    instead: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
     @classmethod
     def own(cls, side: Side | None = None) -> dict[str, FieldInfo]:
         """Return the algorithm's own parameters, sites' first; with `side`, "site" or "server", those that this side reads."""
@@ -62,6 +66,8 @@ class Params(Settings):
                 raise UserError(
                     f"{algorithm} has no parameter {name!r}: it is an option of its own, --{option} or {name}="
                 )
+            if name not in own and name in cls.instead:
+                raise UserError(f"{algorithm} has no parameter {name!r}: {cls.instead[name]}")
             if name not in own and name not in cls.renamed:
                 hint = did_you_mean(name, [*own, *others])
                 raise UserError(f"{algorithm} has no parameter {name!r}{hint}; it has {', '.join(own) or 'none'}")

@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+from importlib import import_module
+from typing import Any
 
 import pytest
 import yaml
 
+import flareclust
 from tests.paths import ROOT
 from tests.patience import PATIENCE
 
@@ -46,3 +49,22 @@ def test_the_site_builds_without_a_broken_link(tmp_path):
         assert '<pre style="margin: 0"><code' in html, "what cells printed"
         assert "<table>" in html
     assert "data:image/png;base64," in html
+
+
+def test_every_public_name_is_in_the_reference():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    entries = {line.removeprefix("::: ") for line in page.splitlines() if line.startswith("::: ")}
+    defined = {f"{thing.__module__}.{thing.__qualname__}" for thing in map(resolved, entries)}
+    assert len(defined) == len(entries)
+    missing = [
+        name
+        for name in flareclust.__all__
+        if f"`flareclust.{name}`" not in page and f"{getattr(flareclust, name).__module__}.{name}" not in defined
+    ]
+    assert missing == []
+
+
+def resolved(entry: str) -> Any:
+    """Return what an entry of the reference names."""
+    module, _, name = entry.rpartition(".")
+    return getattr(import_module(module), name)

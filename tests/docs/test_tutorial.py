@@ -99,3 +99,14 @@ def test_one_table_is_read_as_the_page_on_tables_does(folder, monkeypatch):
     read, expected = found["result"], flareclust.run("portfolio", "data", 3, partition="none", schema="schema.yaml")
     assert isinstance(read, flareclust.Result)
     assert (read.labels == expected.labels).all()
+
+
+def test_centimetres_without_a_range_are_named_as_the_page_on_tables_has_it(folder):
+    schema = folder / "without_range.yaml"
+    schema.write_text((folder / "schema.yaml").read_text().replace(", range: [1, 200]", ""))
+    (folder / "data" / "south.mapping.yaml").unlink(missing_ok=True)
+    found = flareclust.run("pooled", folder / "data", 3, partition="none", schema=schema)
+    tables = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    assert [f"note: {warning}" for warning in found.warnings] == re.findall(
+        r"^note: south: .*$", tables, flags=re.MULTILINE
+    )

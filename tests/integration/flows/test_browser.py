@@ -5,13 +5,19 @@ FLARECLUST_SCREENSHOTS=docs/images writes the documentation's screenshots.
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+import unicodedata
+from html import escape
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
+from pypdf import PdfReader
 
 from tests.mlflow_server import free_port, process_group, wait_until_healthy
 from tests.paths import ROOT
@@ -71,6 +77,26 @@ class Browser:
         with Image.open(raw) as image:
             image.convert("RGB").quantize(96).save(folder / name, optimize=True)
         return folder / name
+
+    def sideways(self, page: Path, width: int) -> int:
+        """Return how far a page scrolls sideways on a screen so wide; in a frame, as no window is as narrow as a phone."""
+        frame = f'<iframe id="page" width="{width}" height="800" style="border:0" srcdoc="{escape(page.read_text(encoding="utf-8"))}">'
+        whole = "page.contentDocument.documentElement"
+        measured = f"page.contentWindow.innerWidth + ' ' + ({whole}.scrollWidth - {whole}.clientWidth)"
+        outer = self._folder / "outer.html"
+        outer.write_text(
+            f"<!doctype html><title></title>{frame}</iframe><script>page.onload = () => document.title = {measured}</script>",
+            encoding="utf-8",
+        )
+        ((inner, found),) = re.findall(r"<title>(\d+) (\d+)</title>", self.text_of(outer.as_uri())[:200])
+        assert int(inner) == width
+        return int(found)
+
+    def printed(self, url: str) -> list[str]:
+        """Return the text of each sheet that the page makes on paper."""
+        file = self._folder / "printed.pdf"
+        self._run("--no-pdf-header-footer", f"--print-to-pdf={file}", url)
+        return [unicodedata.normalize("NFKC", sheet.extract_text()) for sheet in PdfReader(file).pages]
 
     def _run(self, *words: str) -> str:
         self._opened += 1
@@ -155,3 +181,28 @@ def test_the_page_of_a_sweep_shows_clusters_side_by_side(browser, tmp_path):
     page = (tmp_path / "sweep" / "compare.html").as_uri()
     assert "The same clusters in each cell" in browser.text_of(page)
     assert is_drawn(browser.shot(page, "compare.png", 860, 1950))
+
+
+def test_a_report_can_be_read_on_a_phone_and_on_paper(browser, tmp_path):
+    """With many sites and clusters, and long names, of which one site has a column in inches."""
+    import flareclust
+
+    rng = np.random.default_rng(0)
+    centers, names = rng.normal(0, 10, (14, 12)), [f"a_column_with_a_long_name_{j}" for j in range(12)]
+    sites = {
+        f"hospital-of-the-holy-{i:02d}": pd.DataFrame(
+            centers[rng.integers(0, 14, 60)] + rng.normal(size=(60, 12)), columns=names
+        )
+        for i in range(20)
+    }
+    sites["hospital-of-the-holy-03"][names[2]] *= 25.4
+    result = flareclust.run("portfolio", sites, 14, scale="standard", compare="spread", out=tmp_path / "out")
+    report = tmp_path / "out" / "report.html"
+    for width in (1280, 390):
+        assert browser.sideways(report, width) == 0
+    sheets = browser.printed(report.as_uri())
+    assert len(sheets) > 0
+    words = "".join("".join(sheets).split())
+    assert result.warnings
+    for text in ("Read this first", *result.warnings, "How to repeat it"):
+        assert text.replace(" ", "") in words

@@ -63,3 +63,13 @@ def test_an_option_among_the_parameters_is_named_as_one(name, option):
 def test_progress_and_a_callback_are_not_for_one_run():
     with pytest.raises(UserError, match="leave out one of them"):
         flareclust.run("feca", data="iris", n_sites=3, progress=True, on_round=print)
+
+
+@pytest.mark.parametrize("name", ["masked", "proxy", "fkm-common", "fkm-imputed"])
+@pytest.mark.parametrize(
+    ("setting", "advice"),
+    [("scale", "say standardize=true"), ("missing", "missing: drop-rows"), ("compare", "by name")],
+)
+def test_algorithms_for_different_columns_say_what_they_have_instead(name, setting, advice):
+    with pytest.raises(UserError, match=f"{name} has no parameter '{setting}': .*{advice}"):
+        flareclust.run(name, data="iris", **{setting: "mean"})
