@@ -21,12 +21,12 @@ from benchmarks.speed import cases, contenders, machine, page
 from benchmarks.speed.measure import measured
 
 RECORD = Path(__file__).resolve().parent.parent / "records" / "speed.json"
-GROUPS = {
-    "lloyd": (cases.LLOYD, contenders.LLOYD),
-    "float32": (cases.FLOAT32, contenders.SITES),
-    "starts": (cases.STARTS, contenders.STARTS),
-    "sites": (cases.SITES, contenders.SITES),
-    "seeds": (cases.SEEDS, contenders.SEEDS),
+CONTENDERS = {
+    "lloyd": contenders.LLOYD,
+    "float32": contenders.SITES,
+    "starts": contenders.STARTS,
+    "sites": contenders.SITES,
+    "seeds": contenders.SEEDS,
 }
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="leave out the shapes that take minutes")
     parser.add_argument("--shapes", nargs="+", metavar="N,D,K", help="only these")
-    parser.add_argument("--only", choices=GROUPS, help="only this table")
+    parser.add_argument("--only", choices=CONTENDERS, help="only this table")
     parser.add_argument("--contenders", nargs="+", metavar="NAME", help="only these, and whom they are compared with")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each contender")
     parser.add_argument("--record", action="store_true", help="write the record and the page")
@@ -43,19 +43,22 @@ def main() -> None:
     with threadpool_limits(1):
         limits = machine.limits()
         print(json.dumps(limits))
-        for group, (shapes, everybody) in GROUPS.items():
+        for group, everybody in CONTENDERS.items():
             found[group] = []
             asked = {next(iter(everybody)), *(options.contenders or everybody)}
             who = {name: run for name, run in everybody.items() if name in asked}
-            for case in shapes if options.only in (None, group) else ():
+            for case in cases.GROUPS[group] if options.only in (None, group) else ():
                 large = case.n * case.d > cases.QUICK_SIZE
                 if (options.shapes and case.name not in options.shapes) or (options.quick and large):
                     continue
-                lines = measured(case, who, min(3, options.rounds) if large else options.rounds)
+                lines = measured(case, who, min(3, options.rounds) if large else options.rounds, limits["gemm_float64"])
                 found[group] += lines
                 print(*(page.text_line(group, line) for line in lines), sep="\n", flush=True)
     if options.record:
-        record = {"date": date.today().isoformat(), "machine": limits, **together(found)}
+        about = {"date": date.today().isoformat(), "machine": limits}
+        if options.quick or options.only or options.shapes or options.contenders:
+            about = {name: json.loads(RECORD.read_text())[name] for name in about}  # of the run with most of the lines
+        record = {**about, **together(found)}
         RECORD.write_text(json.dumps(record, indent=1) + "\n")
         page.PAGE.write_text(page.with_tables(page.PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
 
@@ -64,7 +67,7 @@ def together(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str,
     """Return the lines measured now, and of the others those of the record, by case."""
     before = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     merged = {}
-    for group, (shapes, _) in GROUPS.items():
+    for group, shapes in cases.GROUPS.items():
         known = {(line["case"], line["contender"]): line for line in [*before.get(group, []), *found[group]]}
         merged[group] = [line for case in shapes for line in known.values() if line["case"] == case.name]
     return merged

@@ -24,10 +24,11 @@ class Input(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Labels (n,) and centroids (k, d); for k-means++ the rows chosen (k,) and the seeds (k, d)."""
+    """Labels (n,), centroids (k, d) and iterations; for k-means++ the rows chosen (k,) and the seeds (k, d)."""
 
     labels: IntArray
     centroids: FloatArray
+    iterations: int = 0
 
 
 Contender = Callable[[Input], Found]
@@ -35,7 +36,7 @@ Contender = Callable[[Input], Found]
 
 def ours(given: Input) -> Found:
     found = lloyd(given.X, given.start, weights=given.weights, max_iter=given.case.max_iter, tol=0)
-    return Found(found.labels, found.centroids)
+    return Found(found.labels, found.centroids, found.n_iter)
 
 
 def scikit_learn(algorithm: str) -> Contender:
@@ -43,7 +44,7 @@ def scikit_learn(algorithm: str) -> Contender:
         model = KMeans(
             given.case.k, init=given.start, n_init=1, max_iter=given.case.max_iter, tol=0, algorithm=algorithm
         ).fit(given.X, sample_weight=given.weights)
-        return Found(model.labels_, model.cluster_centers_)
+        return Found(model.labels_, model.cluster_centers_, model.n_iter_)
 
     return fit
 
@@ -56,7 +57,7 @@ def faiss(given: Input) -> Found:
     options = {"niter": given.case.max_iter, "max_points_per_centroid": given.case.n, "seed": 1}
     model = faiss.Kmeans(given.case.d, given.case.k, **options)
     model.train(X, init_centroids=given.start.astype(np.float32), weights=given.weights)
-    return Found(model.index.search(X, 1)[1][:, 0], model.centroids.astype(np.float64))
+    return Found(model.index.search(X, 1)[1][:, 0], model.centroids.astype(np.float64), given.case.max_iter)
 
 
 def our_starts(given: Input) -> Found:

@@ -13,8 +13,11 @@ from benchmarks.speed.server_measure import peak
 from flareclust._foundation.typing import FloatArray
 
 
-def measured(case: Case, contenders: Mapping[str, Contender], rounds: int) -> list[dict[str, Any]]:
-    """Return one line per contender: the first is what ratios and labels are compared with."""
+def measured(case: Case, contenders: Mapping[str, Contender], rounds: int, gemm: float) -> list[dict[str, Any]]:
+    """Return one line per contender: the first is what ratios and labels are compared with.
+
+    `gemm` is the rate of a product of float64 matrices in this run, in GF/s.
+    """
     X, weights = rows_of(case)
     given = Input(case, X, weights, start_of(case, X))
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
@@ -40,6 +43,8 @@ def measured(case: Case, contenders: Mapping[str, Contender], rounds: int) -> li
             ),
             "inertia": inertia(X, weights, found[name].centroids),
             "equal": float(np.mean(found[name].labels == found[first].labels)),
+            "iterations": found[name].iterations,
+            "gemm": gemm,
             **({"memory": memory[name] / X.nbytes} if memory else {}),
         }
         for name in contenders

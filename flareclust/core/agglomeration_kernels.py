@@ -5,21 +5,21 @@ times as long as SciPy's compiled linkage; these loops pass by the sets that are
 """
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust.core.jit import kernel
 
 #: Rows and columns of a block, so that a matrix can be compared with its transpose in the cache.
 _BLOCK = 32
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _at(c: int, i: int, j: int) -> int:
     """Return the place of a pair i < j of c among all pairs, row by row."""
     return i * (2 * c - i - 1) // 2 + j - i - 1
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def put_pairs(force: Array, pairs: Array, both: FloatArray) -> tuple[bool, bool]:
     """both[p] = force[i, j], pairs[i, j] for every pair i < j; return whether each is finite, not negative and symmetric."""
     c, good, fine = force.shape[0], True, True
@@ -38,7 +38,7 @@ def put_pairs(force: Array, pairs: Array, both: FloatArray) -> tuple[bool, bool]
     return good, fine
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def merge_all(both: FloatArray, left: IntArray, right: IntArray, force: FloatArray, size: IntArray) -> None:
     """Fill the columns (c - 1,) of a tree from the sums of the attraction and the numbers of pairs of points.
 
@@ -64,7 +64,7 @@ def merge_all(both: FloatArray, left: IntArray, right: IntArray, force: FloatArr
         _partners(c, both, there, n, r, s, nearest, best)
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _without(there: IntArray, n: int, s: int) -> int:
     """Take a set out of the list."""
     for place in range(np.searchsorted(there[:n], s), n - 1):
@@ -72,7 +72,7 @@ def _without(there: IntArray, n: int, s: int) -> int:
     return n - 1
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _join(c: int, both: FloatArray, there: IntArray, n: int, r: int, s: int) -> None:
     """Add both sums of s and each other set that is left to those of r."""
     ours, theirs = _at(c, r, 0), _at(c, s, 0)
@@ -85,7 +85,7 @@ def _join(c: int, both: FloatArray, there: IntArray, n: int, r: int, s: int) -> 
             both[a, 1] += both[b, 1]
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _partners(
     c: int, both: FloatArray, there: IntArray, n: int, r: int, s: int, nearest: IntArray, best: FloatArray
 ) -> None:
@@ -100,7 +100,7 @@ def _partners(
                 nearest[i], best[i] = r, value
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _look(c: int, both: FloatArray, there: IntArray, n: int, place: int, nearest: IntArray, best: FloatArray) -> None:
     """Find the best partner of a set among the later ones, the first of equals."""
     row = there[place]
@@ -113,7 +113,7 @@ def _look(c: int, both: FloatArray, there: IntArray, n: int, place: int, nearest
     nearest[row], best[row] = at, highest
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _normal(both: FloatArray, at: int) -> float:
     """Return the normalised attraction of a pair; minus infinity where the two are not comparable."""
     return both[at, 0] / both[at, 1] if both[at, 1] > 0.0 else -np.inf

@@ -24,12 +24,12 @@ Readings, and what is added:
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, never_abort
 from flareclust.core.arrays import as_count, as_matrix
 from flareclust.core.blas import one_thread
+from flareclust.core.jit import kernel
 
 #: ADMM's penalty is this over the number of points; with 10 to 30 the groups settle fastest, whatever the points.
 _PENALTY = 15.0
@@ -149,7 +149,7 @@ def _proven(
     return proven
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _admm(
     centers: FloatArray,
     sizes: FloatArray,

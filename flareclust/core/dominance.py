@@ -8,9 +8,9 @@ Here the values above move to the largest one that the values below it do hide, 
 """
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.core.jit import kernel
 from flareclust.core.loops import argsort, fill
 
 #: p % as a share.
@@ -41,7 +41,7 @@ def without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntAr
     return moved, kept
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _pull_in(X: FloatArray, starts: IntArray, share: float, exposed: BoolArray) -> None:
     """Move, in place, values of the rows X (n, d) towards the median of their group; group g is `X[starts[g]:starts[g + 1]]`.
 
@@ -82,7 +82,7 @@ def _pull_in(X: FloatArray, starts: IntArray, share: float, exposed: BoolArray) 
                 X[lo + i, j] = median + limit if values[i] > median else median - limit
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _lopsided(values: FloatArray, maximum: int, share: float) -> bool:
     """Return whether all values but the `most` least or largest ones lie so close together that `_pull_in` may apply."""
     ends = np.empty((2, 3))  # the three least, and the three largest negated, each in increasing order

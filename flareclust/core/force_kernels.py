@@ -5,14 +5,13 @@ of these reads and writes a block that does not fit the cache, or is new memory.
 between processors in their last bits only.
 """
 
-from numba import njit
-
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.jit import kernel
 
 _FAST = {"contract", "nsz", "nnan", "reassoc"}
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def squared_distances(
     x: FloatArray, y: FloatArray, columns: IntArray, xx: FloatArray, yy: FloatArray, close: float, products: FloatArray
 ) -> None:
@@ -29,7 +28,7 @@ def squared_distances(
                     row[j] = _squared(x[i], y[j], columns)
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def _squared(x: FloatArray, y: FloatArray, columns: IntArray) -> float:
     total = 0.0
     for j in columns:
@@ -37,7 +36,7 @@ def _squared(x: FloatArray, y: FloatArray, columns: IntArray) -> float:
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def add_terms(terms: FloatArray, ends: IntArray, skipped: int, by_row: FloatArray, by_column: FloatArray) -> None:
     """by_row[i, q] += the sum of terms (a, b) over the columns ends[q] to ends[q + 1]; by_column[j] += that over all rows.
 

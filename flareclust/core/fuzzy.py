@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, never_abort
 from flareclust.core.arrays import as_centroids, as_count, as_matrix
+from flareclust.core.jit import kernel
 from flareclust.core.rounds import check_tol
 
 #: Coordinate differences per kernel call, some tenths of a second of work; `aborted` is asked between calls.
@@ -141,7 +141,7 @@ def _parts(n: int, work_per_row: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, n, step))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def update_memberships(X: FloatArray, centroids: FloatArray, fuzzifier: float, u: FloatArray) -> float:
     """u[i, c] = membership of row i in cluster c. Returns the largest change of a number in u."""
     n, k = X.shape[0], centroids.shape[0]
@@ -165,7 +165,7 @@ def update_memberships(X: FloatArray, centroids: FloatArray, fuzzifier: float, u
     return change
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@kernel(error_model="numpy")
 def _tile_shares(values: FloatArray, power: float, low: FloatArray, high: FloatArray, total: FloatArray) -> None:
     """Do what `_shares` does in each column (k, rows), row after row, so that columns are independent lanes.
 
@@ -190,7 +190,7 @@ def _tile_shares(values: FloatArray, power: float, low: FloatArray, high: FloatA
             values[c, i] /= total[i]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def add_weighted_rows(
     X: FloatArray,
     u: FloatArray,
@@ -215,7 +215,7 @@ def add_weighted_rows(
     sums[:] = by_column.T
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _squared_distances(
     X: FloatArray, start: int, rows: int, centroids: FloatArray, column: FloatArray, squared: FloatArray
 ) -> None:
@@ -231,7 +231,7 @@ def _squared_distances(
                 squared[c, i] += difference * difference
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _distances(X: FloatArray, i: int, centroids: FloatArray, out: FloatArray) -> None:
     """out[c] = a |X_i - centroids_c| for some a > 0; 0 exactly where the two are equal, and never infinite."""
     k, d = centroids.shape
@@ -251,7 +251,7 @@ def _distances(X: FloatArray, i: int, centroids: FloatArray, out: FloatArray) ->
         out[c] = largest * math.sqrt(total)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _shares(values: FloatArray, power: float) -> None:
     """Turn distances to the centroids, taken to some power, into memberships, in place.
 

@@ -12,9 +12,9 @@ sums over the features, which the compiler vectorises without reordering any of 
 """
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust.core.jit import kernel
 from flareclust.core.screen import screened_labels
 
 #: Where `lloyd_steps` stands. RELOCATED: as MOVING, and an empty cluster has just been given a row.
@@ -25,13 +25,13 @@ MOVING, RELOCATED, SETTLED, WITHIN_TOLERANCE = 0, 1, 2, 3
 _TILE_SIZE = 8192
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _tile_rows(d: int) -> int:
     """Rows per tile. No result depends on it: every sum over features belongs to one row."""
     return max(16, min(256, _TILE_SIZE // d))
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _fill_tile(X: FloatArray, start: int, rows: int, tile: FloatArray) -> None:
     """tile[j, i] = X[start + i, j]."""
     for i in range(rows):
@@ -39,7 +39,7 @@ def _fill_tile(X: FloatArray, start: int, rows: int, tile: FloatArray) -> None:
             tile[j, i] = X[start + i, j]
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _tile_distances(tile: FloatArray, rows: int, point: FloatArray, out: FloatArray) -> None:
     """out[i] = sum_j (tile[j, i] - point[j])^2: never negative, and 0 exactly for equal rows."""
     for i in range(rows):
@@ -51,7 +51,7 @@ def _tile_distances(tile: FloatArray, rows: int, point: FloatArray, out: FloatAr
             out[i] += difference * difference
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def nearest_centroids(X: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray) -> int:
     """labels[i] = argmin_c |X_i - centroids_c|^2 (lowest c on ties), squared[i] = the minimum.
 
@@ -80,7 +80,7 @@ def nearest_centroids(X: FloatArray, centroids: FloatArray, labels: IntArray, sq
     return changed
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def label_rows(
     X: FloatArray,
     origin: FloatArray,
@@ -98,7 +98,7 @@ def label_rows(
     return changed if changed >= 0 else nearest_centroids(X, centroids, labels, squared)
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def two_nearest(
     X: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray, second: FloatArray
 ) -> None:
@@ -122,7 +122,7 @@ def two_nearest(
                     second[start + i] = distances[i]
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def own_distances(X: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray) -> None:
     """squared[i] = |X_i - centroids_labels[i]|^2."""
     for i in range(X.shape[0]):
@@ -133,7 +133,7 @@ def own_distances(X: FloatArray, centroids: FloatArray, labels: IntArray, square
         squared[i] = total
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def cluster_sums(
     X: FloatArray, weights: FloatArray, origin: FloatArray, labels: IntArray, sums: FloatArray, mass: FloatArray
 ) -> None:
@@ -154,7 +154,7 @@ def cluster_sums(
             sums[c, j] += weights[i] * (X[i, j] - origin[j])
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _give_rows_to_empty_clusters(weights: FloatArray, mass: FloatArray, labels: IntArray, squared: FloatArray) -> bool:
     """Label the rows farthest from their centroids with the clusters of mass 0; False if all distances are 0.
 
@@ -175,7 +175,7 @@ def _give_rows_to_empty_clusters(weights: FloatArray, mass: FloatArray, labels: 
     return True
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def lloyd_steps(
     X: FloatArray,
     weights: FloatArray,

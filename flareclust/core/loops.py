@@ -1,12 +1,12 @@
 """Loops that kernels share. Written out, since array expressions allocate and take long to compile."""
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.jit import kernel
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def segment_mean(Z: FloatArray, order: IntArray, lo: int, hi: int, mean: FloatArray) -> None:
     """mean (d,) becomes the mean of a segment's rows."""
     fill(mean, 0.0)
@@ -18,7 +18,7 @@ def segment_mean(Z: FloatArray, order: IntArray, lo: int, hi: int, mean: FloatAr
         mean[j] /= hi - lo
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def projection(x: FloatArray, centre: FloatArray, axis: FloatArray) -> float:
     """Return the coordinate of x along an axis, from a centre."""
     total = 0.0
@@ -27,7 +27,7 @@ def projection(x: FloatArray, centre: FloatArray, axis: FloatArray) -> float:
     return total
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def squared_distance(x: FloatArray, y: FloatArray) -> float:
     """Return the square of the distance between x and y."""
     total = 0.0
@@ -36,7 +36,7 @@ def squared_distance(x: FloatArray, y: FloatArray) -> float:
     return total
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def squared_norm(x: FloatArray) -> float:
     """Return the square of the length of x."""
     total = 0.0
@@ -45,7 +45,7 @@ def squared_norm(x: FloatArray) -> float:
     return total
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def argsort(values: FloatArray) -> IntArray:
     """Return `np.argsort(values, kind="stable")` by a bottom-up merge sort, which compiles in a third of its time."""
     n, width = len(values), 1
@@ -66,21 +66,21 @@ def argsort(values: FloatArray) -> IntArray:
     return ranked
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def copy_into(source: FloatArray, target: FloatArray) -> None:
     """target becomes source."""
     for j in range(len(source)):
         target[j] = source[j]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def fill(target: FloatArray, value: float) -> None:
     """Every entry of target becomes value."""
     for j in range(len(target)):
         target[j] = value
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def segment_of(order: IntArray, lo: int, hi: int) -> IntArray:
     """Return a copy of `order[lo:hi]`."""
     found = np.empty(hi - lo, np.int64)
@@ -89,7 +89,7 @@ def segment_of(order: IntArray, lo: int, hi: int) -> IntArray:
     return found
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def members_of(order: IntArray, own: IntArray, group: int) -> IntArray:
     """Return which rows of a segment belong to a group."""
     members, size = np.empty(len(order), np.int64), 0
@@ -100,7 +100,7 @@ def members_of(order: IntArray, own: IntArray, group: int) -> IntArray:
     return members[:size]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def group_means(Z: FloatArray, order: IntArray, own: IntArray, means: FloatArray, sizes: IntArray) -> None:
     """means (groups, d) and sizes become those of the groups `own` of a segment's rows."""
     for g in range(len(sizes)):

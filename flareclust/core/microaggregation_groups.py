@@ -5,9 +5,9 @@ each, -1 for none.
 """
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.jit import kernel
 from flareclust.core.loops import argsort, group_means, members_of, squared_distance
 
 #: Most passes of a refinement.
@@ -20,7 +20,7 @@ DIFFERENT = 3
 _SAME = 1e-12
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def refine(Z: FloatArray, order: IntArray, own: IntArray, groups: int, floor: int) -> None:
     """Move rows to groups with a nearer mean, or swap them where a group would fall below the floor."""
     m = len(order)
@@ -59,7 +59,7 @@ def refine(Z: FloatArray, order: IntArray, own: IntArray, groups: int, floor: in
             break
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) -> None:
     """Join groups of too few different rows to the group with the nearest mean, until none is left or all are one."""
     means, sizes = np.empty((groups, Z.shape[1])), np.zeros(groups, np.int64)
@@ -82,7 +82,7 @@ def merge_uniform(Z: FloatArray, order: IntArray, own: IntArray, groups: int) ->
                     own[i] = g
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def different(Z: FloatArray, members: IntArray) -> int:
     """Return how many of these rows differ from one another, `DIFFERENT` for more."""
     kinds, found = np.empty(DIFFERENT, np.int64), 0

@@ -5,9 +5,9 @@ kernels permute it.
 """
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.jit import kernel
 from flareclust.core.loops import (
     argsort,
     copy_into,
@@ -82,7 +82,7 @@ def _finish(Z: FloatArray, order: IntArray, floor: int, far: float, labels: IntA
     return groups
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, far: float) -> int:
     """Move rows that lie far from all others to the end of the segment; return where the others end."""
     d = Z.shape[1]
@@ -131,7 +131,7 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
     return hi
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _first(
     Z: FloatArray, order: IntArray, lo: int, hi: int, centre: FloatArray, along: FloatArray, maximum: int
 ) -> IntArray:
@@ -150,7 +150,7 @@ def _first(
     return places
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
     """Sort a segment along the line that divides it best into two parts of at least `floor` rows; return where, or 0.
 
@@ -191,7 +191,7 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
     return lo + at
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: FloatArray) -> FloatArray:
     """Return roughly the first principal axis of a segment, by a few steps of the power method."""
     d = len(centre)

@@ -1,11 +1,10 @@
 """Mean and variance of columns in one compiled pass each, apart from what is loaded without numba."""
 
-from numba import njit
-
 from flareclust._foundation.typing import FloatArray
+from flareclust.core.jit import kernel
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def column_moments(X: FloatArray, mean: FloatArray, variance: FloatArray) -> None:
     """mean and variance (d,) become `X.mean(axis=0)` and `X.var(axis=0)`, bit for bit for d > 1.
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.core.jit import kernel
 
 #: Distances that are kept at once: 16 MiB, beside what is made of them.
 _BLOCK = 1 << 21
@@ -54,7 +54,7 @@ def _blocks(rows: FloatArray, ends: IntArray) -> Iterator[tuple[slice, slice, tu
         first = last
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _nearest_and_farthest(
     distances: FloatArray, ends: IntArray, nearest: FloatArray, matches: IntArray, farthest: FloatArray
 ) -> None:

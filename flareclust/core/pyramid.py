@@ -15,10 +15,10 @@ to two centroids. So the end is as without the pyramid, to the last bit.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.chunks import is_mapped
+from flareclust.core.jit import kernel
 
 #: Below, the pyramid takes as long to build as it saves.
 FEWEST_ROWS = 20_000
@@ -60,7 +60,7 @@ def build(X: FloatArray, weights: FloatArray, origin: FloatArray, depth: int, cr
     return Pyramid(rows, starts, cells, depth)
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def count_cells(X: FloatArray, depth: int, cell: IntArray, starts: IntArray) -> float:
     """cell[i] = the smallest cell of row i, starts[c + 1] = rows in cell c; return the sum of squares of the latter.
 
@@ -96,14 +96,14 @@ def count_cells(X: FloatArray, depth: int, cell: IntArray, starts: IntArray) -> 
     return total
 
 
-@njit(nogil=True, cache=True, inline="always")
+@kernel(inline="always")
 def row_of(rows: FloatArray, i: int) -> tuple[float, float, float, float]:
     """Return three coordinates and the weight of a row."""
     d = rows.shape[1] - 1
     return rows[i, 0], rows[i, 1] if d > 1 else 0.0, rows[i, 2] if d > 2 else 0.0, rows[i, d]
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def fill_cells(
     X: FloatArray,
     weights: FloatArray,
@@ -162,7 +162,7 @@ def fill_cells(
         _set_box(line, low, high)
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _set_box(line: FloatArray, low: FloatArray, high: FloatArray) -> None:
     """The box of a cell becomes low to high, a little larger than they are; without rows low is infinite, and stays so."""
     for j in range(3):

@@ -1,9 +1,9 @@
 """Lloyd's iterations on a pyramid of cells: kernels. `flareclust.core.pyramid` says why, and what they lead up to."""
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.jit import kernel
 from flareclust.core.pyramid import row_of
 
 #: A cell of fewer rows is not divided.
@@ -14,7 +14,7 @@ _FEW = 24
 _TIE = 1e-11
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _survivors(
     line: FloatArray, G: FloatArray, parents: IntArray, kept: IntArray, scores: FloatArray, tie: float
 ) -> int:
@@ -41,7 +41,7 @@ def _survivors(
     return found
 
 
-@njit(nogil=True, cache=True, fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _add_rows(rows: FloatArray, G: FloatArray, kept: IntArray, sums: FloatArray, tie: float) -> int:
     """Add each row to the sums of the centroid nearest to it among kept[1:]; return how many tie."""
     n, ties = kept[0], 0
@@ -90,7 +90,7 @@ def _add_rows(rows: FloatArray, G: FloatArray, kept: IntArray, sums: FloatArray,
     return ties
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _add_up(
     rows: FloatArray,
     starts: IntArray,
@@ -139,7 +139,7 @@ def _add_up(
     return True
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def pyramid_steps(
     rows: FloatArray,
     starts: IntArray,

@@ -5,10 +5,10 @@ balanced k-d tree whose nodes count the points that are not in a group yet, so t
 """
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.devices.site_kernels import MOST_SUMMED, pairwise_sum
+from flareclust.core.jit import kernel
 
 #: Points in a leaf, at most.
 _LEAF = 24
@@ -39,7 +39,7 @@ def group_around(points: FloatArray, radii: FloatArray, order: IntArray) -> tupl
     return groups, picked[:found].copy()
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _build(rows: FloatArray, names: IntArray, boxes: FloatArray, live: IntArray, starts: IntArray, leaves: int) -> None:
     """Sort rows and names into the tree: node t has the nodes 2 t + 1 and 2 t + 2 below it, leaves begin at `leaves`."""
     starts[0], live[0] = 0, rows.shape[0]
@@ -57,7 +57,7 @@ def _build(rows: FloatArray, names: IntArray, boxes: FloatArray, live: IntArray,
             starts[2 * t + 2], live[2 * t + 2] = middle, hi - middle
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _halve(rows: FloatArray, names: IntArray, lo: int, hi: int, middle: int, j: int) -> None:
     """Order rows lo to hi so that column j is at most that of row `middle` before it, and at least that behind it (Hoare)."""
     first, last = lo, hi - 1
@@ -82,14 +82,14 @@ def _halve(rows: FloatArray, names: IntArray, lo: int, hi: int, middle: int, j: 
             return
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _swap(rows: FloatArray, names: IntArray, i: int, k: int) -> None:
     for j in range(rows.shape[1]):
         rows[i, j], rows[k, j] = rows[k, j], rows[i, j]
     names[i], names[k] = names[k], names[i]
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _group(
     points: FloatArray,
     radii: FloatArray,
@@ -141,7 +141,7 @@ def _group(
     return number
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def _to_box(point: FloatArray, boxes: FloatArray, t: int) -> float:
     """Return the squared distance of a point to the box of a node, but for its last bits."""
     total = 0.0
@@ -153,7 +153,7 @@ def _to_box(point: FloatArray, boxes: FloatArray, t: int) -> float:
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def _squared(rows: FloatArray, i: int, point: FloatArray) -> float:
     """Return the squared distance of a row to a point, but for its last bits."""
     total = 0.0
@@ -162,7 +162,7 @@ def _squared(rows: FloatArray, i: int, point: FloatArray) -> float:
     return total
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _exact(x: FloatArray, y: FloatArray) -> float:
     """Return the distance as NumPy computes it: up to 128 squares in eight sums, more of them in halves."""
     squares = np.empty(x.shape[0])
@@ -171,7 +171,7 @@ def _exact(x: FloatArray, y: FloatArray) -> float:
     return float(np.sqrt(_sum(squares)))
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _sum(values: FloatArray) -> float:
     """Return `values.sum()` of any number of values, which NumPy halves as long as there are more than `MOST_SUMMED`."""
     n = values.shape[0]

@@ -14,10 +14,10 @@ than both errors together, the differences put them in the same order.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.core.chunks import is_mapped
+from flareclust.core.jit import kernel
 from flareclust.core.two_best import GROUP, TILE, two_best
 
 _FAST = {"contract", "nsz", "nnan"}
@@ -51,7 +51,7 @@ def screen_of(X: FloatArray, origin: FloatArray, variance: FloatArray) -> Screen
     return Screen(scale, tiles, longest)
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def fill_tiles(X: FloatArray, origin: FloatArray, scale: float, tiles: Array, longest: FloatArray) -> None:
     """tiles[t, j, i] = scale (X[64 t + i, j] - origin[j]); longest[t] = the length of the longest row or more.
 
@@ -80,7 +80,7 @@ def fill_tiles(X: FloatArray, origin: FloatArray, scale: float, tiles: Array, lo
         longest[start // TILE] = max(longest[start // TILE], length)
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def _close_calls(best: Array, second: Array, bound: float) -> int:
     """Return in how many rows the two best scores differ by at most the bound."""
     count = np.int32(0)
@@ -89,7 +89,7 @@ def _close_calls(best: Array, second: Array, bound: float) -> int:
     return int(count)
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _exchange(labels: IntArray, nearest: Array) -> int:
     """labels becomes nearest; return how many differed."""
     changed = 0
@@ -99,13 +99,13 @@ def _exchange(labels: IntArray, nearest: Array) -> int:
     return changed
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _error(d: int, y: float, g: float) -> float:
     """Return how wrong the score of a row of length y and a centroid of length g can be; see the module."""
     return (d + 8) * 2.0**-24 * 1.05 * (y * g + g * g / 2) + (d + 4) * 2.0**-53 * (y + g) ** 2 + 1e-30
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _recheck(x: FloatArray, columns: FloatArray, distances: FloatArray) -> int:
     """Return which of the centroids, columns (d, k), is nearest to x, added up as `kernels.nearest_centroids` does."""
     distances[:] = 0.0
@@ -117,7 +117,7 @@ def _recheck(x: FloatArray, columns: FloatArray, distances: FloatArray) -> int:
     return int(np.argmin(distances))
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def screened_labels(
     X: FloatArray,
     origin: FloatArray,

@@ -6,9 +6,9 @@ which differs between processors only in their last bits, and is 0 exactly for e
 """
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust.core.jit import kernel
 
 #: Rows per tile, and per partial sum of the weights that rows are drawn by.
 TILE = 256
@@ -19,7 +19,7 @@ TILED = 16
 _FAST = {"contract", "nsz", "nnan", "reassoc"}
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def seed_tiles(X: FloatArray, first: int, tiles: Array) -> None:
     """tiles[t, j, i] = X[first + 256 t + i, j], as far as there are rows."""
     for start in range(first, min(X.shape[0], first + TILE * tiles.shape[0])):
@@ -28,7 +28,7 @@ def seed_tiles(X: FloatArray, first: int, tiles: Array) -> None:
             tiles[t, j, i] = X[start, j]
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def _tile_distances(tile: Array, point: FloatArray, out: FloatArray) -> None:
     """out[i] = |tile[:, i] - point|^2, feature after feature, two at a time."""
     d = tile.shape[0]
@@ -48,7 +48,7 @@ def _tile_distances(tile: Array, point: FloatArray, out: FloatArray) -> None:
             out[i] = out[i] + a * a + b * b
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def _distance(x: FloatArray, point: FloatArray) -> float:
     """Return |x - point|^2."""
     total = 0.0
@@ -57,7 +57,7 @@ def _distance(x: FloatArray, point: FloatArray) -> float:
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def _two_distances(x: FloatArray, p: FloatArray, q: FloatArray) -> tuple[float, float]:
     """Return |x - p|^2 and |x - q|^2: x is read once."""
     a, b = 0.0, 0.0
@@ -67,7 +67,7 @@ def _two_distances(x: FloatArray, p: FloatArray, q: FloatArray) -> tuple[float, 
     return a, b
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@kernel(fastmath=_FAST)
 def _weighted_sum(weights: FloatArray, values: FloatArray, closest: FloatArray) -> float:
     """Return the sum of weights[i] min(closest[i], values[i])."""
     total = 0.0
@@ -77,7 +77,7 @@ def _weighted_sum(weights: FloatArray, values: FloatArray, closest: FloatArray) 
     return total
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def seeds_with(
     X: FloatArray, weights: FloatArray, tiles: Array, points: FloatArray, closest: FloatArray, sums: FloatArray
 ) -> None:
@@ -114,7 +114,7 @@ def seeds_with(
             sums[p, t] = _weighted_sum(mass, distances[p], least)
 
 
-@njit(nogil=True, cache=True)
+@kernel()
 def rows_drawn(
     X: FloatArray,
     weights: FloatArray,

@@ -33,7 +33,7 @@ _FLOATS, _INTS = ir.VectorType(_FLOAT, _LANES), ir.VectorType(_INT, _LANES)
 _FAST = ("contract", "nsz", "nnan")
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]
 def two_best(typing: Any, tile: Any, groups: Any, half: Any, best: Any, second: Any, nearest: Any) -> Any:
     """Set best, second and nearest (64,) of a tile (d, 64); see the module for what they are, of equals the first.
 

@@ -7,7 +7,6 @@ may send nothing.
 """
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core import kernels
@@ -21,6 +20,7 @@ from flareclust.core.devices.site_kernels import (
     trusted_means,
 )
 from flareclust.core.devices.streams import start_stream
+from flareclust.core.jit import kernel
 from flareclust.core.pyramid import FEWEST_ROWS
 
 #: Iterations of Lloyd's algorithm, as `flareclust.core.lloyd.kmeans` and `lloyd` have them by default.
@@ -30,13 +30,13 @@ _MOST_ITERATIONS = 300
 _TOL = 1e-4
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _ordinary(X: FloatArray, min_count: int) -> bool:
     """Return whether a site's rows are computed here."""
     return bool(max(min_count, 1) <= X.shape[0] < FEWEST_ROWS and computable(X))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def clusters_of_each(
     values: FloatArray,
     projected: FloatArray,
@@ -85,7 +85,7 @@ def clusters_of_each(
         end = _kept(X, labels, found, min_count, centroids, counts, sizes[i : i + 1], end)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _kept(
     X: FloatArray,
     labels: IntArray,
@@ -109,7 +109,7 @@ def _kept(
     return end
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def updates_of_each(
     values: FloatArray,
     starts: IntArray,
@@ -150,7 +150,7 @@ def updates_of_each(
                 end += 1
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def assessments_of_each(
     values: FloatArray,
     starts: IntArray,

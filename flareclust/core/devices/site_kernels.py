@@ -6,12 +6,12 @@ two columns or more, since NumPy adds up a single one in another order.
 """
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import LARGEST_VALUE, LEAST_VALUE
 from flareclust.core import kernels
 from flareclust.core.devices.streams import uniform
+from flareclust.core.jit import kernel
 from flareclust.core.moments import column_moments
 from flareclust.core.seed_kernels import TILE, TILED, rows_drawn, seeds_with
 
@@ -22,7 +22,7 @@ _RELOCATED, _MOVING, _SETTLED = kernels.RELOCATED, kernels.MOVING, kernels.SETTL
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def computable(X: FloatArray) -> bool:
     """Return whether all numbers are finite, and neither too large nor too small to be squared."""
     largest = 0.0
@@ -35,7 +35,7 @@ def computable(X: FloatArray) -> bool:
     return largest == 0.0 or largest >= LEAST_VALUE
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def pairwise_sum(values: FloatArray) -> float:
     """Return `values.sum()` of at most `MOST_SUMMED` numbers: eight partial sums, as NumPy adds."""
     n, total = values.shape[0], 0.0
@@ -53,7 +53,7 @@ def pairwise_sum(values: FloatArray) -> float:
     return float(total)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def plusplus(X: FloatArray, k: int, state: Array, seeds: FloatArray) -> int:
     """seeds (k, d) become those of `kmeans_plusplus`; return how many there are."""
     n, d = X.shape
@@ -89,14 +89,14 @@ def plusplus(X: FloatArray, k: int, state: Array, seeds: FloatArray) -> int:
     return k
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _first_row(n: int, drawn: float) -> int:
     """Return the row that `numpy.random.Generator.choice(n, p=...)` draws with equal chances."""
     cumulative = np.cumsum(np.full(n, 1.0 / n))
     return int(np.searchsorted(cumulative / cumulative[-1], drawn, side="right"))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def lloyd_from(X: FloatArray, centroids: FloatArray, max_iter: int, tol: float, labels: IntArray) -> int:
     """labels (n,) become those of `lloyd` from these centroids (k, d), which move; return how many clusters there are."""
     n, d = X.shape
@@ -123,7 +123,7 @@ def lloyd_from(X: FloatArray, centroids: FloatArray, max_iter: int, tol: float, 
     return found
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def means_by_label(X: FloatArray, labels: IntArray, means: FloatArray, counts: IntArray) -> None:
     """means (k, d) and counts (k,) become those of the rows of each label, about the mean of all; 0 without rows."""
     d = X.shape[1]
@@ -140,7 +140,7 @@ def means_by_label(X: FloatArray, labels: IntArray, means: FloatArray, counts: I
             means[c, j] = origin[j] + means[c, j] / counts[c] if counts[c] > 0 else 0.0
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def may_be_described(
     X: FloatArray, labels: IntArray, means: FloatArray, counts: IntArray, min_count: int, keep: BoolArray
 ) -> int:
@@ -170,7 +170,7 @@ def may_be_described(
     return kept
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def trusted_means(X: FloatArray, projected: FloatArray, seeds: FloatArray, means: FloatArray) -> None:
     """means (k, d) become those of the rows that `trusted_rows` trusts to each seed (k, p)."""
     n, k = X.shape[0], seeds.shape[0]

@@ -10,9 +10,9 @@ generation (the generator with 128 bits of state and the output XSL-RR); O'Neill
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import Array
+from flareclust.core.jit import kernel
 
 #: The multiplier of the 128-bit congruential generator, in two halves.
 _HIGH, _LOW = np.uint64(2549297995355413924), np.uint64(4865540595714422341)
@@ -24,7 +24,7 @@ _INIT_A, _MULT_A, _INIT_B, _MULT_B = (np.uint64(value) for value in (0x43B0D7E5,
 _MIX_LEFT, _MIX_RIGHT = np.uint64(0xCA01F9DD), np.uint64(0x4973F715)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def start_stream(seed: int, round_: int, site: int, state: Array) -> None:
     """state (4,) uint64 becomes that of `default_rng([seed, round_, site])`, of three numbers below 2^32."""
     pool, constant = np.zeros(4, np.uint64), _INIT_A
@@ -48,7 +48,7 @@ def start_stream(seed: int, round_: int, site: int, state: Array) -> None:
     _step(state)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def uniform(state: Array) -> float:
     """Return the next number in [0, 1) of `Generator.random`."""
     _step(state)
@@ -57,7 +57,7 @@ def uniform(state: Array) -> float:
     return float(word >> _11) * (1.0 / 9007199254740992.0)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _hashed(word: Any, constant: Any, multiplier: Any) -> Any:
     """Return a hash of 32 bits and the next constant."""
     word = (word ^ constant) & _U32
@@ -66,7 +66,7 @@ def _hashed(word: Any, constant: Any, multiplier: Any) -> Any:
     return word ^ (word >> _16), constant
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _step(state: Array) -> None:
     """Advance the generator: state = state * multiplier + increment, in 128 bits."""
     high, low = state[0], state[1]
@@ -77,7 +77,7 @@ def _step(state: Array) -> None:
     state[0], state[1] = _added(upper, low * _LOW, state[2], state[3])
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _added(high: Any, low: Any, other_high: Any, other_low: Any) -> Any:
     """Return the sum of two numbers of 128 bits."""
     total = low + other_low

@@ -5,9 +5,9 @@ compute at once without reordering any of them.
 """
 
 import numpy as np
-from numba import njit
 
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.jit import kernel
 
 _LANES = 8
 
@@ -15,7 +15,7 @@ _LANES = 8
 _CLOSE = 1e-6
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def pair_distances(
     A: FloatArray,
     masks_a: FloatArray,
@@ -39,7 +39,7 @@ def pair_distances(
             out[p] = np.sqrt(_squared(x, known_x, y, known_y, lanes))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _squared(x: FloatArray, known_x: FloatArray, y: FloatArray, known_y: FloatArray, lanes: FloatArray) -> float:
     """Return the squared euclidean distance."""
     d, lanes[0] = len(x), 0.0
@@ -52,7 +52,7 @@ def _squared(x: FloatArray, known_x: FloatArray, y: FloatArray, known_y: FloatAr
     return float(lanes[0].sum())
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel()
 def _cosine(x: FloatArray, known_x: FloatArray, y: FloatArray, known_y: FloatArray, lanes: FloatArray) -> float:
     """Return 1 - cos; where that is small, half the squared distance of the directions, which is the same."""
     d = len(x)

@@ -1,4 +1,7 @@
-"""Compiled kernels of an installation that nobody writes to: processes that start at once share the cache in NUMBA_CACHE_DIR."""
+"""Compiled kernels of an installation that nobody writes to: processes that start at once share the cache in NUMBA_CACHE_DIR.
+
+Without that folder and without a home, each process compiles for itself.
+"""
 
 import os
 import re
@@ -38,13 +41,13 @@ def installed(tmp_path) -> Iterator[Path]:
         path.chmod(0o755)
 
 
-def start(code: str, installed: Path, cache: Path) -> subprocess.Popen[str]:
+def start(code: str, installed: Path, cache: Path | None, home: Path | None = None) -> subprocess.Popen[str]:
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"},
         "PYTHONPATH": str(installed),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "NUMBA_CACHE_DIR": str(cache),
-        "HOME": str(installed),
+        "NUMBA_CACHE_DIR": str(cache or ""),
+        "HOME": str(home or installed),
     }
     return subprocess.Popen(
         [sys.executable, "-c", code],
@@ -79,3 +82,17 @@ def test_the_command_for_images_compiles_into_the_cache(installed, tmp_path):
     command = re.search(r'python -c "(.*warm_up.*?)"', page)[1]
     assert said(start(command, installed, tmp_path / "cache")) == ""
     assert said(start(_USE, installed, tmp_path / "cache")).split()[3] == "0", "compiled again"
+
+
+def test_without_any_place_for_a_cache_kernels_are_compiled_in_each_process_with_a_warning(installed, tmp_path):
+    nowhere = tmp_path / "home"
+    nowhere.touch()
+    for folder in (path for path in (installed / "flareclust").rglob("*") if path.is_dir()):
+        folder.chmod(0o755)
+        (folder / "__pycache__").touch()  # so that root cannot write there either
+        folder.chmod(0o555)
+    process = start(_USE, installed, None, nowhere)
+    out, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors[-2000:]
+    assert out.startswith("[0, 1, 0]")
+    assert errors.count("set NUMBA_CACHE_DIR to a folder that only your account can write to") == 1
