@@ -205,7 +205,7 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
 def expected_sizes(round_: Round) -> dict[str, int]:
     """Return the sizes that a reply to a round must respect.
 
-    K, the number of centroids sent; c and t of the scores; p, the number of weights of a model that is trained; c and f of a
+    K, the number of centroids sent; c and t of the scores; p, the number of weights of a model that is trained, or of k models; c and f of a
     linear classifier's coefficients, f also of second moments.
     """
     if round_.step in (SCALES, KNOWN_SCALES):
@@ -215,6 +215,8 @@ def expected_sizes(round_: Round) -> dict[str, int]:
     sizes = {"K": len(round_.task["centroids"])} if "centroids" in round_.task else {}
     if "prototypes" in round_.task or "model" in round_.task:
         sizes["p"] = len(round_.task["weights"])
+    if "models" in round_.task:
+        sizes["k"] = int(round_.task["models"])
     if "features" in round_.task:
         sizes["f"] = int(round_.task["features"])
     if "coefficients" in round_.task:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.papers import figures
-from benchmarks.papers.base import NOTHING, WORKERS, Line, Report, Study, find_cell, mean_std
+from benchmarks.papers.base import NOTHING, WORKERS, Line, Report, Study, find_cell, mean_only, mean_std
 from benchmarks.papers.claims import spread, value
 from benchmarks.papers.feca_rounds import TEST, evaluate, images, train_by_rounds
 from flareclust._foundation.extras import require
@@ -82,7 +82,7 @@ def ablation(study: Study) -> Report:
         [_random_weights(cells), *(_line(cells, name, split, rounds) for name, split in settings)],
         _picture(cells, rounds),
         _notes(cells, rounds),
-        f"A small study: {IMAGES:,} images of MNIST at {SITES} sites, k = {K}, {rounds} rounds of {EPOCHS} epochs, network `small`, {len(seeds)} seeds; "
+        f"A small study: {IMAGES:,} images of MNIST at {SITES} sites, k = {K}, {rounds} rounds of {EPOCHS} epochs, network `small`, {len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'}; "
         f"linear accuracy in per cent on {TEST:,} other images, and NMI, as in Table 3. Each line changes one thing. `{TRUE}` and those with "
         "labels at random train with these in the place of pseudo-labels, on fixed orthogonal prototypes. "
         f"`{ONE}` has all images and k-means on its embeddings; with batch={ALL_AT_ONCE} it makes as many updates as a site with a fifth of the images.",
@@ -130,7 +130,8 @@ def _line(cells: Sequence[Cell], name: str, split: str, rounds: int) -> Line:
 
 
 def _numbers(about: Mapping[str, str], cell: Cell | None, round_: int, reading: str = "") -> Line:
-    ours = f"{mean_std(cell, f'accuracy_{round_}')} (NMI {mean_std(cell, f'nmi_{round_}', 2)})"
+    shown = mean_only if cell is not None and cell.n == 1 else mean_std  # one seed has no deviation
+    ours = f"{shown(cell, f'accuracy_{round_}', 1)} (NMI {shown(cell, f'nmi_{round_}', 2)})"
     return Line(about, NOTHING, ours, reading)
 
 
@@ -156,7 +157,7 @@ def _notes(cells: Sequence[Cell], rounds: int) -> list[str]:
 def _picture(cells: Sequence[Cell], rounds: int) -> "Figure":
     shown = [(title, key) for title in PANELS for key in ("accuracy", "nmi")]
     titles = [f"{title}: {'linear accuracy (%)' if key == 'accuracy' else 'NMI'}" for title, key in shown]
-    figure, all_axes = figures.panels(titles, columns=2, size=(4.6, 2.8))
+    figure, all_axes = figures.panels(titles, columns=2, size=(4.6, 2.6))
     for axes, (title, key) in zip(all_axes, shown, strict=True):
         for number, name in enumerate(PANELS[title]):
             cell = find_cell(cells, change=name, split=IID)
@@ -164,5 +165,5 @@ def _picture(cells: Sequence[Cell], rounds: int) -> "Figure":
             figures.line(axes, range(rounds + 1), means, spreads, label=name, number=number)
         axes.set_xlabel("round", fontsize=8)
         if key == "nmi":
-            axes.legend(fontsize=7, frameon=False)
+            axes.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure

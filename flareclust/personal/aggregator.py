@@ -4,17 +4,17 @@ Source: McMahan et al. (2017), Algorithm 1; see `flareclust.personal.executor`. 
 that is lost is left out from then on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import Message
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.executors.kfed import site_number
 from flareclust.personal.executor import SIZES, TEST, TRAIN, FedAvgExecutor, FedAvgParams
-from flareclust.personal.learners import WEIGHTS, Learner, flat, in_order, shaped
+from flareclust.personal.learners import WEIGHTS, Learner, Weights, flat, in_order, stacked_models
 from flareclust.personal.models import make_learner
 
 #: What is kept of every test, an entry for each site and round: number of the site, round of the model, and rows.
@@ -42,10 +42,9 @@ class FedAvgAggregator(ClusteringAggregator):
             return self._begun(replies)
         record, rates = _with_tests(round_, replies)
         if round_.step == TEST:
-            return Round({**round_.task, "centroids": round_.task["weights"][None]}, True, rates, record)
-        sent = self._sorted(replies)
-        total = sum(int(reply["counts"]) for reply in sent)
-        weights = in_order(reply["weights"] for reply in sent) / float(total) if total else round_.task["weights"]
+            centroids = round_.task["weights"].reshape(self.k, -1)
+            return Round({**round_.task, "centroids": centroids}, True, rates, record)
+        weights = self.averaged(round_.task["weights"], self._sorted(replies))
         last = round_.index == self.params.rounds
         return Round(
             {**round_.task, "weights": weights}, diagnostics=rates, record=record, step=TEST if last else TRAIN
@@ -54,17 +53,26 @@ class FedAvgAggregator(ClusteringAggregator):
     def result(self, round_: Round) -> Message:
         """Return the weights by name, too."""
         found = super().result(round_)
+        return {**found, **{f"weights.{name}": value[0] for name, value in self.models(found).items()}}
+
+    def averaged(self, before: FloatArray, sent: Sequence[Message]) -> FloatArray:
+        """Return the weights after a round, the means of those that the sites sent; as before where none has rows."""
+        total = sum(int(reply["counts"]) for reply in sent)
+        return in_order(reply["weights"] for reply in sent) / float(total) if total else before
+
+    def models(self, found: Message) -> Weights:
+        """Return the models of a result, stacked (k, ...)."""
         like = self._learner(found["model"]).start(1, np.random.default_rng(0))
-        named = {f"weights.{name}": value[0] for name, value in shaped(found["weights"], like).items()}
-        return {**found, **named}
+        return stacked_models(found["weights"], like, self.k)
 
     def _begun(self, replies: Mapping[str, Message]) -> Round:
         columns = int(next(iter(replies.values()))["columns"])
         classes = max(2, self.params.classes or 0, *(int(reply["classes"]) for reply in replies.values()))
         model = np.array([columns, classes])
-        start = self._learner(model).start(1, stream(self.seed, 0, WEIGHTS))
+        start = self._learner(model).start(self.k, stream(self.seed, 0, WEIGHTS))
+        weights = np.concatenate([flat(start, j) for j in range(self.k)])
         nothing = np.zeros(0, dtype=np.int64)
-        return Round({"weights": flat(start, 0), "model": model}, record=dict.fromkeys(TESTS, nothing), step=TRAIN)
+        return Round({"weights": weights, "model": model}, record=dict.fromkeys(TESTS, nothing), step=TRAIN)
 
     def _learner(self, model: Any) -> Learner[Any]:
         return make_learner(

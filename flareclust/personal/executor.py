@@ -27,7 +27,17 @@ from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.linear_evaluation import MOST_CLASSES, classes_of
 from flareclust.executors.parameters import ClusteringParams
-from flareclust.personal.learners import LARGEST, TRAINING, Learner, Weights, all_bounded, by_rows, flat, shaped
+from flareclust.personal.learners import (
+    LARGEST,
+    TRAINING,
+    Learner,
+    Weights,
+    all_bounded,
+    by_rows,
+    flat,
+    picked,
+    stacked_models,
+)
 from flareclust.personal.models import MODELS, make_learner
 from flareclust.personal.rows import Labelled, drawn
 from flareclust.privacy.context import SiteContext
@@ -59,7 +69,7 @@ class _Sizes(Schema):
         }
 
 
-class _Tested(Schema):
+class Tested(Schema):
     """What was tested, and more."""
 
     def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
@@ -109,9 +119,9 @@ class FedAvgExecutor(ClusteringExecutor):
         {
             SIZES: Step(_Sizes(columns=whole(""), classes=whole("")), "sizes"),
             TRAIN: Step(
-                _Tested(weights="p", counts=counts(""), correct=counts(""), tested=counts("")), "local", summed=True
+                Tested(weights="p", counts=counts(""), correct=counts(""), tested=counts("")), "local", summed=True
             ),
-            TEST: Step(_Tested(correct=counts(""), tested=counts("")), "test", summed=True),
+            TEST: Step(Tested(correct=counts(""), tested=counts("")), "test", summed=True),
         }
     )
 
@@ -144,37 +154,44 @@ class FedAvgExecutor(ClusteringExecutor):
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Test the server's model and train it."""
-        learner, models = self._received(task, data, context)
-        train, _ = _halves(data)
+        learner, model, chosen = self._received(task, data, context)
+        train, _ = halves(data)
         n = len(train) if len(train) >= context.min_count else 0
-        trained = models
+        trained = model
         if n:
             place = self._place(task)
             if place is not None:
                 rng = stream(self.seed, task.round - 1, TRAINING)
-            trained = learner.train(models, learner.hold([train]), rng, place)
+            trained = learner.train(model, learner.hold([train]), rng, place)
         if not all_bounded(trained):
             raise Refusal(
                 f"trained weights beyond {LARGEST:g}, so the loss diverged; use a smaller lr, or scale the columns"
             )
         return {
-            "weights": by_rows(flat(trained, 0), n),
-            "counts": np.array(n),
-            **self._tested(learner, models, data, context),
+            **self.sent(by_rows(flat(trained, 0), n), n, chosen),
+            **self._tested(learner, model, data, context),
         }
 
     def test(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Test the server's model."""
-        learner, models = self._received(task, data, context)
-        return self._tested(learner, models, data, context)
+        learner, model, _ = self._received(task, data, context)
+        return self._tested(learner, model, data, context)
 
-    def _tested(self, learner: Learner[Any], models: Weights, data: FloatArray, context: SiteContext) -> Message:
-        _, test = _halves(data)
+    def chosen(self, learner: Learner[Any], models: Weights, train: Labelled) -> int:
+        """Return the number of the model that the site trains and tests."""
+        return 0
+
+    def sent(self, weighted: FloatArray, rows: int, chosen: int) -> Message:
+        """Return what the site sends of a model that it has trained: weights times rows (s,), and rows."""
+        return {"weights": weighted, "counts": np.array(rows)}
+
+    def _tested(self, learner: Learner[Any], model: Weights, data: FloatArray, context: SiteContext) -> Message:
+        _, test = halves(data)
         if len(test) < max(context.min_count, 1):
             return {"correct": np.array(0), "tested": np.array(0)}
-        right = learner.correct(models, np.zeros(1, dtype=np.int64), learner.hold([test]))
+        right = learner.correct(model, np.zeros(1, dtype=np.int64), learner.hold([test]))
         return {"correct": np.array(int(right[0])), "tested": np.array(len(test))}
 
     def _place(self, task: Task) -> tuple[int, int] | None:
@@ -184,8 +201,8 @@ class FedAvgExecutor(ClusteringExecutor):
             raise Refusal("is not among the places of the job's settings")
         return self.params.places[task.site], self.params.parts
 
-    def _received(self, task: Task, data: FloatArray, context: SiteContext) -> tuple[Learner[Any], Weights]:
-        """Return the kind of model that the server says, and its weights."""
+    def _received(self, task: Task, data: FloatArray, context: SiteContext) -> tuple[Learner[Any], Weights, int]:
+        """Return the kind of model that the server says, the weights of the site's own (1, ...), and its number."""
         _check_ungrouped(context)
         self._check_enough(data, context)
         sizes = task.arrays.get("model")
@@ -200,12 +217,14 @@ class FedAvgExecutor(ClusteringExecutor):
         except UserError as error:
             raise Refusal(f"cannot take part: {error}") from None
         like = learner.start(1, np.random.default_rng(0))
-        size = len(flat(like, 0))
+        size = self.k * len(flat(like, 0))
         Schema(weights="p").check({"weights": task.arrays.get("weights")}, {"p": size})  # type: ignore[dict-item]
-        return learner, shaped(task.arrays["weights"], like)
+        models = stacked_models(task.arrays["weights"], like, self.k)
+        chosen = self.chosen(learner, models, halves(data)[0])
+        return learner, picked(models, np.array([chosen])), chosen
 
 
-def _halves(data: FloatArray) -> tuple[Labelled, Labelled]:
+def halves(data: FloatArray) -> tuple[Labelled, Labelled]:
     """Return the rows to train with and those held out."""
     rows = Labelled(np.ascontiguousarray(data[:, :-2]), data[:, -2].astype(np.int64))
     held = data[:, -1] != 0

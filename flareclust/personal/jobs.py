@@ -1,4 +1,4 @@
-"""Personalised models as NVFlare jobs: one for the clustering, then one of federated averaging for each cluster.
+"""Personalised models as NVFlare jobs: one for the clustering, then one of federated averaging for each cluster; or one of IFCA.
 
 The jobs are those of `flareclust.personal.executor` and `aggregator`, through the controller of all other jobs. Random
 numbers and the order of sums are those of `flareclust.personal.methods`, so that the linear models are the same bit for bit.
@@ -21,7 +21,8 @@ from flareclust.federation.exchanges import refusal_texts
 from flareclust.personal.aggregator import TESTS
 from flareclust.personal.clusters import Parts, Run, clustered, whole
 from flareclust.personal.executor import TRAIN
-from flareclust.personal.learners import WEIGHTS, shaped
+from flareclust.personal.ifca_aggregator import CHOSEN
+from flareclust.personal.learners import WEIGHTS, shaped, stacked_models
 from flareclust.personal.methods import Course, OnRound, check_clusters
 from flareclust.personal.rows import Split
 from flareclust.personal.settings import TRAINED_BY, PersonalSettings
@@ -37,6 +38,14 @@ FEDAVG = Algorithm(
     source="McMahan et al. (2017), Algorithm 1",
 )
 
+IFCA = Algorithm(
+    "ifca",
+    "Iterative federated clustering: a model per cluster, which the sites choose",
+    "flareclust.personal.ifca_executor.IFCAExecutor",
+    "flareclust.personal.ifca_aggregator.IFCAAggregator",
+    source="Ghosh et al. (2020), Algorithm 1",
+)
+
 #: The columns with classes and with rows held out; the others are numbered.
 _CLASS, _TEST = "class", "held_out"
 
@@ -45,7 +54,7 @@ def train_in_jobs(settings: PersonalSettings, split: Split, run: Run, on_round: 
     """Cluster the devices and train a model in each cluster, in jobs one after the other.
 
     Args:
-        settings: of the methods kfed and global.
+        settings: of the methods kfed, global and ifca.
         split: the devices' rows; each device is a site of the jobs that it is in.
         run: the engine.
         on_round: called for every round when all jobs are done.
@@ -63,16 +72,22 @@ def train_in_jobs(settings: PersonalSettings, split: Split, run: Run, on_round: 
         parts, spent = clustered(split, settings.k or 1, settings.k_local, settings.seed, run)
     start = settings.learner(split).start(1, stream(settings.seed, 0, WEIGHTS))
     models = {name: np.repeat(value, int(parts.group.max()) + 1, axis=0) for name, value in start.items()}
+    group = parts.group
     right, tested = np.zeros((2, settings.rounds, len(split.names)))
     lost: list[str] = []
     bytes_up, bytes_down = np.zeros((2, settings.rounds), dtype=np.int64)
     for j in np.unique(parts.group):
         outcome = _job(settings, split, parts, int(j), run)
-        for name, value in shaped(outcome.arrays[WEIGHTS], start).items():
-            models[name][j] = value[0]
+        if settings.method == "ifca":
+            models = stacked_models(outcome.arrays[WEIGHTS], start, settings.k or 1)
+            group = _chosen(outcome, split.names)
+        else:
+            for name, value in shaped(outcome.arrays[WEIGHTS], start).items():
+                models[name][j] = value[0]
         found, rows = _tests(outcome, split.names, settings.rounds)
         right, tested = right + found, tested + rows
-        lost += [f"{text} (model {j})" for text in refusal_texts(outcome.refused)]
+        of_model = "" if settings.method == "ifca" else f" (model {j})"
+        lost += [text + of_model for text in refusal_texts(outcome.refused)]
         for way, total in (("bytes_up", bytes_up), ("bytes_down", bytes_down)):
             total += _by_round(outcome, way)
     held = np.array([len(test) for test in split.test.values()])
@@ -82,11 +97,11 @@ def train_in_jobs(settings: PersonalSettings, split: Split, run: Run, on_round: 
     up, down = spent[0] + np.cumsum(bytes_up), spent[1] + np.cumsum(bytes_down)
     for index in range(settings.rounds):
         on_round(index + 1, accuracy[index], int(up[index]), int(down[index]))
-    return Course(models, parts, parts.group, accuracy, bytes_up, bytes_down, *spent, lost)
+    return Course(models, parts, group, accuracy, bytes_up, bytes_down, *spent, lost)
 
 
 def _job(settings: PersonalSettings, split: Split, parts: Parts, j: int, run: Run) -> Outcome:
-    """Train the model of cluster j by the rows of its devices in that cluster."""
+    """Train the model of cluster j by the rows of its devices in that cluster; IFCA's models by all rows."""
     members = [int(p) for p in np.flatnonzero(parts.group == j)]
     names = [split.names[parts.device[p]] for p in members]
     sites: Mapping[str, Rows] = {name: _table(parts, p) for name, p in zip(names, members, strict=True)}
@@ -102,7 +117,8 @@ def _job(settings: PersonalSettings, split: Split, parts: Parts, j: int, run: Ru
         "parts": len(parts.group),
     }
     needed = None if settings.min_sites is None else min(settings.min_sites, len(sites))
-    return run(FEDAVG, params, sites, JobOptions(k=1, seed=settings.seed, assess=False, min_sites=needed))
+    algorithm, k = (IFCA, settings.k or 1) if settings.method == "ifca" else (FEDAVG, 1)
+    return run(algorithm, params, sites, JobOptions(k=k, seed=settings.seed, assess=False, min_sites=needed))
 
 
 def _table(parts: Parts, p: int) -> Table:
@@ -123,6 +139,12 @@ def _tests(outcome: Outcome, names: list[str], rounds: int) -> tuple[FloatArray,
             right[round_ - 1, place[int(site)]] += correct
             tested[round_ - 1, place[int(site)]] += rows
     return right, tested
+
+
+def _chosen(outcome: Outcome, names: list[str]) -> IntArray:
+    """Return the model that each device chose when it was last tested, (m,)."""
+    last = dict(zip(outcome.arrays[TESTS[0]].tolist(), outcome.arrays[CHOSEN].tolist(), strict=True))
+    return np.array([last.get(site_number(name), 0) for name in names])
 
 
 def _by_round(outcome: Outcome, way: str) -> IntArray:

@@ -77,6 +77,12 @@ def shaped(weights: FloatArray, like: Weights) -> Weights:
     }
 
 
+def stacked_models(weights: FloatArray, like: Weights, k: int) -> Weights:
+    """Return the k models whose weights `flat` gave, one after the other in one array, stacked (k, ...)."""
+    models = [shaped(part, like) for part in np.split(weights, k)]
+    return {name: np.concatenate([model[name] for model in models]) for name in like}
+
+
 def model_bytes(models: Weights) -> int:
     """Return the size of one of the models in bytes."""
     return sum(value[0].nbytes for value in models.values())

@@ -38,7 +38,7 @@ class PersonalSettings(Settings):
     test_share: float = Field(default=0.2, gt=0, lt=1, description="Share of each device's rows held out for tests.")
     seed: int = Field(default=0, ge=0, lt=2**32, description="Of everything random.")
     engine: Annotated[str, OneOf(ENGINES)] = Field(
-        default="inprocess", description="inprocess, or simulator for NVFlare jobs, of kfed and global."
+        default="inprocess", description="inprocess, or simulator for NVFlare jobs, of all methods but local."
     )
 
     min_sites: int | None = Field(
@@ -49,8 +49,12 @@ class PersonalSettings(Settings):
     def _with_clusters(self) -> "PersonalSettings":
         if self.k is None and self.method in ("kfed", "ifca"):
             raise UserError(f"{self.method} needs k, the number of clusters")
-        if self.engine == "simulator" and self.method not in ("kfed", "global"):
-            raise UserError(f"{self.method} runs in this process only; leave out the engine, or use kfed or global")
+        if self.engine == "simulator" and self.method == "local":
+            raise UserError("local runs in this process only; leave out the engine, or use another method")
+        if self.engine == "simulator" and self.method == "ifca" and self.averaging == "gradients":
+            raise UserError(
+                "gradients are averaged in this process only; leave out the engine, or use averaging=models"
+            )
         if self.engine == "inprocess" and self.min_sites is not None:
             raise UserError("min_sites is for jobs, whose sites can be lost; leave it out, or use engine=simulator")
         return self

@@ -70,7 +70,7 @@ def test_the_check_of_constructors_notices_what_only_some_arguments_do(monkeypat
 def test_constructors_of_what_jobs_have_beside_algorithms_do_nothing_either():
     of_algorithms = {path for algorithm in BUILT_IN for path in (algorithm.executor, algorithm.aggregator)}
     others = {*of_sites(), *of_server()} - of_algorithms
-    assert len(others) == 7
+    assert len(others) == 9
     assert effects_of(sorted(others)) == []
 
 

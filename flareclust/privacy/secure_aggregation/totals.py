@@ -184,7 +184,8 @@ def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
         columns: number of the sites' columns, where all have the same.
     """
     if "prototypes" in arrays or "model" in arrays:  # the weights of a network or model that is trained
-        return {"p": len(arrays["weights"])}
+        models = {"k": int(arrays["models"])} if "models" in arrays else {}
+        return {"p": len(arrays["weights"]), **models}
     if "features" in arrays:  # whose second moments are asked for
         return {"f": int(arrays["features"])}
     if "coefficients" in arrays:  # of a linear classifier

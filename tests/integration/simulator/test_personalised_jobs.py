@@ -23,12 +23,16 @@ def wards() -> Pairs:
 
 
 @pytest.mark.parametrize(
-    ("data", "k", "devices", "clusters"), [("iris", 1, 2, [2]), (wards(), 2, 4, [2, 2])], ids=["one", "two clusters"]
+    ("data", "settings", "clusters"),
+    [
+        ("iris", {"k": 1, "devices": 2}, [2]),
+        (wards(), {"k": 2}, [2, 2]),
+        (wards(), {"k": 2, "method": "ifca", "rounds": 5}, [2, 2]),
+    ],
+    ids=["one", "two clusters", "ifca"],
 )
-def test_jobs_in_the_simulator_train_the_models_of_one_process(data, k, devices, clusters, tmp_path):
-    settings = {"k": k, "model": "linear", "rounds": 2, "lr": 0.05}
-    if isinstance(data, str):
-        settings["devices"] = devices
+def test_jobs_in_the_simulator_train_the_models_of_one_process(data, settings, clusters, tmp_path):
+    settings = {"model": "linear", "rounds": 2, "lr": 0.05, **settings}
     jobs = flareclust.personalise(data, **settings, engine="simulator", out=tmp_path / "out")
     here = flareclust.personalise(data, **settings)
     for name, value in here.models.items():
@@ -39,4 +43,4 @@ def test_jobs_in_the_simulator_train_the_models_of_one_process(data, k, devices,
     assert np.bincount(used).tolist() == clusters
     assert jobs.warnings == []
     assert {path.name for path in tmp_path.iterdir()} == {"out"}
-    assert {f"model-{j}.npz" for j in range(k)} <= {path.name for path in (tmp_path / "out").iterdir()}
+    assert {f"model-{j}.npz" for j in range(len(clusters))} <= {path.name for path in (tmp_path / "out").iterdir()}

@@ -17,7 +17,10 @@ from flareclust.engines.options import JobOptions
 from flareclust.personal.aggregator import TESTS, FedAvgAggregator
 from flareclust.personal.executor import SIZES, TEST, TRAIN, FedAvgExecutor
 from flareclust.personal.export import export_jobs
-from flareclust.personal.jobs import FEDAVG, train_in_jobs
+from flareclust.personal.ifca_aggregator import IFCAAggregator
+from flareclust.personal.ifca_executor import IFCAExecutor
+from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
+from flareclust.personal.methods import train_models
 from flareclust.personal.prepare import prepare_devices
 from flareclust.personal.result import save
 from flareclust.personal.rows import Split
@@ -56,6 +59,7 @@ def both_ways(**settings: object) -> tuple[object, object]:
         {"k": 2, "devices": 11},  # by name site-10 comes before site-2
         {"k": 4, "devices": 6, "k_local": 2},
         {"method": "global", "devices": 4},
+        {"method": "ifca", "k": 3, "devices": 11},
     ],
 )
 def test_linear_models_of_jobs_are_those_of_one_process_bit_for_bit(settings):
@@ -64,9 +68,58 @@ def test_linear_models_of_jobs_are_those_of_one_process_bit_for_bit(settings):
         np.testing.assert_array_equal(jobs.models[name], value)
     np.testing.assert_array_equal(jobs.accuracy, here.accuracy)
     assert (jobs.clustering_up, jobs.clustering_down) == (here.bytes["clustering_up"], here.bytes["clustering_down"])
-    assert (
-        0 < (jobs.bytes_up.sum() + jobs.clustering_up) / here.bytes["up"] - 1 < 0.6
-    )  # counts and tests beside few weights
+    assert jobs.clustering_up == here.bytes["clustering_up"]
+    times = settings.get("k", 1) if settings.get("method") == "ifca" else 1  # IFCA sends all models up, too
+    more = (jobs.bytes_up.sum() + jobs.clustering_up) / here.bytes["up"] - times
+    assert 0 < more < 0.6 * times  # counts and tests beside few weights
+
+
+def test_ifca_in_jobs_finds_planted_clusters_as_in_one_process():
+    split, own = planted(devices=6)
+    settings = PersonalSettings(data="own", method="ifca", k=2, model="linear", rounds=5, lr=0.05, engine="simulator")
+    course = train_in_jobs(settings, split, run_inprocess, lambda *round_: None)
+    assert len(set(zip(course.group.tolist(), own[:, 0].tolist(), strict=True))) == 2
+    here = train_models("ifca", settings.learner(split), split, k=2, rounds=5)
+    assert course.group.tolist() == here.group.tolist()
+    np.testing.assert_array_equal(course.accuracy, here.accuracy)
+    lossy = train_in_jobs(settings, split, losing("device-03", since=3), lambda *round_: None)
+    assert list(lossy.lost) == ["device-03 was lost"]
+    assert np.isnan(lossy.accuracy[-1]).tolist() == [i == 3 for i in range(6)]
+    assert lossy.group[3] == course.group[3]
+
+
+def test_ifcas_models_are_means_of_those_that_chose_them():
+    server = IFCAAggregator(2, rounds=1)
+    sized = server.advance(server.begin(), {name: {"columns": np.array(1), "classes": np.array(2)} for name in "abc"})
+    assert (sized.step, sized.task["weights"].shape) == (TRAIN, (4,))
+    replies = {
+        name: IFCAExecutor(2).sent(n * np.array(own), n, 1)
+        for name, n, own in [("a", 30, [1.0, 2.0]), ("b", 10, [5.0, -2.0])]
+    }
+    for reply in replies.values():
+        reply |= {"correct": np.array(1), "tested": np.array(2)}
+    trained = server.advance(sized, replies)
+    np.testing.assert_allclose(trained.task["weights"], [*sized.task["weights"][:2], 2.0, 1.0])
+    assert trained.record["tests_model"].tolist() == [1, 1]
+
+
+def test_ifcas_masked_sums_give_the_same_models():
+    own = sites(30, 40, 50)
+    plain, masked = (
+        run_inprocess(IFCA, {"rounds": 2}, own, ONE.model_copy(update={"k": 2, **more}))
+        for more in ({}, {"secure_sums": True, "min_sites": 3, "secure_min_sites": 3, "secure_sites": tuple(own)})
+    )
+    np.testing.assert_allclose(masked.arrays["weights"], plain.arrays["weights"], atol=1e-9)
+
+
+def test_a_site_that_sends_fewer_models_is_left_out():
+    class Fewer(IFCAExecutor):
+        def sent(self, weighted, rows, chosen):
+            found = super().sent(weighted, rows, chosen)
+            return {**found, "counts": found["counts"][:1]}
+
+    with pytest.raises(JobFailed, match="counts"):
+        run_inprocess(with_executor(IFCA, Fewer), {"rounds": 1}, sites(30, 40), ONE.model_copy(update={"k": 2}))
 
 
 def test_networks_of_jobs_are_those_of_one_process_up_to_rounding():
@@ -161,7 +214,7 @@ def test_a_site_with_a_policy_refuses():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "ifca", "k": 2}, "ifca runs in this process only"),
+        ({"method": "ifca", "k": 2, "averaging": "gradients"}, "gradients are averaged in this process only"),
         ({"method": "local"}, "local runs in this process only"),
         ({"k": 2, "engine": "poc"}, "engine"),
         ({"k": 2, "engine": "inprocess", "min_sites": 2}, "min_sites is for jobs"),
@@ -185,22 +238,29 @@ def test_steps_are_those_that_sites_answer():
     assert aggregator.steps is executor.steps
 
 
+def with_executor(algorithm: Algorithm, executor: type) -> Algorithm:
+    """Return an algorithm whose sites are of another class."""
+
+    class Other(Algorithm):
+        def executor_class(self):
+            return executor
+
+    return Other(*(getattr(algorithm, name) for name in ("name", "title", "executor", "aggregator")))
+
+
 def losing(lost: str, since: int = 99, step: str = ""):
     """Return this process as an engine whose jobs of averaging lose a site, from an exchange on or in a step."""
 
-    class Losing(FedAvgExecutor):
+    class Losing:
         def compute(self, task, *rest, **more):
             if task.site == lost and (task.round >= since or task.step == step):
                 raise Refusal("was lost")
             return super().compute(task, *rest, **more)
 
-    class LosingFedAvg(Algorithm):
-        def executor_class(self):
-            return Losing
-
     def run(algorithm, params, sites, options):
-        if algorithm is FEDAVG:
-            algorithm = LosingFedAvg(*(getattr(FEDAVG, name) for name in ("name", "title", "executor", "aggregator")))
+        if algorithm in (FEDAVG, IFCA):
+            base = algorithm.executor_class()
+            algorithm = with_executor(algorithm, type("LosingExecutor", (Losing, base), {}))
         return run_inprocess(algorithm, params, sites, options)
 
     return run
