@@ -125,7 +125,7 @@ How long it takes from the fault to the end of the command, measured once on two
 | Prefect's server killed, run | 59 | one further try of every request and event |
 | Prefect's server killed, sweep | 23 | the same |
 
-Tests with real processes, in `tests/integration/flows/test_tracker_faults.py`, are of an MLflow server that is killed during a run, a locked store during a run and a sweep, a full disk with the store or the output folder during a run, and a Prefect server that is killed during a run and a sweep.
+Tests with real processes, in `tests/integration/flows/test_tracker_faults.py`, are of an MLflow server that is killed or hangs during a run, a locked store during a run and a sweep, a full disk with the store or the output folder during a run, and a Prefect server that is killed during a run and a sweep.
 """
 
 #: What happens on the user's own machine, measured once as the other faults; the tests are named below the table.
@@ -138,6 +138,7 @@ LOCAL = """
 | **Ctrl-C twice** within 0.1 s | the same; signals in the first 10 s after one are ignored, while the run cleans up | interrupted; nothing was kept | 4.6 |
 | **SIGTERM** | the same | interrupted; nothing was kept | 2.6 |
 | **SIGKILL** of `flareclust run` | its sites and its temporary folder, rows included, stay; when the next run in the simulator with the same `TMPDIR` begins, they are ended and removed first | nothing | 0.7 |
+| **SIGKILL** of `flareclust sweep` while a trial runs in the simulator | the same; the trials that are done are kept in `trials.jsonl` | nothing; the same command does the others | |
 | **a table of zeros**: a npz file of 3 MB that holds 3.2 GB, limit 1 GB | refused by its header; the process has 37 MiB | zeros.npz has 3,200,000,000 bytes of rows, more than the 1,000,000,000 that a run may read | 0.5 |
 | **200,000 columns**: a csv file with 20 rows | read with 143 MiB | nothing | 2.2 |
 

@@ -239,10 +239,9 @@ def test_a_close_guess_is_not_counted(attacks: ModuleType) -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        ["rounds of `lloyd`", "what is kept back"],
+        ["a cluster of one row", "rounds of `lloyd`", "what is kept back"],
         pytest.param(
             [
-                "a cluster of one row",
                 "rounds of `fkm`",
                 "repeatable samples of `minibatch`",
                 "chosen solutions",

@@ -1,16 +1,21 @@
 """The command `flareclust sweep` in a process of its own: interrupted, and without tracking."""
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.integration.flows.sweep_runs import parent_and_children
+from tests.living import naming, short_folder
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -92,3 +97,38 @@ def test_without_tracking_neither_prefect_nor_mlflow_is_imported(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, check=False, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.nightly
+def test_a_killed_sweep_goes_on_with_the_same_command_and_leaves_no_federation(tmp_path):
+    """Nothing can be cleaned up by a process that is killed: the next one does it."""
+    (tmp_path / "s.toml").write_text(
+        'name = "s"\ndata = "iris"\nn_sites = 3\nseeds = 3\nalgorithms = ["kfed"]\nengine = "simulator"\nworkers = 1\n'
+    )
+    temporary, trials = Path(tempfile.mkdtemp(dir=short_folder())), tmp_path / "out" / "trials.jsonl"
+    command = [sys.executable, "-m", "flareclust.cli", "sweep", "s.toml", "--no-track", "--out", "out", "--json"]
+    where = {"cwd": tmp_path, "env": os.environ | {"TMPDIR": str(temporary)}}
+    process = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **where
+    )
+    try:
+        # Until a trial is done, and processes of the next one are there.
+        while not (trials.exists() and trials.stat().st_size and len(naming(temporary)) > 1):
+            assert process.poll() is None
+            psutil.wait_procs([psutil.Process(process.pid)], timeout=0.05)
+        process.kill()
+        process.wait()
+        before = trials.read_text().splitlines()
+        assert 1 <= len(before) < 3
+        again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE, **where)
+        assert again.returncode == 0, again.stderr
+        reported = json.loads(again.stdout)
+        assert (reported["resumed"], reported["done"]) == (len(before), 3)
+        assert trials.read_text().splitlines()[: len(before)] == before
+        assert naming(temporary) == []
+        assert list(temporary.iterdir()) == []
+    finally:
+        for left in (process, *naming(temporary)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                left.kill()
+        shutil.rmtree(temporary, ignore_errors=True)

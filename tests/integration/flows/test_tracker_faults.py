@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +31,9 @@ held = []
 def killed(pid):
     os.killpg(pid, signal.SIGKILL)
     psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) and os.getpid() == psutil.Process(pid).ppid() else [])
+
+def stopped(pid):
+    os.killpg(pid, signal.SIGSTOP)
 
 def locked(file):
     held.append(sqlite3.connect(file, isolation_level=None))
@@ -63,7 +67,7 @@ main(sys.argv[1:])
 """
 
 #: Within which the command is over, from the fault on.
-SECONDS = 120
+SECONDS = 240
 
 RUN = ("run", "feca", "--data", "iris", "--n-sites", "3", "--out", "out", "--json")
 IN_PROCESS = (*RUN, "--engine", "inprocess")
@@ -152,6 +156,18 @@ def test_an_mlflow_server_that_is_killed_costs_no_result(tmp_path):
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith(f"error: no MLflow server answers at 127.0.0.1:{port}")
     with mlflow_server(tmp_path, port):
+        assert_logged(tmp_path, uri)
+
+
+def test_an_mlflow_server_that_accepts_and_never_answers_costs_no_result(tmp_path):
+    """A stopped process: the kernel takes its connections."""
+    with mlflow_server(tmp_path) as (uri, process):
+        done = command(tmp_path, *IN_PROCESS, fault=f"stopped({process.pid})", uri=uri)
+        os.killpg(process.pid, signal.SIGCONT)
+        warning = only_warning(done)
+        assert f"in {tmp_path}/out" in warning
+        assert f"log it later with: flareclust log {tmp_path}/out --uri {uri}" in warning
+        assert (tmp_path / "out" / "result.json").exists()
         assert_logged(tmp_path, uri)
 
 
