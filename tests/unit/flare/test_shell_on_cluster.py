@@ -25,6 +25,7 @@ from flareclust.sites import cluster as site_cluster
 from flareclust.sites import cluster_client
 from flareclust.sites.check import check
 from flareclust.sites.rows import SiteData
+from tests.patience import PATIENCE
 from tests.unit.flare.test_nvflare_shell import ask
 
 distributed = pytest.importorskip(
@@ -181,6 +182,8 @@ def test_cells_that_are_no_numbers_are_named_at_the_site(local, two_workers):
 def test_site_check_describes_the_cluster(local, two_workers, capsys):
     (local.parent / "startup").mkdir(exist_ok=True)
     configure(local, two_workers)
+    with distributed.Client(two_workers, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=PATIENCE)  # another test may have killed one
     checked = check(local.parent, "site-1")
     assert not checked.errors
     assert checked.rows.number == N

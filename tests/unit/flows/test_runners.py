@@ -2,10 +2,14 @@
 
 import pickle
 import threading
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from flareclust._foundation.errors import UserError
+from flareclust.experiment.sweep import make_sweep, trials
 from flareclust.experiment.sweep_runner import SweepRunner
 from tests.mlflow_server import free_port
 
@@ -78,6 +82,47 @@ def test_an_address_that_is_none_is_an_error(address):
         started(task_runner(chosen, 2), chosen),
     ):
         pytest.fail("it was started")
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """A task runner that runs a task at once in this process, and needs no server; return what it did."""
+    from flareclust.flows import runners
+
+    did = []
+
+    class Runner:
+        def __enter__(self):
+            did.append("start")
+
+        def __exit__(self, *error):
+            did.append("stop")
+
+        def submit(self, task, parameters):
+            did.append(parameters["name"])
+            return SimpleNamespace(result=lambda: task.fn(**parameters))
+
+    monkeypatch.setattr(runners, "task_runner", lambda chosen, workers: Runner())
+    monkeypatch.setattr(runners, "server_for_workers", nullcontext)
+    return did
+
+
+def test_a_trial_goes_through_the_runner_and_comes_to_the_same(stand_in):
+    from flareclust.flows.runners import attempts
+
+    study = make_sweep({"name": "where", "data": "iris", "n_sites": 3, "algorithms": ["kfed"], "seeds": 1})
+    (trial,) = trials(study)
+    with attempts(SweepRunner(), 2) as here:
+        expected = here(trial)
+    assert stand_in == []
+    with attempts(SweepRunner("processes"), 2) as attempt:
+        found = attempt(trial)
+        broken = attempt(replace(trial, params={**trial.params, "data_digest": "other"}))
+    assert found.measured.final == expected.measured.final
+    assert "differ from those of the sweep" in broken.error
+    assert stand_in[0] == "start"
+    assert stand_in[1:] == [stand_in[1], stand_in[1], "stop"]
+    assert stand_in[1].endswith("/s0")
 
 
 def test_what_stays_in_this_process_is_not_sent_along_with_a_task():

@@ -154,6 +154,7 @@ def test_the_command_prints_one_object_of_json(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.smoke
 def test_a_tracked_run_has_rounds_costs_and_files(tmp_path, monkeypatch):
     from mlflow import MlflowClient
 

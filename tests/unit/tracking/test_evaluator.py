@@ -1,5 +1,7 @@
 """MLflow's evaluation of clusterings."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,7 +10,7 @@ from sklearn import metrics
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import load
-from flareclust.tracking.evaluator import _labels, clustering_metrics
+from flareclust.tracking.evaluator import ClusteringEvaluator, _labels, clustering_metrics
 
 
 def test_the_measures_are_those_of_scikit_learn_over_the_rows_that_have_a_cluster(rng):
@@ -43,6 +45,40 @@ def test_one_cluster_has_no_measures_of_separation():
 def test_predictions_that_are_no_clusters_are_refused(found):
     with pytest.raises(UserError, match="one number of a cluster per row"):
         _labels(found)
+
+
+@pytest.mark.parametrize("where", ["model", "predictions", "column", "nowhere"])
+def test_clusters_come_from_the_model_the_predictions_or_a_column_of_the_data(where, rng, monkeypatch):
+    logged = {}
+
+    def log_batch(self, run_id, metrics):
+        logged[run_id] = {one.key: one.value for one in metrics}
+
+    monkeypatch.setattr("mlflow.MlflowClient.log_batch", log_batch)
+    table = pd.DataFrame(rng.normal(size=(20, 2)), columns=["a", "b"]).assign(name="x")
+    labels = np.arange(20) % 2
+    data = SimpleNamespace(
+        features_data=table,
+        has_targets=where == "model",
+        labels_data=labels,
+        has_predictions=where == "column",
+        predictions_data=labels,
+    )
+    model = SimpleNamespace(predict=lambda features: labels[:, None]) if where == "model" else None
+    given = {
+        "dataset": data,
+        "run_id": "run",
+        "model": model,
+        "predictions": labels if where == "predictions" else None,
+    }
+    assert ClusteringEvaluator.can_evaluate(model_type="clustering", evaluator_config=None)
+    if where == "nowhere":
+        with pytest.raises(UserError, match=r"give mlflow\.models\.evaluate a model, or data with a column"):
+            ClusteringEvaluator().evaluate(**given)
+        return
+    found = ClusteringEvaluator().evaluate(**given).metrics
+    assert found == logged["run"]
+    assert (found["rows"], found["clusters"], found.get("ari")) == (20, 2, 1.0 if where == "model" else None)
 
 
 @pytest.mark.slow
