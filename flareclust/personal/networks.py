@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.deep.devices import Devices, make_devices
 from flareclust.deep.local_training import correct, losses, train
+from flareclust.deep.randomness import seeded
 from flareclust.deep.shared_start import averaged_round
 from flareclust.deep.threads import one_torch_thread
 from flareclust.personal.learners import Weights, picked, trained_means
@@ -18,8 +19,7 @@ from flareclust.personal.rows import Labelled
 
 def perceptron(columns: int, hidden: int, classes: int, seed: int = 0) -> nn.Module:
     """Return a network with one hidden layer of rectified units, its weights drawn by a seed."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with seeded(seed):
         return nn.Sequential(nn.Linear(columns, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+from benchmarks import start_up
 from benchmarks.speed import __main__ as speed
 from benchmarks.speed import cases, federations, page, server
 
@@ -33,6 +34,13 @@ def test_the_page_shows_the_federations_that_were_measured():
     assert federations.with_table(text, json.loads(federations.RECORD.read_text(encoding="utf-8"))) == text
 
 
+def test_the_page_shows_the_start_that_was_measured():
+    """If this fails, run `python -m benchmarks.start_up --record`."""
+    text = page.PAGE.read_text(encoding="utf-8")
+    record = json.loads(start_up.RECORD.read_text(encoding="utf-8"))
+    assert page.between(text, "start-up", start_up.table(record)) == text
+
+
 def test_a_goal_says_whether_it_is_met():
     assert page.against_goal(2.0, 2) == "≥ 2 met"
     assert page.against_goal(1.99, 2) == "≥ 2 **missed**"
@@ -45,3 +53,11 @@ def test_the_share_of_gemm_counts_all_iterations_and_the_last_labels():
     assert page.gemm_share(case, line) == "64 % (≥ 50% met)"  # 2 * 1000 * 64 * 10 * 5 in 0.1 ms: 64 GF/s
     assert page.gemm_share(case, {**line, "contender": "faiss (float32)"}) == "64 %"
     assert page.gemm_share(case._replace(d=2), line) == ""
+
+
+def test_a_start_on_a_busy_machine_says_nothing_of_the_goals():
+    record = {"job": 9.5, "further": 0.3, "load": 0.5}
+    assert start_up.verdict(record) == (
+        "Its job took 9.5 s (goal: at most 9 s, **missed**), a further round 0.3 s (goal: at most 0.4 s, met)."
+    )
+    assert "not whether they are met" in start_up.verdict({**record, "load": 5.0})

@@ -1,5 +1,7 @@
 """Networks at devices: the loop is plain training for one device, gradients are averaged as IFCA has it."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -85,3 +87,13 @@ def test_the_short_way_of_a_round_gives_the_same_means(groups):
     for name, value in long.items():
         np.testing.assert_allclose(short[name], value, atol=2e-6)
         assert not np.allclose(value[groups[0]], models[name][groups[0]], atol=1e-4)
+
+
+def test_networks_made_in_several_threads_have_the_weights_of_their_seeds():
+    """Torch's random state is one for all threads."""
+    alone = [Perceptron(20, 4).start(1, np.random.default_rng(seed)) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(20):
+            together = pool.map(lambda seed: Perceptron(20, 4).start(1, np.random.default_rng(seed)), range(4))
+            for one, other in zip(alone, together, strict=True):
+                assert all(np.array_equal(one[name], other[name]) for name in one)
