@@ -1,49 +1,27 @@
 """Personalised models as jobs: the same models as in one process, sums that policies and secure sums can hold, refusals."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.linear_model import SGDClassifier
 
 import flareclust
-from flareclust._foundation.errors import JobFailed, Refusal, UserError
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.seeding import stream
 from flareclust.data.tables import Table
-from flareclust.engines import simulator
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.engines.options import JobOptions
-from flareclust.personal.aggregator import TESTS, FedAvgAggregator
+from flareclust.personal.aggregator import FedAvgAggregator
 from flareclust.personal.executor import SIZES, TEST, TRAIN, FedAvgExecutor
 from flareclust.personal.export import export_jobs
-from flareclust.personal.ifca_aggregator import IFCAAggregator
-from flareclust.personal.ifca_executor import IFCAExecutor
-from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
-from flareclust.personal.methods import train_models
+from flareclust.personal.jobs import FEDAVG, train_in_jobs
 from flareclust.personal.prepare import prepare_devices
-from flareclust.personal.result import save
-from flareclust.personal.rows import Split
 from flareclust.personal.run import run_personal
 from flareclust.personal.settings import PersonalSettings
 from flareclust.privacy.policy import Policy
-from flareclust.protocol.algorithm import Algorithm
 from flareclust.sites.class_list import of_server, of_sites
 from tests.command_line import call
-from tests.unit.personal.planted import planted
-
-ONE = JobOptions(k=1, seed=5, assess=False)
-
-
-def sites(*rows: int, classes: int = 2) -> dict[str, Table]:
-    """Tables of three columns and a class that follows from the first."""
-    made = {}
-    for i, n in enumerate(rows):
-        X = np.random.default_rng(i).normal(size=(n, 3))
-        y = np.digitize(X[:, 0], np.linspace(-1, 1, classes + 1)[1:-1])
-        y[:classes] = np.arange(classes)
-        made[f"site-{i + 1}"] = Table(np.column_stack([y, X]), ("class", "a", "b", "c"))
-    return made
+from tests.unit.personal.job_cases import ONE, sites
 
 
 def both_ways(**settings: object) -> tuple[object, object]:
@@ -74,57 +52,10 @@ def test_linear_models_of_jobs_are_those_of_one_process_bit_for_bit(settings):
     assert 0 < more < 0.6 * times  # counts and tests beside few weights
 
 
-def test_ifca_in_jobs_finds_planted_clusters_as_in_one_process():
-    split, own = planted(devices=6)
-    settings = PersonalSettings(data="own", method="ifca", k=2, model="linear", rounds=5, lr=0.05, engine="simulator")
-    course = train_in_jobs(settings, split, run_inprocess, lambda *round_: None)
-    assert len(set(zip(course.group.tolist(), own[:, 0].tolist(), strict=True))) == 2
-    here = train_models("ifca", settings.learner(split), split, k=2, rounds=5)
-    assert course.group.tolist() == here.group.tolist()
-    np.testing.assert_array_equal(course.accuracy, here.accuracy)
-    lossy = train_in_jobs(settings, split, losing("device-03", since=3), lambda *round_: None)
-    assert list(lossy.lost) == ["device-03 was lost"]
-    assert np.isnan(lossy.accuracy[-1]).tolist() == [i == 3 for i in range(6)]
-    assert lossy.group[3] == course.group[3]
-
-
-def test_ifcas_models_are_means_of_those_that_chose_them():
-    server = IFCAAggregator(2, rounds=1)
-    sized = server.advance(server.begin(), {name: {"columns": np.array(1), "classes": np.array(2)} for name in "abc"})
-    assert (sized.step, sized.task["weights"].shape) == (TRAIN, (4,))
-    replies = {
-        name: IFCAExecutor(2).sent(n * np.array(own), n, 1)
-        for name, n, own in [("a", 30, [1.0, 2.0]), ("b", 10, [5.0, -2.0])]
-    }
-    for reply in replies.values():
-        reply |= {"correct": np.array(1), "tested": np.array(2)}
-    trained = server.advance(sized, replies)
-    np.testing.assert_allclose(trained.task["weights"], [*sized.task["weights"][:2], 2.0, 1.0])
-    assert trained.record["tests_model"].tolist() == [1, 1]
-
-
-def test_ifcas_masked_sums_give_the_same_models():
-    own = sites(30, 40, 50)
-    plain, masked = (
-        run_inprocess(IFCA, {"rounds": 2}, own, ONE.model_copy(update={"k": 2, **more}))
-        for more in ({}, {"secure_sums": True, "min_sites": 3, "secure_min_sites": 3, "secure_sites": tuple(own)})
-    )
-    np.testing.assert_allclose(masked.arrays["weights"], plain.arrays["weights"], atol=1e-9)
-
-
-def test_a_site_that_sends_fewer_models_is_left_out():
-    class Fewer(IFCAExecutor):
-        def sent(self, weighted, rows, chosen):
-            found = super().sent(weighted, rows, chosen)
-            return {**found, "counts": found["counts"][:1]}
-
-    with pytest.raises(JobFailed, match="counts"):
-        run_inprocess(with_executor(IFCA, Fewer), {"rounds": 1}, sites(30, 40), ONE.model_copy(update={"k": 2}))
-
-
-def test_networks_of_jobs_are_those_of_one_process_up_to_rounding():
+@pytest.mark.parametrize("method", ["kfed", "ifca"])
+def test_networks_of_jobs_are_those_of_one_process_up_to_rounding(method):
     pytest.importorskip("torch", reason="needs the extra deep")
-    here, jobs = both_ways(model="mlp", k=2, devices=3, hidden=8)
+    here, jobs = both_ways(model="mlp", method=method, k=2, devices=3, hidden=8)
     for name, value in here.models.items():
         assert jobs.models[name].dtype == value.dtype
         np.testing.assert_allclose(jobs.models[name], value, atol=1e-6)
@@ -236,96 +167,6 @@ def test_steps_are_those_that_sites_answer():
     executor, aggregator = FEDAVG.build(1)
     assert list(executor.own_steps()) == [SIZES, TRAIN, TEST]
     assert aggregator.steps is executor.steps
-
-
-def with_executor(algorithm: Algorithm, executor: type) -> Algorithm:
-    """Return an algorithm whose sites are of another class."""
-
-    class Other(Algorithm):
-        def executor_class(self):
-            return executor
-
-    return Other(*(getattr(algorithm, name) for name in ("name", "title", "executor", "aggregator")))
-
-
-def losing(lost: str, since: int = 99, step: str = ""):
-    """Return this process as an engine whose jobs of averaging lose a site, from an exchange on or in a step."""
-
-    class Losing:
-        def compute(self, task, *rest, **more):
-            if task.site == lost and (task.round >= since or task.step == step):
-                raise Refusal("was lost")
-            return super().compute(task, *rest, **more)
-
-    def run(algorithm, params, sites, options):
-        if algorithm in (FEDAVG, IFCA):
-            base = algorithm.executor_class()
-            algorithm = with_executor(algorithm, type("LosingExecutor", (Losing, base), {}))
-        return run_inprocess(algorithm, params, sites, options)
-
-    return run
-
-
-def three_and_three() -> tuple[PersonalSettings, Split]:
-    """Six devices in two clusters of three."""
-    settings = PersonalSettings(data="own", k=2, model="linear", rounds=3, engine="simulator")
-    return settings, planted(devices=6)[0]
-
-
-def test_a_cluster_goes_on_with_the_rest_where_a_site_is_lost_and_names_it(tmp_path):
-    settings, split = three_and_three()
-    whole = train_in_jobs(settings, split, run_inprocess, lambda *round_: None)
-    course = train_in_jobs(settings, split, losing("device-03", since=3), lambda *round_: None)
-    (reason,) = course.lost
-    cluster = int(course.group[3])
-    assert reason == f"device-03 was lost (model {cluster})"
-    for name, value in whole.models.items():
-        assert np.array_equal(course.models[name][1 - cluster], value[1 - cluster])
-        assert not np.array_equal(course.models[name][cluster], value[cluster])
-    # The third training brings the model after round 2, so that of round 1 is the last that the site has tested.
-    assert np.flatnonzero(np.isnan(course.accuracy).any(axis=0)).tolist() == [3]
-    assert np.isnan(course.accuracy[:, 3]).tolist() == [False, True, True]
-    np.testing.assert_array_equal(course.accuracy[0], whole.accuracy[0])
-
-
-def test_the_result_leaves_a_lost_device_out_of_the_means_and_says_so(monkeypatch, tmp_path):
-    settings, split = three_and_three()
-    monkeypatch.setattr(simulator, "run_simulator", lambda *args, folder: losing("device-03", step=TEST)(*args))
-    given = {
-        name: (
-            np.concatenate([split.train[name].X, split.test[name].X]),
-            np.concatenate([split.train[name].y, split.test[name].y]),
-        )
-        for name in split.names
-    }
-    result = save(run_personal(settings, given), tmp_path / "out")
-    assert [warning for warning in result.warnings if "device-03 was lost" in warning]
-    assert result.warnings[-1] == "1 of 6 devices were not tested after the last round; means are over the others"
-    written = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert [name for name, share in written["accuracy_of"].items() if share is None] == ["device-03"]
-    known = [share for share in written["accuracy_of"].values() if share is not None]
-    assert written["accuracy"] == pytest.approx(np.mean(known))
-    assert result.rounds()[-1]["least"] == min(known)
-
-
-def test_a_cluster_with_fewer_sites_than_its_quorum_fails_and_names_the_lost_one():
-    settings, split = three_and_three()
-    for needed, message in [(3, "2 of 3 sites took part where at least 3"), (9, "at least 3 are needed")]:
-        strict = settings.model_copy(update={"min_sites": needed})
-        with pytest.raises(JobFailed, match=rf"{message}.*device-03 was lost"):
-            train_in_jobs(strict, split, losing("device-03", since=2), lambda *round_: None)
-
-
-def test_a_run_in_which_nobody_tests_the_last_models_fails():
-    rows = Split(*({"a": side["device-00"]} for side in (planted()[0].train, planted()[0].test)), 2)
-    settings = PersonalSettings(data="own", method="global", model="linear", rounds=1, engine="simulator")
-
-    def untested(*args):
-        outcome = run_inprocess(*args)
-        return replace(outcome, arrays={**outcome.arrays, **dict.fromkeys(TESTS, np.zeros(0, dtype=np.int64))})
-
-    with pytest.raises(JobFailed, match="no device was tested after the last round"):
-        train_in_jobs(settings, rows, untested, lambda *round_: None)
 
 
 def own_sites(k_local: int = 1) -> dict[str, np.ndarray]:
