@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coverage import Coverage, CoverageData
+from xdist.workermanage import NodeManager
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARE = 0.995
@@ -32,12 +33,18 @@ def reached(tests: Sequence[str], folder: Path) -> tuple[set[tuple[str, int]], b
     folder.mkdir()
     (folder / "coveragerc").write_text(CONFIG.format(folder=folder))
     run = [sys.executable, "-m", "coverage", "run", f"--rcfile={folder / 'coveragerc'}", "-m", "tests.run"]
-    passed = not subprocess.run([*run, "--no-loadscope-reorder", *tests], cwd=ROOT, check=False).returncode
+    words = ["-p", "tests.coverage_guard", "--no-loadscope-reorder", *tests]
+    passed = not subprocess.run([*run, *words], cwd=ROOT, check=False).returncode
     coverage = Coverage(config_file=str(folder / "coveragerc"))
     coverage.combine([str(folder)])
     data: CoverageData = coverage.get_data()
     own = [file for file in data.measured_files() if Path(file).is_relative_to(ROOT)]  # no copies in other folders
     return {(file, line) for file in own for line in data.lines(file) or ()}, passed
+
+
+def pytest_configure() -> None:
+    """Let the workers write what they have measured: xdist kills them after ten seconds, too few on a busy machine."""
+    NodeManager.EXIT_TIMEOUT = 600
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.paths import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("plugin")]
+pytestmark = pytest.mark.slow
 
 PLUGIN = ROOT / "examples" / "plugin"
 LIMIT = 240

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,17 +137,3 @@ def test_temporary_folders_that_nvflare_cannot_use_are_not_used(monkeypatch, tmp
     with scratch_folder() as folder:
         assert folder.startswith("/tmp/fc-")
     assert not Path(folder).exists()
-
-
-def test_a_first_interrupt_ends_the_program_and_further_ones_let_it_clean_up(monkeypatch):
-    from flareclust.cli import entry
-
-    handler = entry._interrupt_once()
-    with pytest.raises(KeyboardInterrupt):
-        handler(signal.SIGINT, None)
-    handler(signal.SIGINT, None)
-    handler(signal.SIGTERM, None)
-    now = time.monotonic()
-    monkeypatch.setattr(entry.time, "monotonic", lambda: now + 2 * entry.CLEANUP_SECONDS)
-    with pytest.raises(KeyboardInterrupt):  # a cleanup that takes for ever can be ended
-        handler(signal.SIGINT, None)

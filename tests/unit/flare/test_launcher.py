@@ -7,11 +7,14 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import SystemComponents
 from nvflare.apis.job_launcher_spec import JobReturnCode
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.utils.process_utils import ProcessAdapter, spawn_process
 
 from flareclust import launcher
+from flareclust.engines.admission import SiteDeployer
 from flareclust.launcher import SiteProcessLauncher, _Handle
 
 
@@ -65,3 +68,17 @@ def test_a_process_that_nvflare_ends_is_not_waited_for(monkeypatch):
     handle.terminate()
     handle.wait()
     assert time.monotonic() - began < 30
+
+
+def test_a_site_whose_kit_names_no_deployer_gets_the_one_that_looks_at_jobs(monkeypatch):
+    monkeypatch.setattr(ClientProcessJobLauncher, "handle_event", lambda *_: None)
+    guarded, parts = [], {}
+    monkeypatch.setattr(launcher, "guard_site", guarded.append)
+    engine = SimpleNamespace(get_component=parts.get, add_component=parts.__setitem__)
+    context = SimpleNamespace(get_engine=lambda: engine)
+    SiteProcessLauncher().handle_event(EventType.SYSTEM_BOOTSTRAP, context)
+    assert (guarded, parts) == ([context], {})
+    SiteProcessLauncher().handle_event(EventType.SYSTEM_START, context)
+    assert isinstance(own := parts[SystemComponents.APP_DEPLOYER], SiteDeployer)
+    SiteProcessLauncher().handle_event(EventType.SYSTEM_START, context)
+    assert parts == {SystemComponents.APP_DEPLOYER: own}

@@ -1,5 +1,7 @@
 """The aggregator and the controller as NVFlare calls them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
@@ -99,6 +101,15 @@ def test_sites_that_nvflare_has_lost_are_distinguished_from_slow_ones(monkeypatc
     assert set(replies) == {"site-1"}
     assert replies["site-1"].lost
     assert "was lost" in str(replies["site-1"].problem)
+
+
+def test_a_reply_that_comes_too_late_is_named_and_not_used(monkeypatch):
+    warned = []
+    controller = ClusteringController("feca")
+    monkeypatch.setattr(controller, "log_warning", lambda fl_ctx, text: warned.append(text))
+    site = SimpleNamespace(name="site-2")
+    controller.process_result_of_unknown_task(site, "update", "id", from_site("site-2", {}), FLContext())
+    assert warned == ["site-2 answered 'update' too late; the reply was not used"]
 
 
 def test_a_server_with_another_version_ends_the_job(monkeypatch):
