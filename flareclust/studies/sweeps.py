@@ -98,7 +98,7 @@ def sweep(
     Example:
         >>> import flareclust
         >>> study = {"name": "iris", "data": "iris", "n_sites": 3, "algorithms": ["feca", "kfed"], "seeds": 5}
-        >>> flareclust.sweep(study).table()[0]["ari_mean"]  # doctest: +SKIP
+        >>> flareclust.sweep(study).table()[0].get("ari_mean")  # doctest: +SKIP
         0.62
     """
     chosen = _checked(study, workers, runner)
