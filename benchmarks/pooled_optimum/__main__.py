@@ -88,7 +88,8 @@ def measure(run: str, names: Iterable[str], sites: Iterable[int], seed: int, off
         exchanges.append(len(found.outcome.rounds))
         sent.append(found.outcome.bytes_up / 1e3)
         members = settings.get("members", DEFAULT_MEMBERS)
-        chosen.update(members[int(record["chosen"])] for record in found.outcome.rounds if "chosen" in record)
+        told = (record["diagnostics"].get("chosen") for record in found.outcome.rounds)
+        chosen.update(members[int(number)] for number in told if number is not None)
     values = np.array(list(ratios.values()))
     if len(values):
         print(
