@@ -34,7 +34,7 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.described import DescribedAggregator
-from flareclust.aggregators.masked import together
+from flareclust.aggregators.masked import overlap_of, together
 from flareclust.core.agglomeration import Tree, agglomerate, choose_k, cut
 from flareclust.core.exponent import Overlap, automatic, least_overlap
 from flareclust.core.forces import pair_forces
@@ -107,9 +107,13 @@ class ProxyAggregator(DescribedAggregator):
             **{f"tree_{name}": value for name, value in tree._asdict().items()},
             "w": np.array(w),
         }
-        if w >= overlap.bound:
-            record["warnings"] = np.array([too_little(overlap, w)])
-            log.warning("%s", record["warnings"][0])
+        verdict = overlap_of(columns, replies, centers)
+        warnings = [] if verdict.connected else [verdict.text]
+        warnings += [too_little(overlap, w)] if w >= overlap.bound else []
+        for text in warnings:
+            log.warning("%s", text)
+        if warnings:
+            record["warnings"] = np.array(warnings)
         owners = np.array([site_number(columns.sites[i]) for i in site], dtype=np.int64)
         task = {"centroids": merge(centers, rows, group), "group": group, "group_site": owners}
         return Round(task, done=True, diagnostics=numbers, record=record)

@@ -275,10 +275,15 @@ def _typed_in_memory(experiment: Experiment, data: Any) -> Prepared:
     """Return the federation of tables that `read_table` has read by the experiment's schema."""
     tables = list(data.values()) if isinstance(data, Mapping) else []
     read = bool(tables) and all(isinstance(table, Table) for table in tables)
-    if not read or experiment.table_schema is None or experiment.truth or experiment.id_column:
+    if not read or experiment.table_schema is None:
         raise UserError(
-            "schema, id_column and truth are for tables in files; give the path of a file or a folder as data, or with a "
-            "schema a table of flareclust.read_table for each site"
+            "schema, id_column and truth need the path of one file, or of a folder with a file for each site; or give a "
+            "schema and a table of flareclust.read_table for each site"
+        )
+    if experiment.truth or experiment.id_column:
+        raise UserError(
+            "tables of flareclust.read_table hold features, and ids where the schema names them; leave out truth and "
+            "id_column, or give the folder with the files"
         )
     wanted = read_schema(experiment.table_schema).fingerprint
     if other := [site for site, table in data.items() if table.schema != wanted]:

@@ -51,10 +51,13 @@ def stability(
     out: Annotated[
         Path | None, typer.Option(help="A folder for the files of the run; its report.html has the stability.")
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the result that is in the --out folder.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Repeat a clustering with other seeds, other rows and one site less, and say which clusters come back."""
-    from flareclust.experiment.artifacts import REPORT
+    from flareclust.experiment.artifacts import REPORT, check_unused
     from flareclust.studies.stability import stability as repeat
     from flareclust.studies.stability_report import print_stability, repeats_progress
 
@@ -68,6 +71,8 @@ def stability(
         "truth": truth,
         "policy": policy,
     }
+    if out is not None and not overwrite:
+        check_unused(out)
     own = parse_settings(settings)
     if taken := sorted(
         own.keys() & {*given, "data", "k", "seed", "secure_sums", "repeats", "null", "engine", "out", "track"}

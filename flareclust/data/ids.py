@@ -37,6 +37,12 @@ class Ids:
             yield self._text[start:end].decode()
             start = end
 
+    def __getitem__(self, row: int) -> str:
+        """Return the id of a row; negative numbers count from the end."""
+        row = range(len(self))[row]
+        start = self._ends[row - 1] if row else 0
+        return self._text[start : self._ends[row]].decode()
+
     def repeated(self) -> int:
         """Return how many rows have the id of an earlier row."""
         hashes = np.fromiter(

@@ -63,7 +63,7 @@ class Table:
         repeats: how often the same row may be there, since it counts as several (a column of type weight).
     """
 
-    X: FloatArray
+    X: FloatArray = field(repr=False)
     columns: tuple[str, ...] | None = None
     salt: str = field(default="", repr=False)
     hidden: frozenset[str] = frozenset()

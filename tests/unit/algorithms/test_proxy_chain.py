@@ -90,3 +90,15 @@ def test_clusters_that_only_weak_columns_link_are_compared_by_them():
     found = best_merges(points, cluster, (centers, np.full(4, 30), np.array([0, 0, 1, 1])), 2, ProxyParams(k=2))
     assert not found.left_out.any()
     np.testing.assert_array_equal(found.tree.force > 0, [True, True, True])
+
+
+def test_sites_that_only_a_constant_links_are_warned_of():
+    rng = np.random.default_rng(0)
+    names = {"north": ("a", "b", "batch"), "south": ("x", "y", "batch"), "west": ("x", "z", "batch")}
+    sites = {}
+    for site, columns in names.items():
+        rows = np.repeat([[0.0, 0.0], [9.0, 9.0]], 40, axis=0) + rng.normal(size=(80, 2))
+        sites[site] = Table(np.column_stack([rows, np.ones(80)]), columns)
+    (reported,) = [text for text in warnings(run(sites, 2).arrays, 0) if "without a shared column" in text]
+    assert "{north}; {south, west}" in reported
+    assert "Constant columns link no sites: batch" in reported

@@ -28,6 +28,11 @@ def test_ids_are_text_beside_the_rows(tmp_path, suffix, memory, values):
     table = read(write(tmp_path, suffix, with_ids(values)), tmp_path, memory, id_name="pid")
     assert table.columns == NAMES
     assert list(table.ids) == list(map(str, values))
+    assert [table.ids[row] for row in (0, 57, -1)] == [str(values[row]) for row in (0, 57, -1)]
+    with pytest.raises(IndexError):
+        table.ids[100]
+    assert str(values[57]) not in repr(table)
+    assert "array" not in repr(table)
     np.testing.assert_array_equal(frame().to_numpy(), table.X)
     chosen = read(write(tmp_path, suffix, with_ids(values)), tmp_path, memory, id_name="pid", columns=["weight"])
     np.testing.assert_array_equal(frame().to_numpy()[:, [2]], chosen.X)

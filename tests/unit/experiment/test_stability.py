@@ -161,6 +161,9 @@ def test_the_command_writes_the_files_of_the_run_on_request(tmp_path, capsys):
     call_with = ("stability", "feca", "--data", "iris", "--n-sites", 3, "--repeats", 2, "--out", tmp_path / "out")
     assert call(*call_with) == 0
     assert f"report: {tmp_path / 'out' / 'report.html'}" in capsys.readouterr().out
+    assert call(*call_with) == 2
+    assert "replace the result with --overwrite" in capsys.readouterr().err
+    assert call(*call_with, "--overwrite") == 0
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
     assert call(*call_with[:-1], tmp_path / "mine") == 2

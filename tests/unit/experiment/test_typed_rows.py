@@ -87,7 +87,7 @@ def test_settings_that_do_not_go_with_a_schema(hospitals, settings, words):
 
 
 def test_a_schema_is_for_files(hospitals):
-    with pytest.raises(UserError, match="are for tables in files"):
+    with pytest.raises(UserError, match="need the path of one file"):
         flareclust.run("pooled", data=np.eye(4), k=2, schema=hospitals / "schema.yaml")
 
 
