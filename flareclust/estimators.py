@@ -15,6 +15,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.api import run
+from flareclust.data.cells import check_rows
+from flareclust.data.one_hot import rows_of
+from flareclust.data.tables import Table
 from flareclust.evaluation.criteria import USUAL
 from flareclust.experiment.result import Result
 from flareclust.features.space import as_clustered
@@ -132,6 +135,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         check_is_fitted(self)
         if self._partial and hasattr(X, "columns"):  # columns are matched by name, and may be missing
             return X
+        if isinstance(X, Table) and X.columns is not None and hasattr(self, "feature_names_in_"):
+            return check_rows(rows_of(X, self.feature_names_in_.tolist()), where="X")
         return self._one_table(X, reset=False)
 
     def _one_table(self, X: Any, *, reset: bool) -> FloatArray:

@@ -1,6 +1,7 @@
 """`flareclust.read_table` reads one site's table as a run does, and runs and results take what it returns."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -108,3 +109,14 @@ def test_a_run_refuses_tables_of_another_schema(hospitals):
     for data in (read["north"], {site: table.X for site, table in read.items()}):
         with pytest.raises(UserError, match="read_table"):
             flareclust.run("pooled", data, k=2, schema=schema)
+
+
+def test_estimators_find_the_columns_of_a_table_by_name(hospitals):
+    read = tables(hospitals)
+    fitted = flareclust.FederatedKMeans(n_clusters=2).fit(read)
+    table = read["north"]
+    turned = replace(table, X=np.ascontiguousarray(table.X[:, ::-1]), columns=table.columns[::-1])
+    np.testing.assert_array_equal(fitted.predict(turned), fitted.predict(table.X))
+    np.testing.assert_array_equal(fitted.transform(turned), fitted.transform(table))
+    with pytest.raises(UserError, match="has no column"):
+        fitted.predict(replace(table, X=table.X[:, :1].copy(), columns=table.columns[:1]))
