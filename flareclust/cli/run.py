@@ -10,7 +10,7 @@ import typer
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.cli.names import split_names
-from flareclust.cli.settings import AsJson, InExperiment, SecureSums, Seed, Settings, parse_settings
+from flareclust.cli.settings import AsJson, InExperiment, Overwrite, SecureSums, Seed, Settings, parse_settings
 from flareclust.cli.sweep import Interrupted
 
 
@@ -103,9 +103,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="A new folder for the files; by default one in flareclust-runs.")
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the result that is in the --out folder.")
-    ] = False,
+    overwrite: Overwrite = False,
     resume: Annotated[
         str | None,
         typer.Option(

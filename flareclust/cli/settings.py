@@ -15,6 +15,7 @@ InExperiment = Annotated[
     str | None,
     typer.Option("--experiment", help="Name of the MLflow experiment; MLFLOW_EXPERIMENT_NAME or flareclust."),
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the result that is in the --out folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 
 

@@ -11,7 +11,7 @@ import typer
 from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
 from flareclust.cli.names import split_names
-from flareclust.cli.settings import AsJson, SecureSums, Seed, Settings, parse_settings
+from flareclust.cli.settings import AsJson, Overwrite, SecureSums, Seed, Settings, parse_settings
 
 
 def stability(
@@ -51,9 +51,7 @@ def stability(
     out: Annotated[
         Path | None, typer.Option(help="A folder for the files of the run; its report.html has the stability.")
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the result that is in the --out folder.")
-    ] = False,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Repeat a clustering with other seeds, other rows and one site less, and say which clusters come back."""
