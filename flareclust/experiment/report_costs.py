@@ -78,9 +78,11 @@ def choice_of_k(result: ResultValues) -> Html:
         for i, k in enumerate(chosen["k"])
     ]
     head = (tag("th", "k", class_="n"), *(tag("th", name.replace("_", " "), class_="n") for name in names))
-    rules = ", ".join(f"{rule} {k}" for rule, k in chosen["rules"].items())
+    others = ", ".join(f"{rule} {k}" for rule, k in chosen["rules"].items() if rule != criterion)
     first, last = chosen["k"][0], chosen["k"][-1]
-    words = f"k={result.k} was chosen from {first} to {last} by {criterion}. Other criteria would take: {rules}."
+    words = f"k={result.k} was chosen from {first} to {last} by {criterion}."
+    if others:
+        words += f" Other criteria would take: {others}."
     return section("Why this number of clusters", tag("p", words), table(head, rows))
 
 

@@ -306,7 +306,11 @@ def test_the_command_on_the_page_repeats_the_run(tmp_path):
 
 def test_a_range_of_k_is_explained():
     found = flareclust.run("pooled", "iris", k="2..4", n_sites=3)
-    assert "Why this number of clusters" in report_page(found)
+    page = report_page(found)
+    assert "Why this number of clusters" in page
+    criterion = found.experiment["criterion"]
+    assert f"by {criterion}." in page
+    assert f"would take: {criterion}" not in page
     assert command_of(found.experiment) == "flareclust run pooled --k 2..4 --data iris --n-sites 3 --engine inprocess"
 
 
