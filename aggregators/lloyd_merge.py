@@ -5,9 +5,8 @@ from collections.abc import Collection
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
-from flareclust.core.chunks import pieces
 from flareclust.core.robust import PLAIN, Rule, capped, site_centers
-from flareclust.protocol.replies import gathered
+from flareclust.protocol.replies import gathered, piecewise
 
 
 def lloyd_merge(centroids: FloatArray, replies: Collection[Message], rule: Rule = PLAIN) -> FloatArray:
@@ -22,20 +21,24 @@ def lloyd_merge(centroids: FloatArray, replies: Collection[Message], rule: Rule 
         replies: of each site `centroids` (c, d), `counts` (c,) and `cluster` (c,), which centroid each belongs to.
         rule: how far sites are believed.
     """
-    sent, site = gathered(replies)
-    counts, points, cluster = capped(sent["counts"], site, rule.cap), sent["centroids"], sent["cluster"]
+    sent, site = gathered(replies, ("counts", "cluster"))
+    counts, cluster = capped(sent["counts"], site, rule.cap), sent["cluster"]
     if rule.active:
-        return site_centers(centroids, points, counts, site, cluster, rule)
+        return site_centers(centroids, gathered(replies)[0]["centroids"], counts, site, cluster, rule)
     rows = counts.astype(np.float64)
     total = np.bincount(cluster, weights=rows, minlength=len(centroids))
     # Sums about a point of the cluster itself lose nothing where the data lie far from zero. It is one of the points
     # received, so that the same replies give the same centroids and nothing moves once no row changes its cluster.
-    origin = centroids.copy()
-    present, first = np.unique(cluster, return_index=True)
-    origin[present] = points[first]
-    sums = np.zeros_like(origin)
-    for part in pieces(*points.shape):  # in their order, without copies of all of them
-        np.add.at(sums, cluster[part], rows[part, None] * (points[part] - origin[cluster[part]]))
+    origin, sums, present = centroids.copy(), np.zeros_like(centroids), np.zeros(len(centroids), dtype=np.bool_)
+    end = 0
+    for points in piecewise(replies, "centroids"):
+        start, end = end, end + len(points)
+        own = cluster[start:end]
+        found, first = np.unique(own, return_index=True)
+        new = ~present[found]
+        origin[found[new]] = points[first[new]]
+        present[found] = True
+        np.add.at(sums, own, rows[start:end, None] * (points - origin[own]))
     moved = centroids.copy()
     moved[present] = origin[present] + sums[present] / total[present, None]
     return moved

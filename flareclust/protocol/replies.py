@@ -1,13 +1,14 @@
 """The replies of one exchange: which can be used, what is wrong with the others, and what came in all."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import Array, IntArray, Message
+from flareclust.core.chunks import pieces
 from flareclust.protocol.batch import Batch, Messages
 from flareclust.protocol.schema import SECONDS, Schema, plain
 
@@ -101,6 +102,14 @@ def gathered(replies: Iterable[Message], only: Collection[str] = ()) -> tuple[Me
     names = [name for name, value in sent[0].items() if value.ndim and (not only or name in only)]
     arrays = {name: np.concatenate([reply[name] for reply in sent]) for name in names}
     return arrays, np.repeat(np.arange(len(sent)), [len(reply[names[0]]) for reply in sent])
+
+
+def piecewise(replies: Iterable[Message], name: str) -> Iterator[Array]:
+    """Give an array of `gathered` in pieces, (p, ...) each, without a copy of it: one of each reply, or slices of a batch's."""
+    if isinstance(replies, Messages):
+        value = replies.batch.fields[name]
+        return (value[part] for part in pieces(len(value), value[:1].size))
+    return (reply[name] for reply in replies)
 
 
 def stacked(replies: Iterable[Message], name: str) -> Array:

@@ -1,6 +1,7 @@
 """Distributed Lloyd is Lloyd's algorithm on the pooled rows, and discloses no more than the rules allow."""
 
 import json
+import tracemalloc
 from collections.abc import Mapping
 from fractions import Fraction
 
@@ -18,8 +19,10 @@ from flareclust.data.datasets import load
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.protocol.batch import Batch
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get
+from flareclust.protocol.replies import gathered
 from flareclust.protocol.task import CLUSTER, Task
 from tests.computed import computed
 from tests.examples import examples
@@ -122,6 +125,34 @@ def test_a_merge_loses_nothing_far_from_the_origin() -> None:
     exact = sum(Fraction(float(p)) * int(c) for p, c in zip(points, counts, strict=True)) / int(counts.sum())
     merged = lloyd_merge(np.zeros((1, 1)), [reply([[p]], [c], [0]) for p, c in zip(points, counts, strict=True)])
     assert merged[0, 0] == float(exact)
+
+
+def test_replies_that_come_one_by_one_or_in_one_batch_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    clusters = [rng.permutation(5)[: rng.integers(0, 5)] for _ in range(40)]
+    replies = [
+        {"centroids": rng.normal(1e3, size=(len(own), 3)), "counts": rng.integers(1, 99, len(own)), "cluster": own}
+        for own in clusters
+    ]
+    joined, _ = gathered(replies)
+    batch = Batch([f"{i:02d}" for i in range(40)], joined, {}, np.cumsum([0, *map(len, clusters)]))
+    before = rng.normal(size=(6, 3))
+    monkeypatch.setattr("flareclust.core.chunks.PIECE", 8 * 3 * 7)  # seven points
+    expected = lloyd_merge(before, replies)
+    np.testing.assert_array_equal(expected, lloyd_merge(before, batch.values()))
+    np.testing.assert_array_equal(expected, lloyd_merge(before, [joined]))
+
+
+def test_a_merge_does_not_copy_the_replies() -> None:
+    rng = np.random.default_rng(0)
+    replies = [reply(rng.normal(size=(8, 64)).tolist(), [9] * 8, list(range(8))) for _ in range(500)]
+    tracemalloc.start()
+    try:
+        lloyd_merge(np.zeros((8, 64)), replies)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 0.2 * sum(message["centroids"].nbytes for message in replies)
 
 
 def test_a_site_without_rows_to_tell_of_counts_nothing() -> None:
