@@ -16,6 +16,10 @@ TILE = 256
 #: Most columns for which tiles are faster.
 TILED = 16
 
+#: A row is no closer to a point that is at least twice as far from its closest one as the row is: 2 squared and a little more,
+#: and only above the numbers that lose digits, so that no rounding decides.
+TWICE_SQUARED, NORMAL = 4 * (1 + 1e-9), 1e-290
+
 _FAST = {"contract", "nsz", "nnan", "reassoc"}
 
 
@@ -112,6 +116,36 @@ def seeds_with(
             least[i] = min(least[i], seed[i])
         for p in range(n):
             sums[p, t] = _weighted_sum(mass, distances[p], least)
+
+
+@kernel()
+def farthest_rows(X: FloatArray, chosen: IntArray, given: int) -> int:
+    """Fill `chosen` from its entry `given` on with the row farthest from those before; return how many rows are different.
+
+    A row is not read where the triangle inequality tells that a new one is no closer to it than its closest one so far.
+    """
+    n, k = X.shape[0], chosen.shape[0]
+    closest, owner = np.full(n, np.inf), np.zeros(n, np.int32)
+    unread, farthest, most = np.full(k, -1.0), 0, np.inf
+    for c in range(k):
+        if c >= given:
+            if most == 0.0:
+                return c
+            chosen[c] = farthest
+        point = X[chosen[c]].copy()
+        for s in range(c):
+            apart = _distance(X[chosen[s]], point)
+            unread[s] = apart / TWICE_SQUARED if apart > NORMAL else -1.0
+        most = -1.0
+        for i in range(n):
+            least = closest[i]
+            if least > unread[owner[i]]:
+                distance = _distance(X[i], point)
+                if distance < least:
+                    least, closest[i], owner[i] = distance, distance, c
+            if least > most:
+                farthest, most = i, least
+    return k
 
 
 @kernel()

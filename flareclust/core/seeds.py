@@ -9,7 +9,7 @@ from flareclust._foundation.errors import Aborted, UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, never_abort
 from flareclust.core.arrays import as_count, as_matrix, as_weights
 from flareclust.core.chunks import is_mapped
-from flareclust.core.seed_kernels import TILE, TILED, rows_drawn, seed_tiles, seeds_with
+from flareclust.core.seed_kernels import TILE, TILED, farthest_rows, rows_drawn, seed_tiles, seeds_with
 
 
 class Uniforms(Protocol):
@@ -108,15 +108,7 @@ def farthest_first(points: ArrayLike, k: int, start: ArrayLike) -> IntArray:
     first = _start_indices(start, n, k)
     chosen = np.empty(k, np.int64)
     chosen[: len(first)] = first
-    passes = _Passes(points, np.ones(n), 0)
-    closest = passes.closest
-    for c in range(k):
-        if c >= len(first):
-            chosen[c] = np.argmax(closest)
-            if closest[chosen[c]] == 0:
-                return chosen[:c].copy()
-        passes.sums_with(points[chosen[c : c + 1]])
-    return chosen
+    return chosen[: farthest_rows(points, chosen, len(first))].copy()
 
 
 def _draw_row(mass: FloatArray, rng: Uniforms) -> int:
@@ -133,8 +125,8 @@ class _Passes:
         n, d = X.shape
         self.X, self.mass, self.closest = X, mass, np.full(n, np.inf)
         self._sums = np.empty((1 + n_candidates, -(-n // TILE)))
-        # A copy by features, which one pass does not pay back, and which may not fit where rows are in a mapped file.
-        copied = d <= TILED and n_candidates > 0 and not is_mapped(X)
+        # A copy by features, which may not fit where rows are in a mapped file.
+        copied = d <= TILED and not is_mapped(X)
         self._tiles = np.zeros((self._sums.shape[1] if copied else 0, min(d, TILED), TILE))
         seed_tiles(X, 0, self._tiles)
 
