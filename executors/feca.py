@@ -30,6 +30,7 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust.core.chunks import pieces
 from flareclust.core.disclosure import disclosable_clusters, varies_in_one_feature
 from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, recompute_centroids
 from flareclust.core.local import dissolve_small
@@ -158,7 +159,10 @@ def relabel(labels: IntArray, origin: list[tuple[int, ...]]) -> IntArray:
 
 def distances_between(centroids: FloatArray) -> FloatArray:
     """Return the distances (k, k) between the centroids (k, d), infinite on the diagonal."""
-    distances: FloatArray = np.sqrt(((centroids[:, None] - centroids[None]) ** 2).sum(axis=2))
+    k, d = centroids.shape
+    distances = np.empty((k, k))
+    for part in pieces(k, k * d):
+        distances[part] = np.sqrt(((centroids[part, None] - centroids[None]) ** 2).sum(axis=2))
     np.fill_diagonal(distances, np.inf)
     return distances
 

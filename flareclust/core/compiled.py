@@ -6,12 +6,14 @@ from flareclust.core import kernels
 from flareclust.core.lloyd import assign, kmeans, lloyd
 from flareclust.core.pyramid import build
 from flareclust.core.pyramid_steps import pyramid_steps
+from flareclust.core.seeds import farthest_first
 
 
 def warm_up() -> None:
     """Compile every kernel of k-means, or load it from the cache on disk."""
     X, ones = np.array([[0.0, 0.0], [1.0, 2.0], [3.0, 4.0]]), np.ones(3)
     kmeans(X, 2, np.random.default_rng(0))
+    farthest_first(X, 2, [0])
     lloyd(X, X[:2], max_iter=1)  # ends before the labels settle
     labels, squared = assign(X, X[:2])
     kernels.two_nearest(X, X[:2].copy(), labels, squared, np.empty(3))

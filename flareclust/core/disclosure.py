@@ -157,14 +157,12 @@ def varies_in_one_feature(data: FloatArray, labels: IntArray, k: int) -> BoolArr
 
     Of such a cluster the centroid and the distance of a row are the row: there are two places that far away.
     """
-    d = data.shape[1]
-    minimum, largest = np.full((k, d), np.inf), np.full((k, d), -np.inf)
+    examples, varied = data[first_rows(labels, k)], np.zeros((k, data.shape[1]), dtype=bool)
     for part in pieces(*data.shape):
-        for r in np.unique(labels[part][labels[part] >= 0]):
-            rows = data[part][labels[part] == r]
-            minimum[r] = np.minimum(minimum[r], rows.min(axis=0))
-            largest[r] = np.maximum(largest[r], rows.max(axis=0))
-    few: BoolArray = (largest > minimum).sum(axis=1) <= 1
+        own = labels[part][labels[part] >= 0]
+        row, column = np.nonzero(data[part][labels[part] >= 0] != examples[own])
+        varied[own[row], column] = True
+    few: BoolArray = varied.sum(axis=1) <= 1
     return few
 
 

@@ -124,7 +124,7 @@ def farthest_rows(X: FloatArray, chosen: IntArray, given: int) -> int:
 
     A row is not read where the triangle inequality tells that a new one is no closer to it than its closest one so far.
     """
-    n, k = X.shape[0], chosen.shape[0]
+    n, k = X.shape[0], len(chosen)
     closest, owner = np.full(n, np.inf), np.zeros(n, np.int32)
     unread, farthest, most = np.full(k, -1.0), 0, np.inf
     for c in range(k):
@@ -174,3 +174,50 @@ def rows_drawn(
                 rows[t] = i
                 if total > at[t]:
                     break
+
+
+@kernel()
+def more_seeds(
+    X: FloatArray,
+    weights: FloatArray,
+    tiles: Array,
+    uniforms: FloatArray,
+    closest: FloatArray,
+    sums: FloatArray,
+    ends: FloatArray,
+    chosen: IntArray,
+    found: int,
+) -> int:
+    """Choose a seed for each line of `uniforms`, after the `found` rows in `chosen`; return how many there are then.
+
+    Fewer than that where every row of positive weight coincides with a seed. `sums` has room for the seed and the candidates
+    of each tile; `ends` are the sums of weights times squared distances to the closest seed, up to the end of each tile.
+    """
+    lines, candidates = uniforms.shape
+    at, into, rows = np.empty(candidates), np.empty(candidates, np.int64), np.empty(candidates, np.int64)
+    points = np.empty((1 + candidates, X.shape[1]))
+    for line in range(lines):
+        if ends[-1] == 0.0:
+            break
+        latest = X[chosen[found - 1]]
+        last = np.searchsorted(ends, ends[-1])
+        for t in range(candidates):
+            at[t] = uniforms[line, t] * ends[-1]
+            # Side "right" skips tiles that add nothing; the bound keeps a number rounded up to the total in range.
+            into[t] = min(np.searchsorted(ends, at[t], side="right"), last)
+        rows_drawn(X, weights, latest, closest, ends, at, into, rows)
+        points[0] = latest
+        for t in range(candidates):
+            points[1 + t] = X[rows[t]]
+        seeds_with(X, weights, tiles, points, closest, sums)
+        best, least = 0, np.inf
+        for t in range(candidates):
+            total = 0.0
+            for part in sums[1 + t]:
+                total += part
+            if total < least:
+                best, least = t, total
+        chosen[found] = rows[best]
+        ends[:] = np.cumsum(sums[1 + best])
+        found += 1
+    return found

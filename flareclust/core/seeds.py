@@ -6,10 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import Aborted, UserError
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, never_abort
+from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArray, never_abort
 from flareclust.core.arrays import as_count, as_matrix, as_weights
 from flareclust.core.chunks import is_mapped
-from flareclust.core.seed_kernels import TILE, TILED, farthest_rows, rows_drawn, seed_tiles, seeds_with
+from flareclust.core.seed_kernels import TILE, TILED, farthest_rows, more_seeds, seed_tiles, seeds_with
+
+#: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
+_WORK_PER_CALL = 100_000_000
 
 
 class Uniforms(Protocol):
@@ -42,10 +45,10 @@ def kmeans_plusplus(
     Args:
         X: rows (n, d).
         k: number of seeds, 1 <= k <= n.
-        rng: draws 1 uniform number, then `n_candidates` for each further seed.
+        rng: draws 1 uniform number, then `n_candidates` for each further seed, for several seeds at a time.
         weights: (n,) not negative, by default 1 each. A row of weight 0 is never a seed.
         n_candidates: draws for each seed; by default 2 + floor(log k).
-        aborted: asked before each seed but the first.
+        aborted: asked before each seed but the first, or before several that take some hundredths of a second together.
 
     Returns:
         centroids (k, d) and the indices (k,) of their rows. Fewer than k when every row of positive weight coincides
@@ -63,21 +66,19 @@ def kmeans_plusplus(
 
     chosen = np.empty(k, np.int64)
     chosen[0] = _draw_row(mass, rng)
-    passes, candidates = _Passes(X, mass, n_candidates), np.empty(n_candidates, np.int64)
-    ends = np.cumsum(passes.sums_with(X[chosen[:1]])[0])
-    for found in range(1, k):
+    closest, tiles = np.full(n, np.inf), _tiles(X)
+    sums = np.empty((1 + n_candidates, -(-n // TILE)))
+    seeds_with(X, mass, tiles, X[chosen[:1]], closest, sums)
+    ends, found = np.cumsum(sums[0]), 1
+    per_call = max(1, _WORK_PER_CALL // (X.size * (1 + n_candidates)))
+    while found < k:
         if aborted():
             raise Aborted(f"stopped while choosing seed {found + 1} of {k}")
-        if ends[-1] == 0:
+        wanted = min(k, found + per_call)
+        uniforms = np.asarray(rng.random((wanted - found) * n_candidates)).reshape(-1, n_candidates)
+        found = more_seeds(X, mass, tiles, uniforms, closest, sums, ends, chosen, found)
+        if found < wanted:
             return X[chosen[:found]], chosen[:found].copy()
-        uniforms = np.asarray(rng.random(n_candidates)) * ends[-1]
-        latest = chosen[found - 1]
-        # Side "right" skips tiles that add nothing; the bound keeps a number rounded up to the total in range.
-        tiles = np.minimum(np.searchsorted(ends, uniforms, side="right"), np.searchsorted(ends, ends[-1]))
-        rows_drawn(X, mass, X[latest], passes.closest, ends, uniforms, tiles, candidates)
-        sums = np.cumsum(passes.sums_with(X[np.append(latest, candidates)])[1:], axis=1)
-        best = int(np.argmin(sums[:, -1]))
-        chosen[found], ends = candidates[best], sums[best]
     return X[chosen], chosen
 
 
@@ -118,25 +119,13 @@ def _draw_row(mass: FloatArray, rng: Uniforms) -> int:
     return int(np.searchsorted(cumulative, rng.random(1), side="right")[0])
 
 
-class _Passes:
-    """Passes over rows (n, d): `closest` (n,) is the squared distance of each to the closest seed so far."""
-
-    def __init__(self, X: FloatArray, mass: FloatArray, n_candidates: int) -> None:
-        n, d = X.shape
-        self.X, self.mass, self.closest = X, mass, np.full(n, np.inf)
-        self._sums = np.empty((1 + n_candidates, -(-n // TILE)))
-        # A copy by features, which may not fit where rows are in a mapped file.
-        copied = d <= TILED and not is_mapped(X)
-        self._tiles = np.zeros((self._sums.shape[1] if copied else 0, min(d, TILED), TILE))
-        seed_tiles(X, 0, self._tiles)
-
-    def sums_with(self, points: FloatArray) -> FloatArray:
-        """Take the first of the points as a seed; return each tile's sum of mass times `closest`, with each further one.
-
-        (points, tiles); the first line is that of the seed alone.
-        """
-        seeds_with(self.X, self.mass, self._tiles, points, self.closest, self._sums)
-        return self._sums[: len(points)]
+def _tiles(X: FloatArray) -> Array:
+    """Return a copy of rows (n, d) by columns for `seeds_with`; without tiles where it does not pay or may not fit."""
+    n, d = X.shape
+    copied = d <= TILED and not is_mapped(X)
+    tiles = np.zeros((-(-n // TILE) if copied else 0, min(d, TILED), TILE))
+    seed_tiles(X, 0, tiles)
+    return tiles
 
 
 def _start_indices(start: ArrayLike, n: int, k: int) -> IntArray:

@@ -13,7 +13,7 @@ from flareclust.core import kernels
 from flareclust.core.devices.streams import uniform
 from flareclust.core.jit import kernel
 from flareclust.core.moments import column_moments
-from flareclust.core.seed_kernels import TILE, TILED, rows_drawn, seeds_with
+from flareclust.core.seed_kernels import TILE, TILED, more_seeds, seeds_with
 
 #: Sums of more numbers are added up by NumPy in blocks of so many.
 MOST_SUMMED = 128
@@ -59,34 +59,20 @@ def plusplus(X: FloatArray, k: int, state: Array, seeds: FloatArray) -> int:
     n, d = X.shape
     mass, closest, tiles = np.ones(n), np.full(n, np.inf), np.zeros((0, min(d, TILED), TILE))
     candidates = 2 + int(np.log(k))
-    points, sums = np.empty((1 + candidates, d)), np.empty((1 + candidates, -(-n // TILE)))
-    at, into, rows = np.empty(candidates), np.empty(candidates, np.int64), np.empty(candidates, np.int64)
-    seeds[0] = X[_first_row(n, uniform(state))]
-    points[0] = seeds[0]
-    seeds_with(X, mass, tiles, points[:1], closest, sums)
-    ends = np.cumsum(sums[0])
-    for found in range(1, k):
-        if ends[-1] == 0.0:
-            return found
-        last = np.searchsorted(ends, ends[-1])
+    sums, chosen, uniforms = (
+        np.empty((1 + candidates, -(-n // TILE))),
+        np.empty(k, np.int64),
+        np.empty((k - 1, candidates)),
+    )
+    chosen[0] = _first_row(n, uniform(state))
+    for s in range(k - 1):
         for t in range(candidates):
-            at[t] = uniform(state) * ends[-1]
-            into[t] = min(np.searchsorted(ends, at[t], side="right"), last)
-        rows_drawn(X, mass, seeds[found - 1], closest, ends, at, into, rows)
-        points[0] = seeds[found - 1]
-        for t in range(candidates):
-            points[1 + t] = X[rows[t]]
-        seeds_with(X, mass, tiles, points, closest, sums)
-        best, least = 0, np.inf
-        for t in range(candidates):
-            total = 0.0
-            for part in sums[1 + t]:
-                total += part
-            if total < least:
-                best, least = t, total
-        seeds[found] = X[rows[best]]
-        ends = np.cumsum(sums[1 + best])
-    return k
+            uniforms[s, t] = uniform(state)
+    seeds_with(X, mass, tiles, X[chosen[0] : chosen[0] + 1], closest, sums)
+    found: int = more_seeds(X, mass, tiles, uniforms, closest, sums, np.cumsum(sums[0]), chosen, 1)
+    for c in range(found):
+        seeds[c] = X[chosen[c]]
+    return found
 
 
 @kernel()

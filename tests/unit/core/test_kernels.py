@@ -33,6 +33,8 @@ KERNELS = (
     seed_kernels.seed_tiles,
     seed_kernels.seeds_with,
     seed_kernels.rows_drawn,
+    seed_kernels.more_seeds,
+    seed_kernels.farthest_rows,
 )
 
 

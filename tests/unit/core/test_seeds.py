@@ -92,7 +92,18 @@ def test_a_row_of_weight_0_does_not_keep_seeding_going():
     np.testing.assert_array_equal(centroids, [[0.0]])
 
 
-def test_seeding_can_be_aborted():
+@pytest.mark.parametrize("weights", [None, np.arange(700.0)])
+def test_seeds_do_not_depend_on_how_many_are_chosen_at_a_time(monkeypatch, weights):
+    X, found = mixture(700, 3), []
+    for work in (1, 700 * 3 * 5 * 4, 10**9):
+        monkeypatch.setattr("flareclust.core.seeds._WORK_PER_CALL", work)
+        rng = np.random.default_rng(0)
+        found.append((kmeans_plusplus(X, 20, rng, weights=weights)[1].tolist(), rng.random()))
+    assert found[0] == found[1] == found[2]
+
+
+def test_seeding_can_be_aborted(monkeypatch):
+    monkeypatch.setattr("flareclust.core.seeds._WORK_PER_CALL", 1)  # a seed at a time
     answers = iter([False, False, True])
     with pytest.raises(Aborted, match="seed 4 of 10"):
         kmeans_plusplus(mixture(50, 2), 10, np.random.default_rng(0), aborted=lambda: next(answers))
