@@ -14,7 +14,7 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.compared import ComparedAggregator
 from flareclust.aggregators.scaled_bins import MOMENTS_DEVIATION, MOMENTS_MEAN, begun, scaled_by_bins
-from flareclust.core.categories import in_categories
+from flareclust.core.categories import category_variance, in_categories
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scaling import pooled_known_spread, pooled_spread
 from flareclust.executors.parameters import ScaledParams
@@ -97,7 +97,7 @@ class ScaledAggregator(ComparedAggregator):
     ) -> tuple[Message, Message]:
         """Return what tasks carry and what is kept, with the columns of each category scaled together.
 
-        Their variances add up to 1, as that of a number: each by itself, a category of two values would count twice.
+        Their variances add up to `category_variance`, however many values the category has.
 
         Args:
             carried: what tasks carry, such as the columns' `mean` and `deviation` (d,) where they are scaled.
@@ -110,7 +110,8 @@ class ScaledAggregator(ComparedAggregator):
         together = in_categories(self.category_groups(len(mean)), len(mean))
         divisor = carried["deviation"].copy()
         for group in self.params.categories:
-            divisor[group] = float(np.sqrt(np.square(deviation[group]).sum())) or 1.0
+            variance = np.square(deviation[group]).sum() / category_variance(mean[group])
+            divisor[group] = float(np.sqrt(variance)) or 1.0
         return {**carried, "mean": np.where(together, mean, carried["mean"]), "deviation": divisor}, record
 
     def category_groups(self, d: int) -> list[list[int]]:

@@ -40,6 +40,26 @@ def in_categories(groups: Groups, d: int) -> BoolArray:
     return mask
 
 
+def category_variance(shares: FloatArray) -> float:
+    """Return the variance that the columns of a category are scaled to together, where that of a number is 1.
+
+    1, or less where the split of one value from the others would take away more than the split of normal numbers at their
+    mean, 2 / pi: else a category of two values, which a split takes away altogether, would decide clusters that it tells
+    nothing of. Of p equally frequent values the split takes away 1 / (p - 1).
+
+    Args:
+        shares: of the rows with each value (p,).
+    """
+    shares = np.maximum(shares, 0.0)
+    total = shares.sum()
+    if total == 0.0 or shares.max() == total:
+        return 1.0
+    p = shares / total
+    squares, rest = np.square(p).sum(), np.maximum(1.0 - p, SAME)
+    taken = p * rest * (1.0 + (squares - np.square(p)) / np.square(rest))
+    return float(min(1.0, 2.0 / np.pi * (1.0 - squares) / taken.max()))
+
+
 def huang_gamma(deviations: FloatArray) -> float:
     """Return half the average standard deviation of the numeric columns (c,) (Huang 1997, section 3.4); 1 where that is nothing."""
     gamma = 0.5 * float(deviations.mean()) if len(deviations) else 0.0

@@ -1,6 +1,7 @@
 """The tutorial: its files, its error and its result, as a reader gets them."""
 
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,11 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tutorial")
     make = [sys.executable, str(ROOT / "examples" / "hospitals" / "make.py"), str(folder / "data")]
     subprocess.run(make, check=True)
+    return described(folder)
+
+
+def described(folder):
+    """Write the schema and the mappings of the page beside the tables."""
     schema, west, south = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
     (folder / "schema.yaml").write_text(schema, encoding="utf-8")
     (folder / "data" / "west.mapping.yaml").write_text(west, encoding="utf-8")
@@ -59,6 +65,17 @@ def test_the_dry_run_is_that_of_the_pages(folder, capsys, monkeypatch):
     assert printed in PAGE
     assert printed in tables
     (folder / "data" / "south.mapping.yaml").unlink()
+
+
+@pytest.mark.parametrize("seed", range(1, 8))
+def test_the_groups_of_other_patients_are_found_as_well(seed, tmp_path):
+    """Sex, which tells nothing, must not decide how many clusters there are (ADR 0025, point 11)."""
+    made = runpy.run_path(str(ROOT / "examples" / "hospitals" / "make.py"))
+    made["write"](tmp_path / "data", seed)
+    shutil.copy(described(tmp_path) / "south.mapping.yaml", tmp_path / "data" / "south.mapping.yaml")
+    result = run(tmp_path)
+    assert result.k == 3
+    assert result.metrics["accuracy"] > 0.93
 
 
 def test_the_result_is_that_of_the_page(folder):
@@ -110,3 +127,16 @@ def test_centimetres_without_a_range_are_named_as_the_page_on_tables_has_it(fold
     assert [f"note: {warning}" for warning in found.warnings] == re.findall(
         r"^note: south: .*$", tables, flags=re.MULTILINE
     )
+
+
+def test_protection_costs_what_the_page_says(folder):
+    """The runs whose noise is drawn by the system are not compared."""
+    shutil.copy(folder / "south.mapping.yaml", folder / "data" / "south.mapping.yaml")
+    own = {"partition": "none", "schema": folder / "schema.yaml", "truth": "diagnosis", "k": 3}
+    lines = re.findall(r"^\| `(\w+)`.* \| (0\.\d+) \| ([\d,]+) \|$", PAGE, flags=re.MULTILINE)
+    protected = [{}, {"policy": {}}, {"policy": {"round_counts": 10}}, {"secure_sums": True}]
+    assert len(lines) == len(protected)
+    for (algorithm, accuracy, bytes_up), settings in zip(lines, protected, strict=True):
+        result = flareclust.run(algorithm, data=folder / "data", **own, **settings)
+        assert f"{result.metrics['accuracy']:.3f}" == accuracy
+        assert f"{result.bytes['up']:,}" == bytes_up

@@ -282,7 +282,7 @@ def test_a_column_without_quartiles_is_scaled_by_its_deviation():
 @pytest.mark.parametrize("scale", ["standard", "robust", "range"])
 @pytest.mark.parametrize("secure", [False, True])
 def test_the_columns_of_a_category_count_as_one_column(rng, scale, secure):
-    """Of each category the variances add up to 1, however many values it has."""
+    """Of each category the variances add up to 1, of one with two values to 2 / pi."""
     numbers = rng.normal(size=(900, 2)) * [1, 50]
     two, five = np.eye(2)[rng.integers(0, 2, 900)], np.eye(5)[rng.integers(0, 5, 900)]
     X = np.concatenate([numbers, two, five], axis=1)
@@ -290,9 +290,19 @@ def test_the_columns_of_a_category_count_as_one_column(rng, scale, secure):
     categories = [[2, 3], [4, 5, 6, 7, 8]]
     result = flareclust.run("lloyd", sites, k=3, scale=scale, categories=categories, secure_sums=secure)
     scaled = X / result.arrays["deviation"]
-    for group in categories:
-        assert scaled[:, group].var(axis=0).sum() == pytest.approx(1, abs=0.03)
+    for group, variance in zip(categories, (2 / np.pi, 1), strict=True):
+        assert scaled[:, group].var(axis=0).sum() == pytest.approx(variance, abs=0.03)
         assert len(set(result.arrays["deviation"][group])) == 1
+
+
+def test_a_category_that_tells_nothing_does_not_decide_the_clusters(rng):
+    """Two values are a gap, which splits rows better than any number of one normal distribution."""
+    y = np.arange(900) % 2
+    X = np.column_stack([rng.normal(size=(900, 2)) + 2.5 * y[:, None], np.eye(2)[rng.integers(0, 2, 900)]])
+    sites = {name: X[start::3] for start, name in enumerate("abc")}
+    result = flareclust.run("portfolio", sites, k=2, scale="standard", categories=[[2, 3]])
+    labels = result.predict(X)
+    assert max((labels == y).mean(), (labels != y).mean()) > 0.9
 
 
 def test_categories_that_rows_do_not_have_are_refused(sites):

@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flareclust import UserError
-from flareclust.core.categories import are_one_hot, check_groups, divisor, huang_gamma, in_categories, with_modes
+from flareclust.core.categories import (
+    are_one_hot,
+    category_variance,
+    check_groups,
+    divisor,
+    huang_gamma,
+    in_categories,
+    with_modes,
+)
 from flareclust.core.disclosure import describable
 from tests.examples import examples
 
@@ -43,6 +51,36 @@ def test_the_mode_is_the_most_frequent_value_and_of_equal_ones_the_first():
 def test_gamma_is_half_the_average_deviation():
     assert huang_gamma(np.array([1.0, 3.0])) == 1.0
     assert huang_gamma(np.zeros(2)) == huang_gamma(np.empty(0)) == 1.0
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=6).filter(lambda counts: sum(map(bool, counts)) > 1))
+def test_no_split_by_a_category_takes_away_more_than_one_by_a_normal_number(counts):
+    rows = np.repeat(np.eye(len(counts)), counts, axis=0)
+    rows /= np.sqrt(rows.var(axis=0).sum() / category_variance(np.array(counts) / sum(counts)))
+    assert rows.var(axis=0).sum() <= 1 + 1e-9
+    taken = [
+        sum(len(part) * ((part.mean(axis=0) - rows.mean(axis=0)) ** 2).sum() for part in (rows[own], rows[~own]))
+        / len(rows)
+        for own in (rows[:, column] > 0 for column in np.flatnonzero(counts))
+    ]
+    assert max(taken) <= 2 / np.pi + 1e-9
+    assert rows.var(axis=0).sum() == pytest.approx(1) or max(taken) == pytest.approx(2 / np.pi)
+
+
+@pytest.mark.parametrize(
+    ("shares", "variance"),
+    [
+        ([0.5, 0.5], 2 / np.pi),
+        ([0.9, 0.1], 2 / np.pi),
+        ([1 / 3, 1 / 3, 1 / 3], 1),  # a split takes away half of it
+        ([0.2] * 5, 1),  # and a quarter
+        ([1, 0], 1),  # nothing to scale
+        ([0, 0], 1),
+    ],
+)
+def test_variances_of_categories(shares, variance):
+    assert category_variance(np.array(shares, dtype=float)) == pytest.approx(variance)
 
 
 def test_columns_of_a_category_hold_one_one_at_most():
