@@ -6,8 +6,9 @@ from pydantic import Field, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf, Settings
-from flareclust._foundation.validation import did_you_mean
+from flareclust._foundation.validation import did_you_mean, site_name
 from flareclust.data.partition_specs import SPECS, parse, usages
+from flareclust.executors.linear_evaluation import MOST_CLASSES
 from flareclust.personal.learners import Learner
 from flareclust.personal.methods import AVERAGING, METHODS
 from flareclust.personal.models import MODELS, make_learner
@@ -119,3 +120,75 @@ class PersonalSettings(TrainingSettings):
         """Return the kind of model, for the devices' rows."""
         how: dict[str, Any] = {name: getattr(self, name) for name in TRAINED_BY}
         return make_learner(self.model, split.columns, split.classes, **how)
+
+
+#: Why jobs for provisioned sites do not take some settings.
+_OWN_ROWS = "each site trains with its own rows, which its local/flareclust.yaml names"
+_NOT_EXPORTED = {
+    "data": _OWN_ROWS,
+    "partition": _OWN_ROWS,
+    "devices": _OWN_ROWS,
+    "k_local": "a site trains one model, with all of its rows",
+    "averaging": "jobs average models",
+    "engine": "the jobs run at provisioned sites",
+}
+
+
+class ExportSettings(TrainingSettings):
+    """What jobs for provisioned sites train, and at which sites; `label` is the column of their rows with the class."""
+
+    clusters: str | None = Field(
+        default=None, description="Of kfed: folder with the result of `flareclust run kfed` at the sites."
+    )
+    sites: tuple[str, ...] | None = Field(
+        default=None, description="Of ifca and global: names of the sites; None for all that are connected."
+    )
+    classes: int | None = Field(
+        default=None,
+        ge=2,
+        le=MOST_CLASSES,
+        description="Number of classes; None for the largest that a job's sites have.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _trains_at_sites(cls, values: Any) -> Any:
+        for name, why in _NOT_EXPORTED.items():
+            if name in values:
+                raise UserError(f"{name} does not go with export: {why}; leave it out")
+        return values
+
+    @model_validator(mode="after")
+    def _sites_of_the_method(self) -> "ExportSettings":
+        if self.method == "local":
+            raise UserError("local trains at each site by itself and needs no job; use the method kfed, ifca or global")
+        if self.method != "kfed":
+            self._refuse(
+                "clusters", f"{self.method} is one job, to all sites or to those that sites names; leave it out"
+            )
+        elif self.clusters is None:
+            raise UserError(
+                "kfed needs clusters, the folder with the result of `flareclust run kfed` at the sites; or use the method ifca or "
+                "global"
+            )
+        else:
+            self._refuse("k", "the jobs are those of the clusters found; leave it out")
+            if self.sites is not None:
+                raise UserError("sites is without effect: each job goes to the sites of its cluster; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _enough_sites(self) -> "ExportSettings":
+        if self.sites is None:
+            return self
+        for name in self.sites:
+            site_name(name)
+        count = len(self.sites)
+        if not count or len(set(self.sites)) < count:
+            raise UserError(f"sites must be different names, at least one; got {', '.join(self.sites) or 'none'}")
+        for setting, value in (("k", self.k), ("min_sites", self.min_sites)):
+            if value is not None and value > count:
+                raise UserError(
+                    f"{setting} is {value}, more than the {count} sites named; use a smaller one, or name more"
+                )
+        return self
