@@ -16,12 +16,15 @@ from flareclust.engines.late_sites import read_finished
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.personal.aggregator import FedAvgAggregator
 from flareclust.personal.jobs import FEDAVG, IFCA, bytes_by_round, chosen_in, tests_of
-from flareclust.personal.learners import Weights
+from flareclust.personal.learners import WEIGHTS, Weights
 from flareclust.personal.result import PersonalResult, usual_warnings
 from flareclust.protocol.outcome import Outcome
 
 #: Where NVFlare puts a job's result within what it downloads.
 _WORKSPACE = "workspace"
+
+#: How the names of the arrays begin that hold weights by name.
+_BY_NAME = f"{WEIGHTS}."
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +58,8 @@ def read_jobs(folders: Sequence[str | Path]) -> PersonalResult:
             all, that of the one job. Each is a folder as `nvflare job download` leaves it, or its `workspace`.
 
     Raises:
-        UserError: a folder has no result of personalised models, the results do not go together, a site is in two of them,
-            none was tested, or the model mlp lacks its extra.
+        UserError: a folder has no result of personalised models, the results do not go together, a site is in two of them, or
+            none was tested.
     """
     if not folders:
         raise UserError("no folders: expected the results of finished jobs of personalised models")
@@ -107,15 +110,19 @@ def _read(folder: Path) -> _Job:
         )
     _, aggregator = algorithm.build(about["k"], about["seed"], about["params"])
     assert isinstance(aggregator, FedAvgAggregator)
+    k = int(about["k"])
     try:
-        models = aggregator.models(outcome.arrays)
+        models = {  # as they are kept by name: the kind of model, which may need an extra, is not needed
+            name.removeprefix(_BY_NAME): value.reshape(k, *value.shape[algorithm is IFCA :])
+            for name, value in outcome.arrays.items()
+            if name.startswith(_BY_NAME)
+        }
+        _count(models)
         right, tested = tests_of(outcome, outcome.sites, aggregator.params.rounds)
         m = len(outcome.sites)
         chosen = chosen_in(outcome, outcome.sites) if algorithm is IFCA else np.zeros(m, dtype=np.int64)
         classes = int(outcome.arrays["model"][1])
-    except (LookupError, ValueError, TypeError) as error:
-        if isinstance(error, UserError):
-            raise
+    except (LookupError, StopIteration, ValueError, TypeError) as error:
         raise UserError(f"{folder} is no result of {algorithm.name}, or was edited: {type(error).__name__}") from None
     return _Job(folder, outcome, about, models, classes, right, tested, chosen)
 

@@ -248,6 +248,6 @@ def test_results_that_do_not_go_together_are_refused(tmp_path):
     ):
         read_jobs([tmp_path / "found"])
     arrays = dict(np.load(jobs["two"] / "workspace" / "result.npz"))
-    np.savez(jobs["two"] / "workspace" / "result.npz", **{**arrays, "weights": arrays["weights"][:2]})
+    np.savez(jobs["two"] / "workspace" / "result.npz", **{**arrays, "tests_round": arrays["tests_round"][:2]})
     with pytest.raises(UserError, match="is no result of fedavg, or was edited"):
         read_jobs([jobs["two"]])
