@@ -2,22 +2,29 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
+from flareclust.cli.names import split_names
 from flareclust.cli.settings import AsJson, Seed
+
+if TYPE_CHECKING:
+    from flareclust.personal.result import PersonalResult
 
 
 def personalise(
     data: Annotated[
         str, typer.Option(help="A data set with classes from `flareclust data list`, or a file.")
     ] = "digits",
-    label: Annotated[str | None, typer.Option(help="The column of a file that holds the class, an integer.")] = None,
+    label: Annotated[
+        str | None, typer.Option(help="The column of a file, or of the sites' rows, that holds the class, an integer.")
+    ] = None,
     k: Annotated[int | None, typer.Option("--k", help="Number of clusters, for kfed and ifca.")] = None,
     method: Annotated[
         str, typer.Option(help="kfed (one-shot clustering, then a model per cluster), ifca, global or local.")
@@ -45,83 +52,124 @@ def personalise(
     out: Annotated[Path | None, typer.Option(help="Folder for the files; by default flareclust-runs/...")] = None,
     export: Annotated[
         Path | None,
-        typer.Option(help="Train nothing; write a job for provisioned sites per cluster of --clusters here."),
+        typer.Option(
+            help="Train nothing; write jobs for provisioned sites here: one per cluster, or one of ifca or global."
+        ),
     ] = None,
     clusters: Annotated[
         Path | None,
-        typer.Option(help="With --export: the folder with the result of `flareclust run kfed` at the sites."),
+        typer.Option(help="With --export, for kfed: the folder with the result of `flareclust run kfed` at the sites."),
+    ] = None,
+    sites: Annotated[
+        str | None,
+        typer.Option(help="With --export, for ifca and global: the sites' names, with commas; all by default."),
     ] = None,
     classes: Annotated[
-        int | None, typer.Option(help="With --export: number of classes; by default the largest of a cluster's sites.")
+        int | None, typer.Option(help="With --export: number of classes; by default the largest of a job's sites.")
     ] = None,
-    track: Annotated[bool, typer.Option(help="Log the run to MLflow.")] = True,
+    finished: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Train nothing; write the result of a downloaded job to --out. Once per job of kfed's clusters."
+        ),
+    ] = None,
+    track: Annotated[
+        bool | None, typer.Option("--track/--no-track", help="Log the run to MLflow, as by default.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train one model per cluster of devices, and compare with one for all, one each, or IFCA."""
-    if export is not None or clusters is not None:
-        if export is None or clusters is None:
-            raise UserError("--export and --clusters go together: where to write, and the result of k-FED at the sites")
-        _export(
-            export,
-            clusters,
-            classes,
-            min_sites,
-            k=k or 1,
-            label=label,
-            model=model,
-            rounds=rounds,
-            lr=lr,
-            updates=updates,
-            batch=batch,
-            hidden=hidden,
-            test_share=test_share,
-            seed=seed,
+    settings = {
+        "data": data,
+        "k": k,
+        "label": label,
+        "method": method,
+        "model": model,
+        "devices": devices,
+        "partition": partition,
+        "rounds": rounds,
+        "k_local": k_local,
+        "averaging": averaging,
+        "lr": lr,
+        "updates": updates,
+        "batch": batch,
+        "hidden": hidden,
+        "test_share": test_share,
+        "seed": seed,
+        "engine": engine,
+        "min_sites": min_sites,
+    }
+    of_jobs = {"clusters": clusters and str(clusters), "sites": split_names(sites), "classes": classes}
+    if finished:
+        _refuse(
+            "finished, which reads what was trained",
+            {**_given(settings), **_given(of_jobs), "export": export, "track": track or None},
         )
-        return
+        _say_result(_read(finished, out), as_json)
+    elif export is not None:
+        _refuse("export, which trains nothing", {"out": out, "track": track or None})
+        _export(export, {**_given(settings), **_given(of_jobs)}, as_json)
+    else:
+        _refuse("training here; they are for export", of_jobs)
+        _say_result(_train(settings, out, track is not False), as_json)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are not at their defaults."""
+    from flareclust.personal.settings import ExportSettings, PersonalSettings
+
+    fields = {**ExportSettings.model_fields, **PersonalSettings.model_fields}
+    return {name: value for name, value in options.items() if value != fields[name].default}
+
+
+def _refuse(what: str, options: Mapping[str, Any]) -> None:
+    """Raise UserError where an option is given that has no effect."""
+    if given := [name for name, value in options.items() if value is not None]:
+        raise UserError(
+            f"{', '.join(given)}: without effect in {what}; leave {'it' if len(given) == 1 else 'them'} out"
+        )
+
+
+def _train(settings: Mapping[str, Any], out: Path | None, track: bool) -> "PersonalResult":
     from flareclust.personal.result import default_folder
     from flareclust.studies.personalised import personalise as train
 
     with redirect_stdout(sys.stderr):
-        result = train(
-            data,
-            k,
-            label=label,
-            method=method,
-            model=model,
-            devices=devices,
-            partition=partition,
-            rounds=rounds,
-            k_local=k_local,
-            averaging=averaging,
-            lr=lr,
-            updates=updates,
-            batch=batch,
-            hidden=hidden,
-            test_share=test_share,
-            seed=seed,
-            engine=engine,
-            min_sites=min_sites,
-            out=out or default_folder(f"personal-{method}"),
-            track=track,
-        )
+        return train(**settings, out=out or default_folder(f"personal-{settings['method']}"), track=track)
+
+
+def _read(finished: list[Path], out: Path | None) -> "PersonalResult":
+    from flareclust.personal.finished import read_jobs
+    from flareclust.personal.result import default_folder, save
+
+    with redirect_stdout(sys.stderr):
+        result = read_jobs(finished)
+        return save(result, out or default_folder(f"personal-{result.settings['method']}"))
+
+
+def _export(folder: Path, settings: Mapping[str, Any], as_json: bool) -> None:
+    from flareclust.personal.export import export_jobs
+    from flareclust.personal.settings import ExportSettings
+
+    with redirect_stdout(sys.stderr):
+        written = export_jobs(ExportSettings(**settings), folder)
+    if as_json:
+        typer.echo(json.dumps({"jobs": [str(path) for path in written]}))
+        return
+    for path in written:
+        say(path)
+
+
+def _say_result(result: "PersonalResult", as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(result.to_json(), allow_nan=False))
         return
     last = result.rounds()[-1]
     sent = {way: result.bytes[way] / 1e6 for way in ("up", "down")}
     typer.echo(
-        f"{method}: accuracy {result.final_accuracy:.3f} over {len(result.names)} devices ({last['least']:.3f} to {last['largest']:.3f}) after "
-        f"{rounds} rounds; {sent['up']:.1f} MB up, {sent['down']:.1f} MB down; {result.seconds:.1f} s\nfiles: {result.folder}"
+        f"{result.settings['method']}: accuracy {result.final_accuracy:.3f} over {len(result.names)} devices "
+        f"({last['least']:.3f} to {last['largest']:.3f}) after {len(result.accuracy)} rounds; "
+        f"{sent['up']:.1f} MB up, {sent['down']:.1f} MB down; {result.seconds:.1f} s\nfiles: {result.folder}"
     )
     for warning in result.warnings:
         typer.echo(f"warning: {warning}", err=True)
-
-
-def _export(folder: Path, clusters: Path, classes: int | None, min_sites: int | None, **settings: Any) -> None:
-    from flareclust.personal.export import export_jobs
-    from flareclust.personal.settings import PersonalSettings
-
-    with redirect_stdout(sys.stderr):
-        written = export_jobs(PersonalSettings(**settings), clusters, folder, classes, min_sites)
-    for path in written:
-        say(path)

@@ -11,7 +11,7 @@ import numpy as np
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.typing import Array, FloatArray
 from flareclust.core.chunks import pieces
-from flareclust.data.file_formats import TEXT_ADVICE, Names, Piece, Size, Source, called, id_place
+from flareclust.data.file_formats import CHOOSE_ADVICE, TEXT_ADVICE, Names, Piece, Size, Source, called, id_place
 
 #: What pyarrow raises, beside its own errors, for bytes that are no such file.
 _DAMAGED = (ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, RecursionError)
@@ -149,8 +149,7 @@ def _not_numeric(name: str, kind: Any, batches: Iterator[Any], place: str) -> Us
             break
         before += len(valid)
     return UserError(
-        f"{place}: {called((name,), 0)} is not numeric ({kind}), first in row {row}; choose other columns by "
-        f"name, or {TEXT_ADVICE}"
+        f"{place}: {called((name,), 0)} is not numeric ({kind}), first in row {row}; {CHOOSE_ADVICE}, or {TEXT_ADVICE}"
     )
 
 

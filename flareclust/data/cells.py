@@ -95,11 +95,7 @@ class FiniteCheck:
         empty = (
             [formats.called(self._columns, int(j)) for j in np.flatnonzero(~self._some)[:12]] if self._rows > 1 else []
         )
-        advice = (
-            f"{', '.join(empty)} without any value: choose the others"
-            if empty
-            else "drop these rows or fill them in, as missing=mean does"
-        )
+        advice = f"{', '.join(empty)} without any value: {formats.EMPTY_ADVICE}" if empty else formats.GAPS_ADVICE
         raise UserError(
             f"{self._where}: {self._count} {cells} missing, NaN or infinite, first in row {i + 1}, "
             f"{formats.called(self._columns, j)}; {advice}"

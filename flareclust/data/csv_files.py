@@ -11,7 +11,18 @@ from typing import TextIO
 import numpy as np
 
 from flareclust._foundation.errors import UserError
-from flareclust.data.file_formats import TEXT_ADVICE, Names, Piece, Size, Source, called, id_place, listed, no_id
+from flareclust.data.file_formats import (
+    CHOOSE_ADVICE,
+    TEXT_ADVICE,
+    Names,
+    Piece,
+    Size,
+    Source,
+    called,
+    id_place,
+    listed,
+    no_id,
+)
 
 #: How many bytes of text Arrow is given at once, and how many times as long as the first rows.
 _BLOCK, _LONGER = 1 << 20, 4
@@ -155,7 +166,7 @@ def _refuse_data_as_header(
         word = next(j for j, cell in enumerate(names) if not _is_number(cell))
         raise UserError(
             f"{place}: column {word + 1} is not numeric, first in row 1; {TEXT_ADVICE}, or, where the first row "
-            "is a header, choose other columns by name"
+            f"is a header, {CHOOSE_ADVICE}"
         )
     if missing := [name for name in wanted or () if name not in names]:
         raise UserError(f"{place} has no column {listed(missing)}, and its first row looks like data; add a header row")
@@ -267,7 +278,7 @@ def _is_plain(cell: str) -> bool:
 
 
 def _csv_error(fault: str, place: str) -> UserError:
-    return UserError(f"{place}: {fault}; correct it, choose other columns by name, or {TEXT_ADVICE}")
+    return UserError(f"{place}: {fault}; correct it, {CHOOSE_ADVICE}, or {TEXT_ADVICE}")
 
 
 def csv_fault(layout: CsvLayout, chosen: Sequence[int] = (), errors: str = "strict") -> str | tuple[int, int]:

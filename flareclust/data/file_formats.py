@@ -19,8 +19,11 @@ Names = tuple[str, ...]
 #: The array of an npz file that says how often the same row may be there, where a row counts as several.
 REPEATS = "row_repeats"
 
-#: What to do with a table that has more than numbers.
+#: What to do with a table that has more than numbers, with missing cells, and with columns without any value.
 TEXT_ADVICE = "read text by a schema (flareclust schema draft FILE)"
+CHOOSE_ADVICE = "choose other columns by name"
+GAPS_ADVICE = "drop these rows or fill them in, as missing=mean does"
+EMPTY_ADVICE = "choose the others"
 
 
 class Piece(NamedTuple):

@@ -157,9 +157,10 @@ def export_job(job: FedJob, folder: Path) -> Path:
 
 
 def _is_ours(folder: Path) -> bool:
-    server = folder / "app" / "config" / "config_fed_server.json"
-    only = {path.name for path in folder.iterdir()} <= {"meta.json", "app"}
-    return only and server.is_file() and ClusteringController.__module__ in server.read_text()
+    if not all(path.name in ("meta.json", "app") or path.name.startswith("app_") for path in folder.iterdir()):
+        return False
+    server = next(folder.glob("app*/config/config_fed_server.json"), None)
+    return server is not None and ClusteringController.__module__ in server.read_text()
 
 
 def _replace(new: Path, old: Path) -> None:

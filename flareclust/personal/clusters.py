@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import IntArray, never_abort
+from flareclust._foundation.typing import FloatArray, IntArray, never_abort
 from flareclust.data.tables import Rows
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
@@ -78,13 +79,14 @@ def clustered(split: Split, k: int, k_local: int, seed: int, run: Run | None = N
         run: the engine to run k-FED in; None for this process.
 
     Raises:
-        UserError: k or k_local are none for k-FED.
+        UserError: k or k_local are none for k-FED, or half of the devices have too few rows for it.
         JobFailed: the devices' rows cannot be clustered.
     """
     algorithm, params = registry.get(KFED), {"k_local": k_local}
     rows = {name: one.X for name, one in split.train.items()}
-    outcome = (run or run_inprocess)(algorithm, params, rows, JobOptions(k=k, seed=seed, assess=False))
     executor, _ = algorithm.build(k, seed, params)
+    _check_enough(rows, executor.min_count)
+    outcome = (run or run_inprocess)(algorithm, params, rows, JobOptions(k=k, seed=seed, assess=False))
     arrays, context = executor.placing(outcome.arrays), SiteContext(executor.min_count)
     device, train, test, group = [], [], [], []
     for i, name in enumerate(split.names):
@@ -100,3 +102,13 @@ def clustered(split: Split, k: int, k_local: int, seed: int, run: Run | None = N
     down = outcome.bytes_down + len(split.train) * nbytes(arrays)  # with the result, which places their rows
     left_out = refusal_texts(outcome.refused)
     return Parts(np.array(device), train, test, np.array(group), left_out), (outcome.bytes_up, down)
+
+
+def _check_enough(rows: Mapping[str, FloatArray], needed: int) -> None:
+    """Raise UserError where k-FED would lack so many devices that it ends."""
+    few = [name for name, X in rows.items() if len(X) < needed]
+    if 2 * len(few) >= len(rows):
+        raise UserError(
+            f"kfed needs {needed} rows to train with at more than half of the devices, and {len(few)} of {len(rows)} have fewer, "
+            f"such as {few[0]}; use fewer devices, or a smaller test_share"
+        )

@@ -1,59 +1,51 @@
-"""Jobs of federated averaging for provisioned sites, one for each cluster that k-FED found there."""
+"""Jobs of personalised models for provisioned sites: of federated averaging, one for each cluster that k-FED found there or one
+for all sites, or of IFCA.
+"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from nvflare.job_config.api import FedJob
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.validation import check_int
 from flareclust._foundation.version import __version__
 from flareclust.core.client_selection import clusters_by_client
-from flareclust.engines.job import add_server, export_job, steps_of
+from flareclust.engines.job import MIN_SITES, add_server, export_job, steps_of
 from flareclust.engines.late_sites import read_finished
 from flareclust.federation.run import quorum
 from flareclust.flare.controller import ClusteringController
 from flareclust.personal.clusters import KFED
-from flareclust.personal.jobs import FEDAVG
-from flareclust.personal.settings import TRAINED_BY, PersonalSettings
+from flareclust.personal.jobs import FEDAVG, IFCA
+from flareclust.personal.settings import TRAINED_BY, ExportSettings
 from flareclust.protocol.outcome import Outcome
 
 
-def export_jobs(
-    settings: PersonalSettings, result: Path, folder: Path, classes: int | None = None, min_sites: int | None = None
-) -> list[Path]:
-    """Write a job for each cluster of a finished k-FED of provisioned sites: `folder`/cluster-0 and so on.
+def export_jobs(settings: ExportSettings, folder: Path) -> list[Path]:
+    """Write the jobs of a method: `folder`/cluster-0 and so on for kfed, `folder`/ifca, or `folder`/global.
 
-    A job goes to the sites of its cluster only.
+    A job of a cluster goes to its sites only, at most all of which a round can need.
 
     Args:
-        settings: model, rounds and how to train; `label` is the column of the sites' rows that holds the class.
-        result: folder with k-FED's result.npz and result.json.
-        folder: where to write; each job's own folder there must be new.
-        classes: number of classes; None for the largest that a cluster's sites have.
-        min_sites: sites of a cluster that a round needs, at most all of them; None for more than half.
+        settings: what to train, and at which sites.
+        folder: where to write; each job's own folder there must be new, or hold an older export.
 
     Raises:
-        UserError: the result is none of k-FED, a site has rows of several clusters, or a job's folder cannot be written.
+        UserError: the clusters are none of k-FED, a site has rows of several clusters, or a job's folder cannot be written.
     """
-    if min_sites is not None:
-        check_int("min_sites", min_sites, minimum=1)
-    outcome, about = read_finished(result)
+    if settings.clusters is None:
+        return [
+            export_job(_job(settings.method, settings, settings.sites, settings.min_sites), folder / settings.method)
+        ]
+    outcome, about = read_finished(Path(settings.clusters))
     if about["algorithm"] != KFED:
-        raise UserError(f"{result} has a result of {about['algorithm']}; personalised models need one of {KFED}")
-    params = {name: getattr(settings, name) for name in ("model", "rounds", *TRAINED_BY)}
-    params |= {"class_column": settings.label or "class", "test_share": settings.test_share, "classes": classes}
+        raise UserError(
+            f"{settings.clusters} has a result of {about['algorithm']}; personalised models need one of {KFED}"
+        )
     written = []
     for cluster, sites in sites_by_cluster(outcome).items():
-        job = _job(
-            f"cluster-{cluster}",
-            params,
-            settings.seed,
-            sites,
-            quorum(len(sites), min_sites and min(min_sites, len(sites))),
-        )
-        written.append(export_job(job, folder / f"cluster-{cluster}"))
+        name, needed = f"cluster-{cluster}", settings.min_sites and min(settings.min_sites, len(sites))
+        written.append(export_job(_job(name, settings, sites, needed), folder / name))
     return written
 
 
@@ -75,12 +67,25 @@ def sites_by_cluster(outcome: Outcome) -> dict[int, list[str]]:
     return {int(cluster): [site for site, own in clusters.items() if cluster in own] for cluster in found}
 
 
-def _job(name: str, params: Mapping[str, object], seed: int, sites: Sequence[str], needed: int) -> FedJob:
-    executor, aggregator = FEDAVG.build(1, seed, params)
-    controller = ClusteringController(FEDAVG.name, dict(params), min_sites=needed, assess=False, needs=__version__)
-    job = FedJob(name=name, min_clients=needed)
+def _job(name: str, settings: ExportSettings, sites: Sequence[str] | None, min_sites: int | None) -> FedJob:
+    """Return a job for these sites, None for all that are connected."""
+    algorithm, k = (IFCA, settings.k or 1) if settings.method == "ifca" else (FEDAVG, 1)
+    params = _params(settings)
+    executor, aggregator = algorithm.build(k, settings.seed, params)
+    needed = min_sites if sites is None else quorum(len(sites), min_sites)
+    controller = ClusteringController(algorithm.name, params, min_sites=needed, assess=False, needs=__version__)
+    job = FedJob(name=name, min_clients=needed or MIN_SITES)
     job.set_app_packages(["flareclust"])
     add_server(job, controller, aggregator)
-    for site in sites:
-        job.to(executor, site, tasks=steps_of(executor, secure=False))
+    tasks = steps_of(executor, secure=False)
+    if sites is None:
+        job.to_clients(executor, tasks=tasks)
+    for site in sites or ():
+        job.to(executor, site, tasks=tasks)
     return job
+
+
+def _params(settings: ExportSettings) -> dict[str, object]:
+    """Return the parameters of federated averaging."""
+    params = {name: getattr(settings, name) for name in ("model", "rounds", *TRAINED_BY, "test_share", "classes")}
+    return params | {"class_column": settings.label or "class"}

@@ -15,7 +15,7 @@ from flareclust.personal.executor import SIZES
 from flareclust.personal.ifca_executor import IFCAExecutor
 from flareclust.personal.learners import in_order
 
-#: The model that a site chose, an entry for each test.
+#: The model that a site chose, an entry for each test; -1 where it had too few rows to train with, and did not say.
 CHOSEN = "tests_model"
 
 
@@ -36,7 +36,10 @@ class IFCAAggregator(FedAvgAggregator):
             return replace(
                 after, task={**after.task, "models": np.array(self.k)}, record={**after.record, CHOSEN: nothing}
             )
-        chosen = np.array([int(reply["counts"].argmax()) for reply in replies.values()], dtype=np.int64)
+        chosen = np.array(
+            [int(reply["counts"].argmax()) if reply["counts"].any() else -1 for reply in replies.values()],
+            dtype=np.int64,
+        )
         return replace(after, record={**after.record, CHOSEN: np.concatenate([round_.record[CHOSEN], chosen])})
 
     def averaged(self, before: FloatArray, sent: Sequence[Message]) -> FloatArray:

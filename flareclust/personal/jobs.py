@@ -80,16 +80,16 @@ def train_in_jobs(settings: PersonalSettings, split: Split, run: Run, on_round: 
         outcome = _job(settings, split, parts, int(j), run)
         if settings.method == "ifca":
             models = stacked_models(outcome.arrays[WEIGHTS], start, settings.k or 1)
-            group = _chosen(outcome, split.names)
+            group = np.maximum(chosen_in(outcome, split.names), 0)
         else:
             for name, value in shaped(outcome.arrays[WEIGHTS], start).items():
                 models[name][j] = value[0]
-        found, rows = _tests(outcome, split.names, settings.rounds)
+        found, rows = tests_of(outcome, split.names, settings.rounds)
         right, tested = right + found, tested + rows
         of_model = "" if settings.method == "ifca" else f" (model {j})"
         lost += [text + of_model for text in refusal_texts(outcome.refused)]
         for way, total in (("bytes_up", bytes_up), ("bytes_down", bytes_down)):
-            total += _by_round(outcome, way)
+            total += bytes_by_round(outcome, way)
     held = np.array([len(test) for test in split.test.values()])
     if not np.any(tested[-1] == held):
         raise JobFailed(f"no device was tested after the last round. {'; '.join(lost)}")
@@ -130,7 +130,7 @@ def _table(parts: Parts, p: int) -> Table:
     return Table(np.column_stack([X, y, held]), columns)
 
 
-def _tests(outcome: Outcome, names: list[str], rounds: int) -> tuple[FloatArray, FloatArray]:
+def tests_of(outcome: Outcome, names: list[str], rounds: int) -> tuple[FloatArray, FloatArray]:
     """Return how many rows of each device got their class after each round, and how many were tested, (rounds, m) each."""
     place = {site_number(name): i for i, name in enumerate(names)}
     right, tested = np.zeros((2, rounds, len(names)))
@@ -141,12 +141,12 @@ def _tests(outcome: Outcome, names: list[str], rounds: int) -> tuple[FloatArray,
     return right, tested
 
 
-def _chosen(outcome: Outcome, names: list[str]) -> IntArray:
-    """Return the model that each device chose when it was last tested, (m,)."""
+def chosen_in(outcome: Outcome, names: list[str]) -> IntArray:
+    """Return the model of IFCA that each device chose when it was last tested, (m,); -1 where none is known."""
     last = dict(zip(outcome.arrays[TESTS[0]].tolist(), outcome.arrays[CHOSEN].tolist(), strict=True))
-    return np.array([last.get(site_number(name), 0) for name in names])
+    return np.array([last.get(site_number(name), -1) for name in names])
 
 
-def _by_round(outcome: Outcome, way: str) -> IntArray:
+def bytes_by_round(outcome: Outcome, way: str) -> IntArray:
     """Return the bytes of a job's rounds of training, (rounds,); as in one process, the last test is not counted."""
     return np.array([int(str(record[way])) for record in outcome.rounds if record["step"] == TRAIN])

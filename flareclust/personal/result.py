@@ -33,7 +33,8 @@ class PersonalResult:
         names: of the devices.
         classes: in the order of their numbers.
         models: the weights of each model by name, stacked (k, ...); of the method local one model per device.
-        models_of: by device, the numbers of the models that it uses, and its rows to train each with.
+        models_of: by device, the numbers of the models that it uses, and its rows to train each with; None where the device is
+            a site whose rows are not known here.
         accuracy: (rounds, m) share of each device's held-out rows that got their class, after each round; NaN where a device
             was lost. Means are over the others.
         bytes: `up` and `down`, of weights and of the one-shot clustering, over all rounds; `clustering_up` and
@@ -48,7 +49,7 @@ class PersonalResult:
     names: Sequence[str]
     classes: Sequence[object]
     models: Weights = field(repr=False)
-    models_of: Mapping[str, Mapping[int, int]] = field(repr=False)
+    models_of: Mapping[str, Mapping[int, int | None]] = field(repr=False)
     accuracy: FloatArray = field(repr=False)
     bytes: Mapping[str, int]
     seconds: float
@@ -95,6 +96,18 @@ class PersonalResult:
         from flareclust.plotting.personal import curve
 
         return curve(self.accuracy, str(self.settings["method"]))
+
+
+def usual_warnings(used: int, models: int, accuracy: FloatArray) -> list[str]:
+    """Return what to say of models that no device uses, and of devices that were not tested after the last round."""
+    found = []
+    if used < models:
+        found.append(f"{used} of {models} models are in use; no device's rows are in the clusters of the others")
+    if untested := int(np.isnan(accuracy[-1]).sum()):
+        found.append(
+            f"{untested} of {len(accuracy[-1])} devices were not tested after the last round; means are over the others"
+        )
+    return found
 
 
 def default_folder(name: str) -> Path:

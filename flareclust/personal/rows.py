@@ -85,7 +85,9 @@ def hold_out(devices: Mapping[str, Labelled], share: float, seed: int) -> Split:
     train, test = {}, {}
     for name, rows in devices.items():
         if len(rows) < 2:
-            raise UserError(f"{name} has {len(rows)} rows; a device needs two, one to train and one to test with")
+            raise UserError(
+                f"{name} has {len(rows)} rows; a device needs two, one to train and one to test with; use fewer devices"
+            )
         held = drawn(len(rows), share, seed, name)
         test[name], train[name] = rows.take(held), rows.take(~held)
     return make_split(train, test)

@@ -11,7 +11,7 @@ from flareclust._foundation.extras import require
 from flareclust.personal.methods import Course, OnRound, train_models
 from flareclust.personal.models import NEEDED_BY
 from flareclust.personal.prepare import Pair, prepare_devices
-from flareclust.personal.result import PersonalResult
+from flareclust.personal.result import PersonalResult, usual_warnings
 from flareclust.personal.rows import Split
 from flareclust.personal.settings import PersonalSettings
 
@@ -85,14 +85,6 @@ def _models_of(split: Split, course: Course) -> dict[str, dict[int, int]]:
 
 
 def _warnings(settings: PersonalSettings, course: Course) -> list[str]:
-    used, found = (
-        len(np.unique(course.group)),
-        [*(f"{text} (clustering)" for text in course.parts.left_out), *course.lost],
-    )
-    if settings.method in ("kfed", "ifca") and used < (settings.k or 1):
-        found.append(f"{used} of {settings.k} models are in use; no device's rows are in the clusters of the others")
-    if untested := int(np.isnan(course.accuracy[-1]).sum()):
-        found.append(
-            f"{untested} of {len(course.accuracy[-1])} devices were not tested after the last round; means are over the others"
-        )
-    return found
+    found = [*(f"{text} (clustering)" for text in course.parts.left_out), *course.lost]
+    models = settings.k or 1 if settings.method in ("kfed", "ifca") else 1
+    return found + usual_warnings(len(np.unique(course.group)), models, course.accuracy)

@@ -1,4 +1,4 @@
-"""The settings of a comparison of personalised models, the same in Python, on the command line and in a flow."""
+"""The settings of personalised models, the same in Python, on the command line and in a flow."""
 
 from typing import Annotated, Any
 
@@ -6,6 +6,9 @@ from pydantic import Field, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf, Settings
+from flareclust._foundation.validation import did_you_mean, site_name
+from flareclust.data.partition_specs import SPECS, parse, usages
+from flareclust.executors.linear_evaluation import MOST_CLASSES
 from flareclust.personal.learners import Learner
 from flareclust.personal.methods import AVERAGING, METHODS
 from flareclust.personal.models import MODELS, make_learner
@@ -17,19 +20,17 @@ ENGINES = ("inprocess", "simulator")
 #: The settings of a kind of model.
 TRAINED_BY = ("hidden", "lr", "updates", "batch")
 
+#: The partitions of rows that all have the same columns.
+PARTITIONS = tuple(name for name, form in SPECS.items() if name != "none" and not form.splits_columns)
 
-class PersonalSettings(Settings):
-    """What to train."""
 
-    data: str = Field(default="digits", description="A data set with classes, or a file.")
-    label: str | None = Field(default=None, description="The column of a file that holds the class.")
-    partition: str = Field(default="iid", description="How the rows are assigned to devices.")
-    devices: int = Field(default=10, ge=1, description="Number of devices.")
+class TrainingSettings(Settings):
+    """What is trained, wherever it is."""
+
+    label: str | None = Field(default=None, description="The column that holds the class.")
     method: Annotated[str, OneOf(METHODS)] = Field(default="kfed", description="kfed, ifca, global or local.")
     model: Annotated[str, OneOf(MODELS)] = Field(default="mlp", description="mlp, or linear, which needs no extra.")
     k: int | None = Field(default=None, ge=1, description="Number of clusters, for kfed and ifca.")
-    k_local: int = Field(default=1, ge=1, description="k', clusters of a device, for kfed.")
-    averaging: Annotated[str, OneOf(AVERAGING)] = Field(default="models", description="Of ifca: models or gradients.")
     rounds: int = Field(default=50, ge=1, le=100_000, description="How often all devices train.")
     hidden: int = Field(default=200, ge=1, le=100_000, description="Hidden units of mlp.")
     lr: float = Field(default=0.01, gt=0, description="Step size.")
@@ -37,18 +38,69 @@ class PersonalSettings(Settings):
     batch: int = Field(default=10, ge=1, description="Rows of an update of mlp.")
     test_share: float = Field(default=0.2, gt=0, lt=1, description="Share of each device's rows held out for tests.")
     seed: int = Field(default=0, ge=0, lt=2**32, description="Of everything random.")
-    engine: Annotated[str, OneOf(ENGINES)] = Field(
-        default="inprocess", description="inprocess, or simulator for NVFlare jobs, of all methods but local."
-    )
-
     min_sites: int | None = Field(
         default=None, ge=1, description="Of jobs: sites of a cluster that a round needs; None for more than half."
     )
 
     @model_validator(mode="after")
-    def _with_clusters(self) -> "PersonalSettings":
-        if self.k is None and self.method in ("kfed", "ifca"):
-            raise UserError(f"{self.method} needs k, the number of clusters")
+    def _used_by_method_and_model(self) -> "TrainingSettings":
+        if self.method not in ("kfed", "ifca"):
+            self._refuse("k", f"{self.method} has no clusters; leave it out, or use the method kfed or ifca")
+        elif self.k is None and self.method == "ifca":
+            raise UserError("ifca needs k, the number of clusters")
+        if self.model == "linear":
+            for name in ("hidden", "batch"):
+                self._refuse(name, "it is a setting of the model mlp; leave it out, or use model=mlp")
+        return self
+
+    def _refuse(self, name: str, why: str) -> None:
+        """Raise UserError where a setting that has no effect is not at its default."""
+        if (value := getattr(self, name)) != type(self).model_fields[name].default:
+            raise UserError(f"{name} is {value} without effect: {why}")
+
+
+class PersonalSettings(TrainingSettings):
+    """What to train in this process, or in NVFlare's simulator."""
+
+    data: str = Field(default="digits", description="A data set with classes, or a file.")
+    partition: str = Field(default="iid", description="How the rows are assigned to devices.")
+    devices: int = Field(default=10, ge=1, description="Number of devices.")
+    k_local: int = Field(default=1, ge=1, description="k', clusters of a device, for kfed.")
+    averaging: Annotated[str, OneOf(AVERAGING)] = Field(default="models", description="Of ifca: models or gradients.")
+    engine: Annotated[str, OneOf(ENGINES)] = Field(
+        default="inprocess", description="inprocess, or simulator for NVFlare jobs, of all methods but local."
+    )
+
+    @model_validator(mode="after")
+    def _used(self) -> "PersonalSettings":
+        if self.k is None and self.method == "kfed":
+            raise UserError("kfed needs k, the number of clusters")
+        if self.method != "kfed":
+            self._refuse("k_local", "only kfed has clusters of a device; leave it out, or use method=kfed")
+        if self.method != "ifca":
+            self._refuse("averaging", "only ifca has this choice; leave it out, or use method=ifca")
+        if self.averaging == "gradients":
+            for name in ("updates", "batch"):
+                self._refuse(
+                    name, "gradients are of all rows, one update a round; leave it out, or use averaging=models"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _rows_split(self) -> "PersonalSettings":
+        name, _, _ = self.partition.strip().partition(":")
+        if name not in PARTITIONS:
+            raise UserError(
+                f"partition must be one of {usages(PARTITIONS)}; got {self.partition!r}{did_you_mean(name, PARTITIONS)}"
+            )
+        if SPECS[parse(self.partition).name].fixes_sites:
+            self._refuse(
+                "devices", f"partition '{self.partition}' has a device per owner; leave it out, or use another"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _engine_fits(self) -> "PersonalSettings":
         if self.engine == "simulator" and self.method == "local":
             raise UserError("local runs in this process only; leave out the engine, or use another method")
         if self.engine == "simulator" and self.method == "ifca" and self.averaging == "gradients":
@@ -68,3 +120,75 @@ class PersonalSettings(Settings):
         """Return the kind of model, for the devices' rows."""
         how: dict[str, Any] = {name: getattr(self, name) for name in TRAINED_BY}
         return make_learner(self.model, split.columns, split.classes, **how)
+
+
+#: Why jobs for provisioned sites do not take some settings.
+_OWN_ROWS = "each site trains with its own rows, which its local/flareclust.yaml names"
+_NOT_EXPORTED = {
+    "data": _OWN_ROWS,
+    "partition": _OWN_ROWS,
+    "devices": _OWN_ROWS,
+    "k_local": "a site trains one model, with all of its rows",
+    "averaging": "jobs average models",
+    "engine": "the jobs run at provisioned sites",
+}
+
+
+class ExportSettings(TrainingSettings):
+    """What jobs for provisioned sites train, and at which sites; `label` is the column of their rows with the class."""
+
+    clusters: str | None = Field(
+        default=None, description="Of kfed: folder with the result of `flareclust run kfed` at the sites."
+    )
+    sites: tuple[str, ...] | None = Field(
+        default=None, description="Of ifca and global: names of the sites; None for all that are connected."
+    )
+    classes: int | None = Field(
+        default=None,
+        ge=2,
+        le=MOST_CLASSES,
+        description="Number of classes; None for the largest that a job's sites have.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _trains_at_sites(cls, values: Any) -> Any:
+        for name, why in _NOT_EXPORTED.items():
+            if name in values:
+                raise UserError(f"{name} does not go with export: {why}; leave it out")
+        return values
+
+    @model_validator(mode="after")
+    def _sites_of_the_method(self) -> "ExportSettings":
+        if self.method == "local":
+            raise UserError("local trains at each site by itself and needs no job; use the method kfed, ifca or global")
+        if self.method != "kfed":
+            self._refuse(
+                "clusters", f"{self.method} is one job, to all sites or to those that sites names; leave it out"
+            )
+        elif self.clusters is None:
+            raise UserError(
+                "kfed needs clusters, the folder with the result of `flareclust run kfed` at the sites; or use the method ifca or "
+                "global"
+            )
+        else:
+            self._refuse("k", "the jobs are those of the clusters found; leave it out")
+            if self.sites is not None:
+                raise UserError("sites is without effect: each job goes to the sites of its cluster; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _enough_sites(self) -> "ExportSettings":
+        if self.sites is None:
+            return self
+        for name in self.sites:
+            site_name(name)
+        count = len(self.sites)
+        if not count or len(set(self.sites)) < count:
+            raise UserError(f"sites must be different names, at least one; got {', '.join(self.sites) or 'none'}")
+        for setting, value in (("k", self.k), ("min_sites", self.min_sites)):
+            if value is not None and value > count:
+                raise UserError(
+                    f"{setting} is {value}, more than the {count} sites named; use a smaller one, or name more"
+                )
+        return self

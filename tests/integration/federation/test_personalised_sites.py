@@ -10,7 +10,7 @@ from harness import LEAD
 from flareclust.data.tables import read_table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.personal.jobs import FEDAVG
+from flareclust.personal.jobs import FEDAVG, IFCA
 from flareclust.protocol.outcome import read
 from tests.command_line import call
 
@@ -58,6 +58,30 @@ def test_exported_jobs_train_the_models_of_one_process_at_the_sites_of_each_clus
     assert sorted(members.values()) == [sorted([north, south]), [west]]
 
 
+def test_an_exported_job_of_ifca_trains_the_models_that_the_sites_choose(federation, wards, tmp_path, capsys):
+    for site, file in wards.items():
+        federation.configure(site, path=str(file), columns=["a", "b", LABEL])
+    training = ["--model", "linear", "--label", LABEL, "--rounds", ROUNDS, "--lr", "0.05"]
+    named = ["--sites", ",".join(SITES)]
+    assert call("personalise", "--export", tmp_path / "jobs", "--method", "ifca", "--k", 2, *named, *training) == 0
+    (folder,) = (tmp_path / "jobs").iterdir()
+    done = federation.run(folder)
+    there = read(done)[0]
+    tables = {site: read_table(file) for site, file in wards.items()}
+    here = run_inprocess(IFCA, settings_of(folder), tables, ONE.model_copy(update={"k": 2}))
+    for name, value in here.arrays.items():
+        if not name.startswith("tests_"):  # in the order of the replies
+            np.testing.assert_array_equal(there.arrays[name], value, err_msg=name)
+
+    capsys.readouterr()
+    assert call("personalise", "--finished", done.parent, "--out", tmp_path / "out", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    north, south, west = (list(found["models_of"][site]) for site in SITES)
+    assert north == south != west
+    assert min(found["accuracy_of"].values()) > 0.5
+    assert {"model-0.npz", "model-1.npz", "result.json"} <= {path.name for path in (tmp_path / "out").iterdir()}
+
+
 def settings_of(job):
     """Return the parameters that a job brings to its sites and its server."""
     found = {}
@@ -65,6 +89,6 @@ def settings_of(job):
         config = json.loads(file.read_text())
         parts = [line["executor"] for line in config.get("executors", [])] + config.get("components", [])
         for part in parts:
-            if part["path"].startswith("flareclust.") and part["path"].endswith(("FedAvgExecutor", "FedAvgAggregator")):
+            if part["path"].startswith("flareclust.personal."):
                 found |= part["args"]
     return {name: value for name, value in found.items() if name not in ("k", "seed")}

@@ -1,26 +1,20 @@
 """Personalised models as jobs: the same models as in one process, sums that policies and secure sums can hold, refusals."""
 
-import json
-
 import numpy as np
 import pytest
 from sklearn.linear_model import SGDClassifier
 
-import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.seeding import stream
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.personal.aggregator import FedAvgAggregator
-from flareclust.personal.executor import SIZES, TEST, TRAIN, FedAvgExecutor
-from flareclust.personal.export import export_jobs
-from flareclust.personal.jobs import FEDAVG, train_in_jobs
+from flareclust.personal.executor import SIZES, TEST, TRAIN
+from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
 from flareclust.personal.prepare import prepare_devices
 from flareclust.personal.run import run_personal
 from flareclust.personal.settings import PersonalSettings
 from flareclust.privacy.policy import Policy
-from flareclust.sites.class_list import of_server, of_sites
-from tests.command_line import call
 from tests.unit.personal.job_cases import ONE, sites
 
 
@@ -136,10 +130,11 @@ def test_a_site_that_cannot_take_part_is_named(table, params, message):
         run_inprocess(FEDAVG, params, own, ONE.model_copy(update={"min_sites": 3}))
 
 
-def test_a_site_with_a_policy_refuses():
+@pytest.mark.parametrize("algorithm", [FEDAVG, IFCA])
+def test_a_site_with_a_policy_refuses(algorithm):
     own = sites(40, 40)
     with pytest.raises(JobFailed, match=r"site-1 .*(policy|column of the classes)"):
-        run_inprocess(FEDAVG, {"rounds": 1}, own, ONE, policy=Policy(min_count=5))
+        run_inprocess(algorithm, {"rounds": 1}, own, ONE, policy=Policy(min_count=5))
 
 
 @pytest.mark.parametrize(
@@ -167,62 +162,3 @@ def test_steps_are_those_that_sites_answer():
     executor, aggregator = FEDAVG.build(1)
     assert list(executor.own_steps()) == [SIZES, TRAIN, TEST]
     assert aggregator.steps is executor.steps
-
-
-def own_sites(k_local: int = 1) -> dict[str, np.ndarray]:
-    """Four sites, of which two and two have rows of the same place, or each of both."""
-    rng = np.random.default_rng(0)
-    places = [[0, 9], [0, 9], [9, 0], [9, 0]] if k_local == 2 else [[0], [9], [0], [9]]
-    return {
-        f"ward-{i}": np.concatenate([rng.normal(place, 0.5, (30, 2)) for place in own]) for i, own in enumerate(places)
-    }
-
-
-def test_jobs_for_provisioned_sites_go_to_the_sites_of_their_cluster(tmp_path, capsys):
-    flareclust.run("kfed", own_sites(), 2, k_local=1, out=tmp_path / "found")
-    options = ["--export", str(tmp_path / "jobs"), "--clusters", str(tmp_path / "found"), "--model", "linear"]
-    assert call("personalise", *options, "--label", "ill", "--rounds", 7, "--classes", 3) == 0
-    assert capsys.readouterr().out.split() == [str(tmp_path / "jobs" / f"cluster-{j}") for j in range(2)]
-    deployed = []
-    for j in range(2):
-        job = tmp_path / "jobs" / f"cluster-{j}"
-        meta = json.loads((job / "meta.json").read_text())
-        at = [site for sites in meta["deploy_map"].values() for site in sites if site != "server"]
-        deployed.append(sorted(at))
-        assert meta["min_clients"] == len(at) == 2  # more than half
-        assert not list(job.rglob("custom"))
-        server = json.loads((job / "app_server" / "config" / "config_fed_server.json").read_text())
-        (aggregator,) = [part for part in server["components"] if part["path"] in of_server()]
-        assert aggregator["args"] == {"k": 1, "rounds": 7, "classes": 3}
-        client = json.loads(next(job.glob("app_ward*/config/config_fed_client.json")).read_text())
-        (line,) = client["executors"]
-        assert line["tasks"] == [SIZES, TRAIN, TEST, "assess"]
-        assert line["executor"]["path"] in of_sites()
-        assert FedAvgExecutor(**line["executor"]["args"]).params.class_column == "ill"
-    assert deployed == [["ward-0", "ward-2"], ["ward-1", "ward-3"]] or deployed == [
-        ["ward-1", "ward-3"],
-        ["ward-0", "ward-2"],
-    ]
-
-
-def test_an_exported_job_needs_the_sites_asked_for_but_no_more_than_its_cluster_has(tmp_path):
-    flareclust.run("kfed", own_sites(), 2, k_local=1, out=tmp_path / "found")
-    settings = PersonalSettings(method="global", model="linear")
-    for asked, needed in [(1, 1), (2, 2), (3, 2)]:
-        for job in export_jobs(settings, tmp_path / "found", tmp_path / f"jobs-{asked}", min_sites=asked):
-            assert json.loads((job / "meta.json").read_text())["min_clients"] == needed
-            server = json.loads((job / "app_server" / "config" / "config_fed_server.json").read_text())
-            assert server["workflows"][0]["args"]["min_sites"] == needed
-    with pytest.raises(UserError, match="min_sites must be"):
-        export_jobs(settings, tmp_path / "found", tmp_path / "none", min_sites=0)
-
-
-def test_jobs_cannot_be_exported_without_clusters_of_whole_sites(tmp_path):
-    settings = PersonalSettings(method="global", model="linear")
-    flareclust.run("kfed", own_sites(2), 2, k_local=2, out=tmp_path / "mixed")
-    with pytest.raises(UserError, match=r"ward-0 has rows of 2 clusters.*k_local=1"):
-        export_jobs(settings, tmp_path / "mixed", tmp_path / "jobs")
-    flareclust.run("mavg", own_sites(), 2, out=tmp_path / "mavg")
-    with pytest.raises(UserError, match=r"a result of mavg; .* need one of kfed"):
-        export_jobs(settings, tmp_path / "mavg", tmp_path / "jobs")
-    assert call("personalise", "--export", tmp_path / "jobs") == 2

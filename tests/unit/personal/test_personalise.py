@@ -86,11 +86,36 @@ def test_models_that_no_device_uses_are_named():
         ("iris", {"k": 2, "modle": "mlp"}, "unknown setting 'modle'.*did you mean 'model'"),
         ("iris", {"k": 2, "test_share": 1.0}, "test_share must be"),
         ("iris", {"k": 2, "lr": -1.0}, "lr must be"),
+        ("iris", {"method": "ifca"}, "ifca needs k"),
+        ("iris", {"k": 2, "method": "global"}, "k is 2 without effect: global has no clusters; leave it out"),
+        ("iris", {"k": 2, "method": "local"}, "k is 2 without effect: local"),
+        ("iris", {"k": 2, "k_local": 2, "method": "ifca"}, "k_local is 2 without effect.*use method=kfed"),
+        ("iris", {"k": 2, "averaging": "gradients"}, "averaging is gradients without effect.*use method=ifca"),
+        ("iris", {"k": 2, "hidden": 8}, "hidden is 8 without effect.*use model=mlp"),
+        ("iris", {"k": 2, "batch": 8}, "batch is 8 without effect.*use model=mlp"),
+        (
+            "iris",
+            {"k": 2, "method": "ifca", "model": "mlp", "averaging": "gradients", "updates": 3},
+            "updates is 3 without effect.*use averaging=models",
+        ),
+        ("femnist", {"k": 2, "partition": "owners:4", "devices": 5}, "devices is 5 without effect.*a device per owner"),
+        ("iris", {"k": 2, "label": "kind"}, "label is for files, and iris is a data set"),
+        ((np.eye(4), np.arange(4) % 2), {"k": 1, "label": "kind"}, r"label names .* rows in memory come as \(X, y\)"),
+        (two_rules(), {"k": 2, "partition": "power:1"}, "partition is without effect: the rows come by device"),
+        (two_rules(), {"k": 2, "devices": 3}, "devices is 3 without effect: the rows are of 4 devices"),
+        ("iris", {"k": 2, "partition": "none"}, "partition must be one of iid, .*; got 'none'"),
+        ("iris", {"k": 2, "partition": "har-a1"}, r"partition must be one of [^;]*owners\[:N\]; got 'har-a1'"),
+        ("iris", {"k": 2, "devices": 76}, "devices is 76, too many for 150 rows.*use at most 75 devices"),
+        ("iris", {"k": 2, "devices": 70}, "kfed needs 2 rows to train with.*, and 60 of 70 have fewer.*fewer devices"),
         ({}, {"k": 1}, "no devices"),
         ({"a": np.zeros((3, 2))}, {"k": 1}, r"a: expected \(X, y\)"),
         ({"a": (np.zeros((3, 2)), np.zeros(2, dtype=int))}, {"k": 1}, r"a: y must hold one class per row, \(3,\)"),
         ({"a": (np.zeros((4, 2)), np.zeros(4, dtype=int))}, {"k": 1}, "all rows are of one class"),
-        ({"a": (np.full((4, 2), np.nan), np.arange(4) % 2)}, {"k": 1}, "a: "),
+        (
+            {"a": (np.full((4, 2), np.nan), np.arange(4) % 2)},
+            {"k": 1},
+            "a: .*without any value: leave these columns out$",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused(data, settings, message):
@@ -107,6 +132,21 @@ def test_files_without_classes_are_refused(tmp_path):
     ]:
         with pytest.raises(flareclust.UserError, match=message):
             flareclust.personalise(tmp_path / "rows.csv", k=1, model="linear", **settings)
+    for rows, message in [
+        ("a,kind\n1,0\n,1\n", "1 cell is missing, .*; drop these rows or fill them in$"),
+        (
+            "a,kind\nx,0\n2,1\n",
+            r"'a' is not numeric.*write it as numbers \(classes from 0\), or leave the column out of the file$",
+        ),
+        (
+            "a,kind\nx,y\n",
+            r"write it as numbers \(classes from 0\), or, where .* a header, write only numbers below it$",
+        ),
+        ("1,0\n2,1\n", "has no names of columns to find 'kind' by; add a header row"),
+    ]:
+        (tmp_path / "odd.csv").write_text(rows)
+        with pytest.raises(flareclust.UserError, match=message):
+            flareclust.personalise(tmp_path / "odd.csv", k=1, label="kind", model="linear")
     (tmp_path / "one.csv").write_text("kind\n0\n1\n")
     with pytest.raises(flareclust.UserError, match="no column beside 'kind'"):
         flareclust.personalise(tmp_path / "one.csv", k=1, label="kind", model="linear")
