@@ -107,6 +107,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         outcome=outcome,
         left_out=left_out(outcome),
         assessed=assessed,
+        schema=prepared.schema,
     )
 
 

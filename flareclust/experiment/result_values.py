@@ -72,6 +72,7 @@ class ResultValues:
     continuity: Continuity | None = field(repr=False, default=None)
     job_numbers: tuple[int, ...] | None = field(repr=False, default=None)
     stability: tuple[ClusterStability, ...] = field(repr=False, default=())
+    schema: str = field(repr=False, default="")
 
     @property
     def cluster_rows(self) -> IntArray | None:

@@ -44,7 +44,8 @@ def own_sites(experiment: Experiment) -> Prepared:
     index, dataset, units = None, None, units_of(experiment)
     if experiment.truth is not None:
         dataset, index = _joined(experiment.data, tables)
-    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, params, ids, units)
+    k, schema = known_k(experiment, dataset), fingerprint_of(experiment)
+    return Prepared(k, sites, index, dataset, columns, agreement, params, ids, units, schema)
 
 
 def agreed_columns(experiment: Experiment) -> Prepared:
@@ -53,7 +54,8 @@ def agreed_columns(experiment: Experiment) -> Prepared:
     if experiment.table_schema is None:
         return Prepared(k, {}, params=settled_settings(experiment))
     features, params = read_schema(experiment.table_schema).features, settled_settings(experiment)
-    return Prepared(k, {}, columns=features, params=params, units=units_of(experiment))
+    units, schema = units_of(experiment), fingerprint_of(experiment)
+    return Prepared(k, {}, columns=features, params=params, units=units, schema=schema)
 
 
 def settled_settings(experiment: Experiment) -> dict[str, Any]:
@@ -138,6 +140,11 @@ def units_of(experiment: Experiment) -> tuple[str, ...]:
         return ()
     units = without(read_schema(experiment.table_schema), experiment.truth).feature_units
     return units if any(units) else ()
+
+
+def fingerprint_of(experiment: Experiment) -> str:
+    """Return the fingerprint of the experiment's schema, as `read_table` gives it to tables; "" where it has none."""
+    return "" if experiment.table_schema is None else read_schema(experiment.table_schema).fingerprint
 
 
 def compared(experiment: Experiment) -> dict[str, Any]:

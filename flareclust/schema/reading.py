@@ -1,6 +1,6 @@
 """Reading a site's table by the federation's schema: rows of features, or one message with all that is wrong."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,20 @@ def without(schema: TableSchema, column: str | None) -> TableSchema:
     return TableSchema(
         missing=schema.missing, columns={name: one for name, one in schema.columns.items() if name != column}
     )
+
+
+def check_read_by(schemas: Mapping[str, str], wanted: str) -> None:
+    """Raise UserError where tables were read by another schema than that of their run.
+
+    Args:
+        schemas: fingerprint of the schema by which each table was read, "" for none.
+        wanted: that of the run.
+    """
+    if other := [name for name, schema in schemas.items() if schema != wanted]:
+        raise UserError(
+            f"{', '.join(other)}: read by another schema than that of the run, or by none; read it with "
+            "flareclust.read_table(file, schema) by the schema of the run"
+        )
 
 
 def listed_files(files: Sequence[File]) -> str:

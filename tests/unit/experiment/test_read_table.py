@@ -111,6 +111,48 @@ def test_a_run_refuses_tables_of_another_schema(hospitals):
             flareclust.run("pooled", data, k=2, schema=schema)
 
 
+def other_units(hospitals):
+    """A schema with the columns of the other one, in cm."""
+    file = hospitals / "cm.yaml"
+    file.write_text((hospitals / "schema.yaml").read_text().replace("unit: mm, range: [0, 300]", "unit: cm"))
+    return file
+
+
+def test_results_refuse_tables_of_another_schema(hospitals):
+    read, schema = tables(hospitals), hospitals / "schema.yaml"
+    other = flareclust.read_table(hospitals / "data" / "north.csv", other_units(hospitals))
+    result = flareclust.run("pooled", read, k=2, schema=schema, out=hospitals / "out")
+    folder = flareclust.run("pooled", hospitals / "data", k=2, partition="none", schema=schema)
+    split = flareclust.run("pooled", hospitals / "data" / "north.csv", k=2, n_sites=2, schema=schema)
+    by_number = flareclust.run("pooled", read, k=2)
+    loaded = flareclust.load_result(hospitals / "out")
+    plain = replace(other, schema="")
+    for one in (result, folder, split, by_number, loaded):
+        assert len(one.predict(read["north"])) == len(one.predict(other.X)) == 29
+        for use in (one.predict, one.placements):
+            for table in (other, plain):
+                with pytest.raises(UserError, match=r"^X: read by another schema than that of the run"):
+                    use(table)
+    fitted = flareclust.FederatedKMeans(n_clusters=2).fit(read)
+    for use in (fitted.predict, fitted.transform):
+        with pytest.raises(UserError, match=r"^X: read by another schema"):
+            use(other)
+
+
+def test_sites_of_one_run_are_read_by_one_schema(hospitals):
+    read = tables(hospitals)
+    mixed = {**read, "west": flareclust.read_table(hospitals / "data" / "north.csv", other_units(hospitals))}
+    with pytest.raises(UserError, match=r"^west: read by another schema"):
+        flareclust.run("pooled", mixed, k=2)
+    (hospitals / "few.yaml").write_text("columns:\n  age: {type: number, unit: years, range: [0, 120]}\n")
+    few = flareclust.read_table(hospitals / "data" / "north.csv", hospitals / "few.yaml")
+    for data in (read, {**read, "west": few}):  # sites with different columns have different schemas
+        masked = flareclust.run("masked", data, k=2)
+        assert len(masked.predict(few)) == len(few)
+    with pytest.raises(UserError, match=r"^X: read by another schema"):
+        flareclust.run("masked", read, k=2).predict(mixed["west"])
+
+
 def test_estimators_find_the_columns_of_a_table_by_name(hospitals):
     read = tables(hospitals)
     fitted = flareclust.FederatedKMeans(n_clusters=2).fit(read)
