@@ -268,8 +268,10 @@ def _in_memory(experiment: Experiment, data: Any) -> Prepared | None:
     if table is not None and table.repeats > 1:
         raise UserError("a table with weights is one site's; give it as such: data={name: table, ...}")
     X = check_rows(data if table is None else table.X, where="data", gaps=experiment.gaps)
-    prepared = prepare(experiment, Dataset(name="own data", X=X, columns=None if table is None else table.columns))
-    return prepared if table is None else replace(prepared, schema=table.schema)
+    if table is None:
+        return prepare(experiment, Dataset(name="own data", X=X))
+    whole = Dataset(name="own data", X=X, columns=table.columns, dropped=table.dropped)
+    return replace(prepare(experiment, whole), schema=table.schema)
 
 
 def _typed_in_memory(experiment: Experiment, data: Any) -> Prepared:

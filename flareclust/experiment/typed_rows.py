@@ -1,6 +1,7 @@
 """An experiment on a user's own tables, read by a schema: all of them are read, and found faulty or not, before anything runs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -161,7 +162,7 @@ def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:
     path = Path(experiment.data)
     typed = typed_file(path, schema_of(experiment), experiment.truth)
     ids = None if typed.table.ids is None else tuple(typed.table.ids)
-    return _joined(path.name, {"": typed})[0], ids
+    return replace(_joined(path.name, {"": typed})[0], dropped=typed.table.dropped), ids
 
 
 def typed_sites(folder: Path, schema: TableSchema, truth: str | None) -> dict[str, TypedTable]:

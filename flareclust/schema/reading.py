@@ -166,7 +166,8 @@ class _TableReader:
             raise UserError(f"{place} has no rows{why}; a table needs at least one")
         ids = None if self._id is None else self._ids
         rows, names = self._store.rows(), self._schema.features
-        table = Table(rows, names, ids=ids, schema=self._schema.fingerprint, repeats=self._most)
+        dropped = self._rows - self._kept, self._rows
+        table = Table(rows, names, ids=ids, schema=self._schema.fingerprint, repeats=self._most, dropped=dropped)
         missing = {name: number for name, number in self._missing.items() if number}
         classes = None if self._truth is None else tuple(self._classes)
         return TypedTable(table, self._rows, self._kept, missing, tuple(self._unread), classes)

@@ -222,6 +222,8 @@ class SiteData:
                 gaps=gaps,
             )
             own_rows = len(found)
+        if found.dropped[0]:
+            log.warning("%d of %d rows are left out, since a cell is missing (missing: drop-rows)", *found.dropped)
         self._check_number(own_rows)
         return replace(found, salt=self.salt, hidden=self._hidden(frozenset(found.columns or ())))
 
