@@ -182,7 +182,7 @@ def typed_sites(folder: Path, schema: TableSchema, truth: str | None) -> dict[st
         except TableFaults as error:
             faults |= error.faults
         except UserError as error:
-            faults[str(path)] = [str(error)]
+            faults[str(path)] = [str(error).removeprefix(str(path)).lstrip(": ")]
     if faults:
         raise TableFaults(faults)
     return tables

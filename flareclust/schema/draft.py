@@ -29,6 +29,9 @@ LEAST_ROWS = 5
 #: So many rows are looked at.
 MOST_ROWS = 200_000
 
+#: What is said of a column of numbers with another decimal mark than that of the mapping.
+_COMMAS = 'numbers with a decimal comma? Draft with --decimal , (decimal: "," in the mapping)'
+
 #: Text with more different values than this is no category.
 MOST_CATEGORIES = 30
 
@@ -84,7 +87,8 @@ def draft(path: str | Path, mapping: TableMapping | None = None) -> Draft:
         lines.append(f"  {_yaml(name)}: {{{inner}}}{f'  # {comment}' if comment else ''}")
     text = "\n".join(("missing: refuse  # or drop-rows; a column can say otherwise", "columns:", *lines, ""))
     if all("type: id" in line or "type: ignore" in line for line in lines):
-        raise UserError(f"{file.place}: no column looks like a number or a category")
+        why = f"; {_COMMAS}" if _COMMAS in text else ""
+        raise UserError(f"{file.place}: no column looks like a number or a category{why}")
     return Draft(text, len(columns[0]))
 
 
@@ -103,6 +107,8 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
     different = Counter(known)
     unique = len(different) == len(known) >= LEAST_ROWS
     numbers = _numbers(different, decimal)
+    if numbers is None and _numbers(different, ",") is not None:
+        return {"type": "ignore"}, _COMMAS
     if unique and (numbers is None or _counts_rows(name, numbers)) and _date_form(different) is None:
         return ({"type": "id"}, "all different") if may_be_id else ({"type": "ignore"}, "all different")
     if numbers is not None:

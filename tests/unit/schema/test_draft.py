@@ -95,3 +95,12 @@ def test_a_file_of_another_kind(tmp_path):
         draft(tmp_path / "a.npy")
     with pytest.raises(UserError, match="no such file"):
         draft(tmp_path / "gone.csv")
+
+
+def test_numbers_with_another_decimal_mark_are_named(tmp_path):
+    path = table(tmp_path, {"age": [30, 40, 50], "crp": ["1,5", "2", "3,25"]}, delimiter=";")
+    assert "crp: {type: ignore}  # numbers with a decimal comma? Draft with --decimal ," in draft(path).text
+    assert "crp: {type: number" in draft(path, TableMapping(decimal=",")).text
+    alone = table(tmp_path, {"crp": ["1,5", "2", "3,25"], "ldh": ["1,5", "2", "3,25"]}, delimiter=";")
+    with pytest.raises(UserError, match="Draft with --decimal ,"):
+        draft(alone)
