@@ -11,6 +11,7 @@ from typing import Any
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.validation import check_path
 from flareclust.data.cells import check_rows
 from flareclust.data.datasets import Dataset
 from flareclust.data.frames import is_frame, table_of
@@ -146,7 +147,7 @@ def run(
         criterion=criterion,
         engine=engine,
         columns=None if columns is None else tuple(columns),
-        table_schema=None if schema is None else str(Path(schema).absolute()),
+        table_schema=None if schema is None else str(check_path("schema", schema).absolute()),
         id_column=id_column,
         truth=truth,
         params=params,

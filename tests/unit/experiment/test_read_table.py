@@ -4,6 +4,7 @@ import csv
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import flareclust
@@ -99,6 +100,20 @@ def test_refused_arguments_of_read_table(hospitals, monkeypatch, settings, words
     monkeypatch.chdir(hospitals)
     with pytest.raises(UserError, match=words):
         flareclust.read_table("data/north.csv", **settings)
+
+
+@pytest.mark.parametrize("value", [pd.DataFrame({"x": [1.0]}), np.ones((2, 1)), None, b"north.csv"])
+def test_what_is_no_path_is_refused_with_what_to_do(hospitals, value):
+    words = rf"^file: expected the path of a file, got {type(value).__name__}; run, predict .* to_csv"
+    with pytest.raises(UserError, match=words):
+        flareclust.read_table(value, hospitals / "schema.yaml")
+    if value is not None:
+        with pytest.raises(UserError, match=r"^schema: expected the path"):
+            flareclust.read_table(hospitals / "data" / "north.csv", value)
+        with pytest.raises(UserError, match=r"^mapping: expected the path"):
+            flareclust.read_table(hospitals / "data" / "north.csv", hospitals / "schema.yaml", mapping=value)
+        with pytest.raises(UserError, match=r"^schema: expected the path"):
+            flareclust.run("pooled", hospitals / "data", k=2, partition="none", schema=value)
 
 
 def test_a_run_refuses_tables_of_another_schema(hospitals):
