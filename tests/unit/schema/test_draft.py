@@ -104,3 +104,10 @@ def test_numbers_with_another_decimal_mark_are_named(tmp_path):
     alone = table(tmp_path, {"crp": ["1,5", "2", "3,25"], "ldh": ["1,5", "2", "3,25"]}, delimiter=";")
     with pytest.raises(UserError, match="Draft with --decimal ,"):
         draft(alone)
+
+
+def test_a_column_that_is_nearly_one_of_numbers_is_named(tmp_path):
+    cells = [str(i) if i % 10 else "k.A." for i in range(100)]
+    path = table(tmp_path, {"age": [30.5, *range(99)], "crp": cells})
+    assert "crp: {type: ignore}  # 10 % of the cells are no number; list spellings such as k.A." in draft(path).text
+    assert "crp: {type: number" in draft(path, TableMapping(missing=("k.A.",))).text
