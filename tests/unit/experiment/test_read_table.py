@@ -177,3 +177,9 @@ def test_estimators_find_the_columns_of_a_table_by_name(hospitals):
     np.testing.assert_array_equal(fitted.transform(turned), fitted.transform(table))
     with pytest.raises(UserError, match="has no column"):
         fitted.predict(replace(table, X=table.X[:, :1].copy(), columns=table.columns[:1]))
+
+
+def test_a_data_frame_with_text_is_sent_to_read_table(hospitals):
+    frame = pd.read_csv(hospitals / "data" / "north.csv")
+    with pytest.raises(UserError, match=r"expected numbers in column 'patient', got .* read the file by a schema"):
+        flareclust.run("pooled", {"north": frame}, k=2)
