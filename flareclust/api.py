@@ -11,6 +11,7 @@ from typing import Any
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.validation import check_path
 from flareclust.data.cells import check_rows
 from flareclust.data.datasets import Dataset
 from flareclust.data.frames import is_frame, table_of
@@ -24,12 +25,12 @@ from flareclust.experiment.prepare import prepare, prepare_sites
 from flareclust.experiment.prepared import Prepared
 from flareclust.experiment.result import Result
 from flareclust.experiment.submit import Kept, submit, submit_again
-from flareclust.experiment.typed_rows import settled_settings, units_of
+from flareclust.experiment.typed_rows import fingerprint_of, settled_settings, units_of
 from flareclust.federation import OnRound
 from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile
 from flareclust.privacy.policy import read_policy
 from flareclust.protocol import registry
-from flareclust.schema.columns import read_schema
+from flareclust.schema.reading import check_read_by
 from flareclust.tracking.reference import reference_of, with_numbers_of
 
 log = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ def run(
         criterion=criterion,
         engine=engine,
         columns=None if columns is None else tuple(columns),
-        table_schema=None if schema is None else str(Path(schema).absolute()),
+        table_schema=None if schema is None else str(check_path("schema", schema).absolute()),
         id_column=id_column,
         truth=truth,
         params=params,
@@ -268,7 +269,10 @@ def _in_memory(experiment: Experiment, data: Any) -> Prepared | None:
     if table is not None and table.repeats > 1:
         raise UserError("a table with weights is one site's; give it as such: data={name: table, ...}")
     X = check_rows(data if table is None else table.X, where="data", gaps=experiment.gaps)
-    return prepare(experiment, Dataset(name="own data", X=X, columns=None if table is None else table.columns))
+    if table is None:
+        return prepare(experiment, Dataset(name="own data", X=X))
+    whole = Dataset(name="own data", X=X, columns=table.columns, dropped=table.dropped)
+    return replace(prepare(experiment, whole), schema=table.schema)
 
 
 def _typed_in_memory(experiment: Experiment, data: Any) -> Prepared:
@@ -285,10 +289,8 @@ def _typed_in_memory(experiment: Experiment, data: Any) -> Prepared:
             "tables of flareclust.read_table hold features, and ids where the schema names them; leave out truth and "
             "id_column, or give the folder with the files"
         )
-    wanted = read_schema(experiment.table_schema).fingerprint
-    if other := [site for site, table in data.items() if table.schema != wanted]:
-        raise UserError(
-            f"{', '.join(other)}: read by another schema, or none; read the tables with flareclust.read_table(file, schema)"
-        )
+    wanted = fingerprint_of(experiment)
+    check_read_by({site: table.schema for site, table in data.items()}, wanted)
     prepared = prepare_sites(experiment, data)
-    return replace(prepared, params={**prepared.params, **settled_settings(experiment)}, units=units_of(experiment))
+    params = {**prepared.params, **settled_settings(experiment)}
+    return replace(prepared, params=params, units=units_of(experiment), schema=wanted)

@@ -135,6 +135,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         check_is_fitted(self)
         if self._partial and hasattr(X, "columns"):  # columns are matched by name, and may be missing
             return X
+        self.result_.check_read_by(X)
         if isinstance(X, Table) and X.columns is not None and hasattr(self, "feature_names_in_"):
             return check_rows(rows_of(X, self.feature_names_in_.tolist()), where="X")
         return self._one_table(X, reset=False)

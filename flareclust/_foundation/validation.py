@@ -1,9 +1,11 @@
 """Checks of single settings, with the messages users see."""
 
+import os
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral
+from pathlib import Path
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import UserError
@@ -93,3 +95,10 @@ def site_name(name: object) -> str:
             f"{name!r} cannot be a site's name: use letters, digits, - and _, a letter or digit first (and not 'server')"
         )
     return name
+
+
+def check_path(name: str, value: object, advice: str = "") -> Path:
+    """Return a path; raise UserError for anything else than text or a path, with what to do."""
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        raise UserError(f"{name}: expected the path of a file, got {type(value).__name__}{advice}")
+    return Path(value)

@@ -28,7 +28,7 @@ def schema_draft(
 ) -> None:
     """Write a first schema from one site's table, to be corrected by hand and agreed by all sites."""
     from flareclust._foundation.own_files import create
-    from flareclust.experiment.typed_rows import mapping_of
+    from flareclust.experiment.typed_rows import mapping_file, mapping_of
     from flareclust.schema.draft import draft
     from flareclust.schema.mapping import TableMapping, read_mapping
 
@@ -49,6 +49,9 @@ def schema_draft(
             stream.write(drafted.text)
     except OSError as error:
         raise UserError(f"{out} cannot be written: {error.strerror}") from None
+    if given:
+        settings = ", ".join(f'{name}: "{value}"' for name, value in given.items())
+        say(f"{mapping_file(file)}: put {settings} there, by which runs read the file")
     say(f"{out}: from {drafted.rows:,} rows; correct types, units and ranges, then give it to all sites")
 
 

@@ -101,7 +101,7 @@ def _judged(masks: ArrayLike, sites: Sequence[str]) -> Verdict:
         return Verdict(True, False, True, False, "A", text)
     listed = "; ".join(f"{{{some([sites[i] for i in part])}}}" for part in parts)
     text = (
-        f"warning: the sites fall into {len(parts)} parts without a shared column: {listed}. Neither assumption holds, "
+        f"the sites fall into {len(parts)} parts without a shared column: {listed}. Neither assumption holds, "
         "and no cluster of one part can be matched to one of another; cluster the parts one by one, or add a site that "
         "has columns of both"
     )

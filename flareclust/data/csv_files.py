@@ -23,6 +23,7 @@ from flareclust.data.file_formats import (
     listed,
     no_id,
 )
+from flareclust.data.text_faults import COMMA_ADVICE, has_decimal_comma, not_text
 
 #: How many bytes of text Arrow is given at once, and how many times as long as the first rows.
 _BLOCK, _LONGER = 1 << 20, 4
@@ -66,7 +67,7 @@ def open_csv(file: Path, wanted: Names | None, id_name: str | None, place: str) 
     try:
         layout, first, second = csv_head(file, place)
     except UnicodeError:
-        raise UserError(f"{place} is not UTF-8 text; save it as UTF-8") from None
+        raise not_text(file, "utf-8", place) from None
     names: Names | None = None
     if wanted is None and id_name is None and all(map(_is_number, first)):
         layout = replace(layout, skip=0)
@@ -102,6 +103,8 @@ def csv_head(file: Path, place: str, encoding: str = "utf-8") -> tuple[CsvLayout
     try:
         with _opened(file, encoding) as stream:
             line = next((line for line in _lines(stream, place) if line.strip()), "")
+            if "\0" in line:
+                raise UnicodeError("a text in two bytes")
             stream.seek(0)
             delimiter = max(",;\t|", key=line.count)
             if line.count(delimiter) >= _MOST_COLUMNS:
@@ -156,7 +159,7 @@ def _refuse_data_as_header(
     if not second:
         raise UserError(f"{place} has no rows below its header; a table needs at least one")
     if any(
-        not _is_number(above) and less_than.strip() and _is_number(less_than)
+        not _is_number(above) and less_than.strip() and (_is_number(less_than) or has_decimal_comma(less_than))
         for above, less_than in zip(names, second, strict=False)
     ):
         return
@@ -213,9 +216,7 @@ def _csv_pieces(layout: CsvLayout, chosen: list[int], own: int | None, place: st
     else:
         return
     names = None if layout.names is None else tuple(layout.names[j] for j in chosen)
-    raise _csv_error(
-        fault if isinstance(fault, str) else f"{called(names, fault[1])} is not numeric, first in row {fault[0]}", place
-    )
+    raise _csv_error(fault, place) if isinstance(fault, str) else _no_number(names, *fault, place)
 
 
 def _wide_pieces(layout: CsvLayout, chosen: list[int], own: int | None, piece: int, place: str) -> Iterator[Piece]:
@@ -232,7 +233,7 @@ def _wide_pieces(layout: CsvLayout, chosen: list[int], own: int | None, piece: i
         except ValueError:
             at = next(at for at, cell in enumerate(row) if not _is_plain(cell))
             names = None if layout.names is None else tuple(layout.names[j] for j in chosen)
-            raise _csv_error(f"{called(names, at)} is not numeric, first in row {n}", place) from None
+            raise _no_number(names, n, at, row[at], place) from None
         if own is not None:
             ids.append(cells[own])
         done += 1
@@ -254,10 +255,10 @@ def _rows_of(layout: CsvLayout, place: str) -> Iterator[list[str]]:
                     continue
                 n += 1
                 if len(cells) != layout.width:
-                    raise _csv_error(f"row {n} has {len(cells)} cells, the first has {layout.width}", place)
+                    raise _csv_error(_other_width(n, cells, layout), place)
                 yield cells
     except UnicodeDecodeError:
-        raise UserError(f"{place} is not UTF-8 text; save it as UTF-8") from None
+        raise not_text(layout.file, layout.encoding, place) from None
     except csv.Error:
         raise _csv_error(f"row {n + 1} is no text (an open quotation mark, an overlong cell?)", place) from None
 
@@ -277,12 +278,23 @@ def _is_plain(cell: str) -> bool:
     return cell.isascii() and "_" not in cell and _is_number(cell)
 
 
-def _csv_error(fault: str, place: str) -> UserError:
-    return UserError(f"{place}: {fault}; correct it, {CHOOSE_ADVICE}, or {TEXT_ADVICE}")
+def _csv_error(fault: str, place: str, advice: str = TEXT_ADVICE) -> UserError:
+    return UserError(f"{place}: {fault}; correct it, {CHOOSE_ADVICE}, or {advice}")
 
 
-def csv_fault(layout: CsvLayout, chosen: Sequence[int] = (), errors: str = "strict") -> str | tuple[int, int]:
-    """Return what is wrong, or the row number and the position in `chosen` of the first cell that is no number."""
+def _no_number(names: Names | None, row: int, at: int, cell: str, place: str) -> UserError:
+    fault = f"{called(names, at)} is not numeric, first in row {row}"
+    return _csv_error(fault, place, COMMA_ADVICE if has_decimal_comma(cell) else TEXT_ADVICE)
+
+
+def _other_width(row: int, cells: Sequence[str], layout: CsvLayout) -> str:
+    more = len(cells) > layout.width and layout.delimiter == ","
+    why = " (commas in numbers or texts? Then separate cells with semicolons)" if more else ""
+    return f"row {row} has {len(cells)} cells, the first has {layout.width}{why}"
+
+
+def csv_fault(layout: CsvLayout, chosen: Sequence[int] = (), errors: str = "strict") -> str | tuple[int, int, str]:
+    """Return what is wrong, or of the first cell that is no number its row, its position in `chosen`, and the cell itself."""
     row = 0
     with layout.open(errors) as stream:
         text = _Counted(stream)
@@ -296,10 +308,10 @@ def csv_fault(layout: CsvLayout, chosen: Sequence[int] = (), errors: str = "stri
                 if taken > layout.block:
                     return f"row {row} {_TOO_LONG}"
                 if len(cells) != layout.width:
-                    return f"row {row} has {len(cells)} cells, the first has {layout.width}"
+                    return _other_width(row, cells, layout)
                 for at, j in enumerate(chosen):
                     if not _is_number(cells[j]):
-                        return row, at
+                        return row, at, cells[j]
         except csv.Error:
             what = (
                 _TOO_LONG if text.taken() > layout.block else "is no text (an open quotation mark, an overlong cell?)"

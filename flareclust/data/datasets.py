@@ -37,6 +37,7 @@ class Dataset:
         centroids: (k, d) float64 true centroids, row c for label c, or None.
         columns: the d column names, or None.
         owners: (n,) int64 who each row comes from, such as a writer or a published client, or None.
+        dropped: as of a `Table`.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Dataset:
     centroids: FloatArray | None = None
     columns: tuple[str, ...] | None = None
     owners: IntArray | None = None
+    dropped: tuple[int, int] = (0, 0)
 
     @property
     def n_clusters(self) -> int | None:

@@ -111,7 +111,7 @@ def _numbers(name: str, label: str, series: Any) -> FloatArray:
     if native.startswith("complex") or not (kind.is_numeric() or kind == nw.Boolean or mixed or empty):
         kind_name = native if native.startswith("complex") else str(kind).lower()
         raise UserError(
-            f"{name}: expected numbers in column {label!r}, got {kind_name}; encode it as numbers, or leave it out by "
-            "naming the columns to use"
+            f"{name}: expected numbers in column {label!r}, got {kind_name}; encode it as numbers, leave it out by "
+            "naming the columns to use, or read the file by a schema (flareclust.read_table)"
         )
     return np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)

@@ -61,6 +61,7 @@ class Table:
         scratch: folder for further files of rows, None for the system's temporary folder.
         schema: fingerprint of the schema by which they were read, "" for none.
         repeats: how often the same row may be there, since it counts as several (a column of type weight).
+        dropped: how many rows of its files are not there, since a cell is missing (missing: drop-rows), and of how many.
     """
 
     X: FloatArray = field(repr=False)
@@ -72,6 +73,7 @@ class Table:
     scratch: Path | None = field(default=None, repr=False)
     schema: str = ""
     repeats: int = 1
+    dropped: tuple[int, int] = (0, 0)
 
     def __len__(self) -> int:
         """Return the number of rows."""

@@ -11,11 +11,17 @@ Readings and deviations:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
+
+#: What is changed in a repeat, and what tables call it.
+KINDS: Mapping[str, str] = MappingProxyType(
+    {"seeds": "other seeds", "rows": "resampled rows", "sites": "one site left out"}
+)
 
 #: Mean Jaccard indices from which a cluster is stable, and from which it is uncertain.
 STABLE, UNCERTAIN = 0.85, 0.6
@@ -54,6 +60,11 @@ class ClusterStability:
         """Return what `to_json` has written."""
         known: dict[str, Any] = {name: np.nan if value is None else value for name, value in values.items()}
         return cls(**known)
+
+
+def repeats_text(repeats: Mapping[str, int]) -> str:
+    """Return how many repeats there were, by what was changed: "20 with other seeds, ..."."""
+    return ", ".join(f"{repeats[kind]} with {name}" for kind, name in KINDS.items())
 
 
 def jaccard(reference: IntArray, other: IntArray, k: int) -> FloatArray:

@@ -112,6 +112,7 @@ def _saved(result: AnyResult, folder: Path) -> AnyResult:
         about |= {"columns": None if result.columns is None else list(result.columns), "rows": len(result.labels)}
         rows = result.cluster_rows
         about |= {"cluster_rows": None if rows is None else rows.tolist()}
+        about |= {"schema": result.schema} if result.schema else {}
         about |= {"tracking": dict(result.tracking)} if result.tracking else {}
         assert result.outcome is not None
         outcome_files.write(result.outcome, new, about)

@@ -13,8 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+
 from flareclust._foundation.typing import IntArray, Message
 from flareclust.aggregators.scaled import ROWS_IN_ALL
+from flareclust.data.tables import Table
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared
 from flareclust.federation import ASSESSED, IN_ASSESSMENT
@@ -24,6 +27,9 @@ from flareclust.protocol.outcome import Outcome
 #: Share of the rows below which the assessment says little about all of them: where a policy leaves out small cells, inertia
 #: falls with every row; elsewhere.
 COVERED_UNDER_POLICY, COVERED = 0.99, 0.9
+
+#: So many sites are named in a warning.
+MOST_NAMED = 5
 
 #: Arrays of a result whose entries add up to rows that the sites reported.
 _REPORTED = ("received_counts", "counts", ROWS_IN_ALL)
@@ -85,6 +91,29 @@ def coverage_warnings(experiment: Experiment, outcome: Outcome, assessed: Mappin
         "smaller than that of all rows, and cannot be compared with that of another run"
     )
     return [why]
+
+
+def dropped_warnings(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> list[str]:
+    """Return a warning where tables that were read here have rows that took no part, since a cell is missing (drop-rows).
+
+    With secure sums it is of all sites together; under differential privacy nothing is said, as of the rows assessed.
+    """
+    if "differentially-private" in registry.get(experiment.algorithm).promises:
+        return []
+    absent = left_out(outcome)
+    by_site = {site: rows.dropped for site, rows in prepared.sites.items() if isinstance(rows, Table)}
+    by_site = {site: own for site, own in by_site.items() if site not in absent}
+    whole = [] if prepared.dataset is None else [prepared.dataset.dropped]
+    gone, of = np.sum([*by_site.values(), *whole, (0, 0)], axis=0).tolist()
+    if not gone:
+        return []
+    found = f"{gone:,} of {of:,} rows {'was' if gone == 1 else 'were'} left out, since a cell is missing (missing: drop-rows)"
+    sites = sorted((site for site, own in by_site.items() if own[0]), key=lambda site: -by_site[site][0])
+    if experiment.secure_sums or not sites:
+        return [found]
+    more = f" and {len(sites) - MOST_NAMED} more sites" if len(sites) > MOST_NAMED else ""
+    named = ", ".join(f"{site} {by_site[site][0]:,} of {by_site[site][1]:,}" for site in sites[:MOST_NAMED])
+    return [f"{found}: {named}{more}"]
 
 
 def _of_unknown(experiment: Experiment, rows: int, reported: int) -> list[str]:

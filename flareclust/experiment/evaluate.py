@@ -16,7 +16,7 @@ from flareclust.evaluation.criteria import USUAL, current_rule
 from flareclust.evaluation.metrics import sigma, truth_metrics
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.experiment.config import Experiment
-from flareclust.experiment.coverage import assessed_rows, coverage_warnings, left_out
+from flareclust.experiment.coverage import MOST_NAMED, assessed_rows, coverage_warnings, dropped_warnings, left_out
 from flareclust.experiment.image_results import is_embedded, shown_images
 from flareclust.experiment.prepared import Prepared, arrays_of, names_of
 from flareclust.experiment.result import Result
@@ -35,9 +35,6 @@ OVERLAP = 10.0
 
 #: Share of the rows beyond the bounds of the sites' policies above which a result has a warning.
 MOST_CLIPPED = 0.05
-
-#: So many sites are named in a warning.
-_MOST_NAMED = 5
 
 #: Beyond so many refusals those with the same reason are one warning.
 _MOST_REFUSALS = 1000
@@ -90,6 +87,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
             *_warnings(choice.chosen_k(outcome.arrays) or prepared.k, outcome, places),
             *_ties(experiment, outcome),
             *coverage_warnings(experiment, outcome, assessed),
+            *dropped_warnings(experiment, prepared, outcome),
             *_columns(experiment, prepared, outcome),
             *partial.warnings(outcome.arrays, sum(int((found < 0).sum()) for found in outcome.labels.values())),
         ],
@@ -107,6 +105,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         outcome=outcome,
         left_out=left_out(outcome),
         assessed=assessed,
+        schema=prepared.schema,
     )
 
 
@@ -220,8 +219,8 @@ def _warnings(k: int, outcome: Outcome, places: Mapping[str, IntArray]) -> list[
     warnings = [*(refusal_texts(outcome.refused) if len(refusals) > _MOST_REFUSALS else refusals), *outcome.warnings]
     if len(outcome.centroids) < k:
         small = sorted(site for site, rows in places.items() if 0 < len(rows) < k)
-        more = f" and {len(small) - _MOST_NAMED} more" if len(small) > _MOST_NAMED else ""
-        named = ", ".join(small[:_MOST_NAMED]) + more
+        more = f" and {len(small) - MOST_NAMED} more" if len(small) > MOST_NAMED else ""
+        named = ", ".join(small[:MOST_NAMED]) + more
         why = f": {named} {'has' if len(small) == 1 else 'have'} fewer rows than k" if small else ""
         warnings.append(f"{len(outcome.centroids)} centroids were found where k={k} were asked for{why}")
     clipped = outcome.metrics.get("clipped_share")

@@ -84,7 +84,7 @@ th { font-weight: 600; }
 td:has(> .swatch), th:has(> .swatch), td:has(> .meter) { white-space: nowrap; }
 td.text { min-width: 150px; } td.fill, th.fill { width: 100%; }
 td.n, th.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-td.name, th.name { min-width: 76px; max-width: 220px; overflow-wrap: break-word; word-break: break-word; }
+td.name, th.name { min-width: 96px; max-width: 220px; overflow-wrap: break-word; word-break: break-word; }
 table.heat td.n, table.heat th.n { border: 1px solid #fff; min-width: 52px; }
 table.dense { font-size: 11px; } table.dense td, table.dense th { padding: 2px 3px; }
 table.dense.heat td.n, table.dense.heat th.n { min-width: 22px; text-align: center; }

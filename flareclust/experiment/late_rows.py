@@ -30,11 +30,17 @@ def place_typed(folder: Path, file: Path, site: str, schema: Path) -> tuple[IntA
         TableFaults: the table does not fit the schema.
     """
     _, about = read_finished(folder)
-    known = without(read_schema(schema), _setting(about, "truth"))
+    whole = read_schema(schema)
+    agreed, known = whole.fingerprint, without(whole, _setting(about, "truth"))
     known = without(known, known.weight)  # labels are the same, however often a row counts
     partial = registry.get(about["algorithm"]).partial
     if not partial:
         _check(known, about.get("columns"), schema, folder)
+    if about.get("schema", agreed) != agreed and list(known.features) == about.get("columns"):
+        raise UserError(
+            f"{schema} is not the schema of the run in {folder}: they differ in what the columns mean, such as units, ranges, or "
+            "missing cells; name that of the run"
+        )
     typed = typed_file(file, known, None)
     return place(folder, typed.table if partial else typed.table.X, site), typed, known.id
 

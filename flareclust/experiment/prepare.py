@@ -28,6 +28,7 @@ from flareclust.experiment.site_rows import as_rows, common_columns, site_files
 from flareclust.experiment.typed_rows import (
     agreed_columns,
     compared,
+    fingerprint_of,
     one_table,
     own_sites,
     required_schema,
@@ -35,6 +36,7 @@ from flareclust.experiment.typed_rows import (
     units_of,
 )
 from flareclust.protocol import registry
+from flareclust.schema.reading import check_read_by
 
 
 def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
@@ -78,7 +80,7 @@ def prepare(experiment: Experiment, dataset: Dataset | None = None) -> Prepared:
     prepared = _split(experiment, _chosen(dataset, experiment.columns))
     if experiment.typed:
         params = {**prepared.params, **settled_settings(experiment)}
-        prepared = replace(prepared, params=params, units=units_of(experiment))
+        prepared = replace(prepared, params=params, units=units_of(experiment), schema=fingerprint_of(experiment))
     if ids is None or prepared.index is None:
         return prepared
     own = {site: [ids[row] for row in rows] for site, rows in prepared.index.items()}
@@ -191,8 +193,23 @@ def prepare_sites(experiment: Experiment, sites: Mapping[str, object]) -> Prepar
     if not rows:
         raise UserError("no sites: expected a mapping of site names to rows")
     rows = dict(sorted(rows.items()))
-    prepared = _by_name(experiment, rows)
+    prepared = replace(_by_name(experiment, rows), schema=_read_by(experiment, rows))
     return _one_array(prepared) if experiment.engine == "devices" else prepared
+
+
+def _read_by(experiment: Experiment, sites: Mapping[str, Rows]) -> str:
+    """Return the fingerprint of the schema by which all sites' rows were read, "" for none.
+
+    Several are for sites with different columns, whose tables no single schema fits.
+
+    Raises:
+        UserError: there are several.
+    """
+    schemas = {site: rows.schema for site, rows in sites.items() if isinstance(rows, Table) and rows.schema}
+    first = next(iter(schemas.values()), "")
+    if not registry.get(experiment.algorithm).partial:
+        check_read_by(schemas, first)
+    return first if len(schemas) == len(sites) and set(schemas.values()) == {first} else ""
 
 
 def _one_array(prepared: Prepared) -> Prepared:

@@ -32,6 +32,7 @@ class Prepared:
         params: settings of the algorithm that follow from the data; those of the experiment come first.
         units: of the columns (d), "" for none, where a schema has some; else empty.
         ids: of each site's rows, where they have any and were read here.
+        schema: fingerprint of the schema by which all rows were read, "" for none or several.
         devices: the rows of the sites of the engine devices, which are in none of `sites` and `index`; None for others.
     """
 
@@ -44,6 +45,7 @@ class Prepared:
     params: Mapping[str, Any] = field(default_factory=dict)
     ids: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
     units: tuple[str, ...] = ()
+    schema: str = ""
     devices: Devices | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

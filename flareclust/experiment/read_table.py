@@ -5,11 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.validation import check_path
 from flareclust.data.file_names import unmarked
 from flareclust.data.tables import File, Table, read_files
 from flareclust.experiment.typed_rows import typed_file
 from flareclust.schema.columns import read_schema
 from flareclust.schema.mapping import TableMapping, read_mapping
+
+#: What to do with a table that is no file.
+_IN_MEMORY = (
+    "; run, predict and placements take data frames and arrays as they are; to read a data frame by a schema, write it to a "
+    'file first, as with to_csv("north.csv", index=False)'
+)
 
 
 def read_table(
@@ -40,18 +47,23 @@ def read_table(
         >>> north = flareclust.read_table("data/north.csv", "schema.yaml")  # doctest: +SKIP
         >>> flareclust.run("portfolio", {"north": north, "south": south}, k=3, schema="schema.yaml")  # doctest: +SKIP
     """
-    path = Path(file)
+    path = check_path("file", file, _IN_MEMORY)
     if schema is not None:
         if columns is not None or id_column is not None:
             raise UserError(
                 "the schema says which columns are features and which one has ids; leave out columns and id_column"
             )
-        own = mapping if isinstance(mapping, Mapping) or mapping is None else read_mapping(mapping)
-        own = TableMapping(**own) if isinstance(own, Mapping) else own
-        return typed_file(path, read_schema(schema), None, mapping=own).table
+        agreed = read_schema(check_path("schema", schema))
+        return typed_file(path, agreed, None, mapping=_as_mapping(mapping)).table
     if mapping is not None:
         raise UserError("a mapping says how a table differs from a schema; give the schema, too")
     try:
         return read_files([File(path, str(path))], columns, id_name=id_column, bounded=True, gaps=True)
     except UserError as error:
         raise UserError(unmarked(str(error))) from None
+
+
+def _as_mapping(given: str | Path | Mapping[str, Any] | None) -> TableMapping | None:
+    if given is None:
+        return None
+    return TableMapping(**given) if isinstance(given, Mapping) else read_mapping(check_path("mapping", given))

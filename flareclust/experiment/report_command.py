@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,24 @@ _OPTIONS = {
 }
 
 
-def command_of(experiment: Mapping[str, Any]) -> str:
-    """Return the command line that runs an experiment again; empty for rows that were in memory."""
+#: Those that `flareclust stability` does not have: it runs in one process, and describes no clusters.
+_NOT_OF_STUDIES = ("engine", "kit", "min_sites", "task_timeout", "match_to", "cohort", "dropout", "profile")
+
+
+def study_command(experiment: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """Return the command line that repeats a study of stability with the settings asked for; empty where there is none."""
+    if any(experiment.get(name) not in (None, *_OPTIONS.get(name, ("", ()))[1]) for name in _NOT_OF_STUDIES[2:]):
+        return ""
+    without = {name: value for name, value in experiment.items() if name not in _NOT_OF_STUDIES}
+    more = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return command_of(without, "stability", more)
+
+
+def command_of(experiment: Mapping[str, Any], command: str = "run", more: Sequence[str] = ()) -> str:
+    """Return the command line that runs an experiment again, with more options; empty for rows that were in memory."""
     if not experiment or experiment.get("data") == "own data":
         return ""
-    words = ["flareclust", "run", str(experiment["algorithm"])]
+    words = ["flareclust", command, str(experiment["algorithm"])]
     k_range = experiment.get("k_range")
     if k_range or experiment.get("k"):
         words += ["--k", f"{k_range[0]}..{k_range[1]}" if k_range else str(experiment["k"])]
@@ -55,7 +68,7 @@ def command_of(experiment: Mapping[str, Any]) -> str:
         words.append("--profile" if experiment["profile"] else "--no-profile")
     for name, value in _given(experiment).items():
         words += ["--set", f"{name}={as_text(value)}"]
-    return shlex.join(words)
+    return shlex.join([*words, *more])
 
 
 def _given(experiment: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.cells import as_numbers, check_rows
 from flareclust.data.frames import frame_of, is_frame
 from flareclust.data.one_hot import rows_of
+from flareclust.data.tables import Table
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.evaluation.profile_words import tree_table
 from flareclust.evaluation.profiles import profiles_of
@@ -19,6 +20,7 @@ from flareclust.features import result as partial
 from flareclust.features.placement import FAR, placements, thresholds_of
 from flareclust.features.scaling import filled
 from flareclust.features.space import nearest
+from flareclust.schema.reading import check_read_by
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,6 +69,8 @@ class Result(ResultValues):
         continuity: what became of the clusters of that result.
         job_numbers: the number of each cluster in the job, which the sites' own files have; None for the same.
         stability: of each cluster, where `flareclust.stability` has repeated the run; else empty.
+        repeated: of the same study, the settings `asked` for and how many repeats were `done`, by what was changed.
+        schema: fingerprint of the schema by which all rows were read, "" for none; `predict` and `placements` refuse tables of another.
         assessed: over how many `rows` inertia, silhouette and Davies-Bouldin index are, and `of` how many rows of the sites
             that took part, None where that is not known; None where it is not disclosed.
     """
@@ -81,9 +85,11 @@ class Result(ResultValues):
         can be compared with no centroid has the label -1.
 
         Raises:
-            UserError: X is not a finite table with as many columns as the centroids.
+            UserError: X is not a finite table with as many columns as the centroids, or is one that `read_table` has read by
+                another schema than the run's.
         """
         if partial.is_partial(self.arrays):
+            self.check_read_by(X)
             rows = partial.with_gaps(X, partial.columns_of(self.arrays).names)
             return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
         return nearest({**self.arrays, "centroids": self.centroids}, self._complete(X))
@@ -126,8 +132,21 @@ class Result(ResultValues):
         """
         return export.export(self, Path(file))
 
+    def check_read_by(self, X: object) -> None:
+        """Raise UserError where X is a table that `read_table` has read by another schema than that of the run, or by none.
+
+        A run without a schema takes any table. So does one on sites with different columns where X has other columns than the
+        run, which the run's schema cannot read.
+        """
+        if not self.schema or not isinstance(X, Table):
+            return
+        if partial.is_partial(self.arrays) and set(X.columns or ()) != set(self.columns or ()):
+            return
+        check_read_by({"X": X.schema}, self.schema)
+
     def _complete(self, X: object) -> FloatArray:
         """Return rows (n, d) of the result's columns, gaps filled."""
+        self.check_read_by(X)
         if is_frame(X) and self.columns is not None:
             X = rows_of(X, self.columns)
         return check_rows(

@@ -72,6 +72,8 @@ class ResultValues:
     continuity: Continuity | None = field(repr=False, default=None)
     job_numbers: tuple[int, ...] | None = field(repr=False, default=None)
     stability: tuple[ClusterStability, ...] = field(repr=False, default=())
+    repeated: Mapping[str, Mapping[str, Any]] = field(repr=False, default_factory=dict)
+    schema: str = field(repr=False, default="")
 
     @property
     def cluster_rows(self) -> IntArray | None:
@@ -98,7 +100,7 @@ class ResultValues:
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as the command line prints them with `--json`.
 
-        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, `features` if the algorithm is one for sites with different columns, `matched` if clusters have the numbers of an earlier result, and `stability` if the run was repeated.
+        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, `features` if the algorithm is one for sites with different columns, `matched` if clusters have the numbers of an earlier result, and `stability` and `repeated` if the run was repeated.
         """
         values = {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
         more = {
@@ -110,6 +112,7 @@ class ResultValues:
             "features": partial.summary(self.arrays),
             "matched": self._matched(),
             "stability": [one.to_json() for one in self.stability] or None,
+            "repeated": {name: dict(values) for name, values in self.repeated.items()} or None,
         }
         return values | {name: value for name, value in more.items() if value is not None}
 

@@ -56,6 +56,8 @@ def read_result(folder: Path) -> Result:
         assessed=about.get("assessed"),
         saved_rows=None if rows is None else tuple(map(int, rows)),
         stability=tuple(map(ClusterStability.from_json, about.get("stability", ()))),
+        repeated=about.get("repeated", {}),
+        schema=about.get("schema", ""),
         **more,
     )
 

@@ -33,7 +33,10 @@ def site_files(folder: Path) -> dict[str, Rows]:
     for path, text in [(path, path.stem) for path in tables] + [
         (path, path.name) for path in folders_of_images(folder)
     ]:
-        name = site_name(text)
+        try:
+            name = site_name(text)
+        except UserError as error:
+            raise UserError(f"{path} names a site, and {error}; rename it") from None
         if name in files:
             raise UserError(f"{folder} has two files for {name}: {files[name]} and {path}")
         files[name] = path

@@ -1,6 +1,7 @@
 """An experiment on a user's own tables, read by a schema: all of them are read, and found faulty or not, before anything runs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -44,7 +45,8 @@ def own_sites(experiment: Experiment) -> Prepared:
     index, dataset, units = None, None, units_of(experiment)
     if experiment.truth is not None:
         dataset, index = _joined(experiment.data, tables)
-    return Prepared(known_k(experiment, dataset), sites, index, dataset, columns, agreement, params, ids, units)
+    k, schema = known_k(experiment, dataset), fingerprint_of(experiment)
+    return Prepared(k, sites, index, dataset, columns, agreement, params, ids, units, schema)
 
 
 def agreed_columns(experiment: Experiment) -> Prepared:
@@ -53,7 +55,8 @@ def agreed_columns(experiment: Experiment) -> Prepared:
     if experiment.table_schema is None:
         return Prepared(k, {}, params=settled_settings(experiment))
     features, params = read_schema(experiment.table_schema).features, settled_settings(experiment)
-    return Prepared(k, {}, columns=features, params=params, units=units_of(experiment))
+    units, schema = units_of(experiment), fingerprint_of(experiment)
+    return Prepared(k, {}, columns=features, params=params, units=units, schema=schema)
 
 
 def settled_settings(experiment: Experiment) -> dict[str, Any]:
@@ -140,6 +143,11 @@ def units_of(experiment: Experiment) -> tuple[str, ...]:
     return units if any(units) else ()
 
 
+def fingerprint_of(experiment: Experiment) -> str:
+    """Return the fingerprint of the experiment's schema, as `read_table` gives it to tables; "" where it has none."""
+    return "" if experiment.table_schema is None else read_schema(experiment.table_schema).fingerprint
+
+
 def compared(experiment: Experiment) -> dict[str, Any]:
     """Return the setting with which sites' own columns are compared before the first round, where the algorithm has it."""
     algorithm = registry.get(experiment.algorithm)
@@ -154,7 +162,7 @@ def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:
     path = Path(experiment.data)
     typed = typed_file(path, schema_of(experiment), experiment.truth)
     ids = None if typed.table.ids is None else tuple(typed.table.ids)
-    return _joined(path.name, {"": typed})[0], ids
+    return replace(_joined(path.name, {"": typed})[0], dropped=typed.table.dropped), ids
 
 
 def typed_sites(folder: Path, schema: TableSchema, truth: str | None) -> dict[str, TypedTable]:
@@ -174,7 +182,7 @@ def typed_sites(folder: Path, schema: TableSchema, truth: str | None) -> dict[st
         except TableFaults as error:
             faults |= error.faults
         except UserError as error:
-            faults[str(path)] = [str(error)]
+            faults[str(path)] = [str(error).removeprefix(str(path)).lstrip(": ")]
     if faults:
         raise TableFaults(faults)
     return tables

@@ -27,6 +27,9 @@ UNIT_FACTORS = (*(10.0**power for power in (-6, -3, -2, -1, 1, 2, 3, 6)), 25.4, 
 #: Another unit is named where at least so many cells are implausible, and it leaves at most this share of them.
 _ENOUGH, _FEWER = 3, 0.25
 
+#: Up to this share of a column's cells, those without a value of its type may be missing ones in a spelling of their own.
+_FEW = 0.2
+
 
 #: What stands for a cell that is no text.
 NO_TEXT = "\0"
@@ -82,7 +85,7 @@ class ColumnReader:
         self._decimal, self._spellings = decimal, spellings
         self._counts: Counter[str] = Counter()
         self._first: dict[str, int] = {}
-        self._commas, self._lower_case = 0, 0
+        self._commas, self._lower_case, self._cells = 0, 0, 0
         self._outside: Counter[float] = Counter()
         self.width = len(features_of(name, column))
 
@@ -92,6 +95,7 @@ class ColumnReader:
         What is missing or faulty is 0; NaN where a job fills it.
         """
         missing, faulty, found = self._of_type(cells)
+        self._cells += len(missing)
         if self.column.type in ("number", "date"):
             self._count("range", self._implausible(found[:, 0], ~missing & ~faulty), before)
         self._count(self.column.type, faulty, before)
@@ -215,12 +219,22 @@ class ColumnReader:
 
     def _hint(self, kind: str) -> str:
         """Return advice in brackets, where the faulty cells show what it may be."""
+        spelling = (
+            "; missing cells with a spelling such as k.A.? missing: in the mapping"
+            if self._counts[kind] <= _FEW * self._cells
+            else ""
+        )
+        if kind == "missing":
+            return " (missing: in the schema, such as drop-rows or mean)"
         if kind == "number" and self._commas:
             return ' (with a decimal comma? decimal: "," in the mapping)'
+        if kind == "number" and spelling:
+            return f" ({spelling.removeprefix('; ')})"
         if kind == "date":
-            return f" (read as {self._own.date}; date: in the mapping says another form)"
+            return f" (read as {self._own.date}; date: in the mapping says another form{spelling})"
         if kind in ("category", "ordered"):
-            return " (upper or lower case? values: in the mapping)" if self._lower_case else " (values: in the mapping)"
+            case = "upper or lower case? " if self._lower_case else ""
+            return f" ({case}values: in the mapping{spelling})"
         if kind == "range" and self._outside and self._counts["range"] >= _ENOUGH:
             fewest = min(self._outside[factor] for factor in UNIT_FACTORS)
             if fewest <= _FEWER * self._counts["range"]:
@@ -235,6 +249,9 @@ class WeightReader(ColumnReader):
     def __init__(self, name: str, own: ColumnMapping, decimal: str, spellings: frozenset[str]) -> None:
         column = ColumnSchema(type="number", range=(1, MOST_WEIGHT))
         super().__init__(name, column, own, "refuse", decimal, spellings)
+
+    def _hint(self, kind: str) -> str:
+        return "" if kind == "missing" else super()._hint(kind)
 
     def weights(self, cells: Any, before: int) -> IntArray:
         """Return the weights (n,) of an Arrow array of cells, of which `before` have come already; 1 where one is faulty."""

@@ -29,6 +29,12 @@ LEAST_ROWS = 5
 #: So many rows are looked at.
 MOST_ROWS = 200_000
 
+#: A number with a point or a comma; a column is one of numbers where at least this share of its cells are.
+_NUMBER, _MOSTLY = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?"), 0.8
+
+#: What is said of a column of numbers with another decimal mark than that of the mapping.
+_COMMAS = 'numbers with a decimal comma? Draft with --decimal , (decimal: "," in the mapping)'
+
 #: Text with more different values than this is no category.
 MOST_CATEGORIES = 30
 
@@ -84,7 +90,8 @@ def draft(path: str | Path, mapping: TableMapping | None = None) -> Draft:
         lines.append(f"  {_yaml(name)}: {{{inner}}}{f'  # {comment}' if comment else ''}")
     text = "\n".join(("missing: refuse  # or drop-rows; a column can say otherwise", "columns:", *lines, ""))
     if all("type: id" in line or "type: ignore" in line for line in lines):
-        raise UserError(f"{file.place}: no column looks like a number or a category")
+        why = f"; {_COMMAS}" if _COMMAS in text else ""
+        raise UserError(f"{file.place}: no column looks like a number or a category{why}")
     return Draft(text, len(columns[0]))
 
 
@@ -103,6 +110,8 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
     different = Counter(known)
     unique = len(different) == len(known) >= LEAST_ROWS
     numbers = _numbers(different, decimal)
+    if numbers is None and (why := _nearly_numbers(different)):
+        return {"type": "ignore"}, why
     if unique and (numbers is None or _counts_rows(name, numbers)) and _date_form(different) is None:
         return ({"type": "id"}, "all different") if may_be_id else ({"type": "ignore"}, "all different")
     if numbers is not None:
@@ -133,6 +142,22 @@ def _numbers(different: Counter[str], decimal: str) -> FloatArray | None:
     except ValueError:
         return None
     return found if np.isfinite(found).all() else None
+
+
+def _nearly_numbers(different: Counter[str]) -> str:
+    """Return what keeps a column from being one of numbers, where most of its cells are; "" for other columns."""
+    numbers, cells = (
+        Counter({text: times for text, times in different.items() if _NUMBER.fullmatch(text)}),
+        different.total(),
+    )
+    if numbers.total() < _MOSTLY * cells:
+        return ""
+    why = [_COMMAS] if any("," in text for text in numbers) else []
+    if odd := cells - numbers.total():
+        why.append(
+            f"{_percent(odd / cells)} of the cells are no number; list spellings such as k.A. under missing: in the mapping"
+        )
+    return "; ".join(why)
 
 
 def _counts_rows(name: str, numbers: FloatArray) -> bool:

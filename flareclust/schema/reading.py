@@ -1,6 +1,6 @@
 """Reading a site's table by the federation's schema: rows of features, or one message with all that is wrong."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,20 @@ def without(schema: TableSchema, column: str | None) -> TableSchema:
     )
 
 
+def check_read_by(schemas: Mapping[str, str], wanted: str) -> None:
+    """Raise UserError where tables were read by another schema than that of their run.
+
+    Args:
+        schemas: fingerprint of the schema by which each table was read, "" for none.
+        wanted: that of the run.
+    """
+    if other := [name for name, schema in schemas.items() if schema != wanted]:
+        raise UserError(
+            f"{', '.join(other)}: read by another schema than that of the run, or by none; read it with "
+            "flareclust.read_table(file, schema) by the schema of the run"
+        )
+
+
 def listed_files(files: Sequence[File]) -> str:
     """Return what messages call the files of one table."""
     return files[0].place if len(files) == 1 else f"{files[0].place} and {len(files) - 1} more"
@@ -152,7 +166,8 @@ class _TableReader:
             raise UserError(f"{place} has no rows{why}; a table needs at least one")
         ids = None if self._id is None else self._ids
         rows, names = self._store.rows(), self._schema.features
-        table = Table(rows, names, ids=ids, schema=self._schema.fingerprint, repeats=self._most)
+        dropped = self._rows - self._kept, self._rows
+        table = Table(rows, names, ids=ids, schema=self._schema.fingerprint, repeats=self._most, dropped=dropped)
         missing = {name: number for name, number in self._missing.items() if number}
         classes = None if self._truth is None else tuple(self._classes)
         return TypedTable(table, self._rows, self._kept, missing, tuple(self._unread), classes)

@@ -12,6 +12,7 @@ from flareclust.data.arrow_files import stored_arrow, stored_parquet
 from flareclust.data.csv_files import csv_fault, csv_head
 from flareclust.data.file_formats import Names
 from flareclust.data.spill import on_disk
+from flareclust.data.text_faults import not_text
 
 #: The formats of tables with a schema.
 FORMATS = ("csv", "parquet", "arrow", "feather")
@@ -39,7 +40,7 @@ def names_of(file: Path, form: str, encoding: str, place: str) -> Names:
         try:
             return tuple(cell.strip() for cell in csv_head(file, place, encoding)[1])
         except UnicodeError:
-            raise _no_text(encoding, place) from None
+            raise not_text(file, encoding, place) from None
     with (stored_parquet if form == "parquet" else stored_arrow)(file, place) as stored:
         return tuple(stored.schema.names)
 
@@ -86,7 +87,7 @@ def _csv_batches(file: Path, encoding: str, columns: Sequence[str], place: str) 
     try:
         fault = csv_fault(layout)
     except UnicodeError:
-        raise _no_text(encoding, place) from None
+        raise not_text(file, encoding, place) from None
     raise UserError(f"{place}: {fault}")
 
 
@@ -108,7 +109,3 @@ def _in_utf8(file: Path, encoding: str) -> Iterator[Any]:
             copy.seek(0)
             with pa.OSFile(f"/dev/fd/{copy.fileno()}") as native:
                 yield native
-
-
-def _no_text(encoding: str, place: str) -> UserError:
-    return UserError(f"{place} is no {encoding} text; say `encoding:` in the mapping, such as latin-1 or cp1252")

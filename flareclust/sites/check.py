@@ -195,6 +195,8 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
     schema = {}
     if data.schema is not None:
         schema = {"schema": f"{data.schema.fingerprint}, {len(data.schema.features)} features; the same at all sites"}
+        if table.dropped[0]:
+            schema["dropped"] = "{:,} of {:,} rows, since a cell is missing (missing: drop-rows)".format(*table.dropped)
         if gaps := [f"{name} {number:,}" for name, number in _missing(table) if number]:
             schema["missing cells"] = f"{', '.join(gaps)}; for jobs with missing=mean or missing=partial"
     return {

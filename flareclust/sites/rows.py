@@ -51,7 +51,7 @@ _NO_CLUSTER = "cannot use its Dask cluster; why is in the site's own log, and fl
 _Read = TypeVar("_Read", Table, ClusterTable)
 
 #: Numbers in a sentence, such as how many rows there are; "2-D" and "UTF-8" say nothing about the data.
-NUMBER = re.compile(r"(?<!UTF-)\b\d+\b(?!-D)")
+NUMBER = re.compile(r"(?<!UTF-)(?<!utf-)(?<!latin-)\b\d+\b(?!-D)")
 
 #: The name of a file in a sentence, which may hold numbers.
 _FILE = re.compile(rf"(\S+\.(?:{'|'.join(FORMATS)})\b)")
@@ -222,6 +222,8 @@ class SiteData:
                 gaps=gaps,
             )
             own_rows = len(found)
+        if found.dropped[0]:
+            log.warning("%d of %d rows are left out, since a cell is missing (missing: drop-rows)", *found.dropped)
         self._check_number(own_rows)
         return replace(found, salt=self.salt, hidden=self._hidden(frozenset(found.columns or ())))
 

@@ -14,14 +14,11 @@ from flareclust._foundation.validation import check_int
 from flareclust.api import run
 from flareclust.data.frames import frame_of
 from flareclust.evaluation.criteria import USUAL
-from flareclust.evaluation.stability import ClusterStability, jaccard, word
+from flareclust.evaluation.stability import KINDS, ClusterStability, jaccard, word
 from flareclust.experiment.artifacts import check_out, keep
 from flareclust.experiment.result import Result
 from flareclust.studies.null_test import NullTest, check_null, null_test
 from flareclust.studies.repeats import check_repeatable, repeatable, run_again
-
-#: What is changed in a repeat, and what the table calls it.
-KINDS: Mapping[str, str] = {"seeds": "other seeds", "rows": "resampled rows", "sites": "one site left out"}
 
 
 @dataclass(frozen=True)
@@ -135,12 +132,14 @@ def stability(
     tables = {kind: np.array(own).reshape(-1, found) for kind, own in indices.items()}
     sizes = np.bincount(labels[labels >= 0], minlength=found)
     clusters = tuple(_judged(c, int(sizes[c]), tables) for c in range(found))
-    reference = replace(reference, stability=clusters)
+    done_of = {kind: len(own) for kind, own in tables.items()}
+    asked = {"repeats": repeats} | ({"null": null, "null_reference": null_reference} if null else {})
+    reference = replace(reference, stability=clusters, repeated={"asked": asked, "done": done_of})
     return Stability(
         algorithm=reference.algorithm,
         k=reference.k,
         clusters=clusters,
-        repeats={kind: len(own) for kind, own in tables.items()},
+        repeats=done_of,
         warnings=tuple(_warnings(failed, len(sites))),
         indices=tables,
         result=reference if out is None else keep(reference, Path(out)),

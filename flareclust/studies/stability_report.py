@@ -8,9 +8,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from flareclust._foundation.display import number_or_dash
-from flareclust.evaluation.stability import STABLE, UNCERTAIN
+from flareclust.evaluation.stability import KINDS, STABLE, UNCERTAIN, repeats_text
 from flareclust.experiment.report import escape
-from flareclust.studies.stability import KINDS, Stability
+from flareclust.studies.stability import Stability
 
 _COLOURS = {"stable": "green", "uncertain": "yellow", "unstable": "red"}
 
@@ -46,9 +46,8 @@ def print_stability(found: Stability) -> None:
         colour = _COLOURS.get(one.word, "default")
         table.add_row(str(one.cluster), f"{one.rows:,}", *map(number_or_dash, means), f"[{colour}]{one.word}[/]")
     console.print(table)
-    counts = ", ".join(f"{found.repeats[kind]} with {name}" for kind, name in KINDS.items())
     console.print(
-        f"mean Jaccard index with the reference run over the repeats ({counts}); by the smallest of a line: stable from "
+        f"mean Jaccard index with the reference run over the repeats ({repeats_text(found.repeats)}); by the smallest of a line: stable from "
         f"{STABLE}, unstable below {UNCERTAIN}",
         highlight=False,
         soft_wrap=True,

@@ -48,6 +48,17 @@ def test_a_word_that_has_a_standard_one_does_not_come_back(word):
     assert not found, f"write {STANDARD[word]} instead: {found}"
 
 
+def test_warnings_have_no_prefix_of_their_own():
+    """The command line and the report say that a sentence is a warning."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in texts()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if path.suffix == ".py" and path.parent.name != "cli" and re.search(r"[\"'](warning|note|hint): ", line)
+    ]
+    assert not found, f"leave out the prefix: {found}"
+
+
 def test_the_sources_are_found():
     names = {path.name for path in texts()}
     assert {"feca.py", "README.md", "glossary.md", "nvflare_executor.py"} <= names

@@ -108,7 +108,11 @@ BAD = {
     "folder without 'none'": ((*OWN, "poor"), 2, ["poor"]),
     "no site files": ((*OWN, "no-tables", "--partition", "none"), 2, ["no-tables has no files ending in"]),
     "no such folder": ((*OWN, "nowhere", "--partition", "none"), 2, ["nowhere", "folder with one file per site"]),
-    "not a site's name": ((*OWN, "spaced", "--partition", "none"), 2, ["'site one' cannot be a site's name"]),
+    "not a site's name": (
+        (*OWN, "spaced", "--partition", "none"),
+        2,
+        ["'site one' cannot be a site's name", "rename it"],
+    ),
     "most sites are bad": (
         (*OWN, "poor", "--partition", "none"),
         1,

@@ -166,5 +166,8 @@ def test_a_late_table_is_read_by_the_schema_of_the_run(command, tmp_path):
     (tmp_path / "other.yaml").write_text(SCHEMA.replace("a: number, b: number", "b: number, a: number"))
     swapped = command("assign", "res", "--data", "late.csv", "--schema", "other.yaml", "--out", "other")
     assert (swapped.code, "they differ in their order" in swapped.err) == (2, True)
+    (tmp_path / "units.yaml").write_text(SCHEMA.replace("a: number", "a: {type: number, unit: mm}"))
+    units = command("assign", "res", "--data", "late.csv", "--schema", "units.yaml", "--out", "other")
+    assert (units.code, "units.yaml is not the schema of the run" in units.err) == (2, True)
     both = command("assign", "res", "--data", "late.csv", "--schema", "s.yaml", "--columns", "a", "--out", "other")
     assert (both.code, "leave out --kit and --columns" in both.err) == (2, True)

@@ -54,6 +54,8 @@ def test_a_draft_is_printed_and_replaces_nothing(north, capsys):
     assert call("schema", "draft", north, "--mapping", "gone.yaml") == 2
     assert call("schema", "draft", north, "--mapping", "gone.yaml", "--decimal", ",") == 2
     assert "leave out --encoding and --decimal" in capsys.readouterr().err
+    assert call("schema", "draft", north, "--encoding", "latin-1", "--out", "first.yaml") == 0
+    assert f'{north.with_name("north.mapping.yaml")}: put encoding: "latin-1" there' in capsys.readouterr().out
 
 
 def test_faults_have_a_line_each(north, capsys):

@@ -62,7 +62,7 @@ def test_parts_that_share_nothing_are_named_in_a_warning():
     assert components(masks) == [[0, 2], [1, 3]]
     verdict = judge_overlap(masks, ["a", "b", "c", "d"])
     assert verdict[:5] == (False, False, False, False, "B")
-    assert verdict.text.startswith("warning")
+    assert verdict.text.startswith("the sites fall into")
     assert "2 parts" in verdict.text
     assert "{a, c}; {b, d}" in verdict.text
 

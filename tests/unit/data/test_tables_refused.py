@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data.cells import check_rows
 from flareclust.data.tables import read_table
@@ -50,6 +51,43 @@ def test_csv_faults_are_named_without_a_value(tmp_path: Path, text: str, message
     assert "secret" not in shown
     assert "271828" not in shown
     assert str(caught.value).startswith("site-3: ")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "words"),
+    [
+        ("latin-1", "is no utf-8 text, first in line 3; .*--encoding latin-1"),
+        ("utf-16", "is UTF-16 text where utf-8 is expected; .*`encoding: utf-16` in the mapping"),
+        ("utf-16-le", "is UTF-16 text where utf-8 is expected; .*--encoding utf-16"),
+    ],
+)
+@pytest.mark.parametrize("schema", [None, "schema.yaml"])
+def test_another_encoding_is_named_with_what_to_do(
+    tmp_path: Path, encoding: str, words: str, schema: str | None
+) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,größer\n", encoding=encoding)
+    (tmp_path / "schema.yaml").write_text("columns: {a: number, b: number}")
+    with pytest.raises(UserError, match=words) as caught:
+        flareclust.read_table(tmp_path / "t.csv", None if schema is None else tmp_path / schema)
+    assert "gr" not in str(caught.value).partition(";")[0].rpartition("/")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a;b\n1;2,5\n", r"column 'b' is not numeric, first in row 1; .*schema draft FILE --decimal ,\)"),
+        ("a;b\n1,5;2,5\n", r"column 'a' is not numeric, first in row 1; .*schema draft FILE --decimal ,\)"),
+        (
+            "a,b\n1,2,5\n",
+            r"row 1 has 3 cells, the first has 2 \(commas in numbers or texts\? Then separate .* semicolons",
+        ),
+        ("a;b\n1;2;5\n", "row 1 has 3 cells, the first has 2; correct it"),
+    ],
+)
+def test_decimal_commas_are_named_with_what_to_do(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(UserError, match=words):
+        read_table(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".feather", ".arrow"])

@@ -4,6 +4,7 @@ import csv
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import flareclust
@@ -101,6 +102,20 @@ def test_refused_arguments_of_read_table(hospitals, monkeypatch, settings, words
         flareclust.read_table("data/north.csv", **settings)
 
 
+@pytest.mark.parametrize("value", [pd.DataFrame({"x": [1.0]}), np.ones((2, 1)), None, b"north.csv"])
+def test_what_is_no_path_is_refused_with_what_to_do(hospitals, value):
+    words = rf"^file: expected the path of a file, got {type(value).__name__}; run, predict .* to_csv"
+    with pytest.raises(UserError, match=words):
+        flareclust.read_table(value, hospitals / "schema.yaml")
+    if value is not None:
+        with pytest.raises(UserError, match=r"^schema: expected the path"):
+            flareclust.read_table(hospitals / "data" / "north.csv", value)
+        with pytest.raises(UserError, match=r"^mapping: expected the path"):
+            flareclust.read_table(hospitals / "data" / "north.csv", hospitals / "schema.yaml", mapping=value)
+        with pytest.raises(UserError, match=r"^schema: expected the path"):
+            flareclust.run("pooled", hospitals / "data", k=2, partition="none", schema=value)
+
+
 def test_a_run_refuses_tables_of_another_schema(hospitals):
     read, schema = tables(hospitals), hospitals / "schema.yaml"
     schema.write_text(schema.read_text().replace("300", "301"))
@@ -109,6 +124,48 @@ def test_a_run_refuses_tables_of_another_schema(hospitals):
     for data in (read["north"], {site: table.X for site, table in read.items()}):
         with pytest.raises(UserError, match="read_table"):
             flareclust.run("pooled", data, k=2, schema=schema)
+
+
+def other_units(hospitals):
+    """A schema with the columns of the other one, in cm."""
+    file = hospitals / "cm.yaml"
+    file.write_text((hospitals / "schema.yaml").read_text().replace("unit: mm, range: [0, 300]", "unit: cm"))
+    return file
+
+
+def test_results_refuse_tables_of_another_schema(hospitals):
+    read, schema = tables(hospitals), hospitals / "schema.yaml"
+    other = flareclust.read_table(hospitals / "data" / "north.csv", other_units(hospitals))
+    result = flareclust.run("pooled", read, k=2, schema=schema, out=hospitals / "out")
+    folder = flareclust.run("pooled", hospitals / "data", k=2, partition="none", schema=schema)
+    split = flareclust.run("pooled", hospitals / "data" / "north.csv", k=2, n_sites=2, schema=schema)
+    by_number = flareclust.run("pooled", read, k=2)
+    loaded = flareclust.load_result(hospitals / "out")
+    plain = replace(other, schema="")
+    for one in (result, folder, split, by_number, loaded):
+        assert len(one.predict(read["north"])) == len(one.predict(other.X)) == 29
+        for use in (one.predict, one.placements):
+            for table in (other, plain):
+                with pytest.raises(UserError, match=r"^X: read by another schema than that of the run"):
+                    use(table)
+    fitted = flareclust.FederatedKMeans(n_clusters=2).fit(read)
+    for use in (fitted.predict, fitted.transform):
+        with pytest.raises(UserError, match=r"^X: read by another schema"):
+            use(other)
+
+
+def test_sites_of_one_run_are_read_by_one_schema(hospitals):
+    read = tables(hospitals)
+    mixed = {**read, "west": flareclust.read_table(hospitals / "data" / "north.csv", other_units(hospitals))}
+    with pytest.raises(UserError, match=r"^west: read by another schema"):
+        flareclust.run("pooled", mixed, k=2)
+    (hospitals / "few.yaml").write_text("columns:\n  age: {type: number, unit: years, range: [0, 120]}\n")
+    few = flareclust.read_table(hospitals / "data" / "north.csv", hospitals / "few.yaml")
+    for data in (read, {**read, "west": few}):  # sites with different columns have different schemas
+        masked = flareclust.run("masked", data, k=2)
+        assert len(masked.predict(few)) == len(few)
+    with pytest.raises(UserError, match=r"^X: read by another schema"):
+        flareclust.run("masked", read, k=2).predict(mixed["west"])
 
 
 def test_estimators_find_the_columns_of_a_table_by_name(hospitals):
@@ -120,3 +177,9 @@ def test_estimators_find_the_columns_of_a_table_by_name(hospitals):
     np.testing.assert_array_equal(fitted.transform(turned), fitted.transform(table))
     with pytest.raises(UserError, match="has no column"):
         fitted.predict(replace(table, X=table.X[:, :1].copy(), columns=table.columns[:1]))
+
+
+def test_a_data_frame_with_text_is_sent_to_read_table(hospitals):
+    frame = pd.read_csv(hospitals / "data" / "north.csv")
+    with pytest.raises(UserError, match=r"expected numbers in column 'patient', got .* read the file by a schema"):
+        flareclust.run("pooled", {"north": frame}, k=2)

@@ -1,7 +1,10 @@
 """`flareclust.stability` and its command."""
 
 import json
+import re
+import shlex
 from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import pandas as pd
@@ -151,8 +154,10 @@ def test_the_report_of_the_run_has_a_word_and_a_figure_for_each_cluster(tmp_path
     for one in found.clusters:
         assert f"{one.word}: Jaccard index {one.jaccard:.2f} in repeated runs" in page
         assert f'<td class="n">{one.resampled:.2f}</td>' in page
+    assert "6 repeats: 2 with other seeds, 2 with resampled rows, 2 with one site left out" in page
+    assert "flareclust.stability(...) with the same rows and settings, and repeats=2" in page
     again = flareclust.load_result(tmp_path / "out")
-    assert again.stability == found.clusters
+    assert (again.stability, again.repeated) == (found.clusters, found.result.repeated)
     assert renumbered(again, [1, 0, 3, 2]).stability[0] == replace(found.clusters[1], cluster=0)
     assert "come back" not in report_page(flareclust.run("lloyd", data, 4))
 
@@ -161,6 +166,12 @@ def test_the_command_writes_the_files_of_the_run_on_request(tmp_path, capsys):
     call_with = ("stability", "feca", "--data", "iris", "--n-sites", 3, "--repeats", 2, "--out", tmp_path / "out")
     assert call(*call_with) == 0
     assert f"report: {tmp_path / 'out' / 'report.html'}" in capsys.readouterr().out
+    page = unescape((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    (command,) = re.findall(r"<pre>flareclust (stability [^<]*)</pre>", page)
+    assert command == "stability feca --data iris --n-sites 3 --repeats 2"
+    assert call(*shlex.split(command), "--out", tmp_path / "again") == 0
+    first, again = (flareclust.load_result(tmp_path / name) for name in ("out", "again"))
+    assert first.stability == again.stability
     assert call(*call_with) == 2
     assert "replace the result with --overwrite" in capsys.readouterr().err
     assert call(*call_with, "--overwrite") == 0

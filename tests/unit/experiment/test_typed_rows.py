@@ -45,6 +45,42 @@ def test_one_table_is_split_like_any_data(hospitals):
     assert sorted(text for ids in result.ids.values() for text in ids) == sorted(f"n{i}" for i in range(30) if i != 4)
 
 
+def test_rows_that_were_dropped_are_counted_by_site(hospitals):
+    said = "1 of 60 rows was left out, since a cell is missing (missing: drop-rows): north 1 of 30"
+    result = run(hospitals, out=hospitals / "out")
+    assert result.warnings == [said]
+    assert said in (hospitals / "out" / "report.html").read_text()
+    assert run(hospitals, policy={"min_count": 3}).warnings[-1] == said
+    assert run(hospitals, truth="diagnosis").warnings == [said]
+    read = {
+        site: flareclust.read_table(hospitals / "data" / f"{site}.csv", hospitals / "schema.yaml")
+        for site in ("north", "south")
+    }
+    assert flareclust.run("pooled", read, k=2, schema=hospitals / "schema.yaml").warnings == [said]
+
+
+def test_dropped_rows_of_one_table_and_with_secure_sums(hospitals):
+    alone = "1 of 30 rows was left out, since a cell is missing (missing: drop-rows)"
+    one, schema = hospitals / "data" / "north.csv", hospitals / "schema.yaml"
+    assert flareclust.run("pooled", one, k=2, n_sites=2, schema=schema).warnings == [alone]
+    assert flareclust.run("pooled", flareclust.read_table(one, schema), k=2, n_sites=2).warnings == [alone]
+    (hospitals / "data" / "west.csv").write_text(one.read_text())
+    found = flareclust.run("lloyd", hospitals / "data", k=2, partition="none", schema=schema, secure_sums=True)
+    assert "2 of 90 rows were left out, since a cell is missing (missing: drop-rows)" in found.warnings
+
+
+def test_of_many_sites_those_with_most_dropped_rows_are_named(hospitals):
+    lines = (hospitals / "data" / "north.csv").read_text().splitlines()
+    for j in range(7):
+        own = [lines[0], *lines[6:], *(f"m{i},50,,f,a" for i in range(j + 1))]
+        (hospitals / "data" / f"ward-{j}.csv").write_text("\n".join(own))
+    [said] = run(hospitals).warnings
+    assert said.startswith("29 of 263 rows were left out")
+    assert said.endswith(
+        "ward-6 7 of 32, ward-5 6 of 31, ward-4 5 of 30, ward-3 4 of 29, ward-2 3 of 28 and 3 more sites"
+    )
+
+
 def test_ids_and_classes_without_a_schema(hospitals):
     file = hospitals / "plain.csv"
     file.write_text("patient,x,class\n" + "\n".join(f"p{i},{10 * (i % 2) + 0.01 * i},{'uv'[i % 2]}" for i in range(20)))

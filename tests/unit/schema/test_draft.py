@@ -95,3 +95,19 @@ def test_a_file_of_another_kind(tmp_path):
         draft(tmp_path / "a.npy")
     with pytest.raises(UserError, match="no such file"):
         draft(tmp_path / "gone.csv")
+
+
+def test_numbers_with_another_decimal_mark_are_named(tmp_path):
+    path = table(tmp_path, {"age": [30, 40, 50], "crp": ["1,5", "2", "3,25"]}, delimiter=";")
+    assert "crp: {type: ignore}  # numbers with a decimal comma? Draft with --decimal ," in draft(path).text
+    assert "crp: {type: number" in draft(path, TableMapping(decimal=",")).text
+    alone = table(tmp_path, {"crp": ["1,5", "2", "3,25"], "ldh": ["1,5", "2", "3,25"]}, delimiter=";")
+    with pytest.raises(UserError, match="Draft with --decimal ,"):
+        draft(alone)
+
+
+def test_a_column_that_is_nearly_one_of_numbers_is_named(tmp_path):
+    cells = [str(i) if i % 10 else "k.A." for i in range(100)]
+    path = table(tmp_path, {"age": [30.5, *range(99)], "crp": cells})
+    assert "crp: {type: ignore}  # 10 % of the cells are no number; list spellings such as k.A." in draft(path).text
+    assert "crp: {type: number" in draft(path, TableMapping(missing=("k.A.",))).text

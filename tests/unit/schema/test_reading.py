@@ -131,7 +131,7 @@ def test_all_faults_of_a_table_in_one_message_and_no_value(tmp_path):
     assert found == [
         "age: 1 cell is outside 0 to 120 years, first in row 4",
         "age: 1 cell is no number, first in row 1",
-        "age: 1 cell is missing, first in row 3",
+        "age: 1 cell is missing, first in row 3 (missing: in the schema, such as drop-rows or mean)",
         "size: 3 cells are outside 1 to 300 mm, first in row 2 (another unit? factor: 10 in the mapping leaves 0)",
         "sex: 1 cell is none of the schema's values, first in row 1 (upper or lower case? values: in the mapping)",
         "stage: 1 cell is none of the schema's values, first in row 2 (values: in the mapping)",
@@ -171,7 +171,9 @@ def test_a_file_that_is_no_table(tmp_path, text, words):
 
 
 def test_a_file_in_another_encoding(tmp_path):
-    with pytest.raises(UserError, match=r"is no utf-8 text; say `encoding:`"):
+    with pytest.raises(
+        UserError, match=r"is no utf-8 text, first in line 4; .* say `encoding: latin-1` or cp1252 in the mapping"
+    ):
         read(tmp_path, PLAIN + "p3,1,2,f,I,größer\n", encoding="latin-1")
 
 
@@ -286,3 +288,16 @@ def test_arrow_gets_utf8_and_calls_no_python_from_its_threads(tmp_path, monkeypa
         ["1", "2"],
     ]
     assert given == [(pa.OSFile, "utf8")]
+
+
+def test_few_cells_without_a_value_may_be_missing_ones(tmp_path):
+    lines = "\n".join(f"{'k.A.' if i == 7 else i},{'-' if i == 9 else 'f'}," for i in range(20))
+    schema = TableSchema(columns={"age": "number", "sex": {"type": "category", "values": ["f"]}, "crp": "number"})
+    with pytest.raises(UserError) as error:
+        read(tmp_path, f"age,sex,crp\n{lines}\n", schema)
+    spelling = "missing cells with a spelling such as k.A.? missing: in the mapping"
+    assert f"age: 1 cell is no number, first in row 8 ({spelling})" in str(error.value)
+    assert f"first in row 10 (values: in the mapping; {spelling})" in str(error.value)
+    assert "crp: 20 cells are missing, first in row 1 (missing: in the schema, such as drop-rows or mean)" in str(
+        error.value
+    )

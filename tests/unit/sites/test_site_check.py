@@ -50,6 +50,13 @@ def test_columns_are_described_by_hand_worked_numbers(kit):
     ]
 
 
+def test_dropped_rows_are_counted_for_the_site(kit):
+    file = rows(kit, age=[*range(30, 40), ""], crp=[1.5] * 11)
+    (kit / "local" / "schema.yaml").write_text("missing: drop-rows\ncolumns: {age: number, crp: number}")
+    (kit / "local" / "flareclust.yaml").write_text(f"path: {file}\nschema: schema.yaml\n")
+    assert check(kit).facts["dropped"] == "1 of 11 rows, since a cell is missing (missing: drop-rows)"
+
+
 def test_odd_columns_are_named(kit):
     rng = np.random.default_rng(0)
     n = 40

@@ -30,6 +30,20 @@ def test_rows_by_the_schema(local):
     assert (data.id, list(table.ids)) == ("patient", ["p1", "p2"])
 
 
+def test_a_refusal_names_encodings(local):
+    (local / "rows.csv").write_bytes("patient,Alter,sex\nö,40,w\n".encode("latin-1"))
+    with pytest.raises(Refusal, match=r"is no utf-8 text, first in line #; .* say `encoding: latin-1` or cp1252"):
+        site(local, path="rows.csv", schema="schema.yaml", mapping=MAPPING).table()
+
+
+def test_rows_that_are_dropped_are_in_the_sites_own_log(local, caplog):
+    (local / "schema.yaml").write_text(SCHEMA.replace("columns:", "missing: drop-rows\ncolumns:"))
+    (local / "rows.csv").write_text("patient,Alter,sex\np1,40,w\np2,,m\n")
+    table = site(local, path="rows.csv", schema="schema.yaml", mapping=MAPPING).table()
+    assert (len(table), table.dropped) == (1, (1, 2))
+    assert "1 of 2 rows are left out, since a cell is missing (missing: drop-rows)" in caplog.text
+
+
 def test_a_refusal_holds_no_value_and_no_number(local):
     data = site(local, path="rows.csv", schema="schema.yaml", mapping={"columns": {"age": "Alter"}})
     with pytest.raises(Refusal) as refused:

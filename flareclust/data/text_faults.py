@@ -1,0 +1,52 @@
+"""What is wrong with a text that is no table of numbers: its encoding, or the commas in its numbers. No cell is shown."""
+
+import re
+from pathlib import Path
+
+from flareclust._foundation.errors import UserError
+
+#: A number with a decimal comma.
+_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?\s*")
+
+#: So many bytes at the beginning of a file show that every second one is 0, and a line has at most so many.
+_HEAD, _LINE = 4096, 1 << 20
+
+#: What to do with a table whose numbers have decimal commas.
+COMMA_ADVICE = "read numbers with a decimal comma by a schema (flareclust schema draft FILE --decimal ,)"
+
+
+def has_decimal_comma(cell: str) -> bool:
+    """Return whether a cell is a number with a decimal comma."""
+    return _COMMA.fullmatch(cell) is not None
+
+
+def not_text(file: Path, encoding: str, place: str) -> UserError:
+    """Return the error of a csv file that is no text in this encoding."""
+    wide = encoding == "utf-8" and _is_wide(file)
+    likely = "utf-16" if wide else "latin-1"
+    what = f"is UTF-16 text where {encoding} is expected" if wide else f"is no {encoding} text{_first(file, encoding)}"
+    others = "" if wide else " or cp1252"
+    return UserError(
+        f"{place} {what}; save it as UTF-8, or say `encoding: {likely}`{others} in the mapping (NAME.mapping.yaml beside it); for "
+        f"a first schema: flareclust schema draft FILE --encoding {likely}"
+    )
+
+
+def _is_wide(file: Path) -> bool:
+    with file.open("rb") as stream:
+        return b"\0" in stream.read(_HEAD)
+
+
+def _first(file: Path, encoding: str) -> str:
+    """Return in which line the first bytes are that are no UTF-8."""
+    if encoding != "utf-8":
+        return ""
+    number = 1
+    with file.open("rb") as stream:
+        while line := stream.readline(_LINE):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return f", first in line {number}"
+            number += line.endswith(b"\n")
+    return ""
