@@ -216,12 +216,13 @@ def test_damage_to_an_array_by_columns_is_noticed(tmp_path):
 
 
 def test_parquet_is_held_one_row_group_at_a_time(tmp_path):
-    columns = dict(zip("abcd", np.random.default_rng(0).normal(size=(4, 200_000)), strict=True))
+    columns = dict(zip("abcd", np.random.default_rng(0).normal(size=(4, 600_000)), strict=True))
     path = tmp_path / "t.parquet"
     pa.parquet.write_table(pa.table(columns), path, row_group_size=10_000)
     before, most, n = pa.total_allocated_bytes(), 0, 0
     with stored_parquet(path, "t.parquet") as stored:
         for batch in stored.batches(list("abcd"), 5_000):
             most, n = max(most, pa.total_allocated_bytes() - before), n + batch.num_rows
-    assert n == 200_000
-    assert most < 4 * 8 * n / 4
+    assert n == 600_000
+    # Arrow's threads free what they have read a few groups later, on a busy machine.
+    assert most < 4 * 8 * n / 6
