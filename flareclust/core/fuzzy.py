@@ -205,7 +205,7 @@ def exchange(
         for i in range(rows):
             new = share[i] / total[i]
             moved = abs(new - old[i])
-            most[i] = moved if moved > most[i] else most[i]
+            most[i] = max(most[i], moved)
             share[i], old[i] = new, new
             ratio[i] = ratio[i] * new * factor[i]
     return float(most.max())
@@ -251,8 +251,8 @@ def nearness(X: FloatArray, centroids: FloatArray, ratios: FloatArray, extreme: 
 def _extremes(values: FloatArray, low: FloatArray, high: FloatArray) -> None:
     """Low and high become the extremes of themselves and the values."""
     for i in range(_TILE):
-        low[i] = values[i] if values[i] < low[i] else low[i]
-        high[i] = values[i] if values[i] > high[i] else high[i]
+        low[i] = min(low[i], values[i])
+        high[i] = max(high[i], values[i])
 
 
 @kernel(fastmath={"contract", "nsz"})
