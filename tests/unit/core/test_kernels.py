@@ -74,6 +74,23 @@ def test_two_nearest_finds_the_smallest_and_the_next_distance(n, d, k):
     np.testing.assert_allclose(second, ordered[:, 1], rtol=1e-12)
 
 
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 7, 64])
+def test_distances_are_sums_in_the_order_of_the_features_bit_for_bit(d):
+    rng = np.random.default_rng(d)
+    X, centroids = rng.normal(size=(300, d)), rng.normal(size=(5, d))
+    expected = np.zeros((300, 5))
+    for j in range(d):
+        expected += (X[:, j, None] - centroids[:, j]) ** 2
+    labels, squared, second = np.empty(300, int), np.empty(300), np.empty(300)
+
+    kernels.two_nearest(X, centroids, labels, squared, second)
+
+    np.testing.assert_array_equal(np.column_stack([squared, second]), np.sort(expected, axis=1)[:, :2])
+    kernels.nearest_centroids(X, centroids, labels, second)
+    np.testing.assert_array_equal(second, squared)
+    np.testing.assert_array_equal(labels, expected.argmin(axis=1))
+
+
 def test_ties_go_to_the_lowest_index_and_a_tied_centroid_is_the_second_nearest():
     X = np.array([[0.0], [2.0]])
     centroids = np.array([[5.0], [1.0], [-1.0], [1.0]])
