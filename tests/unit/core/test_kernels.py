@@ -4,6 +4,7 @@ import sys
 import numpy as np
 import pytest
 
+from flareclust._foundation.typing import never_abort
 from flareclust.core import (
     assessment,
     compiled,
@@ -16,6 +17,8 @@ from flareclust.core import (
     seed_kernels,
     seeds,
 )
+from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.box import Box
 from tests.patience import PATIENCE
 
 #: Every kernel that Python calls.
@@ -33,6 +36,7 @@ KERNELS = (
     seed_kernels.seed_tiles,
     seed_kernels.seeds_with,
     seed_kernels.rows_drawn,
+    dp_sums.add_rows,
 )
 
 
@@ -185,6 +189,9 @@ def test_every_kernel_has_one_signature_whatever_is_passed(form):
     lloyd.cluster_statistics(X, labels.astype(np.int32), found.centroids)
     lloyd.cluster_statistics(X, labels, found.centroids)
     assessment.assessment_sums(X, found.centroids)
+    if isinstance(X, np.ndarray):
+        box = Box(np.full(X.shape[1], -1.0), np.ones(X.shape[1]))
+        dp_sums.cluster_sums(X, box, found.centroids, np.ones(len(found.centroids)), never_abort)
 
     assert {kernel.__name__: len(kernel.signatures) for kernel in KERNELS} == before
 
