@@ -40,15 +40,17 @@ def main() -> None:
                 found[group].append(measured(line))
                 print(" ".join(cells(found[group][-1])), flush=True)
     if options.record:
-        record = {"date": date.today().isoformat(), "machine": limits, **together(found)}
+        record = together(found, {"date": date.today().isoformat(), "machine": limits})
         RECORD.write_text(json.dumps(record, indent=1) + "\n")
         page.PAGE.write_text(with_tables(page.PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
 
 
-def together(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the lines measured now, and of the others those of the record, in order."""
-    before = json.loads(RECORD.read_text()) if RECORD.exists() else {group: [] for group in GROUPS}
-    merged = {}
+def together(found: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
+    """Return the lines measured now, and of the others those of the record, in order; and when and where each group was last."""
+    before = json.loads(RECORD.read_text()) if RECORD.exists() else {"measured": {}} | {group: [] for group in GROUPS}
+    merged: dict[str, Any] = {
+        "measured": before["measured"] | {group: measured for group, lines in found.items() if lines}
+    }
     for group, lines in GROUPS.items():
         known = {(line["what"], line["size"]): line for line in [*before[group], *found[group]]}
         merged[group] = [known[line.what, line.size] for line in lines if (line.what, line.size) in known]
@@ -79,7 +81,8 @@ def with_tables(text: str, record: dict[str, Any]) -> str:
         ]
         rows += [f"| {' | '.join(cells(line))} |" for line in record[group]]
         text = page.between(text, group, "\n".join(rows))
-    return page.between(text, "machine-server", page.machine(record))
+        text = page.between(text, f"machine-{group}", page.machine(record["measured"][group]))
+    return text
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 Bezdek, Ehrlich, Full (1984), FCM: the fuzzy c-means clustering algorithm, Computers & Geosciences 10, 191-203.
 
-The kernels are serial, release the GIL and add in the order of the rows, as those of `flareclust.core.kernels`, whose
-form of array they take. They use nothing of that module, since numba's cache of a kernel does not notice a change in
-another file.
+Rows are taken in blocks that stay in the cache, cluster by cluster, so that rows are independent lanes. Kernels compute
+what NumPy would write to memory again and again; NumPy takes powers, eight at a time, and sums as products of matrices. The
+kernels take the form of array of `flareclust.core.kernels`. They use nothing of that module, since numba's cache of a kernel
+does not notice a change in another file.
 """
 
 import math
@@ -15,13 +16,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import Aborted, UserError
-from flareclust._foundation.typing import AbortCheck, FloatArray, never_abort
+from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, never_abort
 from flareclust.core.arrays import as_centroids, as_count, as_matrix
+from flareclust.core.blas import one_thread
 from flareclust.core.jit import kernel
 from flareclust.core.rounds import check_tol
 
 #: Coordinate differences per kernel call, some tenths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 100_000_000
+
+#: Rows whose distances are computed together, and numbers in a temporary array, a quarter of a megabyte: both stay in caches.
+_TILE, _BLOCK = 128, 1 << 15
 
 #: Squared distances between these keep all their digits; a row with any beyond takes plain distances, scaled.
 _LEAST_SQUARE, _LARGEST_SQUARE = 1e-280, 1e300
@@ -35,7 +40,7 @@ class FuzzyClustering(NamedTuple):
 
     Attributes:
         centroids: (k, d).
-        memberships: u (n, k) that the centroids are the weighted means of, with weights u^m.
+        memberships: u (n, k), which lies in memory by cluster, that the centroids are the weighted means of, with weights u^m.
         sum_u: sum of u over the rows (k,).
         sum_um: sum of u^m over the rows (k,); 0 for a centroid that stayed where it was, as no row weighs anything in it.
         n_iter: iterations run.
@@ -71,9 +76,9 @@ def memberships(X: ArrayLike, centroids: ArrayLike, fuzzifier: float = 2.0) -> F
     """
     X = as_matrix(X)
     centroids = as_centroids(centroids, X.shape[1])
-    found = np.zeros((len(X), len(centroids)))
-    update_memberships(X, centroids, check_fuzzifier(fuzzifier), found)
-    return found
+    found = np.zeros((len(centroids), len(X)))
+    _update(X, slice(0, len(X)), centroids, check_fuzzifier(fuzzifier), found)
+    return np.ascontiguousarray(found.T)
 
 
 def fuzzy_cmeans(
@@ -110,20 +115,20 @@ def fuzzy_cmeans(
     m, max_iter, tol = check_fuzzifier(fuzzifier), as_count(max_iter, "max_iter"), check_tol(tol)
     k, d = centroids.shape
     origin = X.mean(axis=0)  # sums about a point amid the rows keep their precision
-    u = np.full((len(X), k), -1.0)  # so the first iteration changes every membership
+    u = np.full((k, len(X)), -1.0)  # so the first iteration changes every membership
     for n_iter in range(1, max_iter + 1):
-        sums, sum_u, sum_um, change = np.zeros((k, d)), np.zeros(k), np.zeros(k), 0.0
-        for part in _parts(len(X), k * d):
+        sums, change = _Sums(k, origin), 0.0
+        for part in _parts(len(X), k * d, _block(k)):
             if aborted():
                 raise Aborted(f"stopped in iteration {n_iter} of fuzzy c-means")
-            change = max(change, update_memberships(X[part], centroids, m, u[part]))
-            add_weighted_rows(X[part], u[part], m, origin, sums, sum_u, sum_um)
-        sum_um[sum_um < _NO_MASS] = 0.0
-        moving = sum_um > 0
-        centroids[moving] = origin + sums[moving] / sum_um[moving, None]
+            with one_thread():
+                change = max(change, _update(X, part, centroids, m, u, sums))
+        sums.um[sums.um < _NO_MASS] = 0.0
+        moving = sums.um > 0
+        centroids[moving] = origin + sums.moments[moving] / sums.um[moving, None]
         if change <= tol:
             break
-    return FuzzyClustering(centroids, u, sum_u, sum_um, n_iter)
+    return FuzzyClustering(centroids, u.T, sums.u, sums.um, n_iter)
 
 
 def check_fuzzifier(fuzzifier: object) -> float:
@@ -136,99 +141,138 @@ def check_fuzzifier(fuzzifier: object) -> float:
     return float(fuzzifier)  # type: ignore[arg-type]
 
 
-def _parts(n: int, work_per_row: int) -> Iterator[slice]:
-    step = max(1, _WORK_PER_CALL // work_per_row)
+def _parts(n: int, work_per_row: int, block: int) -> Iterator[slice]:
+    step = max(1, _WORK_PER_CALL // (work_per_row * block)) * block
     return (slice(start, start + step) for start in range(0, n, step))
 
 
-@kernel()
-def update_memberships(X: FloatArray, centroids: FloatArray, fuzzifier: float, u: FloatArray) -> float:
-    """u[i, c] = membership of row i in cluster c. Returns the largest change of a number in u."""
-    n, k = X.shape[0], centroids.shape[0]
-    step = max(16, min(256, 8192 // k))  # rows whose distances to all centroids fit the cache; no result depends on it
-    shares, column, own = np.empty((k, step)), np.empty(step), np.empty(k)
-    low, high, total = np.empty(step), np.empty(step), np.empty(step)
-    change = 0.0
-    for start in range(0, n, step):
-        rows = min(step, n - start)
-        _squared_distances(X, start, rows, centroids, column, shares)
-        _tile_shares(shares[:, :rows], 1.0 / (fuzzifier - 1.0), low, high, total)
-        for i in range(rows):
-            if low[i] < _LEAST_SQUARE or not high[i] < _LARGEST_SQUARE:
-                _distances(X, start + i, centroids, own)
-                _shares(own, 2.0 / (fuzzifier - 1.0))
-                shares[:, i] = own
-        for i in range(rows):
-            for c in range(k):
-                change = max(change, abs(shares[c, i] - u[start + i, c]))
-                u[start + i, c] = shares[c, i]
+def _block(k: int) -> int:
+    """Return the number of rows whose numbers are computed together, k each."""
+    return max(_TILE, _BLOCK // k // _TILE * _TILE)
+
+
+def _update(
+    X: FloatArray, part: slice, centroids: FloatArray, fuzzifier: float, u: FloatArray, sums: "_Sums | None" = None
+) -> float:
+    """u[c, i] = membership of row i of a part in cluster c; return the largest change of one. Add the rows to sums, if any.
+
+    With r = the least squared distance over that to c, u = r^(1 / (m - 1)) / T, where T is such that a row adds up to 1. So
+    u^m = r u T^(1 - m) takes no second power of each number.
+    """
+    power, block, change = 1 / (fuzzifier - 1), _block(len(u)), 0.0
+    values, far = np.ones((2, len(u), block)), np.zeros(block, np.bool_)
+    for start in range(part.start, min(part.stop, len(X)), block):
+        rows = X[start : min(start + block, part.stop)]
+        weights, shares = values
+        extreme = np.flatnonzero(far) if nearness(rows, centroids, weights, far) else ()
+        np.power(weights, power, out=shares)
+        if len(extreme):
+            shares[:, extreme] = weights[:, extreme] ** (2 * power)
+        total = shares.sum(axis=0)
+        change = max(change, exchange(shares, weights, total, total ** (1 - fuzzifier), u, start, len(rows)))
+        if sums is not None:
+            if len(extreme):
+                weights[:, extreme] = shares[:, extreme] ** fuzzifier
+            sums.add(rows, shares[:, : len(rows)], weights[:, : len(rows)])
     return change
 
 
-@kernel(error_model="numpy")
-def _tile_shares(values: FloatArray, power: float, low: FloatArray, high: FloatArray, total: FloatArray) -> None:
-    """Do what `_shares` does in each column (k, rows), row after row, so that columns are independent lanes.
+class _Sums:
+    """Sums over the rows: u^m (X_i - origin) by cluster (k, d), u and u^m (k,)."""
 
-    `low` and `high` become the extremes of each column; where 0 or infinity is one, its shares are no numbers.
+    def __init__(self, k: int, origin: FloatArray) -> None:
+        self.origin, self.moments, self.u, self.um = origin, np.zeros((k, len(origin))), np.zeros(k), np.zeros(k)
+
+    def add(self, rows: FloatArray, u: FloatArray, weights: FloatArray) -> None:
+        """Add the rows (n, d) of a block with their u and u^m (k, n)."""
+        ones = np.ones(len(rows))
+        self.moments += weights @ (rows - self.origin)
+        self.u += u @ ones
+        self.um += weights @ ones
+
+
+@kernel()
+def exchange(
+    shares: FloatArray, ratios: FloatArray, total: FloatArray, factor: FloatArray, u: FloatArray, start: int, rows: int
+) -> float:
+    """Divide shares by their total, and let them take their place in u; return the largest change of a number in u.
+
+    ratios become ratios * shares * factor, u^m. One pass over numbers in the cache, where NumPy makes eight.
     """
-    k, rows = values.shape
-    low[:rows], high[:rows], total[:rows] = values[0], values[0], 0.0
-    for c in range(1, k):
+    most = np.zeros(rows)
+    for c in range(u.shape[0]):
+        share, ratio, old = shares[c], ratios[c], u[c, start : start + rows]
         for i in range(rows):
-            low[i] = min(low[i], values[c, i])
-            high[i] = max(high[i], values[c, i])
-    for c in range(k):
+            new = share[i] / total[i]
+            moved = abs(new - old[i])
+            most[i] = max(most[i], moved)
+            share[i], old[i] = new, new
+            ratio[i] = ratio[i] * new * factor[i]
+    return float(most.max())
+
+
+@kernel(error_model="numpy")
+def nearness(X: FloatArray, centroids: FloatArray, ratios: FloatArray, extreme: BoolArray) -> bool:
+    """ratios[c, i] = the least squared distance of row i to a centroid, over that to centroid c; 0 / 0 = 1.
+
+    Where squares would lose digits, or coincide, extreme[i] is set, and ratios are those of distances, not squared. Returns
+    whether there is such a row. From differences, which NumPy would write to memory one by one: rows that coincide are 0
+    apart, and small distances have all their digits.
+    """
+    (n, d), k = X.shape, centroids.shape[0]
+    columns, squared, own = np.zeros((d, _TILE)), np.empty((k, _TILE)), np.empty(k)
+    low, high = np.empty(_TILE), np.empty(_TILE)
+    found = False
+    for start in range(0, n, _TILE):
+        rows = min(_TILE, n - start)
         for i in range(rows):
-            values[c, i] = low[i] / values[c, i]
-        if power != 1.0:
+            for j in range(d):
+                columns[j, i] = X[start + i, j]
+        low[:], high[:] = np.inf, 0.0
+        for c in range(k):
+            _squared_distances(columns, centroids[c], squared[c])
+            _extremes(squared[c], low, high)
+        for c in range(k):
+            of_cluster = ratios[c, start : start + rows]
             for i in range(rows):
-                values[c, i] = values[c, i] ** power
+                of_cluster[i] = low[i] / squared[c, i]
         for i in range(rows):
-            total[i] += values[c, i]
-    for c in range(k):
-        for i in range(rows):
-            values[c, i] /= total[i]
+            extreme[start + i] = low[i] < _LEAST_SQUARE or not high[i] < _LARGEST_SQUARE
+            if extreme[start + i]:
+                found = True
+                _distances(X, start + i, centroids, own)
+                least = own.min()
+                for c in range(k):
+                    ratios[c, start + i] = least / own[c] if own[c] > 0.0 else 1.0
+    return found
 
 
 @kernel()
-def add_weighted_rows(
-    X: FloatArray,
-    u: FloatArray,
-    fuzzifier: float,
-    origin: FloatArray,
-    sums: FloatArray,
-    sum_u: FloatArray,
-    sum_um: FloatArray,
-) -> None:
-    """Add to sums[c], sum_u[c], sum_um[c] over the rows: u^m (X_i - origin), u and u^m with u = u[i, c]."""
-    by_column, weights = sums.T.copy(), np.empty(u.shape[1])  # clusters side by side: independent sums, which vectorise
-    for i in range(X.shape[0]):
-        for c in range(u.shape[1]):
-            weights[c] = u[i, c] * u[i, c] if fuzzifier == 2.0 else u[i, c] ** fuzzifier
-        for c in range(u.shape[1]):
-            sum_u[c] += u[i, c]
-            sum_um[c] += weights[c]
-        for j in range(X.shape[1]):
-            away = X[i, j] - origin[j]
-            for c in range(u.shape[1]):
-                by_column[j, c] += weights[c] * away
-    sums[:] = by_column.T
+def _extremes(values: FloatArray, low: FloatArray, high: FloatArray) -> None:
+    """Low and high become the extremes of themselves and the values."""
+    for i in range(_TILE):
+        low[i] = min(low[i], values[i])
+        high[i] = max(high[i], values[i])
 
 
-@kernel()
-def _squared_distances(
-    X: FloatArray, start: int, rows: int, centroids: FloatArray, column: FloatArray, squared: FloatArray
-) -> None:
-    """squared[c, i] = |X[start + i] - centroids[c]|^2: independent sums over the features, which vectorise."""
-    squared[:, :rows] = 0.0
-    for j in range(X.shape[1]):
-        for i in range(rows):
-            column[i] = X[start + i, j]
-        for c in range(centroids.shape[0]):
-            coordinate = centroids[c, j]
-            for i in range(rows):
-                difference = column[i] - coordinate
-                squared[c, i] += difference * difference
+@kernel(fastmath={"contract", "nsz"})
+def _squared_distances(columns: FloatArray, point: FloatArray, out: FloatArray) -> None:
+    """out[i] = |columns[:, i] - point|^2: independent sums over the features, two at a time, which vectorise."""
+    d = columns.shape[0]
+    first, p = columns[0], point[0]
+    if d % 2 == 1:
+        for i in range(_TILE):
+            out[i] = (first[i] - p) * (first[i] - p)
+    else:
+        second, q = columns[1], point[1]
+        for i in range(_TILE):
+            a, b = first[i] - p, second[i] - q
+            out[i] = a * a + b * b
+    for j in range(2 - d % 2, d, 2):
+        u, v, r, s = columns[j], columns[j + 1], point[j], point[j + 1]
+        for i in range(_TILE):
+            a, b = u[i] - r, v[i] - s
+            out[i] = out[i] + a * a + b * b
 
 
 @kernel()
@@ -249,26 +293,6 @@ def _distances(X: FloatArray, i: int, centroids: FloatArray, out: FloatArray) ->
             for j in range(d):
                 total += ((X[i, j] * scale - centroids[c, j] * scale) / largest) ** 2
         out[c] = largest * math.sqrt(total)
-
-
-@kernel()
-def _shares(values: FloatArray, power: float) -> None:
-    """Turn distances to the centroids, taken to some power, into memberships, in place.
-
-    Ratios to the smallest are at most 1, so that no power of them overflows; those that underflow are 0.
-    """
-    minimum = values.min()
-    total = 0.0
-    for c in range(len(values)):
-        if minimum == 0.0:
-            values[c] = 1.0 if values[c] == 0.0 else 0.0
-        elif power == 1.0:
-            values[c] = minimum / values[c]
-        else:
-            values[c] = (minimum / values[c]) ** power
-        total += values[c]
-    for c in range(len(values)):
-        values[c] /= total
 
 
 def warm_up() -> None:

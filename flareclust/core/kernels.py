@@ -41,10 +41,20 @@ def _fill_tile(X: FloatArray, start: int, rows: int, tile: FloatArray) -> None:
 
 @kernel()
 def _tile_distances(tile: FloatArray, rows: int, point: FloatArray, out: FloatArray) -> None:
-    """out[i] = sum_j (tile[j, i] - point[j])^2: never negative, and 0 exactly for equal rows."""
+    """out[i] = sum_j (tile[j, i] - point[j])^2: never negative, and 0 exactly for equal rows.
+
+    Added in the order of j, four at a time, so that the sums are read and written less often.
+    """
+    d = tile.shape[0]
     for i in range(rows):
         out[i] = 0.0
-    for j in range(tile.shape[0]):
+    for j in range(0, d - 3, 4):
+        t, u, v, w = tile[j], tile[j + 1], tile[j + 2], tile[j + 3]
+        p, q, r, s = point[j], point[j + 1], point[j + 2], point[j + 3]
+        for i in range(rows):
+            a, b, c, e = t[i] - p, u[i] - q, v[i] - r, w[i] - s
+            out[i] = out[i] + a * a + b * b + c * c + e * e
+    for j in range(d - d % 4, d):
         coordinate = point[j]
         for i in range(rows):
             difference = tile[j, i] - coordinate
@@ -109,17 +119,16 @@ def two_nearest(
     for start in range(0, n, step):
         rows = min(step, n - start)
         _fill_tile(X, start, rows, tile)
-        for i in range(start, start + rows):
-            labels[i], squared[i], second[i] = 0, np.inf, np.inf
+        nearest, best, other = labels[start : start + rows], squared[start : start + rows], second[start : start + rows]
+        nearest[:], best[:], other[:] = 0, np.inf, np.inf
         for c in range(centroids.shape[0]):
             _tile_distances(tile, rows, centroids[c], distances)
             for i in range(rows):
-                if distances[i] < squared[start + i]:
-                    second[start + i] = squared[start + i]
-                    squared[start + i] = distances[i]
-                    labels[start + i] = c
-                elif distances[i] < second[start + i]:
-                    second[start + i] = distances[i]
+                closer = distances[i] < best[i]
+                farther = best[i] if closer else distances[i]
+                other[i] = min(other[i], farther)
+                best[i] = distances[i] if closer else best[i]
+                nearest[i] = c if closer else nearest[i]
 
 
 @kernel()

@@ -27,6 +27,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import check_bool, check_int
 from flareclust.core.blas import one_thread
+from flareclust.core.missing.kernels import nearest_by_known, squares_of_known, sums_of_known
 
 
 class Observed(NamedTuple):
@@ -75,7 +76,8 @@ def kpod(
     with one_thread():
         fits = [_last(improve(data, start(data, k, random), max_iter)) for _ in range(n_init)]
     best = min(fits, key=lambda fit: fit.objective)  # the first of equals
-    holders = _totals(data.known, best.labels, k)
+    totals, holders = np.zeros((2, *best.centroids.shape))
+    sums_of_known(*data, best.labels, totals, holders)
     centroids: FloatArray = np.where(holders > 0, best.centroids * deviation + origin, np.nan)
     return centroids[np.bincount(best.labels, minlength=k) > 0]
 
@@ -123,9 +125,8 @@ def majorise(data: Observed, fit: Fit) -> Fit:
 def move(data: Observed, fit: Fit) -> Fit:
     """Give every row to the centroid nearest in the entries it has."""
     k = len(fit.centroids)
-    # |x|^2 is the same for all centroids, so that it is left out.
-    labels = (data.known @ (fit.centroids**2).T - 2.0 * (data.rows @ fit.centroids.T)).argmin(axis=1)
-    centroids = fit.centroids.copy()
+    centroids, labels = fit.centroids.copy(), np.empty(len(data.rows), np.int64)
+    nearest_by_known(*data, centroids, labels)
     for empty in np.flatnonzero(np.bincount(labels, minlength=k) == 0):
         squares = _squares(data, centroids, labels)
         squares[np.bincount(labels, minlength=k)[labels] == 1] = 0.0  # the only row of a cluster stays
@@ -138,22 +139,18 @@ def move(data: Observed, fit: Fit) -> Fit:
 
 def _settled(data: Observed, centroids: FloatArray, labels: IntArray) -> Fit:
     """Put the centroids at the means of the observed entries of their rows; others stay as they are."""
-    holders = _totals(data.known, labels, len(centroids))
-    means = _totals(data.rows, labels, len(centroids)) / np.maximum(holders, 1.0)
-    centroids = np.where(holders > 0, means, centroids)
-    return Fit(centroids, labels.astype(np.int64), float(_squares(data, centroids, labels).sum()))
+    labels = labels.astype(np.int64)
+    totals, holders = np.zeros((2, *centroids.shape))
+    sums_of_known(*data, labels, totals, holders)
+    centroids = np.where(holders > 0, totals / np.maximum(holders, 1.0), centroids)
+    return Fit(centroids, labels, float(_squares(data, centroids, labels).sum()))
 
 
 def _squares(data: Observed, centroids: FloatArray, labels: IntArray) -> FloatArray:
     """Return each row's squared distance (n,) to its centroid in the entries it has."""
-    squares: FloatArray = (data.known * (data.rows - centroids[labels]) ** 2).sum(axis=1)
+    squares = np.empty(len(data.rows))
+    squares_of_known(*data, centroids, labels, squares)
     return squares
-
-
-def _totals(values: FloatArray, labels: IntArray, k: int) -> FloatArray:
-    """Return the sums (k, D) of the rows of `values` (n, D) by label."""
-    totals: FloatArray = (labels == np.arange(k)[:, None]).astype(np.float64) @ values
-    return totals
 
 
 def _last(fits: Iterator[Fit]) -> Fit:
@@ -164,7 +161,7 @@ def _last(fits: Iterator[Fit]) -> Fit:
 def _checked(X: ArrayLike, k: int) -> tuple[Observed, FloatArray]:
     """Return the rows about the means of their columns, and these means (D,)."""
     try:
-        rows = np.asarray(X, dtype=np.float64)
+        rows = np.asarray(X, dtype=np.float64, order="C")  # the kernels' form
     except (TypeError, ValueError) as error:
         raise UserError(f"X must be an array of numbers, with NaN where one is missing: {error}") from error
     if rows.ndim != 2 or rows.size == 0:

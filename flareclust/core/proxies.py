@@ -38,6 +38,10 @@ _SHARPEST = 1e8
 #: How far the entries of a row on the simplex may add up to something else than 1.
 _SIMPLEX = 1e-6
 
+#: An eigenvalue of a covariance that is smaller, beside the mean squares of the columns, comes from singular values; and the
+#: least that has all its digits.
+_SHARE, _NORMAL = 1e-5, 1e-280
+
 _MOST_STEPS = 200
 
 #: Points drawn for each one that is needed, before those outside the box are pulled to its surface.
@@ -64,6 +68,9 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) 
     n, d = rows.shape
     if n < LEAST_ROWS or not (varies := _varying(rows, check_int("least", minimum, 1))).any():
         return np.empty((0, d))
+    if covariance == "mle" and n > d:
+        with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # of squares, which then do not serve
+            return _signed(_axes(rows, varies))
     # A constant column's mean is rounded; its spread must be 0 all the same.
     centred = np.where(varies, rows - rows.mean(axis=0), 0.0)
     if covariance == "diagonal":
@@ -73,12 +80,52 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) 
     with one_thread():
         if covariance == "ledoit-wolf":
             values, vectors = np.linalg.eigh(ledoit_wolf(centred, assume_centered=True)[0])
-            factor = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-        else:
-            small = centred if n <= d else triangular(centred)
-            _, values, axes = np.linalg.svd(small / np.sqrt(n), full_matrices=False)
-            factor = (values[:, None] * axes)[values > values[0] * max(n, d) * np.finfo(np.float64).eps] * varies
-    # An axis may point both ways; the same everywhere lets the same draws give the same proxies.
+            return _signed(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
+        return _signed(_singular(centred, n) * varies)
+
+
+def _axes(rows: FloatArray, varies: BoolArray) -> FloatArray:
+    """Return the factor (r, d) of the covariance of rows (n, d), n > d, that differ in some of the columns."""
+    n, d = rows.shape
+    factor = np.zeros((int(varies.sum()), d))
+    mean, within = np.ones(n) @ rows / n, np.ix_(varies, varies)
+    squares = (rows.T @ rows / n)[within]
+    found = _of_squares(squares - np.outer(mean[varies], mean[varies]), squares.trace())
+    if found is None:
+        centred = (rows if varies.all() else rows[:, varies]) - mean[varies]
+        squares = centred.T @ centred / n
+        found = _of_squares(squares, squares.trace())
+    if found is None:
+        found = _singular(triangular(centred) if n > centred.shape[1] else centred, n)
+    factor[: len(found), varies] = found
+    return factor[: len(found)]
+
+
+def _of_squares(covariance: FloatArray, size: float) -> FloatArray | None:
+    """Return the factor (d, d) of a covariance that comes from products of columns with mean squares `size` together.
+
+    Their rounding errors make an eigenvalue wrong by some 2^-53 `size`. None where that is more than 2^-53 / `_SHARE` of it:
+    then the rows' singular values are needed, whose squares would lose their digits.
+    """
+    if not np.isfinite(size):
+        return None
+    values, vectors = np.linalg.eigh(covariance)
+    if values[0] <= max(_SHARE * size, _NORMAL):
+        return None
+    factor: FloatArray = np.sqrt(values[::-1, None]) * vectors.T[::-1]
+    return factor
+
+
+def _singular(centred: FloatArray, n: int) -> FloatArray:
+    """Return the factor (r, d) of the covariance of n rows about their mean, or of what has their squares."""
+    d = centred.shape[1]
+    _, values, axes = np.linalg.svd(centred / np.sqrt(n), full_matrices=False)
+    factor: FloatArray = (values[:, None] * axes)[values > values[0] * max(n, d) * np.finfo(np.float64).eps]
+    return factor
+
+
+def _signed(factor: FloatArray) -> FloatArray:
+    """Let every axis (r, d), which may point both ways, point one way: so the same draws give the same proxies."""
     largest = factor[np.arange(len(factor)), np.abs(factor).argmax(axis=1)]
     signed: FloatArray = factor * np.where(largest < 0, -1.0, 1.0)[:, None]
     return signed
@@ -86,6 +133,16 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) 
 
 def _varying(rows: FloatArray, least: int) -> BoolArray:
     """Return in which columns (d,) at least so many of the rows (n, d), n >= 1, differ from the most frequent value."""
+    if len(rows) <= (few := 8 * least):
+        return _differing(rows, least)
+    # Enough that differ from the most frequent value of some rows differ from any one value.
+    found = _differing(rows[:few], least)
+    found[~found] = _differing(rows[:, ~found], least)
+    return found
+
+
+def _differing(rows: FloatArray, least: int) -> BoolArray:
+    """Do what `_varying` does, by looking at all rows."""
     n, columns = len(rows), np.ascontiguousarray(rows.T)
     if n >= 2 * least:  # a value that more than half of the rows have is the median; without one, at least half differ
         middle = np.partition(columns, n // 2, axis=1)[:, n // 2]

@@ -54,7 +54,8 @@ class Box(NamedTuple):
 
     def clip(self, points: FloatArray) -> FloatArray:
         """Return points (n, d) within the bounds, C-contiguous: each value to its column's, then the point to the ball."""
-        within = np.ascontiguousarray(np.minimum(np.maximum(points, self.low), self.high))
+        within = np.ascontiguousarray(np.maximum(points, self.low))
+        np.minimum(within, self.high, out=within)
         if self.radius >= self._diagonal:
             return within
         away = within - self.middle

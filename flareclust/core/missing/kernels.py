@@ -11,6 +11,9 @@ from flareclust.core.jit import kernel
 
 _LANES = 8
 
+#: Rows whose distances are computed together.
+_TILE = 128
+
 #: Below this, 1 - cos has lost digits in a difference.
 _CLOSE = 1e-6
 
@@ -78,3 +81,68 @@ def _cosine(x: FloatArray, known_x: FloatArray, y: FloatArray, known_y: FloatArr
     for f in range(d):
         total += known_x[f] * known_y[f] * (x[f] / length_x - y[f] / length_y) ** 2
     return float(total / 2)
+
+
+@kernel(fastmath={"contract", "nsz"})
+def _squares_to(columns: FloatArray, known: FloatArray, point: FloatArray, out: FloatArray) -> None:
+    """out[i] = sum over j of (columns[j, i] - point[j])^2 where known[j, i] is 1; columns are 0 where it is 0.
+
+    Two columns at a time; where their number is odd, the last is 0 and nowhere known.
+    """
+    out[:] = 0.0
+    for j in range(0, columns.shape[0] - 1, 2):
+        x, y, of_x, of_y = columns[j], columns[j + 1], known[j], known[j + 1]
+        p, q = point[j], point[min(j + 1, point.shape[0] - 1)]
+        for i in range(_TILE):
+            a, b = x[i] - of_x[i] * p, y[i] - of_y[i] * q
+            out[i] = out[i] + a * a + b * b
+
+
+@kernel()
+def nearest_by_known(rows: FloatArray, known: FloatArray, centroids: FloatArray, labels: IntArray) -> None:
+    """labels[i] = the centroid nearest to row i in the entries that it has, lowest index on ties.
+
+    Rows and known (n, d) as in `flareclust.core.kpod.Observed`. Rows of a tile are independent lanes; products of matrices
+    would be twice as many, and of n times k numbers.
+    """
+    (n, d), k = rows.shape, centroids.shape[0]
+    columns, weights = np.zeros((d + d % 2, _TILE)), np.zeros((d + d % 2, _TILE))
+    squared, best, nearest = np.empty(_TILE), np.empty(_TILE), np.empty(_TILE, np.int64)
+    for start in range(0, n, _TILE):
+        size = min(_TILE, n - start)
+        for i in range(size):
+            for j in range(d):
+                columns[j, i], weights[j, i] = rows[start + i, j], known[start + i, j]
+        best[:], nearest[:] = np.inf, 0
+        for c in range(k):
+            _squares_to(columns, weights, centroids[c], squared)
+            for i in range(_TILE):
+                closer = squared[i] < best[i]
+                best[i] = squared[i] if closer else best[i]
+                nearest[i] = c if closer else nearest[i]
+        labels[start : start + size] = nearest[:size]
+
+
+@kernel()
+def sums_of_known(
+    rows: FloatArray, known: FloatArray, labels: IntArray, totals: FloatArray, holders: FloatArray
+) -> None:
+    """Add to totals[c] and holders[c] what rows and known have with label c, row after row."""
+    for i in range(rows.shape[0]):
+        c = np.uint64(labels[i])  # not negative, so that no index is wrapped
+        for j in range(rows.shape[1]):
+            totals[c, j] += rows[i, j]
+            holders[c, j] += known[i, j]
+
+
+@kernel()
+def squares_of_known(
+    rows: FloatArray, known: FloatArray, centroids: FloatArray, labels: IntArray, squares: FloatArray
+) -> None:
+    """squares[i] = the squared distance of row i to its centroid in the entries that it has."""
+    for i in range(rows.shape[0]):
+        point, total = centroids[labels[i]], 0.0
+        for j in range(rows.shape[1]):
+            difference = rows[i, j] - known[i, j] * point[j]
+            total += difference * difference
+        squares[i] = total

@@ -32,6 +32,17 @@ def test_sums_by_cluster_are_those_of_a_plain_loop(rng):
     np.testing.assert_array_equal(found.rows, expected[:, 3])
 
 
+@pytest.mark.parametrize("d", [1, 2, 9])
+def test_sums_by_cluster_are_the_integers_that_the_rows_add_one_by_one(rng, d):
+    rows, box = np.asfortranarray(rng.normal(size=(300, d))), Box(np.full(d, -1.0), np.full(d, 1.5), 1.2)
+    centroids, radii = rng.normal(size=(5, d)), rng.uniform(0.1, 2, 5)
+    alone = [dp_sums.cluster_sums(rows[i : i + 1], box, centroids, radii, never_abort) for i in range(len(rows))]
+    together = dp_sums.cluster_sums(rows, box, centroids, radii, never_abort)
+    np.testing.assert_array_equal(together, np.sum(alone, axis=0))
+    assert together[:, d].sum() == len(rows) * dp_sums.COUNT
+    assert len(dp_sums.add_rows.signatures) == 1
+
+
 def test_cells_count_every_row_once_and_those_outside_at_the_edge():
     box = Box(np.zeros(2), np.ones(2))
     rows = np.array([[0.1, 0.1], [0.1, 0.9], [1.0, 1.0], [-7.0, 0.4], [9.0, 9.0]])

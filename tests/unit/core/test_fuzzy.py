@@ -106,15 +106,17 @@ def test_a_centroid_without_weight_stays_where_it_was():
 
 def test_calls_of_any_size_give_the_same_bits(monkeypatch):
     X, start = problem(2, n=700)
+    monkeypatch.setattr(fuzzy, "_BLOCK", 1)
     whole = fuzzy_cmeans(X, start, 1.7)
-    monkeypatch.setattr(fuzzy, "_WORK_PER_CALL", 6 * 37)
+    monkeypatch.setattr(fuzzy, "_WORK_PER_CALL", 1)
     for one, other in zip(whole, fuzzy_cmeans(X, start, 1.7), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_it_can_be_stopped_between_calls(monkeypatch):
-    X, start = problem(3, n=100)
-    monkeypatch.setattr(fuzzy, "_WORK_PER_CALL", 6 * 10)
+    X, start = problem(3, n=10 * fuzzy._TILE)
+    monkeypatch.setattr(fuzzy, "_BLOCK", 1)
+    monkeypatch.setattr(fuzzy, "_WORK_PER_CALL", 1)
     asked = []
 
     def after_fifteen():
@@ -136,7 +138,7 @@ def test_arguments_are_left_alone_and_may_have_any_form():
     np.testing.assert_array_equal(start, kept)
     fuzzy.warm_up()
     memberships(X, start)
-    assert len(fuzzy.update_memberships.signatures) == len(fuzzy.add_weighted_rows.signatures) == 1
+    assert len(fuzzy.nearness.signatures) == len(fuzzy.exchange.signatures) == 1
 
 
 # ---- bad input ----
@@ -166,12 +168,28 @@ def test_bad_input_is_named(X, start, more, message):
         fuzzy_cmeans(X, start, **more)
 
 
-@settings(max_examples=examples(100), deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.sampled_from([1.0, 2.0, 0.7]))
-def test_shares_of_a_tile_are_those_of_each_row(seed, k, power):
-    values = np.random.default_rng(seed).uniform(1e-200, 10, (k, 33)) ** 3
-    rows = values.T.copy()
-    for row in rows:
-        fuzzy._shares(row, power)
-    fuzzy._tile_shares(values, power, np.empty(40), np.empty(40), np.empty(40))
-    np.testing.assert_array_equal(values, rows.T)
+@pytest.mark.parametrize(("n", "d", "k"), [(1, 1, 1), (127, 2, 3), (129, 3, 15), (600, 16, 4), (40_000, 2, 2)])
+@pytest.mark.parametrize("m", [1.5, 1.7, 2.0, 3.0])
+def test_rows_in_tiles_and_blocks_are_those_of_whole_arrays(n, d, k, m):
+    X, start = problem(n, n, d, k)
+    X[n // 2] = start[0]  # a row without a distance beside others
+    squared = ((X[:, None] - start) ** 2).sum(axis=2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        u = squared ** (-1 / (m - 1))
+        u = np.where(np.isinf(u).any(axis=1, keepdims=True), np.isinf(u), u / u.sum(axis=1, keepdims=True))
+    weights = u**m
+
+    found = fuzzy_cmeans(X, start, m, max_iter=1)
+
+    np.testing.assert_allclose(found.memberships, u, rtol=1e-11)
+    np.testing.assert_array_equal(memberships(X, start, m), found.memberships)
+    np.testing.assert_allclose(found.sum_u, u.sum(axis=0), rtol=1e-11)
+    np.testing.assert_allclose(found.sum_um, weights.sum(axis=0), rtol=1e-11)
+    np.testing.assert_allclose(found.centroids, (weights.T @ X) / weights.sum(axis=0)[:, None], rtol=1e-10, atol=1e-12)
+
+
+def test_distances_of_very_different_size_keep_their_share_in_the_sums():
+    # 1e-300 and 1 apart: (1e-300)^(2 / 6) = 1e-100, and u^m = 1e-700 is 0; the squares alone would be 0 at once.
+    found = fuzzy_cmeans([[1e-300], [0.5]], [[0.0], [1.0]], 7.0, max_iter=1)
+    np.testing.assert_allclose(found.memberships, [[1, 1e-100], [0.5, 0.5]], rtol=1e-12)
+    np.testing.assert_allclose(found.sum_um, [1 + 0.5**7, 0.5**7], rtol=1e-12)

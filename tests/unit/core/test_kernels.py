@@ -4,6 +4,7 @@ import sys
 import numpy as np
 import pytest
 
+from flareclust._foundation.typing import never_abort
 from flareclust.core import (
     assessment,
     compiled,
@@ -16,6 +17,8 @@ from flareclust.core import (
     seed_kernels,
     seeds,
 )
+from flareclust.core.dp import sums as dp_sums
+from flareclust.core.dp.box import Box
 from tests.patience import PATIENCE
 
 #: Every kernel that Python calls.
@@ -35,6 +38,7 @@ KERNELS = (
     seed_kernels.rows_drawn,
     seed_kernels.more_seeds,
     seed_kernels.farthest_rows,
+    dp_sums.add_rows,
 )
 
 
@@ -74,6 +78,23 @@ def test_two_nearest_finds_the_smallest_and_the_next_distance(n, d, k):
     np.testing.assert_array_equal(labels, literal_squared_distances(X, centroids).argmin(axis=1))
     np.testing.assert_allclose(squared, ordered[:, 0], rtol=1e-12)
     np.testing.assert_allclose(second, ordered[:, 1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 7, 64])
+def test_distances_are_sums_in_the_order_of_the_features_bit_for_bit(d):
+    rng = np.random.default_rng(d)
+    X, centroids = rng.normal(size=(300, d)), rng.normal(size=(5, d))
+    expected = np.zeros((300, 5))
+    for j in range(d):
+        expected += (X[:, j, None] - centroids[:, j]) ** 2
+    labels, squared, second = np.empty(300, int), np.empty(300), np.empty(300)
+
+    kernels.two_nearest(X, centroids, labels, squared, second)
+
+    np.testing.assert_array_equal(np.column_stack([squared, second]), np.sort(expected, axis=1)[:, :2])
+    kernels.nearest_centroids(X, centroids, labels, second)
+    np.testing.assert_array_equal(second, squared)
+    np.testing.assert_array_equal(labels, expected.argmin(axis=1))
 
 
 def test_ties_go_to_the_lowest_index_and_a_tied_centroid_is_the_second_nearest():
@@ -170,6 +191,9 @@ def test_every_kernel_has_one_signature_whatever_is_passed(form):
     lloyd.cluster_statistics(X, labels.astype(np.int32), found.centroids)
     lloyd.cluster_statistics(X, labels, found.centroids)
     assessment.assessment_sums(X, found.centroids)
+    if isinstance(X, np.ndarray):
+        box = Box(np.full(X.shape[1], -1.0), np.ones(X.shape[1]))
+        dp_sums.cluster_sums(X, box, found.centroids, np.ones(len(found.centroids)), never_abort)
 
     assert {kernel.__name__: len(kernel.signatures) for kernel in KERNELS} == before
 

@@ -12,6 +12,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.central import central_kmeans
 from flareclust.core.kpod import Fit, Observed, improve, kpod, majorise, move
+from flareclust.core.missing.kernels import nearest_by_known, squares_of_known, sums_of_known
 from tests.examples import examples
 
 NAN = np.nan
@@ -115,6 +116,34 @@ def test_rows_move_to_the_centroid_nearest_in_the_entries_they_have(seed: int) -
         assert got.labels.tolist() == labels.tolist()
         np.testing.assert_allclose(got.centroids, twin_means(X, B, labels), atol=1e-12)
     assert got.objective == pytest.approx(twin_objective(X, got.centroids, got.labels))
+
+
+@pytest.mark.parametrize(("n", "d", "k"), [(128, 1, 2), (129, 2, 15), (1000, 5, 1), (700, 16, 30)])
+def test_a_step_on_many_rows_is_that_of_products_of_matrices(n: int, d: int, k: int) -> None:
+    rng = np.random.default_rng(n)
+    X, _ = planted(rng, max(k, 2), d, n)
+    X[rng.random(X.shape) < 0.3] = NAN
+    data, B = observed(X), rng.permutation(X[: 2 * k])[:k]
+    B = np.where(np.isnan(B), rng.normal(size=B.shape), B)
+    labels = (data.known @ (B**2).T - 2 * data.rows @ B.T).argmin(axis=1)
+    member = (labels == np.arange(k)[:, None]).astype(float)
+    assert member.any(axis=1).all()
+    holders = member @ data.known
+
+    got = move(data, Fit(B, labels, 0.0))
+
+    np.testing.assert_array_equal(got.labels, labels)
+    np.testing.assert_allclose(
+        got.centroids, np.where(holders > 0, member @ data.rows / np.maximum(holders, 1), B), atol=1e-12
+    )
+    assert got.objective == pytest.approx((data.known * (data.rows - got.centroids[labels]) ** 2).sum(), rel=1e-12)
+
+
+def test_kernels_are_compiled_once_whatever_is_passed(rng: np.random.Generator) -> None:
+    X = np.asfortranarray(rng.normal(size=(40, 3)))
+    for form in (X, X.tolist(), X.astype(np.float32)):
+        kpod(form, 2)
+    assert {len(one.signatures) for one in (nearest_by_known, sums_of_known, squares_of_known)} == {1}
 
 
 @settings(max_examples=examples(40), deadline=None)

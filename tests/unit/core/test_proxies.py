@@ -42,6 +42,34 @@ def test_the_factor_of_a_covariance_is_that_of_numpy(rng, shape):
     assert len(factor) == min(shape[0] - 1, shape[1])  # the rank: never more rows than the covariance has directions
 
 
+@pytest.mark.parametrize("spread", [1.0, 1e-1, 1e-2, 1e-7])
+@pytest.mark.parametrize("place", [0.0, 10.0, 1e4])
+def test_a_weak_axis_keeps_its_digits_whichever_way_it_is_found(rng, spread, place):
+    # Orthogonal columns about their mean, so that the covariance is known; rounding of the rows is all that is lost.
+    columns = np.linalg.qr(np.column_stack([np.ones(500), rng.normal(size=(500, 3))]))[0][:, 1:] * np.sqrt(500)
+    rotation = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    factor = gaussian_factor(columns * [1, 1, spread] @ rotation + place)
+    assert len(factor) == 3
+    np.testing.assert_allclose(
+        np.linalg.norm(factor, axis=1), [1, 1, spread], rtol=1e-10 + 1e-14 * (1 + place) / spread
+    )
+
+
+def test_columns_too_large_or_too_small_to_be_squared_have_a_factor_all_the_same(rng):
+    rows = rng.normal(size=(100, 2))
+    for scale in (1e-170, 1e160):
+        np.testing.assert_allclose(gaussian_factor(rows * scale) / scale, gaussian_factor(rows), rtol=1e-10)
+
+
+@settings(deadline=None, max_examples=examples(60))
+@given(
+    arrays(np.float64, st.tuples(st.integers(1, 60), st.integers(1, 4)), elements=st.integers(0, 2)), st.integers(1, 4)
+)
+def test_columns_vary_where_enough_rows_differ_from_the_most_frequent_value(rows, least):
+    others = [len(rows) - np.unique(column, return_counts=True)[1].max() for column in rows.T]
+    np.testing.assert_array_equal(proxies._varying(rows, least), np.array(others) >= least)
+
+
 @settings(deadline=None, max_examples=examples(60))
 @given(rows_of_few_columns)
 def test_the_factor_has_the_rank_of_the_rows_whatever_they_are(rows):
