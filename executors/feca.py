@@ -31,11 +31,11 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.core.disclosure import disclosable_clusters, varies_in_one_feature
-from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, recompute_centroids
-from flareclust.core.local import dissolve_small
+from flareclust.core.lloyd import cluster_statistics, member_statistics
+from flareclust.core.local import dissolve_small, own_kmeans
 from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
-from flareclust.executors.parameters import SmallClustersParams
+from flareclust.executors.parameters import LocalKMeansParams, SmallClustersParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.schema import Schema, real
@@ -51,7 +51,7 @@ class LocalClusters(NamedTuple):
     sse: FloatArray
 
 
-class FeCAParams(SmallClustersParams, MetricParams):
+class FeCAParams(LocalKMeansParams, SmallClustersParams, MetricParams):
     """Parameters of FeCA."""
 
     missing: Missing = MISSING_CELLS
@@ -80,8 +80,14 @@ class FeCAExecutor(MetricExecutor):
         if len(data) < self.k:
             raise Refusal(f"has fewer rows than k={self.k}")
         data, known = self.completed_alone(task, data, rng, aborted, context)
-        clustering = recompute_centroids(
-            data, kmeans(data, self.k, rng, n_init=self.params.n_init, init=self.params.init, aborted=aborted)
+        clustering = own_kmeans(
+            data,
+            self.k,
+            rng,
+            n_init=self.params.n_init,
+            init=self.params.init,
+            local_kmeans=self.params.local_kmeans,
+            aborted=aborted,
         )
         if self.params.small_clusters == "dissolve":
             clustering = dissolve_small(data, clustering, context.min_count)
