@@ -48,7 +48,7 @@ def write_rows(file: Path, n: int, order: str) -> None:
 
 
 def lloyd_of(starts: int) -> Way:
-    """Return Lloyd's algorithm on all rows; it asks before each pass whether to go on, but for the first and last ones."""
+    """Return Lloyd's algorithm on all rows; from a million rows on it asks before each pass but the first and last ones."""
 
     def way(X: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, float]:
         asked = [1]  # the columns' moments
