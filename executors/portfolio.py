@@ -43,7 +43,7 @@ MEMBER_NAMES = ("feca", "kfed", "pooled", "unweighted", "sampled")
 DEFAULT_MEMBERS = ("kfed", "pooled", "unweighted", "sampled")
 
 
-class PortfolioParams(LocalKMeansParams, RefinedParams, MetricParams):
+class PortfolioParams(RefinedParams, LocalKMeansParams, MetricParams):
     """Parameters of the portfolio."""
 
     missing: Missing = MISSING_CELLS
