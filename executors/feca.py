@@ -19,7 +19,8 @@ Readings where the paper is open, and deviations from it:
    clusters where there are fewer different rows.
 7. Not in the paper: a site with fewer than k rows refuses. Clusters below `min_count` rows, or whose centroid is a row,
    are not sent, and do not count as neighbours either, because twice a radius would lead to them. With
-   `small_clusters="dissolve"` clusters below `min_count` rows join others before Algorithm 2 removes any.
+   `small_clusters="dissolve"` clusters below `min_count` rows join others before Algorithm 2 removes any. With
+   `local_kmeans="summary"` k-means runs on a summary of the rows (`flareclust.core.summary`).
 8. Not in the paper: where a cluster's rows differ in one column only, its centroid and the largest distance of its rows
    would together be a row; that distance is raised to the next number of two digits.
 """
@@ -32,11 +33,11 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.core.chunks import pieces
 from flareclust.core.disclosure import disclosable_clusters, varies_in_one_feature
-from flareclust.core.lloyd import cluster_statistics, kmeans, member_statistics, recompute_centroids
-from flareclust.core.local import dissolve_small
+from flareclust.core.lloyd import cluster_statistics, member_statistics
+from flareclust.core.local import dissolve_small, own_kmeans
 from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.gaps import MISSING_CELLS, Missing
-from flareclust.executors.parameters import SmallClustersParams
+from flareclust.executors.parameters import LocalKMeansParams, SmallClustersParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_STARTS, site
 from flareclust.protocol.schema import Schema, real
@@ -52,7 +53,7 @@ class LocalClusters(NamedTuple):
     sse: FloatArray
 
 
-class FeCAParams(SmallClustersParams, MetricParams):
+class FeCAParams(LocalKMeansParams, SmallClustersParams, MetricParams):
     """Parameters of FeCA."""
 
     missing: Missing = MISSING_CELLS
@@ -81,8 +82,14 @@ class FeCAExecutor(MetricExecutor):
         if len(data) < self.k:
             raise Refusal(f"has fewer rows than k={self.k}")
         data, known = self.completed_alone(task, data, rng, aborted, context)
-        clustering = recompute_centroids(
-            data, kmeans(data, self.k, rng, n_init=self.params.n_init, init=self.params.init, aborted=aborted)
+        clustering = own_kmeans(
+            data,
+            self.k,
+            rng,
+            n_init=self.params.n_init,
+            init=self.params.init,
+            local_kmeans=self.params.local_kmeans,
+            aborted=aborted,
         )
         if self.params.small_clusters == "dissolve":
             clustering = dissolve_small(data, clustering, context.min_count)

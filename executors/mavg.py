@@ -9,7 +9,8 @@ Readings and deviations:
 2. A site with fewer rows than k refuses: its fewer and coarser clusters are not what the other sites' are matched with.
    One with fewer than `min_count` rows per cluster looks for fewer clusters.
 3. Not in the paper: clusters below `min_count` rows, of one row repeated, or whose mean is a row, are not sent. With
-   `small_clusters="dissolve"` the first join others instead.
+   `small_clusters="dissolve"` the first join others instead. With `local_kmeans="summary"` k-means runs on a summary of the
+   rows (`flareclust.core.summary`).
 """
 
 import numpy as np

@@ -4,13 +4,13 @@ import numpy as np
 
 from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray
 from flareclust.core.local import Sendable, local_clusters
-from flareclust.executors.parameters import SmallClustersParams
+from flareclust.executors.parameters import LocalKMeansParams, SmallClustersParams
 from flareclust.executors.scaled import ScaledExecutor
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_STARTS, site
 
 
-class OwnClustersParams(SmallClustersParams):
+class OwnClustersParams(LocalKMeansParams, SmallClustersParams):
     """Parameters of sites that send the clusters of their own k-means."""
 
     n_init: int = site(1, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
@@ -37,6 +37,7 @@ class OwnClustersExecutor(ScaledExecutor):
             n_init=self.params.n_init,
             min_count=context.min_count,
             aborted=aborted,
+            local_kmeans=self.params.local_kmeans,
             small_clusters=self.params.small_clusters,
             known=known,
         )

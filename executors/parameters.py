@@ -9,7 +9,7 @@ from pydantic import field_validator, model_validator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
 from flareclust.core.categories import check_groups
-from flareclust.core.local import Seeds, SmallClusters
+from flareclust.core.local import LocalKMeans, Seeds, SmallClusters
 from flareclust.core.robust import NONE, ROBUST, USUAL_CAP, Rule
 from flareclust.privacy.dp.accounting import LARGEST_DELTA, LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
 from flareclust.privacy.policy import PER_ID, UNITS
@@ -89,6 +89,15 @@ class SmallClustersParams(ScaledParams):
     small_clusters: SmallClusters = site(
         "withhold",
         "Local clusters below min_count rows are not sent (withhold), or join the site's nearest other cluster, the smallest first (dissolve).",
+    )
+
+
+class LocalKMeansParams(ScaledParams):
+    """Parameters of algorithms whose sites run k-means on their own rows."""
+
+    local_kmeans: LocalKMeans = site(
+        "lloyd",
+        "What the local k-means iterates on: all rows (lloyd), or a summary of them, so that they are read twice only (summary).",
     )
 
 

@@ -53,6 +53,7 @@ _SETTINGS: MappingProxyType[str, tuple[Any, ...]] = MappingProxyType(
         "scale": SCALE[:2],
         "trim_rows": (0.0,),
         "small_clusters": ("withhold",),
+        "local_kmeans": ("lloyd",),
     }
 )
 

@@ -78,6 +78,7 @@ class PooledExecutor(MetricExecutor, OwnClustersExecutor):
 
     def local_batch(self, task: Task, devices: Ragged, context: SiteContext) -> Entries | None:
         """Do as `local` for many sites; None for settings that are not for many."""
-        if self.params.n_init > 1 or self.params.small_clusters != "withhold" or not fits(self.k, devices.d):
+        own = (self.params.n_init, self.params.small_clusters, self.params.local_kmeans)
+        if own != (1, "withhold", "lloyd") or not fits(self.k, devices.d):
             return None
         return clusters_of_each(devices, "kmeans", self.seed, task.round, self.k, context.min_count)

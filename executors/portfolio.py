@@ -28,6 +28,7 @@ from flareclust.core.local import Sendable, local_clusters, without_remainder
 from flareclust.executors.cosine import MetricExecutor, MetricParams
 from flareclust.executors.feca import coarse
 from flareclust.executors.gaps import MISSING_CELLS, Missing
+from flareclust.executors.parameters import LocalKMeansParams
 from flareclust.executors.refinement import RefinedExecutor, RefinedParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server, site
@@ -42,7 +43,7 @@ MEMBER_NAMES = ("feca", "kfed", "pooled", "unweighted", "sampled")
 DEFAULT_MEMBERS = ("kfed", "pooled", "unweighted", "sampled")
 
 
-class PortfolioParams(RefinedParams, MetricParams):
+class PortfolioParams(RefinedParams, LocalKMeansParams, MetricParams):
     """Parameters of the portfolio."""
 
     missing: Missing = MISSING_CELLS
@@ -128,6 +129,7 @@ class PortfolioExecutor(MetricExecutor, RefinedExecutor):
             n_init=self.params.n_init,
             min_count=context.min_count,
             aborted=aborted,
+            local_kmeans=self.params.local_kmeans,
             small_clusters="dissolve" if context.secure else "withhold",
             known=known,
         )

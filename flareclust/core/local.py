@@ -19,11 +19,15 @@ from flareclust.core.disclosure import (
 )
 from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
+from flareclust.core.summary import summary_kmeans
 
 Seeds = Literal["means", "rows"]
 
 #: What becomes of local clusters below `min_count` rows: they are not sent, or join others.
 SmallClusters = Literal["withhold", "dissolve"]
+
+#: How a site's own k-means goes through its rows: again in every iteration, or twice.
+LocalKMeans = Literal["lloyd", "summary"]
 
 
 class Sendable(NamedTuple):
@@ -50,20 +54,37 @@ def local_clusters(
     n_init: int,
     min_count: int,
     aborted: AbortCheck,
+    local_kmeans: LocalKMeans = "lloyd",
     small_clusters: SmallClusters = "withhold",
     known: BoolArray | None = None,
 ) -> Sendable:
     """Run k-means on a site's rows (n, d), with fewer than k clusters where there are fewer than `min_count` rows each.
 
-    With `small_clusters="dissolve"` clusters below `min_count` rows join others (`dissolve_small`). `known` (n, d) says which
+    `local_kmeans` is that of `own_kmeans`. With `small_clusters="dissolve"` clusters below `min_count` rows join others (`dissolve_small`). `known` (n, d) says which
     cells were not filled in: a cluster with fewer than `min_count` of them in a column is not sent, unless it has none there.
     """
     check_enough(data, min_count)
     k = min(k, len(data) // min_count)
-    found = recompute_centroids(data, kmeans(data, k, rng, n_init=n_init, aborted=aborted))
+    found = own_kmeans(data, k, rng, n_init=n_init, local_kmeans=local_kmeans, aborted=aborted)
     if small_clusters == "dissolve":
         found = dissolve_small(data, found, min_count)
     return _sendable(found, np.arange(len(found.counts)), _may_leave(data, found, min_count, known=known))
+
+
+def own_kmeans(
+    data: FloatArray,
+    k: int,
+    rng: np.random.Generator,
+    *,
+    n_init: int,
+    init: Literal["k-means++", "random"] = "k-means++",
+    local_kmeans: LocalKMeans = "lloyd",
+    aborted: AbortCheck,
+) -> Clustering:
+    """Run k-means on a site's rows (n, d) or, with `local_kmeans="summary"`, on a summary of them; centroids are the means."""
+    if local_kmeans == "summary":
+        return summary_kmeans(data, k, rng, n_init=n_init, init=init, aborted=aborted)
+    return recompute_centroids(data, kmeans(data, k, rng, n_init=n_init, init=init, aborted=aborted))
 
 
 def dissolve_small(data: FloatArray, found: Clustering, min_count: int) -> Clustering:

@@ -59,6 +59,7 @@ def settings(k_range: tuple[int, int], criterion: str, params: Mapping[str, Any]
         for name in (
             "min_count",
             "small_clusters",
+            "local_kmeans",
             "scale",
             "metric",
             "missing",

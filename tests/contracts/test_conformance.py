@@ -150,7 +150,7 @@ def test_no_centroid_is_sent_that_lags_behind_its_cluster(monkeypatch):
         return np.abs(sent - rows.T).min()
 
     assert nearest_row() > 1e-6
-    monkeypatch.setattr(feca, "recompute_centroids", lambda data, found: found)
+    monkeypatch.setattr(local, "recompute_centroids", lambda data, found: found)
     assert nearest_row() == 0, "the case no longer shows what settle is for"
 
 

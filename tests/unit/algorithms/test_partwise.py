@@ -109,6 +109,7 @@ def test_the_algorithms_that_refusals_name_are_those_that_can():
         ("lloyd", {"scale": "robust"}),
         ("lloyd", {"trim_rows": 0.1}),
         ("pooled", {"small_clusters": "dissolve"}),
+        ("mavg", {"local_kmeans": "summary"}),
     ],
 )
 def test_settings_that_need_all_rows_in_one_process_are_refused_by_name(name, setting):

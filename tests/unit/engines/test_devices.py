@@ -24,6 +24,7 @@ RUNS = {
     "pooled": ("pooled", {}),
     "pooled, scaled": ("pooled", {"scale": "standard"}),
     "pooled, several starts": ("pooled", {"n_init": 2}),
+    "pooled, summary": ("pooled", {"local_kmeans": "summary"}),
     "kfed": ("kfed", {}),
     "kfed, from a device": ("kfed", {"start": "site-7", "k_local": 3, "weighted": True}),
     "lloyd": ("lloyd", {"rounds": 3}),

@@ -100,7 +100,9 @@ def test_settings_reach_the_side_that_knows_them():
 
 @pytest.mark.parametrize("name", ["k", "seed", "self", "X", "n_inits", "lloyd_round", "fl_ctx"])
 def test_settings_that_an_algorithm_does_not_have_are_refused(name):
-    with pytest.raises(UserError, match=f"feca has no parameter '{name}'.*it has min_count, small_clusters, n_init"):
+    with pytest.raises(
+        UserError, match=f"feca has no parameter '{name}'.*it has min_count, small_clusters, local_kmeans, n_init"
+    ):
         get("feca").build(3, 0, {name: 1})
 
 
