@@ -45,9 +45,10 @@ lint: install
 	$(BIN)/mypy
 
 # The long runs: fuzzing (docs/fuzzing.md; with atheris where it is installed), the papers, all algorithms in the simulator,
-# faults of trackers, workers, networks and clocks.
+# faults of trackers, workers, networks and clocks; then the speed of the kernels, which no test judges.
 nightly: install
 	FLARECLUST_EXAMPLES=all $(TESTS) -m "nightly or hypothesis" -n 2
+	$(BIN)/python -m benchmarks.speed --quick
 
 # Which lines the tests of `test-all` reach and those of `test` do not.
 coverage: install

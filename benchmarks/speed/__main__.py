@@ -4,7 +4,7 @@
         [--contenders flareclust ...] [--record]
 
 Contenders take turns in one process; a ratio is the median of those of the turns, above 1 where a contender is faster
-than scikit-learn. `--record` writes benchmarks/records/speed.json and the tables in docs/performance.md, where lines that were
+than scikit-learn. `--record` writes benchmarks/records/speed.json, and tables and picture of docs/performance.md, where lines that were
 not measured stay. faiss takes part where faiss-cpu is installed. Nothing here runs in a test: other work on the machine moves
 the figures.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from benchmarks.speed import cases, contenders, machine, page
+from benchmarks.speed import cases, contenders, machine, page, picture
 from benchmarks.speed.measure import measured
 
 RECORD = Path(__file__).resolve().parent.parent / "records" / "speed.json"
@@ -61,6 +61,7 @@ def main() -> None:
         record = {**about, **together(found)}
         RECORD.write_text(json.dumps(record, indent=1) + "\n")
         page.PAGE.write_text(page.with_tables(page.PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
+        picture.draw(record)
 
 
 def together(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
