@@ -110,7 +110,7 @@ def personalise(
         _refuse("export, which trains nothing", {"out": out, "track": track or None})
         _export(export, {**_given(settings), **_given(of_jobs)}, as_json)
     else:
-        _refuse("training here; they are for export", of_jobs)
+        _refuse("training here, without --export", of_jobs)
         _say_result(_train(settings, out, track is not False), as_json)
 
 

@@ -43,21 +43,21 @@ def in_categories(groups: Groups, d: int) -> BoolArray:
 def category_variance(shares: FloatArray) -> float:
     """Return the variance that the columns of a category are scaled to together, where that of a number is 1.
 
-    1, or less where the split of one value from the others would take away more than the split of normal numbers at their
-    mean, 2 / pi: else a category of two values, which a split takes away altogether, would decide clusters that it tells
-    nothing of. Of p equally frequent values the split takes away 1 / (p - 1).
+    1, or less where the split of one value from the others would explain more variance than the split of normal numbers at
+    their mean, 2 / pi: else an uninformative category of two values, all of whose variance a split explains, would decide the
+    clusters. Of p equally frequent values the split explains 1 / (p - 1).
 
     Args:
         shares: of the rows with each value (p,).
     """
     shares = np.maximum(shares, 0.0)
     total = shares.sum()
-    if total == 0.0 or shares.max() == total:
+    if total - shares.max() <= SAME * total:
         return 1.0
     p = shares / total
-    squares, rest = np.square(p).sum(), np.maximum(1.0 - p, SAME)
-    taken = p * rest * (1.0 + (squares - np.square(p)) / np.square(rest))
-    return float(min(1.0, 2.0 / np.pi * (1.0 - squares) / taken.max()))
+    squares, rest = np.square(p).sum(), 1.0 - p
+    explained = p * rest * (1.0 + (squares - np.square(p)) / np.square(rest))
+    return float(min(1.0, 2.0 / np.pi * (1.0 - squares) / explained.max()))
 
 
 def huang_gamma(deviations: FloatArray) -> float:

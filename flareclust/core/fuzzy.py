@@ -160,20 +160,21 @@ def _update(
     u^m = r u T^(1 - m) takes no second power of each number.
     """
     power, block, change = 1 / (fuzzifier - 1), _block(len(u)), 0.0
-    values, far = np.ones((2, len(u), block)), np.zeros(block, np.bool_)
+    weights, shares = np.ones((2, len(u), block))
+    far = np.zeros(block, np.bool_)
     for start in range(part.start, min(part.stop, len(X)), block):
         rows = X[start : min(start + block, part.stop)]
-        weights, shares = values
-        extreme = np.flatnonzero(far) if nearness(rows, centroids, weights, far) else ()
-        np.power(weights, power, out=shares)
+        n = len(rows)  # fewer than a block at the end, where kernels get the whole block all the same
+        extreme = np.flatnonzero(far[:n]) if nearness(rows, centroids, weights, far) else ()
+        np.power(weights[:, :n], power, out=shares[:, :n])
         if len(extreme):
             shares[:, extreme] = weights[:, extreme] ** (2 * power)
-        total = shares.sum(axis=0)
-        change = max(change, exchange(shares, weights, total, total ** (1 - fuzzifier), u, start, len(rows)))
+        total = shares[:, :n].sum(axis=0)
+        change = max(change, exchange(shares, weights, total, total ** (1 - fuzzifier), u, start, n))
         if sums is not None:
             if len(extreme):
                 weights[:, extreme] = shares[:, extreme] ** fuzzifier
-            sums.add(rows, shares[:, : len(rows)], weights[:, : len(rows)])
+            sums.add(rows, shares[:, :n], weights[:, :n])
     return change
 
 

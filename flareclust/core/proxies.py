@@ -56,7 +56,7 @@ def proxy_size(count: int) -> int:
 def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) -> FloatArray:
     """Return F (r, d) with F.T @ F = covariance of rows (n, d), but for odd columns; r is its rank.
 
-    Columns in which fewer than `least` rows differ from the others have no spread (reading 4). r = 0 for fewer than 3
+    Columns in which fewer than `minimum` rows differ from the others have no spread (reading 4). r = 0 for fewer than 3
     rows (reading 2), and for rows that are all the same. "mle" is the maximum likelihood
     estimate (r <= n - 1), "ledoit-wolf" scikit-learn's shrinkage estimate (r = d), "diagonal" the variances alone.
 
@@ -66,7 +66,7 @@ def gaussian_factor(rows: ArrayLike, covariance: str = "mle", minimum: int = 1) 
     rows = as_matrix(rows, "rows")
     check_choice("covariance", covariance, COVARIANCES)
     n, d = rows.shape
-    if n < LEAST_ROWS or not (varies := _varying(rows, check_int("least", minimum, 1))).any():
+    if n < LEAST_ROWS or not (varies := _varying(rows, check_int("minimum", minimum, 1))).any():
         return np.empty((0, d))
     if covariance == "mle" and n > d:
         with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # of squares, which then do not serve
@@ -96,7 +96,7 @@ def _axes(rows: FloatArray, varies: BoolArray) -> FloatArray:
         squares = centred.T @ centred / n
         found = _of_squares(squares, squares.trace())
     if found is None:
-        found = _singular(triangular(centred) if n > centred.shape[1] else centred, n)
+        found = _singular(triangular(centred), n)
     factor[: len(found), varies] = found
     return factor[: len(found)]
 

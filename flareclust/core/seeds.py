@@ -45,7 +45,8 @@ def kmeans_plusplus(
     Args:
         X: rows (n, d).
         k: number of seeds, 1 <= k <= n.
-        rng: draws 1 uniform number, then `n_candidates` for each further seed, for several seeds at a time.
+        rng: draws 1 uniform number, then `n_candidates` for each further seed, for several seeds at a time:
+            after fewer than k seeds the generator may have drawn more than they took.
         weights: (n,) not negative, by default 1 each. A row of weight 0 is never a seed.
         n_candidates: draws for each seed; by default 2 + floor(log k).
         aborted: asked before each seed but the first, or before several that take some hundredths of a second together.

@@ -51,7 +51,8 @@ def summary_kmeans(
     """Return a clustering whose centroids k-means found on a summary of the rows, each at the mean of its rows.
 
     Rows are nearest to the centroids of the summary; those at the means of their rows are one iteration further. A
-    centroid without rows is dropped. Time O(n m d) for m means of a piece, memory of a few pieces beside the labels.
+    centroid without rows is dropped. Time O(n m d) for m means of a piece, memory of a few pieces beside the labels,
+    each of 4 MiB or 200 max(k, 10) rows.
 
     Args:
         X: rows (n, d), which may be in a mapped file.

@@ -159,8 +159,8 @@ def _refuse_data_as_header(
     if not second:
         raise UserError(f"{place} has no rows below its header; a table needs at least one")
     if any(
-        not _is_number(above) and less_than.strip() and (_is_number(less_than) or has_decimal_comma(less_than))
-        for above, less_than in zip(names, second, strict=False)
+        not _is_number(above) and cell.strip() and (_is_number(cell) or has_decimal_comma(cell))
+        for above, cell in zip(names, second, strict=False)
     ):
         return
     if id_name is not None and id_name not in names:

@@ -14,6 +14,9 @@ _HEAD, _LINE = 4096, 1 << 20
 #: What to do with a table whose numbers have decimal commas.
 COMMA_ADVICE = "read numbers with a decimal comma by a schema (flareclust schema draft FILE --decimal ,)"
 
+#: What to do with a text in another encoding.
+UTF8_ADVICE = "save it as UTF-8"
+
 
 def has_decimal_comma(cell: str) -> bool:
     """Return whether a cell is a number with a decimal comma."""
@@ -22,12 +25,13 @@ def has_decimal_comma(cell: str) -> bool:
 
 def not_text(file: Path, encoding: str, place: str) -> UserError:
     """Return the error of a csv file that is no text in this encoding."""
-    wide = encoding == "utf-8" and _is_wide(file)
-    likely = "utf-16" if wide else "latin-1"
+    unmarked = encoding.startswith("utf-16") and _is_wide(file)
+    wide = not encoding.startswith("utf-16") and _is_wide(file)
+    likely = "utf-16" if wide else "utf-16-le" if unmarked else "utf-8" if encoding != "utf-8" else "latin-1"
     what = f"is UTF-16 text where {encoding} is expected" if wide else f"is no {encoding} text{_first(file, encoding)}"
-    others = "" if wide else " or cp1252"
+    others = {"latin-1": " or cp1252", "utf-16-le": " or utf-16-be"}.get(likely, "")
     return UserError(
-        f"{place} {what}; save it as UTF-8, or say `encoding: {likely}`{others} in the mapping (NAME.mapping.yaml beside it); for "
+        f"{place} {what}; {UTF8_ADVICE}, or say `encoding: {likely}`{others} in the mapping (NAME.mapping.yaml beside it); for "
         f"a first schema: flareclust schema draft FILE --encoding {likely}"
     )
 

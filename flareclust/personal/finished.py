@@ -113,7 +113,7 @@ def _read(folder: Path) -> _Job:
     k = int(about["k"])
     try:
         models = {  # as they are kept by name: the kind of model, which may need an extra, is not needed
-            name.removeprefix(_BY_NAME): value.reshape(k, *value.shape[algorithm is IFCA :])
+            name.removeprefix(_BY_NAME): value.reshape(k, *value.shape[1 if algorithm is IFCA else 0 :])
             for name, value in outcome.arrays.items()
             if name.startswith(_BY_NAME)
         }

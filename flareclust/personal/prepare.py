@@ -17,6 +17,7 @@ from flareclust.data.file_formats import CHOOSE_ADVICE, EMPTY_ADVICE, GAPS_ADVIC
 from flareclust.data.partition import partition
 from flareclust.data.partition_specs import SPECS, parse
 from flareclust.data.tables import read_table
+from flareclust.data.text_faults import COMMA_ADVICE, UTF8_ADVICE
 from flareclust.personal.rows import Labelled, Split, hold_out, numbered
 from flareclust.personal.settings import PersonalSettings
 
@@ -30,6 +31,7 @@ _ADVICE = (
     (CHOOSE_ADVICE, "write only numbers below it"),
     (GAPS_ADVICE, "drop these rows or fill them in"),
     (EMPTY_ADVICE, "leave these columns out"),
+    (COMMA_ADVICE, "write decimal points"),
 )
 
 
@@ -89,6 +91,8 @@ def _own_advice() -> Iterator[None]:
         text = str(error)
         for other, own in _ADVICE:
             text = text.replace(other, own)
+        fault, advice, _ = text.partition(UTF8_ADVICE)  # what follows names mappings and schemas
+        text = fault + advice
         raise UserError(text) from None
 
 

@@ -151,7 +151,7 @@ def test_no_centroid_is_sent_that_lags_behind_its_cluster(monkeypatch):
 
     assert nearest_row() > 1e-6
     monkeypatch.setattr(local, "recompute_centroids", lambda data, found: found)
-    assert nearest_row() == 0, "the case no longer shows what settle is for"
+    assert nearest_row() == 0, "the case no longer shows what recompute_centroids is for"
 
 
 def ignores_the_floor(self, policy, *, private=False):

@@ -55,7 +55,7 @@ def test_gamma_is_half_the_average_deviation():
 
 @settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=6).filter(lambda counts: sum(map(bool, counts)) > 1))
-def test_no_split_by_a_category_takes_away_more_than_one_by_a_normal_number(counts):
+def test_no_split_by_a_category_explains_more_than_one_by_a_normal_number(counts):
     rows = np.repeat(np.eye(len(counts)), counts, axis=0)
     rows /= np.sqrt(rows.var(axis=0).sum() / category_variance(np.array(counts) / sum(counts)))
     assert rows.var(axis=0).sum() <= 1 + 1e-9
@@ -73,7 +73,7 @@ def test_no_split_by_a_category_takes_away_more_than_one_by_a_normal_number(coun
     [
         ([0.5, 0.5], 2 / np.pi),
         ([0.9, 0.1], 2 / np.pi),
-        ([1 / 3, 1 / 3, 1 / 3], 1),  # a split takes away half of it
+        ([1 / 3, 1 / 3, 1 / 3], 1),  # a split explains half of it
         ([0.2] * 5, 1),  # and a quarter
         ([1, 0], 1),  # nothing to scale
         ([0, 0], 1),

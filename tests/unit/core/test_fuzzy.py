@@ -193,3 +193,11 @@ def test_distances_of_very_different_size_keep_their_share_in_the_sums():
     found = fuzzy_cmeans([[1e-300], [0.5]], [[0.0], [1.0]], 7.0, max_iter=1)
     np.testing.assert_allclose(found.memberships, [[1, 1e-100], [0.5, 0.5]], rtol=1e-12)
     np.testing.assert_allclose(found.sum_um, [1 + 0.5**7, 0.5**7], rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_rest_of_a_block_takes_no_part():
+    # Near a fuzzifier of 1, powers of what is left of the block before would be divisions by zero.
+    X, start = np.zeros((fuzzy._block(4) + 5, 2)), [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]
+    np.testing.assert_array_equal(fuzzy_cmeans(X, start, 1.001, max_iter=1).memberships, 0.25)
+    np.testing.assert_array_equal(memberships(X, start, 1.001), 0.25)

@@ -241,4 +241,5 @@ def test_random_starts_are_those_on_the_summary(monkeypatch):
 
 
 def test_choosing_k_has_the_setting_of_the_algorithm():
-    assert selection.settings((2, 5), "elbow", get("feca").parameters())["local_kmeans"] == "lloyd"
+    own = get("feca").parameters() | {"local_kmeans": "summary"}
+    assert selection.settings((2, 5), "elbow", own)["local_kmeans"] == "summary"

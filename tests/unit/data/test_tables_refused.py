@@ -73,6 +73,24 @@ def test_another_encoding_is_named_with_what_to_do(
 
 
 @pytest.mark.parametrize(
+    ("said", "encoding", "words"),
+    [
+        ("latin-1", "utf-16", "is UTF-16 text where .* is expected; .*`encoding: utf-16` in"),
+        ("utf-16", "utf-16-be", "is no utf-16 text; .*`encoding: utf-16-le` or utf-16-be in"),
+        ("utf-16", "latin-1", "is no utf-16 text; save it as UTF-8, or say `encoding: utf-8` in"),
+    ],
+)
+def test_a_mapping_with_a_wrong_encoding_is_not_advised_again(
+    tmp_path: Path, said: str, encoding: str, words: str
+) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,größer\n", encoding=encoding)
+    (tmp_path / "schema.yaml").write_text("columns: {a: number, b: number}")
+    (tmp_path / "t.mapping.yaml").write_text(f"encoding: {said}")
+    with pytest.raises(UserError, match=words):
+        flareclust.read_table(tmp_path / "t.csv", tmp_path / "schema.yaml")
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("a;b\n1;2,5\n", r"column 'b' is not numeric, first in row 1; .*schema draft FILE --decimal ,\)"),
