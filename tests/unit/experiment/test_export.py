@@ -19,6 +19,8 @@ CASES = {
     "plain": {},
     "far from the origin": {},
     "scaled": {"scale": "standard"},
+    "robust": {"scale": "robust"},
+    "range": {"scale": "range"},
     "directions": {"metric": "cosine"},
     "filled": {"missing": "mean", "scale": "standard"},
 }
