@@ -73,21 +73,30 @@ def sites_of(drawn: Made, m: int, split: str, seed: int) -> dict[str, FloatArray
     return {site: drawn.X[own] for site, own in rows.items() if len(own)}
 
 
+def found_in(run: str, name: str, m: int, split: str, seed: int, offset: int) -> tuple[float, flareclust.Result]:
+    """Return the inertia over that of the optimum, of one kind of run in a cell, and its result.
+
+    Raises:
+        JobFailed: it has none.
+    """
+    algorithm, settings = RUNS[run]
+    drawn, best = optimum(name, offset)
+    result = flareclust.run(algorithm, sites_of(drawn, m, split, seed), k=drawn.k, seed=seed, **settings)
+    return float(assign(drawn.X, result.centroids)[1].sum()) / best, result
+
+
 def measure(run: str, names: Iterable[str], sites: Iterable[int], seed: int, offset: int) -> None:
     """Print what came of one kind of run in all cells of some data sets."""
-    algorithm, settings = RUNS[run]
+    members = RUNS[run][1].get("members", DEFAULT_MEMBERS)
     ratios, exchanges, sent, failed, chosen = {}, [], [], [], Counter[str]()
     for name, m, split in cells(names, sites):
-        drawn, best = optimum(name, offset)
         try:
-            found = flareclust.run(algorithm, sites_of(drawn, m, split, seed), k=drawn.k, seed=seed, **settings)
+            ratios[name, m, split], found = found_in(run, name, m, split, seed, offset)
         except JobFailed:
             failed.append(f"{name}, {m} sites, {split}")
             continue
-        ratios[name, m, split] = float(assign(drawn.X, found.centroids)[1].sum()) / best
         exchanges.append(len(found.outcome.rounds))
         sent.append(found.outcome.bytes_up / 1e3)
-        members = settings.get("members", DEFAULT_MEMBERS)
         told = (record["diagnostics"].get("chosen") for record in found.outcome.rounds)
         chosen.update(members[int(number)] for number in told if number is not None)
     values = np.array(list(ratios.values()))

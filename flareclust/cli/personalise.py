@@ -23,7 +23,10 @@ def personalise(
         str, typer.Option(help="A data set with classes from `flareclust data list`, or a file.")
     ] = "digits",
     label: Annotated[
-        str | None, typer.Option(help="The column of a file, or of the sites' rows, that holds the class, an integer.")
+        str | None,
+        typer.Option(
+            help="The column of a file, or of the sites' rows (`class` by default), that holds the class, an integer."
+        ),
     ] = None,
     k: Annotated[int | None, typer.Option("--k", help="Number of clusters, for kfed and ifca.")] = None,
     method: Annotated[

@@ -31,8 +31,8 @@ def not_text(file: Path, encoding: str, place: str) -> UserError:
     what = f"is UTF-16 text where {encoding} is expected" if wide else f"is no {encoding} text{_first(file, encoding)}"
     others = {"latin-1": " or cp1252", "utf-16-le": " or utf-16-be"}.get(likely, "")
     return UserError(
-        f"{place} {what}; {UTF8_ADVICE}, or say `encoding: {likely}`{others} in the mapping (NAME.mapping.yaml beside it); for "
-        f"a first schema: flareclust schema draft FILE --encoding {likely}"
+        f"{place} {what}; {UTF8_ADVICE}, or read it by a schema, with `encoding: {likely}`{others} in the mapping "
+        f"(NAME.mapping.yaml beside it); for a first schema: flareclust schema draft FILE --encoding {likely}"
     )
 
 

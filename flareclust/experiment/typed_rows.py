@@ -96,7 +96,7 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
     Which columns are one category, scaling where units differ, and what missing cells mean.
 
     Raises:
-        UserError: the algorithm cannot do what the schema says of missing cells.
+        UserError: the algorithm cannot do what the schema says of missing cells, or the run says otherwise without effect.
     """
     if experiment.table_schema is None:
         return {}
@@ -115,9 +115,20 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
                 "take another algorithm, such as portfolio, or missing: drop-rows"
             )
         found["missing"] = how
+    elif dropping := [name for name in schema.used if schema.missing_of(name) == "drop-rows"]:
+        _check_missing(experiment.params.get("missing", "refuse"), dropping)
     if "table_ranges" in known and experiment.params.get("scale") == "range":
         found["table_ranges"] = schema.ranges
     return found
+
+
+def _check_missing(asked: str, dropping: Sequence[str]) -> None:
+    """Raise UserError where a run would fill missing cells of columns whose schema drops the rows that have some."""
+    if asked != "refuse":
+        raise UserError(
+            f"missing={asked} is without effect: the schema says missing: drop-rows of {', '.join(dropping)}, so no cell is "
+            f"missing in the rows that are left; leave it out, or say missing: {asked} in the schema"
+        )
 
 
 def _check_weights(experiment: Experiment, schema: TableSchema) -> None:

@@ -77,7 +77,7 @@ def test_another_encoding_is_named_with_what_to_do(
     [
         ("latin-1", "utf-16", "is UTF-16 text where .* is expected; .*`encoding: utf-16` in"),
         ("utf-16", "utf-16-be", "is no utf-16 text; .*`encoding: utf-16-le` or utf-16-be in"),
-        ("utf-16", "latin-1", "is no utf-16 text; save it as UTF-8, or say `encoding: utf-8` in"),
+        ("utf-16", "latin-1", "is no utf-16 text; save it as UTF-8, or read it by a schema, with `encoding: utf-8` in"),
     ],
 )
 def test_a_mapping_with_a_wrong_encoding_is_not_advised_again(

@@ -59,6 +59,12 @@ def test_rows_that_were_dropped_are_counted_by_site(hospitals):
     assert flareclust.run("pooled", read, k=2, schema=hospitals / "schema.yaml").warnings == [said]
 
 
+@pytest.mark.parametrize("missing", ["mean", "partial"])
+def test_filling_cells_of_rows_that_the_schema_drops_is_refused(hospitals, missing):
+    with pytest.raises(UserError, match=f"missing={missing} is without effect: the schema says missing: drop-rows of"):
+        run(hospitals, missing=missing)
+
+
 def test_dropped_rows_of_one_table_and_with_secure_sums(hospitals):
     alone = "1 of 30 rows was left out, since a cell is missing (missing: drop-rows)"
     one, schema = hospitals / "data" / "north.csv", hospitals / "schema.yaml"

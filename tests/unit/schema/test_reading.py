@@ -172,7 +172,7 @@ def test_a_file_that_is_no_table(tmp_path, text, words):
 
 def test_a_file_in_another_encoding(tmp_path):
     with pytest.raises(
-        UserError, match=r"is no utf-8 text, first in line 4; .* say `encoding: latin-1` or cp1252 in the mapping"
+        UserError, match=r"is no utf-8 text, first in line 4; .* with `encoding: latin-1` or cp1252 in the mapping"
     ):
         read(tmp_path, PLAIN + "p3,1,2,f,I,größer\n", encoding="latin-1")
 

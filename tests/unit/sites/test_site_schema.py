@@ -32,7 +32,7 @@ def test_rows_by_the_schema(local):
 
 def test_a_refusal_names_encodings(local):
     (local / "rows.csv").write_bytes("patient,Alter,sex\nö,40,w\n".encode("latin-1"))
-    with pytest.raises(Refusal, match=r"is no utf-8 text, first in line #; .* say `encoding: latin-1` or cp1252"):
+    with pytest.raises(Refusal, match=r"is no utf-8 text, first in line #; .* with `encoding: latin-1` or cp1252"):
         site(local, path="rows.csv", schema="schema.yaml", mapping=MAPPING).table()
 
 
