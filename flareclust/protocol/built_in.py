@@ -155,7 +155,7 @@ BUILT_IN = (
         "flareclust.aggregators.dp_lloyd.DPLloydAggregator",
         frozenset({"differentially-private"}),
         "Blum et al. 2005, section 5; start after Su et al. 2016, section 4",
-        when="differential privacy, a few rounds, also with many columns",
+        when="differential privacy, a few rounds, also with many columns; needs the extra dp",
     ),
     Algorithm(
         "dp-oneshot",
@@ -164,7 +164,7 @@ BUILT_IN = (
         "flareclust.aggregators.dp_oneshot.DPOneShotAggregator",
         frozenset({"differentially-private", "one-shot"}),
         "grid after Su et al. 2016, section 4; centroids after Blum et al. 2005, section 5",
-        when="differential privacy, one message per site, few columns",
+        when="differential privacy, one message per site, few columns; needs the extra dp",
     ),
     Algorithm(
         "deepfeca",
