@@ -116,14 +116,9 @@ def rounds_of(federation: Federation, before: set[Path]) -> int:
     return max((len(read_rounds(folder)) for folder in runs_of(federation) - before), default=0)
 
 
-def test_a_result_that_was_not_written_to_its_end_is_none(federation, record, rng):
-    """The server's job is killed while it writes a large result.npz."""
-    for site in SITES:
-        file = federation.kit(site) / "data" / "wide.npy"
-        np.save(file, rng.normal(size=(60, 30_000)))
-        federation.configure(site, path=str(file))
+def _killed_while_writing(federation: Federation) -> tuple[Job | None, float]:
+    """Return a job whose process at the server was killed while it wrote its result, and when; None where that came too late."""
     before = runs_of(federation)
-    stored = jobs_in_store(federation)
     options = JobOptions(k=5, seed=3, min_sites=3, deadline=600)
     job = Job(federation, get("fkm"), options, {"rounds": 6, "tol": 0.0})
     wait_until(lambda: job.ended or rounds_of(federation, before), "the job is under way")
@@ -134,7 +129,23 @@ def test_a_result_that_was_not_written_to_its_end_is_none(federation, record, rn
     for process in server:
         process.kill()
     at = time.monotonic()
-    assert not (folder / SUMMARY).exists(), "the process was killed too late for this test"
+    if not (folder / SUMMARY).exists():
+        return job, at
+    wait_until(lambda: job.ended, "the job has ended")
+    return None, at
+
+
+def test_a_result_that_was_not_written_to_its_end_is_none(federation, record, rng):
+    """The server's job is killed while it writes a large result.npz."""
+    for site in SITES:
+        file = federation.kit(site) / "data" / "wide.npy"
+        np.save(file, rng.normal(size=(60, 30_000)))
+        federation.configure(site, path=str(file))
+    job, attempts = None, 0
+    while job is None and attempts < 3:  # on a busy machine the result may be complete before the process is killed
+        stored, attempts = jobs_in_store(federation), attempts + 1
+        job, at = _killed_while_writing(federation)
+    assert job is not None, "the process was killed too late three times"
     with pytest.raises(JobFailed) as caught:
         job.outcome()
     (new,) = jobs_in_store(federation) - stored
