@@ -131,6 +131,12 @@ def run(
         raise UserError("progress and on_round both follow the rounds; leave out one of them")
     if n_sites is None:  # its name until 0.2
         n_sites = params.pop("clients", None)  # type: ignore[assignment]
+    if isinstance(data, Mapping) and n_sites not in (None, len(data)):
+        raise UserError(f"n_sites is {n_sites}, and data has {len(data)} sites by name; leave n_sites out")
+    if isinstance(data, Mapping) and partition not in (None, "none"):
+        raise UserError(
+            f"partition is {partition!r}, and data has the rows of each site; leave it out, or pass one table"
+        )
     if isinstance(k, str | range | tuple) and parse_k(k)[1] is not None:
         criterion = params.pop("choose_by", criterion)  # type: ignore[assignment]
     elif criterion != USUAL and "criterion" in registry.get(algorithm).parameters():

@@ -67,7 +67,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     #: The algorithm's name in the registry.
     algorithm: ClassVar[str]
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, n_clusters: Any = GENERAL["n_clusters"], **settings: Any) -> None:
+        settings["n_clusters"] = n_clusters
         known = self._get_param_names()
         for name in settings:
             if name not in known:
@@ -192,14 +193,17 @@ def _seed(random_state: Any) -> int:
 
 def _signature(algorithm: str) -> Signature:
     settings = {**GENERAL, **registry.get(algorithm).parameters()}
-    return Signature([Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in settings.items()])
+    first, *others = (Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in settings.items())
+    return Signature([first.replace(kind=Parameter.POSITIONAL_OR_KEYWORD), *others])
 
 
 def _initializer(algorithm: str) -> Callable[..., None]:
     """Return a constructor whose signature scikit-learn, editors and `help` can read."""
 
-    def __init__(self: FederatedClusterer, **settings: Any) -> None:  # noqa: N807 - becomes the method of that name
-        FederatedClusterer.__init__(self, **settings)
+    def __init__(  # noqa: N807 - becomes the method of that name
+        self: FederatedClusterer, n_clusters: Any = GENERAL["n_clusters"], **settings: Any
+    ) -> None:
+        FederatedClusterer.__init__(self, n_clusters, **settings)
 
     self_parameter = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
     own = _signature(algorithm).parameters.values()

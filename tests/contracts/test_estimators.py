@@ -135,6 +135,14 @@ def test_a_new_seed_for_each_fit_without_one(rows):
     assert estimators.FeCA(n_clusters=3, n_sites=3, random_state=None).fit(rows).result_.seed >= 0
 
 
+def test_the_number_of_clusters_may_come_first_as_in_scikit_learn():
+    estimator = estimators.FeCA(3, n_init=2)
+    assert (estimator.n_clusters, estimator.n_init) == (3, 2)
+    assert clone(estimator).get_params() == estimator.get_params()
+    with pytest.raises(TypeError, match="positional"):
+        estimators.FeCA(3, 10)
+
+
 def test_wrong_settings_are_named(rows):
     with pytest.raises(TypeError, match=r"FeCA has no parameter 'n_int' \(did you mean 'n_init'\?\)"):
         estimators.FeCA(n_int=3)

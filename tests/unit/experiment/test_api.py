@@ -111,6 +111,18 @@ def test_rows_that_belong_to_no_site_have_no_label_and_count_nowhere(algorithm, 
     assert len((tmp_path / "out" / "labels.csv").read_text().splitlines()) == 1 + used.sum()
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_sites": 4}, "n_sites is 4, and data has 2 sites by name; leave n_sites out"),
+        ({"partition": "iid"}, "partition is 'iid', and data has the rows of each site"),
+    ],
+)
+def test_sites_by_name_are_not_split(settings, message):
+    with pytest.raises(UserError, match=message):
+        flareclust.run("pooled", {"a": np.eye(4), "b": np.eye(4)}, k=2, **settings)
+
+
 def test_central_on_some_owners_is_central_on_their_rows(shared_data):
     data = load("garst_grid:beta0.1_ppc50_noise1")
     some = flareclust.run("central", data="garst_grid:beta0.1_ppc50_noise1", partition="owners:3", k=5, seed=1)
