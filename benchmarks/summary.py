@@ -20,9 +20,8 @@ from sklearn.cluster import MiniBatchKMeans
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.blas import one_thread
 from flareclust.core.chunks import pieces
-from flareclust.core.kernels import cluster_sums
 from flareclust.core.lloyd import assign, kmeans
-from flareclust.core.summary import summary_kmeans
+from flareclust.core.summary import of_all_rows, summary_kmeans
 
 D, K, STARTS, SEEDS = 16, 10, 10, 3
 BATCH, SAMPLE, OF_SEEDS = 1024, 50_000, 10_240
@@ -74,28 +73,16 @@ def by_batches(X: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, flo
     model = MiniBatchKMeans(K, init=seeds, n_init=1, random_state=0)
     for part in pieces(*X.shape):
         model.partial_fit(_drawn(X[part], BATCH, rng))
-    return _labelled(X, model.cluster_centers_), 2
+    return of_all_rows(X, model.cluster_centers_).centroids, 2
 
 
 def by_sample(X: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, float]:
     """Return centroids of k-means on a sample."""
-    return _labelled(X, kmeans(_drawn(X, SAMPLE, rng), K, rng, n_init=STARTS).centroids), 2
+    return of_all_rows(X, kmeans(_drawn(X, SAMPLE, rng), K, rng, n_init=STARTS).centroids).centroids, 2
 
 
 def _drawn(X: FloatArray, size: int, rng: np.random.Generator) -> FloatArray:
     return np.array(X[np.sort(rng.choice(len(X), size=min(size, len(X)), replace=False))])
-
-
-def _labelled(X: FloatArray, centroids: FloatArray) -> FloatArray:
-    """Read the rows once more, as all ways do: return the means of the rows nearest to each centroid."""
-    total, counts = np.zeros_like(centroids), np.zeros(len(centroids))
-    sums, mass, origin = np.empty_like(centroids), np.empty(len(centroids)), centroids.mean(axis=0)
-    for part in pieces(*X.shape):
-        rows = np.array(X[part])
-        cluster_sums(rows, np.ones(len(rows)), origin, assign(rows, centroids)[0], sums, mass)
-        total += sums
-        counts += mass
-    return origin + total[counts > 0] / counts[counts > 0, None]
 
 
 WAYS: dict[str, tuple[Way, int]] = {

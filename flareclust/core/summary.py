@@ -70,7 +70,7 @@ def summary_kmeans(
     found = summary_of(X, k, rng, rows=rows, aborted=aborted)
     start = min(k, len(found.means))
     clustering = kmeans(found.means, start, rng, n_init=n_init, init=init, weights=found.weights, aborted=aborted)
-    return _all_rows(X, clustering, aborted)
+    return of_all_rows(X, clustering.centroids, n_iter=clustering.n_iter, aborted=aborted)
 
 
 def summary_of(
@@ -132,23 +132,25 @@ def _joined(kept: list[WeightedMeans]) -> WeightedMeans:
     return WeightedMeans(np.concatenate([each.means for each in kept]), np.concatenate([each.weights for each in kept]))
 
 
-def _all_rows(X: FloatArray, found: Clustering, aborted: AbortCheck) -> Clustering:
-    """Return the clustering of the rows (n, d) nearest to each of the centroids, with their means, in one pass."""
-    k, d = found.centroids.shape
-    origin, labels, inertia = found.centroids.mean(axis=0), np.empty(len(X), np.int64), 0.0
+def of_all_rows(
+    X: FloatArray, centroids: FloatArray, *, n_iter: int = 0, aborted: AbortCheck = never_abort
+) -> Clustering:
+    """Return the clustering of the rows (n, d) nearest to each of the centroids (k, d), with their means, in one pass."""
+    k, d = centroids.shape
+    origin, labels, inertia = centroids.mean(axis=0), np.empty(len(X), np.int64), 0.0
     total, sums, mass = np.zeros((k, d)), np.empty((k, d)), np.empty(k)
     for part in pieces(*X.shape):
         _go_on(aborted, part.start, len(X))
         rows = np.array(X[part])
-        labels[part], squared = assign(rows, found.centroids)
+        labels[part], squared = assign(rows, centroids)
         kernels.cluster_sums(rows, np.ones(len(rows)), origin, labels[part], sums, mass)
         total += sums
         inertia += float(squared.sum())
     counts = np.bincount(labels, minlength=k)
     used = counts > 0
     means = origin + total[used] / counts[used, None]
-    inertia -= float((counts[used, None] * (means - found.centroids[used]) ** 2).sum())
-    return Clustering(means, (np.cumsum(used) - 1)[labels], counts[used], max(inertia, 0.0), found.n_iter)
+    inertia -= float((counts[used, None] * (means - centroids[used]) ** 2).sum())
+    return Clustering(means, (np.cumsum(used) - 1)[labels], counts[used], max(inertia, 0.0), n_iter)
 
 
 def _go_on(aborted: AbortCheck, row: int, n: int) -> None:
