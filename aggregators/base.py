@@ -49,6 +49,7 @@ class Round:
         record: arrays that stay on the server and go into result.npz, e.g. the centroids as they were received.
         step: what the sites are asked to do next: `CLUSTER`, or one of the algorithm's `steps`.
         index: number of rounds merged so far; the description of columns is none.
+        sites: who is asked, of the sites that take part; None for all of them.
     """
 
     task: Message = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Round:
     record: Message = field(default_factory=dict)
     step: str = CLUSTER
     index: int = 0
+    sites: tuple[str, ...] | None = None
 
 
 class ClusteringAggregator(Parametrized, Aggregator, ABC):

@@ -28,7 +28,7 @@ def personalise(
             help="The column of a file, or of the sites' rows (`class` by default), that holds the class, an integer."
         ),
     ] = None,
-    k: Annotated[int | None, typer.Option("--k", help="Number of clusters, for kfed and ifca.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Number of clusters, for kfed, ifca and pow-d-kfed.")] = None,
     method: Annotated[
         str, typer.Option(help="kfed (one-shot clustering, then a model per cluster), ifca, global or local.")
     ] = "kfed",
@@ -38,7 +38,17 @@ def personalise(
         str, typer.Option(help="How rows are assigned to devices: iid, dirichlet:0.3, clusters:2, owners ...")
     ] = "iid",
     rounds: Annotated[int, typer.Option(help="How often all devices train.")] = 50,
-    k_local: Annotated[int, typer.Option(help="k', clusters of a device, for kfed.")] = 1,
+    select: Annotated[
+        str,
+        typer.Option(help="Which devices train in a round: all, or --per-round of them by random, pow-d, pow-d-kfed."),
+    ] = "all",
+    per_round: Annotated[
+        int | None, typer.Option(help="With --select: how many train in a round; with kfed, in each cluster.")
+    ] = None,
+    candidates: Annotated[
+        int | None, typer.Option(help="Of pow-d: how many are asked for their loss; twice --per-round by default.")
+    ] = None,
+    k_local: Annotated[int, typer.Option(help="k', clusters of a device, for kfed and pow-d-kfed.")] = 1,
     averaging: Annotated[str, typer.Option(help="Of ifca: models or gradients.")] = "models",
     lr: Annotated[float, typer.Option(help="Step size.")] = 0.01,
     updates: Annotated[int, typer.Option(help="Local updates of a round; of linear, passes over the rows.")] = 10,
@@ -61,7 +71,9 @@ def personalise(
     ] = None,
     clusters: Annotated[
         Path | None,
-        typer.Option(help="With --export, for kfed: the folder with the result of `flareclust run kfed` at the sites."),
+        typer.Option(
+            help="With --export, for kfed and pow-d-kfed: the folder with the result of `flareclust run kfed` at the sites."
+        ),
     ] = None,
     sites: Annotated[
         str | None,
@@ -91,6 +103,9 @@ def personalise(
         "devices": devices,
         "partition": partition,
         "rounds": rounds,
+        "select": select,
+        "per_round": per_round,
+        "candidates": candidates,
         "k_local": k_local,
         "averaging": averaging,
         "lr": lr,

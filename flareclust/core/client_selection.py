@@ -16,17 +16,88 @@ Readings where the papers are open:
 4. A client whose clusters are not known, because it came after the one-shot clustering, counts as a cluster of its own.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust._foundation.validation import check_int
+from flareclust._foundation.validation import check_choice, check_int
 
 #: Names of the three ways to choose.
 RANDOM, POW_D, POW_D_KFED = METHODS = ("random", "pow-d", "pow-d-kfed")
+
+#: The owner of the random stream that draws the clients of a round.
+_PURPOSE = "client selection"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How the clients of each round are chosen: some are `drawn`, and where it `asks` for losses, some of these are `chosen`.
+
+    Attributes:
+        method: one of `METHODS`.
+        m: how many train in a round; where there are no more, all of them do, and no loss is asked.
+        candidates: d, how many are asked for their loss; None for 2 m.
+        clusters: numbers of the clusters that a client has rows of, by name, for "pow-d-kfed"; see `clusters_by_client`. A
+            client that is not there is a cluster of its own.
+        seed: of the draws.
+    """
+
+    method: str
+    m: int
+    candidates: int | None = None
+    clusters: Mapping[str, Collection[int]] | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_choice("method", self.method, METHODS)
+        check_int("m", self.m, minimum=1)
+        check_int("seed", self.seed, minimum=0)
+        if self.method == POW_D_KFED and self.clusters is None:
+            raise UserError("method 'pow-d-kfed' needs the clusters of the clients, which k-FED finds; give clusters")
+        if self.candidates is not None and check_int("candidates", self.candidates, minimum=1) < self.m:
+            raise UserError(
+                f"candidates is {self.candidates}, fewer than the {self.m} clients that are to train; ask at least as many"
+            )
+
+    def asks(self, count: int) -> bool:
+        """Return whether some of so many clients are asked for their loss before others train."""
+        return self.method != RANDOM and self.m < count
+
+    def drawn(self, rows: Mapping[str, float], round_: int) -> list[str]:
+        """Return the clients drawn for a round: the candidates where it `asks` for losses, else those that train.
+
+        Args:
+            rows: number of rows, or another positive weight, of each client that can train, by name.
+            round_: number of the round, from 0.
+
+        Returns:
+            Names in the order of the draw; all of them, sorted, where there are no more than m.
+        """
+        names = sorted(rows)
+        if self.m >= len(names):
+            return names
+        d = 2 * self.m if self.candidates is None else self.candidates
+        size = self.m if self.method == RANDOM else min(d, len(names))
+        places = draw([rows[name] for name in names], size, stream(self.seed, round_, _PURPOSE))
+        return [names[place] for place in places]
+
+    def chosen(self, losses: Mapping[str, float]) -> list[str]:
+        """Return the m candidates that train, or all where there are fewer.
+
+        Args:
+            losses: of the candidates whose loss is known, by name, in the order of the draw.
+        """
+        names, values, m = list(losses), list(losses.values()), min(self.m, len(losses))
+        if self.method == POW_D_KFED:
+            own = self.clusters or {}
+            return [names[place] for place in pow_d_kfed(values, [own.get(name, ()) for name in names], m)]
+        return [names[place] for place in pow_d(values, m)]
 
 
 def draw(rows: ArrayLike, size: int, rng: np.random.Generator) -> IntArray:

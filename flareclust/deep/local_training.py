@@ -10,7 +10,7 @@ Reading where the paper is open: an update uses rows drawn with replacement, so 
 the same number of updates, or all rows of the device.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -34,16 +34,20 @@ def shared(network: nn.Module, m: int) -> dict[str, Tensor]:
 
 
 def draw_rows(
-    counts: Tensor, updates: int, batch: int, generator: torch.Generator, among: tuple[int, int] | None = None
+    counts: Tensor,
+    updates: int,
+    batch: int,
+    generator: torch.Generator,
+    among: tuple[Sequence[int], int] | None = None,
 ) -> Tensor:
     """Return which rows each update of each device uses, (updates, m, batch) int64, drawn with replacement.
 
-    What is drawn for a device depends on its place and its count alone, not on the rows of others. With `among`, a first
-    place and a number of devices, these m are drawn for as those from that place on among so many.
+    What is drawn for a device depends on its place and its count alone, not on the rows of others. With `among`, places and
+    a number of devices, these m are drawn for as the ones in those places among so many.
     """
-    first, total = among or (0, len(counts))
-    drawn = torch.rand((updates, total, batch), generator=generator, dtype=torch.float64)
-    return (drawn[:, first : first + len(counts)] * counts[:, None]).long()
+    drawn = torch.rand((updates, among[1] if among else len(counts), batch), generator=generator, dtype=torch.float64)
+    own = drawn[:, list(among[0])] if among else drawn
+    return (own * counts[:, None]).long()
 
 
 def train(
@@ -55,7 +59,7 @@ def train(
     lr: float,
     batch: int | None,
     generator: torch.Generator,
-    among: tuple[int, int] | None = None,
+    among: tuple[Sequence[int], int] | None = None,
 ) -> dict[str, Tensor]:
     """Return each device's weights after `updates` steps of gradient descent on its own rows.
 

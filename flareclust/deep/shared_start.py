@@ -7,7 +7,7 @@ beside; memory grows with the rows drawn and not with the weights, and the time 
 `local_training.train` with a hidden layer of 200. Both give the same numbers up to rounding.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ def averaged_round(
     lr: float,
     batch: int,
     generator: torch.Generator,
+    among: tuple[Sequence[int], int] | None = None,
 ) -> dict[str, Tensor]:
     """Return the models (k, ...) after a round: the means, weighted by rows, of what their devices train.
 
@@ -40,8 +41,9 @@ def averaged_round(
         lr: step size.
         batch: rows of an update, drawn with replacement as in `local_training.train`.
         generator: draws the rows.
+        among: as in `local_training.draw_rows`.
     """
-    rows = draw_rows(devices.counts, updates, batch, generator).permute(1, 0, 2).reshape(len(devices), -1)
+    rows = draw_rows(devices.counts, updates, batch, generator, among).permute(1, 0, 2).reshape(len(devices), -1)
     after = {name: value.clone() for name, value in models.items()}
     with torch.no_grad():
         for j in sorted(set(group[devices.counts > 0].tolist())):

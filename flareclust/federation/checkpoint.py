@@ -151,6 +151,7 @@ def write(path: Path, checkpoint: Checkpoint, about: Mapping[str, object]) -> No
     """
     round_ = checkpoint.round_
     state = {"step": round_.step, "index": round_.index, "done": round_.done, "diagnostics": dict(round_.diagnostics)}
+    state |= {"sites": round_.sites}
     text = json.dumps({"form": _FORM, "job": about, "round": state, "progress": asdict(checkpoint.progress)})
     arrays = {_TASK + name: value for name, value in round_.task.items()}
     arrays |= {_RECORD + name: value for name, value in round_.record.items()}
@@ -202,7 +203,12 @@ def _round(state: Mapping[str, object], arrays: Message) -> Round:
     def named(beginning: str) -> Message:
         return {name[len(beginning) :]: value for name, value in arrays.items() if name.startswith(beginning)}
 
-    return Round(named(_TASK), done, diagnostics, named(_RECORD), step, index)
+    sites = state.get("sites")
+    if isinstance(sites, list):
+        sites = tuple(map(str, sites))
+    elif sites is not None:
+        raise ValueError("round")
+    return Round(named(_TASK), done, diagnostics, named(_RECORD), step, index, sites)
 
 
 def _differences(there: Mapping[str, object], here: Mapping[str, object]) -> str:

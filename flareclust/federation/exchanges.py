@@ -113,8 +113,13 @@ class Exchanges:
         self, schema: Schema, round_: Round, own_sizes: Mapping[str, Mapping[str, int]], limits: Mapping[str, int]
     ) -> Mapping[str, Message]:
         """Return the replies to a round of those that take part, or raise JobFailed below the quorum."""
+        if round_.sites is not None:
+            chosen = [site for site in self.active if site in round_.sites]
+            return self._cluster_some(chosen, len(round_.sites), schema, round_, own_sizes, limits)
         if self.sampling is not None and round_.step not in BEFORE_ROUNDS:
-            return self._cluster_some(self.sampling, schema, round_, own_sizes, limits)
+            cohort = self.sampling.drawn(self.active, round_.index)
+            staying = self.sampling.staying(cohort, round_.index)
+            return self._cluster_some(staying, len(cohort), schema, round_, own_sizes, limits)
         asked = ExchangeRequest(schema, round_.step, round_, self.active, expected_sizes(round_), own_sizes, limits)
         replies = self._exchange(asked)
         if round_.step == NAMES:  # labels and sums of other columns would be nonsense
@@ -126,15 +131,14 @@ class Exchanges:
 
     def _cluster_some(
         self,
-        sampling: Sampling,
+        asked: list[str],
+        of: int,
         schema: Schema,
         round_: Round,
         own_sizes: Mapping[str, Mapping[str, int]],
         limits: Mapping[str, int],
     ) -> Mapping[str, Message]:
-        """Return the replies of those drawn for a round; a site that only drops out of it stays in the job."""
-        cohort = sampling.drawn(self.active, round_.index)
-        asked = sampling.staying(cohort, round_.index)
+        """Return the replies of those asked, `of` so many that a round has; a site that was not asked stays in the job."""
         replies: Mapping[str, Message] = {}
         if asked:
             sizes = expected_sizes(round_)
@@ -142,9 +146,8 @@ class Exchanges:
         if len(replies) < len(asked):
             gone = {site for site in asked if site not in replies}
             self.active = [site for site in self.active if site not in gone]
-        # Of a job's quorum, as many as the cohort is of its sites.
-        needed = -(-self.needed * len(cohort) // len(self.sites))
-        self.check_quorum(len(replies), round_.index, max(1, needed), len(cohort))
+        needed = -(-self.needed * of // len(self.sites))  # of a job's quorum, as many as these are of its sites
+        self.check_quorum(len(replies), round_.index, max(1, needed), of)
         return replies
 
     def check_quorum(self, taking_part: int, index: int, needed: int | None = None, of: int | None = None) -> None:

@@ -8,6 +8,8 @@ Rules:
 - A round needs the quorum `min_sites`; unless set, more than half of all sites. Below it the job fails with every
   reason in one message, unless it interrupts a refinement: then the result is the best solution so far
   (`ClusteringAggregator.so_far`), with a warning.
+- A round may ask some of the sites only (`Round.sites`). It needs as many of them as is their share of the quorum; the others
+  get nothing, and stay in the job.
 - Where sites disagree about the number of columns, the number that most of them have counts.
 - A site that was lost, with its process, its machine or its network, is not waited for; what it misses it does not get later.
 - The assessment asks every site that could still answer, and never makes a job fail. Nor do profiles of the clusters.

@@ -22,12 +22,8 @@ from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
 from nvflare.app_common.workflows.fedavg import FedAvg
 
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust._foundation.seeding import stream
-from flareclust._foundation.validation import check_choice, check_int
-from flareclust.core.client_selection import METHODS, POW_D, POW_D_KFED, RANDOM, draw, pow_d, pow_d_kfed
-
-#: The owner of the random stream that draws the candidates of a round.
-_PURPOSE = "client selection"
+from flareclust._foundation.validation import check_int
+from flareclust.core.client_selection import POW_D, Selection
 
 
 class ClientSelection(BaseFedAvg):
@@ -64,17 +60,16 @@ class ClientSelection(BaseFedAvg):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.method = check_choice("method", method, METHODS)
+        self.method = method
         self.candidates = None if candidates is None else check_int("candidates", candidates, minimum=1)
         self.rows = None if rows is None else {site: check_int(f"rows of {site}", n, 1) for site, n in rows.items()}
         self.clusters = None if clusters is None else {site: list(own) for site, own in clusters.items()}
-        self.seed = check_int("seed", seed, minimum=0)
+        self.seed = seed
         self.loss_task = loss_task
         self.loss_metric = loss_metric
         self.loss_timeout = check_int("loss_timeout", loss_timeout, minimum=1)
         self._current: FLModel | None = None
-        if method == POW_D_KFED and clusters is None:
-            raise UserError("method 'pow-d-kfed' needs the clusters of the clients, which k-FED finds; give clusters")
+        Selection(method, 1, clusters=self.clusters, seed=seed)  # it checks them before the job is there
 
     def load_model(self) -> FLModel:
         """Load the first model, and keep it for the candidates."""
@@ -101,41 +96,29 @@ class ClientSelection(BaseFedAvg):
         if m >= len(names):
             self.info(f"all {len(names)} clients train")
             return names
-        weights, rng = self._weights(names), stream(self.seed, self.current_round or 0, _PURPOSE)
-        if self.method == RANDOM:
-            chosen = [names[place] for place in draw(weights, m, rng)]
-        else:
-            d = 2 * m if self.candidates is None else self.candidates
-            if d < m:
-                raise UserError(
-                    f"candidates is {d}, fewer than the {m} clients that are to train; ask at least as many"
-                )
-            asked = [names[place] for place in draw(weights, min(d, len(names)), rng)]
-            chosen = self._by_losses(self._losses(asked), m, asked)
+        selection = Selection(self.method, m, self.candidates, self.clusters, self.seed)
+        chosen = selection.drawn(self._weights(names), self.current_round or 0)
+        if selection.asks(len(names)):
+            chosen = self._by_losses(self._losses(chosen), selection, chosen)
         self.info(f"{self.method} chose {', '.join(chosen)}")
         return chosen
 
-    def _weights(self, names: Sequence[str]) -> list[int]:
+    def _weights(self, names: Sequence[str]) -> dict[str, int]:
         if self.rows is None:
-            return [1] * len(names)
+            return dict.fromkeys(names, 1)
         if unknown := [name for name in names if name not in self.rows]:
             raise UserError(f"rows has no number for {', '.join(unknown)}; give one for each client of the job")
-        return [self.rows[name] for name in names]
+        return {name: self.rows[name] for name in names}
 
-    def _by_losses(self, losses: Mapping[str, float], m: int, asked: Sequence[str]) -> list[str]:
+    def _by_losses(self, losses: Mapping[str, float], selection: Selection, asked: Sequence[str]) -> list[str]:
         if self.abort_signal.triggered:
-            return list(asked[:m])  # the controller looks at the signal next
+            return list(asked[: selection.m])  # the controller looks at the signal next
         if not losses:
             raise JobFailed(
                 f"none of the {len(asked)} candidates of round {self.current_round} has sent a finite "
                 f"{self.loss_metric!r} in answer to the task {self.loss_task!r}; the log says why"
             )
-        known = [name for name in asked if name in losses]
-        values, m = [losses[name] for name in known], min(m, len(known))
-        if self.method == POW_D_KFED:
-            own = self.clusters or {}
-            return [known[place] for place in pow_d_kfed(values, [own.get(name, ()) for name in known], m)]
-        return [known[place] for place in pow_d(values, m)]
+        return selection.chosen({name: losses[name] for name in asked if name in losses})
 
     def _losses(self, asked: Sequence[str]) -> dict[str, float]:
         """Ask clients for the loss of the current model on their rows; return those that are known, by client."""

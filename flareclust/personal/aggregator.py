@@ -1,24 +1,32 @@
 """Federated averaging, the server's side: draw the first weights, average those that sites have trained.
 
 Source: McMahan et al. (2017), Algorithm 1; see `flareclust.personal.executor`. Means are weighted by rows; a site
-that is lost is left out from then on.
+that is lost is left out from then on. Where sites are selected, the server draws those of the next round when a round is over, and
+asks the candidates for their losses in the same round, ahead of the training.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.core.client_selection import Selection
 from flareclust.executors.kfed import site_number
-from flareclust.personal.executor import SIZES, TEST, TRAIN, FedAvgExecutor, FedAvgParams
+from flareclust.personal.executor import LOSSES, ROWS, SIZES, TEST, TRAIN, FedAvgExecutor, FedAvgParams
 from flareclust.personal.learners import WEIGHTS, Learner, Weights, flat, in_order, stacked_models
 from flareclust.personal.models import make_learner
+from flareclust.personal.selection import make_selection
 
 #: What is kept of every test, an entry for each site and round: number of the site, round of the model, and rows.
 TESTS = ("tests_site", "tests_round", "tests_correct", "tests_rows")
+
+#: Where sites are selected: the names of those that can be, and their numbers of rows.
+_ABLE, _ABLE_ROWS = "selectable", "selectable_rows"
 
 
 class FedAvgAggregator(ClusteringAggregator):
@@ -33,22 +41,32 @@ class FedAvgAggregator(ClusteringAggregator):
     steps = FedAvgExecutor.steps
 
     def begin(self) -> Round:
-        """Ask for the numbers of columns and classes."""
-        return Round(step=SIZES)
+        """Ask for the numbers of columns and classes, and where sites are selected for those of rows."""
+        return Round(step=SIZES if self._selection is None else ROWS)
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
-        """Do what follows on the sizes, on training, or on the last test."""
-        if round_.step == SIZES:
-            return self._begun(replies)
+        """Do what follows on the sizes, on losses, on training, or on the last test."""
+        if round_.step in (SIZES, ROWS):
+            return self._drawn(self._begun(replies), 0)
+        if round_.step == LOSSES:
+            return self._chosen(round_, replies)
         record, rates = _with_tests(round_, replies)
         if round_.step == TEST:
             centroids = round_.task["weights"].reshape(self.k, -1)
-            return Round({**round_.task, "centroids": centroids}, True, rates, record)
+            kept = {name: value for name, value in record.items() if name != _ABLE_ROWS}
+            return Round({**round_.task, "centroids": centroids}, True, rates, kept)
         weights = self.averaged(round_.task["weights"], self._sorted(replies))
-        last = round_.index == self.params.rounds
-        return Round(
-            {**round_.task, "weights": weights}, diagnostics=rates, record=record, step=TEST if last else TRAIN
+        after = Round(
+            {**round_.task, "weights": weights}, diagnostics=rates, record=_without_lost(record, round_, replies)
         )
+        if round_.index == self.params.rounds:
+            return replace(after, step=TEST)
+        return self._drawn(replace(after, step=TRAIN), round_.index)
+
+    def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
+        """Call `merge` and count the round, of which the losses of candidates are a part."""
+        after = super().advance(round_, replies)
+        return replace(after, index=round_.index) if round_.step == LOSSES else after
 
     def result(self, round_: Round) -> Message:
         """Return the weights by name, too."""
@@ -65,14 +83,57 @@ class FedAvgAggregator(ClusteringAggregator):
         like = self._learner(found["model"]).start(1, np.random.default_rng(0))
         return stacked_models(found["weights"], like, self.k)
 
+    def secured(self) -> ClusteringAggregator:
+        """Return this aggregator; raise UserError where sites are selected."""
+        if self._selection is not None:
+            raise UserError(
+                f"select={self.params.select} needs the rows or losses of single sites, and secure_sums hides them; use select=all, "
+                "or leave out secure_sums"
+            )
+        return super().secured()
+
+    def warnings(self, round_: Round, assessed: Mapping[str, Message]) -> list[str]:
+        """Say where a selection was of as many sites as there are."""
+        if self._selection is None or self._selection.m < (able := len(round_.record[_ABLE])):
+            return []
+        return [f"per_round is {self._selection.m}, and {able} sites could train: all of them did in the last round"]
+
+    @property
+    def _selection(self) -> Selection | None:
+        p = self.params
+        return make_selection(p.select, p.per_round, p.candidates, p.clusters, self.seed)
+
+    def _drawn(self, round_: Round, index: int) -> Round:
+        """Return a round of training with the sites that are drawn for it, by its number from 0; first they may be asked for losses."""
+        if self._selection is None:
+            return round_
+        able = dict(zip(round_.record[_ABLE].tolist(), round_.record[_ABLE_ROWS].tolist(), strict=True))
+        if not able:
+            return round_  # all are asked, and none trains
+        step = LOSSES if self._selection.asks(len(able)) else TRAIN
+        return replace(round_, step=step, sites=tuple(self._selection.drawn(able, index)))
+
+    def _chosen(self, round_: Round, replies: Mapping[str, Message]) -> Round:
+        """Return the training of the sites that are chosen by their losses."""
+        assert self._selection is not None
+        losses = {site: float(replies[site]["loss"]) for site in round_.sites or () if site in replies}
+        record = _without_lost(round_.record, round_, replies)
+        return Round(round_.task, record=record, step=TRAIN, sites=tuple(self._selection.chosen(losses)))
+
     def _begun(self, replies: Mapping[str, Message]) -> Round:
         columns = int(next(iter(replies.values()))["columns"])
         classes = max(2, self.params.classes or 0, *(int(reply["classes"]) for reply in replies.values()))
         model = np.array([columns, classes])
         start = self._learner(model).start(self.k, stream(self.seed, 0, WEIGHTS))
         weights = np.concatenate([flat(start, j) for j in range(self.k)])
-        nothing = np.zeros(0, dtype=np.int64)
-        return Round({"weights": weights, "model": model}, record=dict.fromkeys(TESTS, nothing), step=TRAIN)
+        record = dict.fromkeys(TESTS, np.zeros(0, dtype=np.int64))
+        if self._selection is not None:
+            rows = {site: int(reply["rows"]) for site, reply in replies.items() if reply["rows"]}
+            record |= {
+                _ABLE: np.array(list(rows), dtype=np.str_),
+                _ABLE_ROWS: np.array(list(rows.values()), dtype=np.int64),
+            }
+        return Round({"weights": weights, "model": model}, record=record, step=TRAIN)
 
     def _learner(self, model: Any) -> Learner[Any]:
         return make_learner(
@@ -93,9 +154,17 @@ def _with_tests(round_: Round, replies: Mapping[str, Message]) -> tuple[Message,
         [int(reply["correct"]) for reply in replies.values()],
         [int(reply["tested"]) for reply in replies.values()],
     )
-    record = {
+    tests = {
         name: np.concatenate([round_.record[name], np.array(values, dtype=np.int64)])
         for name, values in zip(TESTS, new, strict=True)
     }
     rows = sum(new[3])
-    return record, {"accuracy": sum(new[2]) / rows} if rows else {}
+    return {**round_.record, **tests}, {"accuracy": sum(new[2]) / rows} if rows else {}
+
+
+def _without_lost(record: Message, round_: Round, replies: Mapping[str, Message]) -> Message:
+    """Return the record without those of the sites asked that have not answered, which cannot be selected again."""
+    if _ABLE not in record or round_.sites is None:
+        return record
+    there = np.array([site not in round_.sites or site in replies for site in record[_ABLE].tolist()], dtype=bool)
+    return {**record, _ABLE: record[_ABLE][there], _ABLE_ROWS: record[_ABLE_ROWS][there]}

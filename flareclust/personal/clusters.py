@@ -9,16 +9,18 @@ The clustering is flareclust's own algorithm "kfed", run in this process; nothin
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray, never_abort
+from flareclust.core.client_selection import clusters_by_client
 from flareclust.data.tables import Rows
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.executors.base import ClusteringExecutor
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.personal.rows import Labelled, Split
 from flareclust.privacy.context import SiteContext
@@ -26,7 +28,7 @@ from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.schema import nbytes
-from flareclust.protocol.task import ASSESS, Task
+from flareclust.protocol.task import ASSESS, CLUSTER, Task
 
 KFED = "kfed"
 
@@ -82,11 +84,7 @@ def clustered(split: Split, k: int, k_local: int, seed: int, run: Run | None = N
         UserError: k or k_local are none for k-FED, or half of the devices have too few rows for it.
         JobFailed: the devices' rows cannot be clustered.
     """
-    algorithm, params = registry.get(KFED), {"k_local": k_local}
-    rows = {name: one.X for name, one in split.train.items()}
-    executor, _ = algorithm.build(k, seed, params)
-    _check_enough(rows, executor.min_count)
-    outcome = (run or run_inprocess)(algorithm, params, rows, JobOptions(k=k, seed=seed, assess=False))
+    executor, outcome = _found(split, k, k_local, seed, run)
     arrays, context = executor.placing(outcome.arrays), SiteContext(executor.min_count)
     device, train, test, group = [], [], [], []
     for i, name in enumerate(split.names):
@@ -102,6 +100,37 @@ def clustered(split: Split, k: int, k_local: int, seed: int, run: Run | None = N
     down = outcome.bytes_down + len(split.train) * nbytes(arrays)  # with the result, which places their rows
     left_out = refusal_texts(outcome.refused)
     return Parts(np.array(device), train, test, np.array(group), left_out), (outcome.bytes_up, down)
+
+
+def whole_with_clusters(
+    split: Split, k: int, k_local: int, seed: int, run: Run | None = None
+) -> tuple[Clustering, dict[str, list[int]]]:
+    """Cluster the rows as `clustered`; return each device as one part, and by name the clusters that it has rows of.
+
+    Args: as of `clustered`.
+
+    Raises:
+        UserError, JobFailed: as `clustered`.
+    """
+    _, outcome = _found(split, k, k_local, seed, run)
+    parts = replace(whole(split), left_out=refusal_texts(outcome.refused))
+    return (parts, (outcome.bytes_up, outcome.bytes_down)), clusters_of_sites(outcome)
+
+
+def clusters_of_sites(outcome: Outcome) -> dict[str, list[int]]:
+    """Return the clusters that each site has rows of, from a result of k-FED."""
+    senders = next((record["sites"] for record in outcome.rounds if record["step"] == CLUSTER), [])
+    assert isinstance(senders, list)
+    return clusters_by_client(outcome.arrays["tau"], outcome.arrays["received_site"], senders)
+
+
+def _found(split: Split, k: int, k_local: int, seed: int, run: Run | None) -> tuple[ClusteringExecutor, Outcome]:
+    """Run k-FED on the rows to train with; return its site's side, and what it has found."""
+    algorithm, params = registry.get(KFED), {"k_local": k_local}
+    rows = {name: one.X for name, one in split.train.items()}
+    executor, _ = algorithm.build(k, seed, params)
+    _check_enough(rows, executor.min_count)
+    return executor, (run or run_inprocess)(algorithm, params, rows, JobOptions(k=k, seed=seed, assess=False))
 
 
 def _check_enough(rows: Mapping[str, FloatArray], needed: int) -> None:

@@ -9,6 +9,7 @@ Readings and deviations:
 2. A model is tested when it arrives, so a round needs one exchange; the last model is tested in a further one.
 3. A site with fewer than `min_count` rows to train with does not train, and one with fewer held out does not test.
 4. Sites with a policy refuse: means of rows have no class.
+5. Where sites are selected, one is selected by the loss of the model on the rows that it trains with.
 """
 
 from collections import Counter
@@ -23,13 +24,16 @@ from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import AbortCheck, Array, FloatArray, Message
+from flareclust.core.client_selection import POW_D_KFED
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.linear_evaluation import MOST_CLASSES, classes_of
 from flareclust.executors.parameters import ClusteringParams
 from flareclust.personal.learners import (
     LARGEST,
+    NOT_FINITE,
     TRAINING,
+    Among,
     Learner,
     Weights,
     all_bounded,
@@ -40,14 +44,16 @@ from flareclust.personal.learners import (
 )
 from flareclust.personal.models import MODELS, make_learner
 from flareclust.personal.rows import Labelled, drawn
+from flareclust.personal.selection import ALL, SELECTS, check_select
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
-from flareclust.protocol.schema import MOST_COLUMNS, Schema, counts, whole
+from flareclust.protocol.schema import MOST_COLUMNS, Schema, counts, real, whole
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import Task
 
-#: What sites are asked for: columns and classes of their rows, training, and a last test.
-SIZES, TRAIN, TEST = "sizes", "train", "test"
+#: What sites are asked for: columns and classes of their rows, training, and a last test. Where sites are selected, also how
+#: many rows they train with, before the first round, and the loss of the model on these, before they train.
+SIZES, TRAIN, TEST, ROWS, LOSSES = "sizes", "train", "test", "rows", "losses"
 
 
 class _Sizes(Schema):
@@ -95,6 +101,15 @@ class FedAvgParams(ClusteringParams):
         None, "Number of classes; None for the largest that a site has.", ge=2, le=MOST_CLASSES
     )
     rounds: int = server(50, "How often the sites train.", ge=1, le=MOST_ROUNDS)
+    select: Annotated[str, OneOf(SELECTS)] = server(
+        ALL, "Which sites train in a round: all, or per_round of them by random, pow-d or pow-d-kfed."
+    )
+    per_round: int | None = server(None, "Number of sites that train in a round; None for all.", ge=1)
+    candidates: int | None = server(
+        None, "Number of sites that are asked for their loss before; None for twice per_round.", ge=1
+    )
+    clusters: dict[str, list[int]] | None = server(None, "Of pow-d-kfed: the clusters of each site, by name.")
+    cluster: int | None = server(None, "Number of k-FED's cluster whose sites train; None for other sites.", ge=0)
     places: dict[str, int] | None = both(
         None, "Place of each site among all parts of a run, by name, whose random numbers it gets; None for its own."
     )
@@ -104,6 +119,13 @@ class FedAvgParams(ClusteringParams):
     def _places_among_parts(self) -> "FedAvgParams":
         if (self.places is None) != (self.parts is None):
             raise UserError("places and parts go together; give both or neither")
+        return self
+
+    @model_validator(mode="after")
+    def _selected(self) -> "FedAvgParams":
+        check_select(self.select, self.per_round, self.candidates)
+        if (self.clusters is None) == (self.select == POW_D_KFED):
+            raise UserError("clusters and select=pow-d-kfed go together; give both or neither")
         return self
 
 
@@ -118,6 +140,8 @@ class FedAvgExecutor(ClusteringExecutor):
     steps = MappingProxyType(
         {
             SIZES: Step(_Sizes(columns=whole(""), classes=whole("")), "sizes"),
+            ROWS: Step(_Sizes(columns=whole(""), classes=whole(""), rows=counts("")), "sizes_and_rows"),
+            LOSSES: Step(Schema(loss=real("", minimum=0)), "losses"),
             TRAIN: Step(
                 Tested(weights="p", counts=counts(""), correct=counts(""), tested=counts("")), "local", summed=True
             ),
@@ -150,13 +174,35 @@ class FedAvgExecutor(ClusteringExecutor):
         self._check_enough(data, context)
         return {"columns": np.array(data.shape[1] - 2), "classes": np.array(int(data[:, -2].max()) + 1)}
 
+    def sizes_and_rows(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return these, and the number of rows to train with."""
+        sizes = self.sizes(task, data, rng, aborted, context)
+        return {**sizes, "rows": np.array(self._trainable(halves(data)[0], context))}
+
+    def losses(
+        self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return the mean loss of the server's model on the rows to train with."""
+        learner, model, _ = self._received(task, data, context)
+        train, _ = halves(data)
+        if not self._trainable(train, context):
+            raise Refusal(
+                "was asked for the loss of rows that it does not train with, since they are fewer than min_count"
+            )
+        loss = learner.losses(model, learner.hold([train]))[0, 0]
+        if not np.isfinite(loss):
+            raise Refusal(f"cannot be selected: the loss of the model on its rows {NOT_FINITE}")
+        return {"loss": np.array(float(loss))}
+
     def local(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Test the server's model and train it."""
         learner, model, chosen = self._received(task, data, context)
         train, _ = halves(data)
-        n = len(train) if len(train) >= context.min_count else 0
+        n = self._trainable(train, context)
         trained = model
         if n:
             place = self._place(task)
@@ -194,12 +240,16 @@ class FedAvgExecutor(ClusteringExecutor):
         right = learner.correct(model, np.zeros(1, dtype=np.int64), learner.hold([test]))
         return {"correct": np.array(int(right[0])), "tested": np.array(len(test))}
 
-    def _place(self, task: Task) -> tuple[int, int] | None:
+    def _trainable(self, train: Labelled, context: SiteContext) -> int:
+        """Return how many rows the site trains with."""
+        return len(train) if len(train) >= context.min_count else 0
+
+    def _place(self, task: Task) -> Among | None:
         if self.params.places is None or self.params.parts is None:
             return None
         if task.site not in self.params.places:
             raise Refusal("is not among the places of the job's settings")
-        return self.params.places[task.site], self.params.parts
+        return [self.params.places[task.site]], self.params.parts
 
     def _received(self, task: Task, data: FloatArray, context: SiteContext) -> tuple[Learner[Any], Weights, int]:
         """Return the kind of model that the server says, the weights of the site's own (1, ...), and its number."""

@@ -2,7 +2,7 @@
 for all sites, or of IFCA.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +10,13 @@ from nvflare.job_config.api import FedJob
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.version import __version__
-from flareclust.core.client_selection import clusters_by_client
 from flareclust.engines.job import MIN_SITES, add_server, export_job, steps_of
 from flareclust.engines.late_sites import read_finished
 from flareclust.federation.run import quorum
 from flareclust.flare.controller import ClusteringController
-from flareclust.personal.clusters import KFED
+from flareclust.personal.clusters import KFED, clusters_of_sites
 from flareclust.personal.jobs import FEDAVG, IFCA
+from flareclust.personal.selection import check_fewer
 from flareclust.personal.settings import TRAINED_BY, ExportSettings
 from flareclust.protocol.outcome import Outcome
 
@@ -33,20 +33,28 @@ def export_jobs(settings: ExportSettings, folder: Path) -> list[Path]:
     Raises:
         UserError: the clusters are none of k-FED, a site has rows of several clusters, or a job's folder cannot be written.
     """
-    if settings.clusters is None:
-        return [
-            export_job(_job(settings.method, settings, settings.sites, settings.min_sites), folder / settings.method)
-        ]
-    outcome, about = read_finished(Path(settings.clusters))
-    if about["algorithm"] != KFED:
-        raise UserError(
-            f"{settings.clusters} has a result of {about['algorithm']}; personalised models need one of {KFED}"
-        )
-    written = []
-    for cluster, sites in sites_by_cluster(outcome).items():
+    if settings.method != KFED:
+        clusters = None if settings.clusters is None else clusters_of_sites(_found(settings.clusters))
+        params = {**_params(settings), **settings.selection_params(), "clusters": clusters}
+        job = _job(settings.method, settings, params, settings.sites, settings.min_sites)
+        return [export_job(job, folder / settings.method)]
+    by_cluster, written = sites_by_cluster(_found(str(settings.clusters))), []
+    check_fewer(settings.per_round, settings.candidates, [len(sites) for sites in by_cluster.values()])
+    for cluster, sites in by_cluster.items():
         name, needed = f"cluster-{cluster}", settings.min_sites and min(settings.min_sites, len(sites))
-        written.append(export_job(_job(name, settings, sites, needed), folder / name))
+        params = {**_params(settings), "cluster": cluster}
+        if settings.per_round is not None and settings.per_round < len(sites):
+            params |= settings.selection_params()
+        written.append(export_job(_job(name, settings, params, sites, needed), folder / name))
     return written
+
+
+def _found(folder: str) -> Outcome:
+    """Return the result of k-FED in a folder."""
+    outcome, about = read_finished(Path(folder))
+    if about["algorithm"] != KFED:
+        raise UserError(f"{folder} has a result of {about['algorithm']}; personalised models need one of {KFED}")
+    return outcome
 
 
 def sites_by_cluster(outcome: Outcome) -> dict[int, list[str]]:
@@ -55,9 +63,7 @@ def sites_by_cluster(outcome: Outcome) -> dict[int, list[str]]:
     Raises:
         UserError: a site has rows of several clusters.
     """
-    senders = next((record["sites"] for record in outcome.rounds if record["step"] == "cluster"), [])
-    assert isinstance(senders, list)
-    clusters = clusters_by_client(outcome.arrays["tau"], outcome.arrays["received_site"], senders)
+    clusters = clusters_of_sites(outcome)
     if several := [site for site, own in clusters.items() if len(own) > 1]:
         raise UserError(
             f"{several[0]} has rows of {len(clusters[several[0]])} clusters, and a site trains with all of its rows; run k-FED "
@@ -67,13 +73,18 @@ def sites_by_cluster(outcome: Outcome) -> dict[int, list[str]]:
     return {int(cluster): [site for site, own in clusters.items() if cluster in own] for cluster in found}
 
 
-def _job(name: str, settings: ExportSettings, sites: Sequence[str] | None, min_sites: int | None) -> FedJob:
+def _job(
+    name: str,
+    settings: ExportSettings,
+    params: Mapping[str, object],
+    sites: Sequence[str] | None,
+    min_sites: int | None,
+) -> FedJob:
     """Return a job for these sites, None for all that are connected."""
     algorithm, k = (IFCA, settings.k or 1) if settings.method == "ifca" else (FEDAVG, 1)
-    params = _params(settings)
     executor, aggregator = algorithm.build(k, settings.seed, params)
     needed = min_sites if sites is None else quorum(len(sites), min_sites)
-    controller = ClusteringController(algorithm.name, params, min_sites=needed, assess=False, needs=__version__)
+    controller = ClusteringController(algorithm.name, dict(params), min_sites=needed, assess=False, needs=__version__)
     job = FedJob(name=name, min_clients=needed or MIN_SITES)
     job.set_app_packages(["flareclust"])
     add_server(job, controller, aggregator)
@@ -86,6 +97,6 @@ def _job(name: str, settings: ExportSettings, sites: Sequence[str] | None, min_s
 
 
 def _params(settings: ExportSettings) -> dict[str, object]:
-    """Return the parameters of federated averaging."""
+    """Return the parameters of federated averaging that all jobs have."""
     params = {name: getattr(settings, name) for name in ("model", "rounds", *TRAINED_BY, "test_share", "classes")}
     return params | {"class_column": settings.label or "class"}

@@ -11,8 +11,8 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.personal.aggregator import FedAvgAggregator
-from flareclust.personal.executor import SIZES
-from flareclust.personal.ifca_executor import IFCAExecutor
+from flareclust.personal.executor import ROWS, SIZES
+from flareclust.personal.ifca_executor import IFCAExecutor, IFCAParams
 from flareclust.personal.learners import in_order
 
 #: The model that a site chose, an entry for each test; -1 where it had too few rows to train with, and did not say.
@@ -26,12 +26,14 @@ class IFCAAggregator(FedAvgAggregator):
     (k, ...); `CHOSEN` beside the tests. `centroids` (k, s) are the weights.
     """
 
+    params: IFCAParams
+
     steps = IFCAExecutor.steps
 
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Do as federated averaging does, and keep what the sites chose."""
         after = super().merge(round_, replies, rng)
-        if round_.step == SIZES:
+        if round_.step in (SIZES, ROWS):
             nothing = np.zeros(0, dtype=np.int64)
             return replace(
                 after, task={**after.task, "models": np.array(self.k)}, record={**after.record, CHOSEN: nothing}

@@ -10,19 +10,35 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from pydantic import model_validator
 
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
-from flareclust.personal.executor import TEST, TRAIN, FedAvgExecutor, Tested, halves
+from flareclust.core.client_selection import RANDOM
+from flareclust.personal.executor import TEST, TRAIN, FedAvgExecutor, FedAvgParams, Tested, halves
 from flareclust.personal.learners import Learner, Weights
 from flareclust.personal.rows import Labelled
+from flareclust.personal.selection import ALL, NO_ONE_LOSS
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.schema import counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import Task
 
 
+class IFCAParams(FedAvgParams):
+    """Parameters of IFCA; `k` is the number of models."""
+
+    @model_validator(mode="after")
+    def _without_losses(self) -> "IFCAParams":
+        if self.select not in (ALL, RANDOM):
+            raise UserError(f"select is {self.select}, and {NO_ONE_LOSS}")
+        return self
+
+
 class IFCAExecutor(FedAvgExecutor):
     """A site of IFCA."""
+
+    params: IFCAParams
 
     steps = MappingProxyType(
         {

@@ -14,16 +14,17 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import site_name
+from flareclust.core.client_selection import Selection
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
 from flareclust.executors.kfed import site_number
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.personal.aggregator import TESTS
-from flareclust.personal.clusters import Parts, Run, clustered, whole
-from flareclust.personal.executor import TRAIN
+from flareclust.personal.clusters import Parts, Run
+from flareclust.personal.executor import LOSSES, TRAIN
 from flareclust.personal.ifca_aggregator import CHOSEN
 from flareclust.personal.learners import WEIGHTS, shaped, stacked_models
-from flareclust.personal.methods import Course, OnRound, check_clusters
+from flareclust.personal.methods import Course, OnRound, divided
 from flareclust.personal.rows import Split
 from flareclust.personal.settings import TRAINED_BY, PersonalSettings
 from flareclust.protocol.algorithm import Algorithm
@@ -66,26 +67,26 @@ def train_in_jobs(settings: PersonalSettings, split: Split, run: Run, on_round: 
     """
     for name in split.names:
         site_name(name)
-    check_clusters(settings.method, split, settings.k or 1, settings.k_local)
-    parts, spent = whole(split), (0, 0)
-    if settings.method == "kfed":
-        parts, spent = clustered(split, settings.k or 1, settings.k_local, settings.seed, run)
-    start = settings.learner(split).start(1, stream(settings.seed, 0, WEIGHTS))
+    k, k_local, seed = settings.k or 1, settings.k_local, settings.seed
+    (parts, spent), selection = divided(settings.method, split, k, k_local, seed, settings, run)
+    start = settings.learner(split).start(1, stream(seed, 0, WEIGHTS))
     models = {name: np.repeat(value, int(parts.group.max()) + 1, axis=0) for name, value in start.items()}
     group = parts.group
     right, tested = np.zeros((2, settings.rounds, len(split.names)))
-    lost: list[str] = []
+    lost, selected = list[str](), [set[str]() for _ in range(settings.rounds)]
     bytes_up, bytes_down = np.zeros((2, settings.rounds), dtype=np.int64)
     for j in np.unique(parts.group):
-        outcome = _job(settings, split, parts, int(j), run)
+        outcome = _job(settings, split, parts, int(j), selection, run)
         if settings.method == "ifca":
-            models = stacked_models(outcome.arrays[WEIGHTS], start, settings.k or 1)
+            models = stacked_models(outcome.arrays[WEIGHTS], start, k)
             group = np.maximum(chosen_in(outcome, split.names), 0)
         else:
             for name, value in shaped(outcome.arrays[WEIGHTS], start).items():
                 models[name][j] = value[0]
         found, rows = tests_of(outcome, split.names, settings.rounds)
         right, tested = right + found, tested + rows
+        for names, there in zip(selected, trained_in(outcome), strict=True):
+            names.update(there)
         of_model = "" if settings.method == "ifca" else f" (model {j})"
         lost += [text + of_model for text in refusal_texts(outcome.refused)]
         for way, total in (("bytes_up", bytes_up), ("bytes_down", bytes_down)):
@@ -97,10 +98,13 @@ def train_in_jobs(settings: PersonalSettings, split: Split, run: Run, on_round: 
     up, down = spent[0] + np.cumsum(bytes_up), spent[1] + np.cumsum(bytes_down)
     for index in range(settings.rounds):
         on_round(index + 1, accuracy[index], int(up[index]), int(down[index]))
-    return Course(models, parts, group, accuracy, bytes_up, bytes_down, *spent, lost)
+    by_round = [] if selection is None else [sorted(names) for names in selected]
+    return Course(models, parts, group, accuracy, bytes_up, bytes_down, *spent, by_round, lost)
 
 
-def _job(settings: PersonalSettings, split: Split, parts: Parts, j: int, run: Run) -> Outcome:
+def _job(
+    settings: PersonalSettings, split: Split, parts: Parts, j: int, selection: Selection | None, run: Run
+) -> Outcome:
     """Train the model of cluster j by the rows of its devices in that cluster; IFCA's models by all rows."""
     members = [int(p) for p in np.flatnonzero(parts.group == j)]
     names = [split.names[parts.device[p]] for p in members]
@@ -116,6 +120,8 @@ def _job(settings: PersonalSettings, split: Split, parts: Parts, j: int, run: Ru
         "places": dict(zip(names, members, strict=True)),
         "parts": len(parts.group),
     }
+    if selection is not None and selection.m < int((parts.rows[members] > 0).sum()):
+        params |= {**settings.selection_params(), "clusters": selection.clusters}
     needed = None if settings.min_sites is None else min(settings.min_sites, len(sites))
     algorithm, k = (IFCA, settings.k or 1) if settings.method == "ifca" else (FEDAVG, 1)
     return run(algorithm, params, sites, JobOptions(k=k, seed=settings.seed, assess=False, min_sites=needed))
@@ -147,6 +153,19 @@ def chosen_in(outcome: Outcome, names: list[str]) -> IntArray:
     return np.array([last.get(site_number(name), -1) for name in names])
 
 
+def trained_in(outcome: Outcome) -> list[list[str]]:
+    """Return the sites that trained in each round of a job."""
+    return [[str(site) for site in _listed(record["sites"])] for record in outcome.rounds if record["step"] == TRAIN]
+
+
 def bytes_by_round(outcome: Outcome, way: str) -> IntArray:
     """Return the bytes of a job's rounds of training, (rounds,); as in one process, the last test is not counted."""
-    return np.array([int(str(record[way])) for record in outcome.rounds if record["step"] == TRAIN])
+    found: dict[object, int] = {}
+    for record in outcome.rounds:
+        if record["step"] in (LOSSES, TRAIN):
+            found[record["round"]] = found.get(record["round"], 0) + int(str(record[way]))
+    return np.array(list(found.values()), dtype=np.int64)
+
+
+def _listed(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else []

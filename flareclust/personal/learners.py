@@ -15,8 +15,14 @@ Weights = dict[str, Array]
 #: Weights beyond this are those of a loss that diverges; float32 ends at 3e38.
 LARGEST = 1e30
 
+#: What is wrong with a loss, in words that follow what it is of.
+NOT_FINITE = "is not finite, so the training diverged; use a smaller lr, or scale the columns"
+
 #: The random streams of the first weights and of a round of training, wherever devices are.
 WEIGHTS, TRAINING = "weights", "training"
+
+#: The places of parts among all parts of a run, and how many these are.
+Among = tuple[Sequence[int], int]
 
 #: Rows of several devices, as a learner keeps them.
 D = TypeVar("D")
@@ -31,16 +37,21 @@ class Learner(Protocol, Generic[D]):
     def hold(self, rows: Sequence[Labelled]) -> D:
         """Return the rows of several parts as the other methods take them; a part may be empty."""
 
-    def train(
-        self, weights: Weights, data: D, rng: np.random.Generator, among: tuple[int, int] | None = None
-    ) -> Weights:
+    def train(self, weights: Weights, data: D, rng: np.random.Generator, among: Among | None = None) -> Weights:
         """Return the weights of each part (p, ...) after its local updates.
 
-        Random numbers are drawn for all parts of a round together. With `among`, a first place and a number of parts, those
-        of the p parts are the ones from that place on among so many.
+        Random numbers are drawn for all parts of a run together; `among` says which of these the p parts are, None for all.
         """
 
-    def round(self, models: Weights, group: IntArray, data: D, rows: IntArray, rng: np.random.Generator) -> Weights:
+    def round(
+        self,
+        models: Weights,
+        group: IntArray,
+        data: D,
+        rows: IntArray,
+        rng: np.random.Generator,
+        among: Among | None = None,
+    ) -> Weights:
         """Return the models (k, ...) after a round of federated averaging: `train` of the parts, then `averaged`."""
 
     def losses(self, models: Weights, data: D) -> FloatArray:
@@ -115,10 +126,16 @@ def in_order(parts: Iterable[FloatArray]) -> FloatArray:
 
 
 def trained_means(
-    learner: Learner[D], models: Weights, group: IntArray, data: D, rows: IntArray, rng: np.random.Generator
+    learner: Learner[D],
+    models: Weights,
+    group: IntArray,
+    data: D,
+    rows: IntArray,
+    rng: np.random.Generator,
+    among: Among | None = None,
 ) -> Weights:
     """Return the models after a round in its two steps; learners that know no shorter way call it from `round`."""
-    return averaged(models, learner.train(picked(models, group), data, rng), group, rows)
+    return averaged(models, learner.train(picked(models, group), data, rng, among), group, rows)
 
 
 def moved(models: Weights, trained: Weights, group: IntArray, rows: IntArray) -> Weights:

@@ -8,7 +8,7 @@ from sklearn.linear_model import SGDClassifier
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.personal.learners import Weights, trained_means
+from flareclust.personal.learners import Among, Weights, trained_means
 from flareclust.personal.rows import Labelled
 
 
@@ -50,11 +50,11 @@ class Linear:
         weights: Weights,
         data: Sequence[Labelled],
         rng: np.random.Generator,
-        among: tuple[int, int] | None = None,
+        among: Among | None = None,
     ) -> Weights:
         """Return the weights of each part after its passes over its rows."""
-        first, total = among or (0, len(data))
-        seeds = rng.integers(2**31, size=total)[first:]
+        places, total = among or (range(len(data)), len(data))
+        seeds = rng.integers(2**31, size=total)[list(places)]
         trained = {name: value.copy() for name, value in weights.items()}
         for p, rows in enumerate(data):
             if len(rows):
@@ -62,10 +62,16 @@ class Linear:
         return trained
 
     def round(
-        self, models: Weights, group: IntArray, data: Sequence[Labelled], rows: IntArray, rng: np.random.Generator
+        self,
+        models: Weights,
+        group: IntArray,
+        data: Sequence[Labelled],
+        rows: IntArray,
+        rng: np.random.Generator,
+        among: Among | None = None,
     ) -> Weights:
         """Return the models after a round of federated averaging."""
-        return trained_means(self, models, group, data, rows, rng)
+        return trained_means(self, models, group, data, rows, rng, among)
 
     def losses(self, models: Weights, data: Sequence[Labelled]) -> FloatArray:
         """Return the mean logistic loss, summed over the separating planes, of each model on each part's rows (k, p)."""

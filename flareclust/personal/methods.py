@@ -7,15 +7,18 @@ All four are the same loop over parts, which are the devices' rows by cluster: e
 models, and each model becomes the mean of its copies. They differ in the parts and in who chooses the model.
 
 Readings where the papers are open:
-1. All devices take part in every round; means are weighted by rows, as in federated averaging. IFCA's paper has plain means.
+1. All devices take part in every round, unless they are selected; means are weighted by rows, as in federated averaging. IFCA's paper has plain means.
 2. IFCA's devices choose by the loss on the rows that they train with. After the last round they choose once more, for
    the test; the models of that choice are those of a next round, so its bytes are not counted.
 3. IFCA's models start from different weights, those of k-FED's clusters from the same.
-4. Bytes are those of the weights, of k-FED also those of the one-shot clustering, counted before the first round.
+4. Bytes are those of the weights, of k-FED also those of the one-shot clustering, counted before the first round. With
+   client selection a candidate gets the weights and sends a number of 8 bytes, and gets them again to train.
+5. With client selection each model's devices are selected among themselves; those of IFCA among all.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,9 +27,11 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import check_choice, check_int
-from flareclust.personal.clusters import Clustering, Parts, clustered, whole
+from flareclust.core.client_selection import POW_D_KFED, Selection
+from flareclust.personal.clusters import Clustering, Parts, Run, clustered, whole, whole_with_clusters
 from flareclust.personal.learners import (
     LARGEST,
+    NOT_FINITE,
     TRAINING,
     WEIGHTS,
     Learner,
@@ -37,9 +42,16 @@ from flareclust.personal.learners import (
     picked,
 )
 from flareclust.personal.rows import Split
+from flareclust.personal.selection import SelectionSettings, check_fewer, take
 
 METHODS = ("kfed", "ifca", "global", "local")
 AVERAGING = ("models", "gradients")
+
+#: All devices train in every round.
+EVERYONE = SelectionSettings()
+
+#: What a loss that a device sends takes.
+LOSS_BYTES = 8
 
 #: Called after each round with its number from 1, the accuracy of each device (m,) and the bytes up and down so far.
 OnRound = Callable[[int, FloatArray, int, int], None]
@@ -59,6 +71,7 @@ class Course:
         bytes_down: (rounds,) bytes of weights to all devices, each round.
         clustering_up: bytes of the one-shot clustering from all devices; 0 without one.
         clustering_down: the same to all devices.
+        selected: the devices that trained in each round, where they are selected; else empty.
         lost: why devices were left out of jobs, a sentence each.
     """
 
@@ -70,6 +83,7 @@ class Course:
     bytes_down: IntArray
     clustering_up: int = 0
     clustering_down: int = 0
+    selected: Sequence[Sequence[str]] = ()
     lost: Sequence[str] = ()
 
 
@@ -84,6 +98,7 @@ def train_models(
     k_local: int = 1,
     averaging: str = "models",
     clustering: Clustering | None = None,
+    selecting: SelectionSettings = EVERYONE,
     on_round: OnRound = lambda index, accuracy, up, down: None,
 ) -> Course:
     """Train the models of one method.
@@ -98,6 +113,7 @@ def train_models(
         k_local: k', local clusters of a device, of k-FED.
         averaging: of IFCA: "models" that were trained locally, or "gradients" of all rows, one update a round.
         clustering: what `clustered` has returned for these devices, for k-FED; None to cluster them.
+        selecting: which devices train in a round.
         on_round: called after each round.
 
     Raises:
@@ -107,19 +123,50 @@ def train_models(
     check_choice("method", method, METHODS)
     check_choice("averaging", averaging, AVERAGING)
     check_int("rounds", rounds, minimum=1)
-    check_clusters(method, split, k, k_local)
-    parts, spent = whole(split), (0, 0)
+    if clustering is None:
+        (parts, spent), selection = divided(method, split, k, k_local, seed, selecting)
+    else:
+        (parts, spent), selection = clustering, selecting.selection(None, seed)
+    names = [split.names[i] for i in parts.device]
+    loop = _Loop(method, learner, parts, names, averaging == "gradients", seed, selection)
+    return loop.run(k, rounds, spent, on_round, [len(test) for test in split.test.values()])
+
+
+def divided(
+    method: str, split: Split, k: int, k_local: int, seed: int, selecting: SelectionSettings, run: Run | None = None
+) -> tuple[Clustering, Selection | None]:
+    """Return the devices' rows as a method trains with them, and how devices are chosen for a round, None for all of them.
+
+    Args:
+        method: one of `METHODS`.
+        split: the devices' rows.
+        k: number of clusters.
+        k_local: k', local clusters of a device, of k-FED.
+        seed: of the clustering, and of the choice.
+        selecting: which devices train in a round.
+        run: the engine to run k-FED in; None for this process.
+
+    Raises:
+        UserError: there are more clusters than the devices can have, or as many devices are to train in a round as there are.
+        JobFailed: the rows cannot be clustered.
+    """
+    by_clusters = selecting.select == POW_D_KFED
+    _check_clusters(method, split, k, k_local, by_clusters=by_clusters)
+    check_fewer(selecting.per_round, selecting.candidates, [len(split.train)])
+    found, clusters = (whole(split), (0, 0)), None
     if method == "kfed":
-        parts, spent = clustering or clustered(split, k, k_local, seed)
-    loop = _Loop(method, learner, parts, averaging == "gradients", seed)
-    return loop.run(k, rounds, spent, on_round, [len(test) for test in split.test.values()], split.names)
+        found = clustered(split, k, k_local, seed, run)
+        sizes = np.bincount(found[0].group[found[0].rows > 0])
+        check_fewer(selecting.per_round, selecting.candidates, sizes[sizes > 0].tolist())
+    elif by_clusters:
+        found, clusters = whole_with_clusters(split, k, k_local, seed, run)
+    return found, selecting.selection(clusters, seed)
 
 
-def check_clusters(method: str, split: Split, k: int, k_local: int) -> None:
-    """Raise UserError where there are more clusters than the devices can have."""
-    if method in ("kfed", "ifca"):
+def _check_clusters(method: str, split: Split, k: int, k_local: int, *, by_clusters: bool) -> None:
+    if method in ("kfed", "ifca") or by_clusters:
         check_int("k", k, minimum=1)
-        most = len(split.train) * (check_int("k_local", k_local, minimum=1) if method == "kfed" else 1)
+        most = len(split.train) * (check_int("k_local", k_local, minimum=1) if method != "ifca" else 1)
         if k > most:
             raise UserError(
                 f"k is {k}, more clusters than {len(split.train)} devices can have; use a smaller k, or more devices"
@@ -133,26 +180,43 @@ class _Loop:
     method: str
     learner: Learner[Any]
     parts: Parts
+    names: list[str]
     gradients: bool
     seed: int
+    selection: Selection | None = None
 
-    def run(
-        self, k: int, rounds: int, spent: tuple[int, int], on_round: OnRound, held: list[int], names: list[str]
-    ) -> Course:
-        rows, train, test = self.parts.rows, self.learner.hold(self.parts.train), self.learner.hold(self.parts.test)
+    def run(self, k: int, rounds: int, spent: tuple[int, int], on_round: OnRound, held: list[int]) -> Course:
+        train, test = self.learner.hold(self.parts.train), self.learner.hold(self.parts.test)
         models = self._start(k)
         group = self._chosen(models, train)
-        accuracy, size = [], model_bytes(models)
-        up, down = self._bytes(size, k)
+        accuracy, size, selected = [], model_bytes(models), []
+        sent = np.zeros((2, rounds), dtype=np.int64)
         for index in range(rounds):
-            models = self._after(models, group, train, rows, stream(self.seed, index, TRAINING))
-            _check_bounded(models, index, group, [names[i] for i in self.parts.device])
+            at, asked = self._taken(models, index)
+            models = self._after(models, group, train, at, stream(self.seed, index, TRAINING))
+            _check_bounded(models, index, group, self.names)
             group = self._chosen(models, train)
             right = np.bincount(self.parts.device, weights=self.learner.correct(models, group, test))
             accuracy.append(right / held)
-            on_round(index + 1, accuracy[-1], spent[0] + (index + 1) * up, spent[1] + (index + 1) * down)
-        costs = (np.full(rounds, up), np.full(rounds, down))
-        return Course(models, self.parts, group, np.stack(accuracy), *costs, *spent)
+            sent[:, index] = self._bytes(size, k, at, asked)
+            selected.append(sorted({self.names[p] for p in at}))
+            on_round(index + 1, accuracy[-1], *(np.array(spent) + sent.sum(axis=1)).tolist())
+        course = Course(models, self.parts, group, np.stack(accuracy), sent[0], sent[1], *spent)
+        return course if self.selection is None else replace(course, selected=selected)
+
+    def _taken(self, models: Weights, index: int) -> tuple[IntArray, int]:
+        """Return the parts (t,) that train in a round, in their order, and how many were asked for their loss before."""
+        if self.selection is None:
+            return np.arange(len(self.parts.device)), 0
+        taken, asked = list[int](), 0
+        for j in np.unique(self.parts.group):
+            place = {self.names[p]: int(p) for p in np.flatnonzero(self.parts.group == j)}
+            rows = {name: int(self.parts.rows[p]) for name, p in place.items()}
+            losses = partial(self._losses, picked(models, np.array([j])), place, index)
+            found = take(self.selection, rows, index, losses)
+            taken += [place[name] for name in found.names]
+            asked += found.asked
+        return np.sort(np.array(taken, dtype=np.int64)), asked
 
     def _start(self, k: int) -> Weights:
         rng = stream(self.seed, 0, WEIGHTS)
@@ -161,25 +225,34 @@ class _Loop:
         count = {"global": 1, "local": len(self.parts.device)}.get(self.method, int(self.parts.group.max()) + 1)
         return {name: np.repeat(value, count, axis=0) for name, value in self.learner.start(1, rng).items()}
 
-    def _after(self, models: Weights, group: IntArray, train: Any, rows: IntArray, rng: np.random.Generator) -> Weights:
-        """Return the models after a round."""
+    def _losses(self, model: Weights, place: Mapping[str, int], index: int, names: Sequence[str]) -> list[float]:
+        """Return the loss of a model (1, ...) on the rows to train with of each of these parts."""
+        found = self.learner.losses(model, self.learner.hold([self.parts.train[place[name]] for name in names]))[0]
+        if not np.isfinite(found).all():
+            raise JobFailed(f"round {index + 1}: the loss of {names[int(np.isfinite(found).argmin())]} {NOT_FINITE}")
+        return [float(loss) for loss in found]
+
+    def _after(self, models: Weights, group: IntArray, train: Any, at: IntArray, rng: np.random.Generator) -> Weights:
+        """Return the models after a round in which the parts `at` train."""
+        own, rows, among = group[at], self.parts.rows[at], None
+        if self.selection is not None:
+            train, among = self.learner.hold([self.parts.train[p] for p in at]), (at.tolist(), len(group))
         if self.method == "ifca" and self.gradients:
-            learner = self.learner.full_gradient()
-            return moved(models, learner.train(picked(models, group), train, rng), group, rows)
-        return self.learner.round(models, group, train, rows, rng)
+            return moved(models, self.learner.full_gradient().train(picked(models, own), train, rng), own, rows)
+        return self.learner.round(models, own, train, rows, rng, among)
 
     def _chosen(self, models: Weights, train: Any) -> IntArray:
         if self.method == "ifca":
             return np.asarray(self.learner.losses(models, train).argmin(axis=0))
         return np.arange(len(self.parts.device)) if self.method == "local" else self.parts.group
 
-    def _bytes(self, size: int, k: int) -> tuple[int, int]:
+    def _bytes(self, size: int, k: int, at: IntArray, asked: int) -> tuple[int, int]:
         """Return the bytes up and down of a round, over all devices."""
         if self.method == "local":
             return 0, 0
-        senders = int((self.parts.rows > 0).sum())
-        receivers = len(self.parts.device) * (k if self.method == "ifca" else 1)
-        return senders * size, receivers * size
+        senders = int((self.parts.rows[at] > 0).sum())
+        receivers = (len(at) + asked) * (k if self.method == "ifca" else 1)
+        return senders * size + asked * LOSS_BYTES, receivers * size
 
 
 def _check_bounded(models: Weights, index: int, group: IntArray, names: list[str]) -> None:

@@ -13,7 +13,7 @@ from flareclust.deep.local_training import correct, losses, train
 from flareclust.deep.randomness import seeded
 from flareclust.deep.shared_start import averaged_round
 from flareclust.deep.threads import one_torch_thread
-from flareclust.personal.learners import Weights, picked, trained_means
+from flareclust.personal.learners import Among, Weights, picked, trained_means
 from flareclust.personal.rows import Labelled
 
 
@@ -58,9 +58,7 @@ class Perceptron:
         """Return the rows of the parts as one padded tensor."""
         return make_devices([one.X for one in rows], [one.y for one in rows], empty=True)
 
-    def train(
-        self, weights: Weights, data: Devices, rng: np.random.Generator, among: tuple[int, int] | None = None
-    ) -> Weights:
+    def train(self, weights: Weights, data: Devices, rng: np.random.Generator, among: Among | None = None) -> Weights:
         """Return the weights of each part after its local updates."""
         updates, lr, batch = self.updates, self.lr, self.batch
         with one_torch_thread():
@@ -77,15 +75,28 @@ class Perceptron:
         return {name: value.numpy() for name, value in trained.items()}
 
     def round(
-        self, models: Weights, group: IntArray, data: Devices, rows: IntArray, rng: np.random.Generator
+        self,
+        models: Weights,
+        group: IntArray,
+        data: Devices,
+        rows: IntArray,
+        rng: np.random.Generator,
+        among: Among | None = None,
     ) -> Weights:
         """Return the models after a round of federated averaging."""
         if self.batch is None:
-            return trained_means(self, models, group, data, rows, rng)
+            return trained_means(self, models, group, data, rows, rng, among)
         updates, lr, batch, chosen = self.updates, self.lr, self.batch, torch.from_numpy(group)
         with one_torch_thread():
             after = averaged_round(
-                _tensors(models), chosen, data, updates=updates, lr=lr, batch=batch, generator=_generator(rng)
+                _tensors(models),
+                chosen,
+                data,
+                updates=updates,
+                lr=lr,
+                batch=batch,
+                generator=_generator(rng),
+                among=among,
             )
         return {name: value.numpy() for name, value in after.items()}
 

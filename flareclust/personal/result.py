@@ -4,9 +4,10 @@ import json
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 SUMMARY, ROUNDS, CURVE = "result.json", "rounds.jsonl", "curve.png"
 
+#: What a round's row holds of the devices' accuracies.
+_OF_ROUND: Mapping[str, Callable[[FloatArray], Any]] = MappingProxyType(
+    {"accuracy": np.mean, "least": np.min, "largest": np.max}
+)
+
 
 @dataclass(frozen=True, eq=False)
 class PersonalResult:
@@ -36,10 +42,11 @@ class PersonalResult:
         models_of: by device, the numbers of the models that it uses, and its rows to train each with; None where the device is
             a site whose rows are not known here.
         accuracy: (rounds, m) share of each device's held-out rows that got their class, after each round; NaN where a device
-            was lost. Means are over the others.
+            was lost, or was not tested: in jobs only those that are asked in the next round are. Means are over the others.
         bytes: `up` and `down`, of weights and of the one-shot clustering, over all rounds; `clustering_up` and
             `clustering_down` are among them.
         seconds: wall time.
+        selected: names of the devices that trained in each round, where they are selected; else empty.
         folder: where the files are; None where there are none.
         run_id: of the MLflow run; None where it was not tracked.
         warnings: what you should know beside that.
@@ -53,6 +60,7 @@ class PersonalResult:
     accuracy: FloatArray = field(repr=False)
     bytes: Mapping[str, int]
     seconds: float
+    selected: Sequence[Sequence[str]] = ()
     folder: str | None = None
     run_id: str | None = None
     warnings: Sequence[str] = ()
@@ -63,12 +71,13 @@ class PersonalResult:
         return float(np.nanmean(self.accuracy[-1]))
 
     def rounds(self) -> list[dict[str, float]]:
-        """Return a row per round: its number, mean, least and largest accuracy of the devices."""
-        known = [row[~np.isnan(row)] for row in self.accuracy]
-        return [
-            {"round": number, "accuracy": float(row.mean()), "least": float(row.min()), "largest": float(row.max())}
-            for number, row in enumerate(known, start=1)
-        ]
+        """Return a row per round: its number, mean, least and largest accuracy of the devices; the number alone where none is known."""
+        found = []
+        for number, row in enumerate(self.accuracy, start=1):
+            known = row[~np.isnan(row)]
+            values = {name: float(of(known)) for name, of in _OF_ROUND.items()} if len(known) else {}
+            found.append({"round": number, **values})
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as `flareclust personalise --json` prints them."""
@@ -84,6 +93,7 @@ class PersonalResult:
             "classes": list(self.classes),
             "bytes": dict(self.bytes),
             "seconds": self.seconds,
+            "selected": [list(names) for names in self.selected] or None,
             "folder": self.folder,
             "run_id": self.run_id,
             "warnings": list(self.warnings),
@@ -143,7 +153,10 @@ def _write(result: PersonalResult, folder: Path) -> None:
     for j in range(len(next(iter(result.models.values())))):
         weights = {name: value[j] for name, value in result.models.items()}
         np.savez(folder / f"model-{j}.npz", allow_pickle=False, **weights)
-    (folder / ROUNDS).write_text("".join(json.dumps(row) + "\n" for row in result.rounds()))
+    rounds: list[dict[str, object]] = [dict(row) for row in result.rounds()]
+    if result.selected:
+        rounds = [{**row, "sites": list(names)} for row, names in zip(rounds, result.selected, strict=True)]
+    (folder / ROUNDS).write_text("".join(json.dumps(row) + "\n" for row in rounds))
     if installed("plots"):
         from flareclust.plotting.style import save as save_figure
 

@@ -50,6 +50,7 @@ def run_personal(
         models=course.models,
         models_of=_models_of(split, course),
         accuracy=course.accuracy,
+        selected=course.selected,
         bytes=sent,
         seconds=time.perf_counter() - started,
         warnings=_warnings(settings, course),
@@ -73,6 +74,7 @@ def _trained(settings: PersonalSettings, split: Split, on_round: OnRound) -> Cou
         seed=settings.seed,
         k_local=settings.k_local,
         averaging=settings.averaging,
+        selecting=settings,
         on_round=on_round,
     )
 

@@ -5,14 +5,16 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.settings import OneOf, Settings
+from flareclust._foundation.settings import OneOf
 from flareclust._foundation.validation import did_you_mean, site_name
+from flareclust.core.client_selection import POW_D_KFED, RANDOM
 from flareclust.data.partition_specs import SPECS, parse, usages
 from flareclust.executors.linear_evaluation import MOST_CLASSES
 from flareclust.personal.learners import Learner
 from flareclust.personal.methods import AVERAGING, METHODS
 from flareclust.personal.models import MODELS, make_learner
 from flareclust.personal.rows import Split
+from flareclust.personal.selection import NO_ONE_LOSS, SelectionSettings, check_fewer
 
 #: Where the devices are: in this process, or in NVFlare's simulator, a job for the clustering and one for each cluster.
 ENGINES = ("inprocess", "simulator")
@@ -24,10 +26,10 @@ TRAINED_BY = ("hidden", "lr", "updates", "batch")
 PARTITIONS = tuple(name for name, form in SPECS.items() if name != "none" and not form.splits_columns)
 
 
-class TrainingSettings(Settings):
+class TrainingSettings(SelectionSettings):
     """What is trained, wherever it is."""
 
-    label: str | None = Field(default=None, description="The column that holds the class.")
+    label: str | None = Field(default=None, min_length=1, description="The column that holds the class.")
     method: Annotated[str, OneOf(METHODS)] = Field(default="kfed", description="kfed, ifca, global or local.")
     model: Annotated[str, OneOf(MODELS)] = Field(default="mlp", description="mlp, or linear, which needs no extra.")
     k: int | None = Field(default=None, ge=1, description="Number of clusters, for kfed and ifca.")
@@ -44,13 +46,25 @@ class TrainingSettings(Settings):
 
     @model_validator(mode="after")
     def _used_by_method_and_model(self) -> "TrainingSettings":
-        if self.method not in ("kfed", "ifca"):
+        if self.method not in ("kfed", "ifca") and self.select != POW_D_KFED:
             self._refuse("k", f"{self.method} has no clusters; leave it out, or use the method kfed or ifca")
         elif self.k is None and self.method == "ifca":
             raise UserError("ifca needs k, the number of clusters")
         if self.model == "linear":
             for name in ("hidden", "batch"):
                 self._refuse(name, "it is a setting of the model mlp; leave it out, or use model=mlp")
+        return self
+
+    @model_validator(mode="after")
+    def _selected_by_method(self) -> "TrainingSettings":
+        if self.method == "local":
+            self._refuse(
+                "select", "each device trains its own model in every round; leave it out, or use another method"
+            )
+        if self.method == "ifca" and self.select != RANDOM:
+            self._refuse("select", NO_ONE_LOSS)
+        if self.method == "kfed" and self.select == POW_D_KFED:
+            self._refuse("select", "the devices of a model are of one cluster; use pow-d, or the method global")
         return self
 
     def _refuse(self, name: str, why: str) -> None:
@@ -73,9 +87,10 @@ class PersonalSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _used(self) -> "PersonalSettings":
-        if self.k is None and self.method == "kfed":
-            raise UserError("kfed needs k, the number of clusters")
-        if self.method != "kfed":
+        by_clusters = self.select == POW_D_KFED
+        if self.k is None and (self.method == "kfed" or by_clusters):
+            raise UserError(f"{self.select if by_clusters else self.method} needs k, the number of clusters")
+        if self.method != "kfed" and not by_clusters:
             self._refuse("k_local", "only kfed has clusters of a device; leave it out, or use method=kfed")
         if self.method != "ifca":
             self._refuse("averaging", "only ifca has this choice; leave it out, or use method=ifca")
@@ -138,7 +153,8 @@ class ExportSettings(TrainingSettings):
     """What jobs for provisioned sites train, and at which sites; `label` is the column of their rows with the class."""
 
     clusters: str | None = Field(
-        default=None, description="Of kfed: folder with the result of `flareclust run kfed` at the sites."
+        default=None,
+        description="Of kfed, and of select=pow-d-kfed: folder with the result of `flareclust run kfed` at the sites.",
     )
     sites: tuple[str, ...] | None = Field(
         default=None, description="Of ifca and global: names of the sites; None for all that are connected."
@@ -162,18 +178,19 @@ class ExportSettings(TrainingSettings):
     def _sites_of_the_method(self) -> "ExportSettings":
         if self.method == "local":
             raise UserError("local trains at each site by itself and needs no job; use the method kfed, ifca or global")
-        if self.method != "kfed":
+        user = self.select if self.select == POW_D_KFED else self.method if self.method == "kfed" else None
+        if user is None:
             self._refuse(
                 "clusters", f"{self.method} is one job, to all sites or to those that sites names; leave it out"
             )
         elif self.clusters is None:
+            other = "select=pow-d" if user == POW_D_KFED else "the method ifca or global"
             raise UserError(
-                "kfed needs clusters, the folder with the result of `flareclust run kfed` at the sites; or use the method ifca or "
-                "global"
+                f"{user} needs clusters, the folder with the result of `flareclust run kfed` at the sites; or use {other}"
             )
         else:
-            self._refuse("k", "the jobs are those of the clusters found; leave it out")
-            if self.sites is not None:
+            self._refuse("k", "the clusters are those found; leave it out")
+            if self.sites is not None and user == self.method:
                 raise UserError("sites is without effect: each job goes to the sites of its cluster; leave it out")
         return self
 
@@ -186,6 +203,7 @@ class ExportSettings(TrainingSettings):
         count = len(self.sites)
         if not count or len(set(self.sites)) < count:
             raise UserError(f"sites must be different names, at least one; got {', '.join(self.sites) or 'none'}")
+        check_fewer(self.per_round, self.candidates, [count])
         for setting, value in (("k", self.k), ("min_sites", self.min_sites)):
             if value is not None and value > count:
                 raise UserError(

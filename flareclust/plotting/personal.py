@@ -25,10 +25,11 @@ def curve(accuracy: FloatArray, method: str) -> "Figure":
 
     figure = page(7, 4)
     axes = figure.add_subplot(1, 1, 1)
-    rounds = np.arange(1, len(accuracy) + 1)
-    low, high = np.nanquantile(accuracy, (0.25, 0.75), axis=1)
+    rounds = 1 + np.flatnonzero(~np.isnan(accuracy).all(axis=1))
+    known = accuracy[rounds - 1]
+    low, high = np.nanquantile(known, (0.25, 0.75), axis=1)
     marker = "o" if len(rounds) == 1 else None  # a line of one point is not seen
-    axes.plot(rounds, np.nanmean(accuracy, axis=1), color=PALETTE[0], linewidth=1.6, marker=marker, gid="mean")
+    axes.plot(rounds, np.nanmean(known, axis=1), color=PALETTE[0], linewidth=1.6, marker=marker, gid="mean")
     axes.fill_between(rounds, low, high, color=PALETTE[0], alpha=0.2, linewidth=0, gid="half")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))

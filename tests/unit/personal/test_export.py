@@ -10,7 +10,7 @@ import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.personal.executor import SIZES, TEST, TRAIN, FedAvgExecutor
+from flareclust.personal.executor import LOSSES, ROWS, SIZES, TEST, TRAIN, FedAvgExecutor
 from flareclust.personal.export import export_jobs
 from flareclust.personal.finished import read_jobs
 from flareclust.personal.jobs import FEDAVG, IFCA
@@ -46,10 +46,10 @@ def test_jobs_for_provisioned_sites_go_to_the_sites_of_their_cluster(tmp_path, c
         assert not list(job.rglob("custom"))
         server = json.loads((job / "app_server" / "config" / "config_fed_server.json").read_text())
         (aggregator,) = [part for part in server["components"] if part["path"] in of_server()]
-        assert aggregator["args"] == {"k": 1, "rounds": 7, "classes": 3}
+        assert aggregator["args"] == {"k": 1, "rounds": 7, "classes": 3, "cluster": j}
         client = json.loads(next(job.glob("app_ward*/config/config_fed_client.json")).read_text())
         (line,) = client["executors"]
-        assert line["tasks"] == [SIZES, TRAIN, TEST, "assess"]
+        assert line["tasks"] == [SIZES, ROWS, LOSSES, TRAIN, TEST, "assess"]
         assert line["executor"]["path"] in of_sites()
         assert FedAvgExecutor(**line["executor"]["args"]).params.class_column == "ill"
     assert deployed == [["ward-0", "ward-2"], ["ward-1", "ward-3"]] or deployed == [
@@ -85,6 +85,30 @@ def test_jobs_cannot_be_exported_without_clusters_of_whole_sites(tmp_path):
 def part(job: Path, side: str) -> dict[str, object]:
     """Return what a job of all sites has at the server or at them."""
     return json.loads((job / "app" / "config" / f"config_fed_{side}.json").read_text())
+
+
+def server_of(job: Path) -> dict[str, object]:
+    """Return the settings of an exported job's aggregator."""
+    (file,) = job.rglob("config_fed_server.json")
+    (aggregator,) = [one for one in json.loads(file.read_text())["components"] if one["path"] in of_server()]
+    return aggregator["args"]
+
+
+def test_exported_jobs_bring_how_their_sites_are_selected(tmp_path, capsys):
+    flareclust.run("kfed", own_sites(), 2, k_local=1, out=tmp_path / "found")
+    jobs, found = tmp_path / "jobs", tmp_path / "found"
+    options = ["--export", jobs, "--model", "linear", "--rounds", 3, "--per-round", 1]
+    assert call("personalise", *options, "--clusters", found, "--select", "pow-d", "--candidates", 2) == 0
+    ours = {"select": "pow-d", "per_round": 1, "candidates": 2}
+    assert server_of(jobs / "cluster-1") == {"k": 1, "rounds": 3, "cluster": 1, **ours}
+    options[-1] = 2
+    assert call("personalise", *options, "--clusters", found, "--select", "random") == 2
+    assert "per_round is 2 without effect: no model has more than 2 devices" in capsys.readouterr().err
+    by_clusters = ["--method", "global", "--select", "pow-d-kfed", "--clusters", found]
+    assert call("personalise", *options, *by_clusters, "--sites", "ward-0,ward-1,ward-2") == 0
+    args = server_of(jobs / "global")
+    assert (args["select"], args["per_round"], sorted(args["clusters"])) == ("pow-d-kfed", 2, list(own_sites()))
+    assert args["clusters"]["ward-0"] == args["clusters"]["ward-2"] != args["clusters"]["ward-1"]
 
 
 @pytest.mark.parametrize(("method", "k"), [("ifca", 2), ("global", 1)])
@@ -124,13 +148,22 @@ def test_one_job_goes_to_all_sites_or_to_those_named(method, k, tmp_path, capsys
             "clusters is found without effect: ifca is one job.*leave it out",
         ),
         ({}, "kfed needs clusters, the folder"),
-        ({"clusters": "found", "k": 2}, "k is 2 without effect: the jobs are those of the clusters"),
+        ({"clusters": "found", "k": 2}, "k is 2 without effect: the clusters are those found"),
         ({"clusters": "found", "sites": ("a",)}, "sites is without effect: each job goes to the sites of its cluster"),
         ({"method": "global", "sites": ("a", "a")}, "sites must be different names"),
         ({"method": "global", "sites": ("a", "b c")}, "'b c' cannot be a site's name"),
         ({"method": "global", "sites": ("a", "b"), "min_sites": 3}, "min_sites is 3, more than the 2 sites named"),
         ({"method": "ifca", "k": 3, "sites": ("a", "b")}, "k is 3, more than the 2 sites named"),
         ({"method": "global", "classes": 1}, "classes must be"),
+        ({"method": "global", "select": "pow-d-kfed", "per_round": 1}, "pow-d-kfed needs clusters, the folder"),
+        (
+            {"method": "global", "select": "random", "per_round": 2, "sites": ("a", "b")},
+            "per_round is 2 without effect: 2 devices train a model",
+        ),
+        (
+            {"method": "global", "clusters": "found", "select": "pow-d", "per_round": 1},
+            "clusters is found without effect",
+        ),
         *(
             ({"method": "global", name: value}, f"{name} does not go with export: .*; leave it out")
             for name, value in {

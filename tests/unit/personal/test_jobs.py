@@ -9,7 +9,7 @@ from flareclust._foundation.seeding import stream
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.personal.aggregator import FedAvgAggregator
-from flareclust.personal.executor import SIZES, TEST, TRAIN
+from flareclust.personal.executor import LOSSES, ROWS, SIZES, TEST, TRAIN
 from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
 from flareclust.personal.prepare import prepare_devices
 from flareclust.personal.run import run_personal
@@ -160,5 +160,5 @@ def test_a_device_that_cannot_be_a_site_is_named():
 
 def test_steps_are_those_that_sites_answer():
     executor, aggregator = FEDAVG.build(1)
-    assert list(executor.own_steps()) == [SIZES, TRAIN, TEST]
+    assert list(executor.own_steps()) == [SIZES, ROWS, LOSSES, TRAIN, TEST]
     assert aggregator.steps is executor.steps
