@@ -17,10 +17,11 @@ from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
 from flareclust.core.client_selection import Selection
 from flareclust.executors.kfed import site_number
-from flareclust.personal.executor import LOSSES, ROWS, SIZES, TEST, TRAIN, FedAvgExecutor, FedAvgParams
+from flareclust.personal.executor import FedAvgExecutor, FedAvgParams
 from flareclust.personal.learners import WEIGHTS, Learner, Weights, flat, in_order, stacked_models
 from flareclust.personal.models import make_learner
 from flareclust.personal.selection import make_selection
+from flareclust.protocol.task import LOSSES, ROWS, SIZES, TEST, TRAIN
 
 #: What is kept of every test, an entry for each site and round: number of the site, round of the model, and rows.
 TESTS = ("tests_site", "tests_round", "tests_correct", "tests_rows")

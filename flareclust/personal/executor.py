@@ -46,14 +46,11 @@ from flareclust.personal.models import MODELS, make_learner
 from flareclust.personal.rows import Labelled, drawn
 from flareclust.personal.selection import ALL, SELECTS, check_select
 from flareclust.privacy.context import SiteContext
+from flareclust.privacy.enforcement import against_classes
 from flareclust.protocol.params import MOST_ITERATIONS, MOST_ROUNDS, both, server, site
 from flareclust.protocol.schema import MOST_COLUMNS, Schema, counts, real, whole
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import Task
-
-#: What sites are asked for: columns and classes of their rows, training, and a last test. Where sites are selected, also how
-#: many rows they train with, before the first round, and the loss of the model on these, before they train.
-SIZES, TRAIN, TEST, ROWS, LOSSES = "sizes", "train", "test", "rows", "losses"
+from flareclust.protocol.task import LOSSES, ROWS, SIZES, TEST, TRAIN, Task
 
 
 class _Sizes(Schema):
@@ -283,4 +280,4 @@ def halves(data: FloatArray) -> tuple[Labelled, Labelled]:
 
 def _check_ungrouped(context: SiteContext) -> None:
     if context.grouped:
-        raise Refusal("cannot train a model of classes: its policy shows means of rows, which have no class")
+        raise against_classes("cannot train a model of classes")

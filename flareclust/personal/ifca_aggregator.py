@@ -11,9 +11,9 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.personal.aggregator import FedAvgAggregator
-from flareclust.personal.executor import ROWS, SIZES
 from flareclust.personal.ifca_executor import IFCAExecutor, IFCAParams
 from flareclust.personal.learners import in_order
+from flareclust.protocol.task import ROWS, SIZES
 
 #: The model that a site chose, an entry for each test; -1 where it had too few rows to train with, and did not say.
 CHOSEN = "tests_model"

@@ -15,14 +15,14 @@ from pydantic import model_validator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import AbortCheck, FloatArray, Message
 from flareclust.core.client_selection import RANDOM
-from flareclust.personal.executor import TEST, TRAIN, FedAvgExecutor, FedAvgParams, Tested, halves
+from flareclust.personal.executor import FedAvgExecutor, FedAvgParams, Tested, halves
 from flareclust.personal.learners import Learner, Weights
 from flareclust.personal.rows import Labelled
 from flareclust.personal.selection import ALL, NO_ONE_LOSS
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.schema import counts
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import Task
+from flareclust.protocol.task import TEST, TRAIN, Task
 
 
 class IFCAParams(FedAvgParams):

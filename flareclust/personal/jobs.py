@@ -21,7 +21,6 @@ from flareclust.executors.kfed import site_number
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.personal.aggregator import TESTS
 from flareclust.personal.clusters import Parts, Run
-from flareclust.personal.executor import LOSSES, TRAIN
 from flareclust.personal.ifca_aggregator import CHOSEN
 from flareclust.personal.learners import WEIGHTS, shaped, stacked_models
 from flareclust.personal.methods import Course, OnRound, divided
@@ -38,6 +37,7 @@ FEDAVG = Algorithm(
     "flareclust.personal.aggregator.FedAvgAggregator",
     source="McMahan et al. (2017), Algorithm 1",
 )
+from flareclust.protocol.task import LOSSES, TRAIN
 
 IFCA = Algorithm(
     "ifca",

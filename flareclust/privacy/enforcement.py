@@ -19,7 +19,7 @@ from flareclust.privacy.request_log import RequestLog
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, MASKED
 from flareclust.protocol.schema import SECONDS, Field
-from flareclust.protocol.task import ASSESS, DESCRIBE, PLACE, PROFILE_BINS, PROFILE_KNOWN_BINS, PROFILING
+from flareclust.protocol.task import ASSESS, DESCRIBE, OF_CLASSES, PLACE, PROFILE_BINS, PROFILE_KNOWN_BINS, PROFILING
 
 #: The longest text of a refusal that leaves.
 LONGEST_REASON = 400
@@ -78,6 +78,8 @@ class PolicyEnforcer:
             Refusal: it may not be asked.
         """
         if not any(step in steps for steps in self.known.values()):
+            if step in OF_CLASSES and self.policy.dp is None:
+                raise against_classes(f"was asked for the step {step} of federated averaging (fedavg, ifca)")
             raise _against("was asked for a step that no algorithm has which is registered there")
         if isinstance(round_, bool) or not isinstance(round_, int) or round_ < 0:
             raise _against("was asked without the number of a round")
@@ -169,6 +171,15 @@ class PolicyEnforcer:
             raise _against(f"lets out no {name} below {self.policy.min_count}", "min_count")
         if self.policy.round_counts > 1 and (counts % self.policy.round_counts != 0).any():
             raise _against(f"lets out {name} as multiples of {self.policy.round_counts} only", "round_counts")
+
+
+def against_classes(what: str) -> Refusal:
+    """Return why a site with a policy trains no model of classes; `what` was asked or cannot be done, in words that follow its name."""
+    return _against(
+        f"{what}, and in place of rows its policy shows means of them, which have no class; leave the site out of the job, "
+        "or have its operator remove the policy",
+        "min_count",
+    )
 
 
 def _check_form(question: Request, algorithm: str, spec: ReplySpec, message: Message, private: bool) -> None:

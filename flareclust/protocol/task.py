@@ -46,6 +46,14 @@ PROFILE_KNOWN, PROFILE_KNOWN_BINS = "profile_known", "profile_known_bins"
 PROFILE_TOTALS, PROFILE_TOTALS_COUNTS = "profile_totals", "profile_totals_counts"
 PROFILING = (PROFILE, PROFILE_BINS, PROFILE_KNOWN, PROFILE_KNOWN_BINS, PROFILE_TOTALS_COUNTS, PROFILE_TOTALS)
 
+#: What federated averaging asks (`flareclust.personal`): columns and classes of the rows, training, and a last test. Where
+#: sites are selected, also how many rows they train with, before the first round, and the loss of the model on these, before
+#: they train.
+SIZES, TRAIN, TEST, ROWS, LOSSES = "sizes", "train", "test", "sizes_and_rows", "losses"
+
+#: Of these, what no algorithm for clustering asks.
+OF_CLASSES = (SIZES, ROWS, LOSSES, TEST)
+
 #: Keys of the meta of a refusal, of a task and of a reply, which says what it answers. A reply's numbers never travel
 #: there, where sites' filters do not look.
 REFUSED, ROUND, STEP, NEEDS = "refused", "round", "step", "needs"

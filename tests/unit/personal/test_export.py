@@ -10,13 +10,14 @@ import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.personal.executor import LOSSES, ROWS, SIZES, TEST, TRAIN, FedAvgExecutor
+from flareclust.personal.executor import FedAvgExecutor
 from flareclust.personal.export import export_jobs
 from flareclust.personal.finished import read_jobs
 from flareclust.personal.jobs import FEDAVG, IFCA
 from flareclust.personal.settings import ExportSettings
 from flareclust.protocol.algorithm import Algorithm
 from flareclust.protocol.outcome import write
+from flareclust.protocol.task import LOSSES, ROWS, SIZES, TEST, TRAIN
 from flareclust.sites.class_list import of_server, of_sites
 from tests.command_line import call
 from tests.unit.personal.job_cases import ONE, losing, sites

@@ -5,12 +5,12 @@ import pytest
 
 from flareclust._foundation.errors import JobFailed
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.personal.executor import TRAIN
 from flareclust.personal.ifca_aggregator import IFCAAggregator
 from flareclust.personal.ifca_executor import IFCAExecutor
 from flareclust.personal.jobs import IFCA, train_in_jobs
 from flareclust.personal.methods import train_models
 from flareclust.personal.settings import PersonalSettings
+from flareclust.protocol.task import TRAIN
 from tests.unit.personal.job_cases import ONE, losing, sites, with_executor
 from tests.unit.personal.planted import planted
 

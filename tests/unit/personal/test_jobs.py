@@ -9,12 +9,12 @@ from flareclust._foundation.seeding import stream
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.personal.aggregator import FedAvgAggregator
-from flareclust.personal.executor import LOSSES, ROWS, SIZES, TEST, TRAIN
 from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
 from flareclust.personal.prepare import prepare_devices
 from flareclust.personal.run import run_personal
 from flareclust.personal.settings import PersonalSettings
 from flareclust.privacy.policy import Policy
+from flareclust.protocol.task import LOSSES, ROWS, SIZES, TEST, TRAIN
 from tests.unit.personal.job_cases import ONE, sites
 
 

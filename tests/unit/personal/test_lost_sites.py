@@ -10,14 +10,13 @@ from flareclust._foundation.errors import JobFailed
 from flareclust.engines import simulator
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.personal.aggregator import TESTS
-from flareclust.personal.executor import TEST
 from flareclust.personal.jobs import train_in_jobs
 from flareclust.personal.result import save
 from flareclust.personal.rows import Split
 from flareclust.personal.run import run_personal
 from flareclust.personal.settings import PersonalSettings
 from flareclust.protocol import registry
-from flareclust.protocol.task import CLUSTER
+from flareclust.protocol.task import CLUSTER, TEST
 from tests.unit.personal.job_cases import losing, three_and_three
 from tests.unit.personal.planted import planted
 

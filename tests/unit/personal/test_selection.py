@@ -9,12 +9,12 @@ import pytest
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.core.client_selection import Selection
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.personal.executor import LOSSES, ROWS, TEST, TRAIN
 from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
 from flareclust.personal.prepare import prepare_devices
 from flareclust.personal.result import save
 from flareclust.personal.run import run_personal
 from flareclust.personal.settings import PersonalSettings
+from flareclust.protocol.task import LOSSES, ROWS, TEST, TRAIN
 from tests.unit.personal.job_cases import ONE, losing, sites, with_executor
 
 WAYS = [

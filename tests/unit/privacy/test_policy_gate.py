@@ -15,14 +15,14 @@ from flareclust.engines.inprocess import SimulatedSite, answered, run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy import session
-from flareclust.privacy.enforcement import PolicyEnforcer, Request
+from flareclust.privacy.enforcement import LONGEST_REASON, PolicyEnforcer, Request
 from flareclust.privacy.policy import DifferentialPrivacy, Policy, read_policy
 from flareclust.privacy.reply_specs import registered_replies
 from flareclust.privacy.request_log import RequestLog
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS
-from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, PLACE, SCORE, Task
+from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, OF_CLASSES, PLACE, SCORE, Task
 from flareclust.testing import iid_sites
 from flareclust.testing.partial_features import overlapping_sites
 
@@ -126,6 +126,14 @@ def test_what_may_not_be_asked_is_refused_and_not_counted(policy, before, asked,
         gate.check_request(*asked)
     assert SECRET not in str(caught.value)
     assert gate.asked.so_far() == before
+
+
+@pytest.mark.parametrize("step", OF_CLASSES)
+def test_models_of_classes_are_refused_with_the_setting_that_is_against_them_and_what_to_do(step):
+    words = f"was asked for the step {step} of federated averaging .*means of them.*leave the site out.*: min_count"
+    with pytest.raises(Refusal, match=words) as caught:
+        PolicyEnforcer(Policy()).check_request(step, 0, {})
+    assert len(str(caught.value)) < LONGEST_REASON
 
 
 def test_the_exchanges_of_ordinary_jobs_are_let_in():
