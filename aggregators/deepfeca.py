@@ -27,6 +27,7 @@ from flareclust.aggregators.pooled import PooledAggregator
 from flareclust.core.directions import of_length_one
 from flareclust.executors import linear_evaluation as linear
 from flareclust.executors.deepfeca import SHAPE, TRAIN, DeepFeCAExecutor, DeepFeCAParams, step_name
+from flareclust.protocol.outcome import DEVICE_GPU, DEVICE_SITE
 
 _CENTROIDS: Mapping[str, type[ClusteringAggregator]] = {
     "feca": FeCAAggregator,
@@ -45,7 +46,7 @@ class DeepFeCAAggregator(ComparedAggregator):
     """The server of DeepFeCA.
 
     Result beside `centroids` (k, e): `weights` (p,) of the network, `image` (3,), the shape of its images, the same weights
-    by name, `weights.<name>`, and what the centroid step kept in the last round, such as FeCA's `radii`: distances before the
+    by name, `weights.<name>`, what each site computed on, `device_site` and `device_gpu`, and what the centroid step kept in the last round, such as FeCA's `radii`: distances before the
     centroids are brought to length 1.
     """
 
@@ -79,7 +80,7 @@ class DeepFeCAAggregator(ComparedAggregator):
         return self._with_network(
             self._inner().begin(),
             task,
-            {"trained": np.array(0), "classes": np.array(classes)},
+            {"trained": np.array(0), "classes": np.array(classes), **_devices(replies)},
             {"sites_on_gpu": float(on_gpu)},
         )
 
@@ -176,5 +177,12 @@ class DeepFeCAAggregator(ComparedAggregator):
 
 
 def _progress(round_: Round) -> Message:
-    """Return what the server remembers from one exchange to the next: rounds of training, and the number of classes."""
-    return {name: round_.record[name] for name in ("trained", "classes")}
+    """Return what the server remembers: rounds of training, the number of classes, and what sites compute on."""
+    kept = ("trained", "classes", DEVICE_SITE, DEVICE_GPU)
+    return {name: value for name, value in round_.record.items() if name in kept}
+
+
+def _devices(replies: Mapping[str, Message]) -> Message:
+    """Return the names of the sites, and whether each computes on a GPU."""
+    on_gpu = [int(reply["cuda"]) for reply in replies.values()]
+    return {DEVICE_SITE: np.array(list(replies), dtype=np.str_), DEVICE_GPU: np.array(on_gpu, dtype=np.int64)}

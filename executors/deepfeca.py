@@ -5,7 +5,8 @@ Caron et al. 2020, DeepCluster-v2.
 
 Readings where the paper is open, and deviations from it:
 1. Line 4: embeddings have length 1, as DeepCluster-v2's, and the server brings merged centroids to length 1. FeCA's client
-   step runs on them as it is, and so do those of its rivals in Table 3 (`centroids`).
+   step runs on them as it is, and so do those of its rivals in Table 3 (`centroids`). So FeCA's `metric=cosine` is no setting
+   here: it would bring the same rows and the same centroids to length 1 once more.
 2. Line 8, "a linear classifier": its weights are the centroids C*, which training leaves as they are (DeepCluster-v2's
    prototypes). A classifier of each site's own would not be averaged, and labels change their numbers between rounds.
 3. Clusters are in the space of a projection head; what is evaluated are the features before it.

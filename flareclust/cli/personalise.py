@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 
 def personalise(
+    ctx: typer.Context,
     data: Annotated[
         str, typer.Option(help="A data set with classes from `flareclust data list`, or a file.")
     ] = "digits",
     label: Annotated[
         str | None,
         typer.Option(
-            help="The column of a file, or of the sites' rows (`class` by default), that holds the class, an integer."
+            help="The column of a file, or of the sites' rows, that holds the class, an integer; `class` by default."
         ),
     ] = None,
     k: Annotated[int | None, typer.Option("--k", help="Number of clusters, for kfed, ifca and pow-d-kfed.")] = None,
@@ -121,23 +122,22 @@ def personalise(
     if finished:
         _refuse(
             "finished, which reads what was trained",
-            {**_given(settings), **_given(of_jobs), "export": export, "track": track or None},
+            {**_given(ctx, {**settings, **of_jobs}), "export": export, "track": track or None},
         )
         _say_result(_read(finished, out), as_json)
     elif export is not None:
         _refuse("export, which trains nothing", {"out": out, "track": track or None})
-        _export(export, {**_given(settings), **_given(of_jobs)}, as_json)
+        _export(export, _given(ctx, {**settings, **of_jobs}), as_json)
     else:
         _refuse("training here, without --export", of_jobs)
         _say_result(_train(settings, out, track is not False), as_json)
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are not at their defaults."""
-    from flareclust.personal.settings import ExportSettings, PersonalSettings
-
-    fields = {**ExportSettings.model_fields, **PersonalSettings.model_fields}
-    return {name: value for name, value in options.items() if value != fields[name].default}
+def _given(ctx: typer.Context, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are given, at their defaults or not."""
+    sources = {name: ctx.get_parameter_source(name) for name in options}  # by its name: typer brings an enum of its own
+    given = {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
+    return {name: value for name, value in options.items() if name in given}
 
 
 def _refuse(what: str, options: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from flareclust.evaluation.continuity import Continuity
 from flareclust.evaluation.stability import ClusterStability
 from flareclust.features import result as partial
 from flareclust.protocol import registry
-from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.outcome import Outcome, devices
 from flareclust.protocol.profile_arrays import ROWS
 
 #: The fields of the JSON object, in its order.
@@ -100,7 +100,7 @@ class ResultValues:
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as the command line prints them with `--json`.
 
-        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, `features` if the algorithm is one for sites with different columns, `matched` if clusters have the numbers of an earlier result, and `stability` and `repeated` if the run was repeated.
+        Also `run_id` and `run_page` of a run in MLflow, `job` on provisioned sites, `assessed` after a federated assessment, `choice` if k was chosen, `features` if the algorithm is one for sites with different columns, `devices` if it names what each site computed on, `matched` if clusters have the numbers of an earlier result, and `stability` and `repeated` if the run was repeated.
         """
         values = {name: _plain(getattr(self, name)) for name in JSON_FIELDS}
         more = {
@@ -110,6 +110,7 @@ class ResultValues:
             "assessed": self.assessed,
             "choice": choice.summary(self.arrays),
             "features": partial.summary(self.arrays),
+            "devices": devices(self.arrays),
             "matched": self._matched(),
             "stability": [one.to_json() for one in self.stability] or None,
             "repeated": {name: dict(values) for name, values in self.repeated.items()} or None,

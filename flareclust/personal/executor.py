@@ -43,7 +43,7 @@ from flareclust.personal.learners import (
     stacked_models,
 )
 from flareclust.personal.models import MODELS, make_learner
-from flareclust.personal.rows import Labelled, drawn
+from flareclust.personal.rows import CLASS_COLUMN, Labelled, drawn
 from flareclust.personal.selection import ALL, SELECTS, check_select
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.enforcement import against_classes
@@ -86,7 +86,7 @@ class FedAvgParams(ClusteringParams):
 
     model: Annotated[str, OneOf(MODELS)] = both("linear", "mlp, or linear, which needs no extra.")
     hidden: int = both(200, "Hidden units of mlp.", ge=1, le=100_000)
-    class_column: str = site("class", "Name of the column with classes 0, 1, ....", min_length=1)
+    class_column: str = site(CLASS_COLUMN, "Name of the column with classes 0, 1, ....", min_length=1)
     test_column: str | None = site(
         None, "Name of a column that is 1 for rows held out, else 0; None to draw them.", min_length=1
     )

@@ -16,6 +16,7 @@ from flareclust.federation.run import quorum
 from flareclust.flare.controller import ClusteringController
 from flareclust.personal.clusters import KFED, clusters_of_sites
 from flareclust.personal.jobs import FEDAVG, IFCA
+from flareclust.personal.rows import CLASS_COLUMN
 from flareclust.personal.selection import check_fewer
 from flareclust.personal.settings import TRAINED_BY, ExportSettings
 from flareclust.protocol.outcome import Outcome
@@ -99,4 +100,4 @@ def _job(
 def _params(settings: ExportSettings) -> dict[str, object]:
     """Return the parameters of federated averaging that all jobs have."""
     params = {name: getattr(settings, name) for name in ("model", "rounds", *TRAINED_BY, "test_share", "classes")}
-    return params | {"class_column": settings.label or "class"}
+    return params | {"class_column": settings.label or CLASS_COLUMN}

@@ -15,9 +15,10 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.engines.late_sites import read_finished
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.personal.aggregator import FedAvgAggregator
-from flareclust.personal.jobs import FEDAVG, IFCA, bytes_by_round, chosen_in, tests_of
+from flareclust.personal.jobs import FEDAVG, IFCA, bytes_by_round, chosen_in, tests_of, trained_in
 from flareclust.personal.learners import WEIGHTS, Weights
 from flareclust.personal.result import PersonalResult, usual_warnings
+from flareclust.personal.selection import ALL
 from flareclust.protocol.outcome import Outcome
 
 #: Where NVFlare puts a job's result within what it downloads.
@@ -43,11 +44,24 @@ class _Job:
     chosen: IntArray
 
     @property
+    def cluster(self) -> int | None:
+        """Return the number of k-FED's cluster whose sites it is of; None for other sites, and in jobs of earlier releases."""
+        number: int | None = self.about["params"].get("cluster")
+        return number
+
+    @property
     def kind(self) -> tuple[object, ...]:
         """Return what the jobs of one method have in common."""
         params = self.about["params"]
         shapes = [(name, value.shape[1:]) for name, value in self.models.items()]
-        return (self.about["algorithm"], params.get("model"), len(self.right), self.classes, shapes)
+        return (
+            self.about["algorithm"],
+            self.cluster is None,
+            params.get("model"),
+            len(self.right),
+            self.classes,
+            shapes,
+        )
 
 
 def read_jobs(folders: Sequence[str | Path]) -> PersonalResult:
@@ -66,7 +80,9 @@ def read_jobs(folders: Sequence[str | Path]) -> PersonalResult:
     jobs = [_read(Path(folder)) for folder in folders]
     first = jobs[0]
     _check_together(jobs)
-    method = "ifca" if first.about["algorithm"] == IFCA.name else "kfed" if len(jobs) > 1 else "global"
+    clusters = [job.cluster for job in jobs]
+    of_kfed = len(jobs) > 1 or first.cluster is not None
+    method = "ifca" if first.about["algorithm"] == IFCA.name else "kfed" if of_kfed else "global"
     names = [site for job in jobs for site in job.outcome.sites]
     before = np.cumsum([0, *(_count(job.models) for job in jobs)])
     used = [
@@ -77,19 +93,22 @@ def read_jobs(folders: Sequence[str | Path]) -> PersonalResult:
     tested = np.concatenate([job.tested for job in jobs], axis=1)
     with np.errstate(invalid="ignore"):
         accuracy = np.concatenate([job.right for job in jobs], axis=1) / tested
-    if not (tested > 0).any(axis=1).all():
+    if not (tested[-1] > 0).any():
         raise UserError(
             f"{first.folder}: no site tested its models, as with fewer rows held out than min_count; the weights are in its "
             "result.npz as weights.*"
         )
     up, down = (int(sum(bytes_by_round(job.outcome, way).sum() for job in jobs)) for way in ("bytes_up", "bytes_down"))
+    params = {name: value for name, value in first.about["params"].items() if name not in ("cluster", "clusters")}
+    about = {"method": method, "k": int(before[-1]), "seed": first.about["seed"]}
     return PersonalResult(
-        settings={**first.about["params"], "method": method, "k": int(before[-1]), "seed": first.about["seed"]},
+        settings={**params, **about, **({} if first.cluster is None else {"clusters": clusters})},
         names=names,
         classes=list(range(first.classes)),
         models={name: np.concatenate([job.models[name] for job in jobs]) for name in first.models},
         models_of=dict(zip(names, used, strict=True)),
         accuracy=accuracy,
+        selected=_selected(jobs),
         bytes={"up": up, "down": down, "clustering_up": 0, "clustering_down": 0},
         seconds=sum(job.outcome.seconds_local + job.outcome.seconds_merge for job in jobs),
         warnings=[
@@ -133,11 +152,14 @@ def _check_together(jobs: Sequence[_Job]) -> None:
     if others and first.about["algorithm"] == IFCA.name:
         raise UserError(f"{first.folder} has all models of IFCA; read its result by itself")
     owner: dict[str, Path] = {}
+    numbers = [job.cluster for job in jobs if job.cluster is not None]
+    if twice := [number for number in numbers if numbers.count(number) > 1]:
+        raise UserError(f"cluster {twice[0]} is there twice; give the result of each cluster's job once")
     for job in jobs:
         if job.kind != first.kind:
             raise UserError(
-                f"{first.folder} and {job.folder} differ in the kind of model, its columns, its classes or the rounds; read each "
-                "by itself, or export the jobs of all clusters together, with --classes"
+                f"{first.folder} and {job.folder} differ in the method, the kind of model, its columns, its classes or the rounds; read "
+                "each by itself, or export the jobs of all clusters together, with --classes"
             )
         for site in job.outcome.sites:
             if site in owner:
@@ -145,6 +167,14 @@ def _check_together(jobs: Sequence[_Job]) -> None:
                     f"{site} is in {owner[site]} and in {job.folder}; give the result of each cluster's job once"
                 )
             owner[site] = job.folder
+
+
+def _selected(jobs: Sequence[_Job]) -> list[list[str]]:
+    """Return the sites that trained in each round, over all jobs; none where all jobs have all of them train."""
+    if all(job.about["params"].get("select", ALL) == ALL for job in jobs):
+        return []
+    by_job = [trained_in(job.outcome) for job in jobs]
+    return [sorted(site for there in by_round for site in there) for by_round in zip(*by_job, strict=True)]
 
 
 def _count(models: Weights) -> int:

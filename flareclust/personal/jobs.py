@@ -24,7 +24,7 @@ from flareclust.personal.clusters import Parts, Run
 from flareclust.personal.ifca_aggregator import CHOSEN
 from flareclust.personal.learners import WEIGHTS, shaped, stacked_models
 from flareclust.personal.methods import Course, OnRound, divided
-from flareclust.personal.rows import Split
+from flareclust.personal.rows import CLASS_COLUMN, Split
 from flareclust.personal.settings import TRAINED_BY, PersonalSettings
 from flareclust.protocol.algorithm import Algorithm
 from flareclust.protocol.outcome import Outcome
@@ -47,8 +47,8 @@ IFCA = Algorithm(
     source="Ghosh et al. (2020), Algorithm 1",
 )
 
-#: The columns with classes and with rows held out; the others are numbered.
-_CLASS, _TEST = "class", "held_out"
+#: The column with rows held out; those that are neither this nor the class are numbered.
+_TEST = "held_out"
 
 
 def train_in_jobs(settings: PersonalSettings, split: Split, run: Run, on_round: OnRound) -> Course:
@@ -114,7 +114,7 @@ def _job(
         **{name: getattr(settings, name) for name in TRAINED_BY},
         "rounds": settings.rounds,
         "classes": max(split.classes, 2),
-        "class_column": _CLASS,
+        "class_column": CLASS_COLUMN,
         "test_column": _TEST,
         "min_count": 1,  # as in one process, where nothing is sent
         "places": dict(zip(names, members, strict=True)),
@@ -132,7 +132,7 @@ def _table(parts: Parts, p: int) -> Table:
     train, test = parts.train[p], parts.test[p]
     X = np.concatenate([train.X, test.X])
     y, held = np.concatenate([train.y, test.y]), np.repeat([0.0, 1.0], [len(train), len(test)])
-    columns = (*(f"x{i}" for i in range(X.shape[1])), _CLASS, _TEST)
+    columns = (*(f"x{i}" for i in range(X.shape[1])), CLASS_COLUMN, _TEST)
     return Table(np.column_stack([X, y, held]), columns)
 
 

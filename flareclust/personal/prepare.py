@@ -18,7 +18,7 @@ from flareclust.data.partition import partition
 from flareclust.data.partition_specs import SPECS, parse
 from flareclust.data.tables import read_table
 from flareclust.data.text_faults import COMMA_ADVICE, UTF8_ADVICE
-from flareclust.personal.rows import Labelled, Split, hold_out, numbered
+from flareclust.personal.rows import CLASS_COLUMN, Labelled, Split, hold_out, numbered
 from flareclust.personal.settings import PersonalSettings
 
 #: Rows with their classes: (X (n, d), y (n,)).
@@ -106,6 +106,8 @@ def _labelled(settings: PersonalSettings) -> tuple[FloatArray, Any, IntArray | N
         return (*_with_column(Path(settings.data), settings.label), None)
     with _own_advice():
         data: Dataset = load(settings.data)
+    if data.y is None and CLASS_COLUMN in (data.columns or ()):
+        return (*_split_off(data.X, list(data.columns or ()), CLASS_COLUMN, settings.data), None)
     if data.y is None:
         raise UserError(
             f"{settings.data} has no classes to learn; name the column of a file that holds them (label), or give an npz file "
@@ -122,8 +124,13 @@ def _with_column(path: Path, label: str) -> tuple[FloatArray, Any]:
         raise UserError(f"{path} has no names of columns to find {label!r} by; add a header row")
     if label not in names:
         raise UserError(f"{path} has no column {label!r}{did_you_mean(label, names)} to take the classes from")
+    return _split_off(table.X, names, label, path)
+
+
+def _split_off(rows: FloatArray, names: list[str], label: str, path: str | Path) -> tuple[FloatArray, Any]:
+    """Return the rows without the column of classes, and that column."""
     at = names.index(label)
-    X, y = np.delete(table.X, at, axis=1), table.X[:, at]
+    X, y = np.delete(rows, at, axis=1), rows[:, at]
     if not X.shape[1]:
         raise UserError(f"{path} has no column beside {label!r}")
     if not np.equal(y, np.round(y)).all():

@@ -9,6 +9,9 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 
+#: The column that holds the class, unless the settings name another.
+CLASS_COLUMN = "class"
+
 
 @dataclass(frozen=True, eq=False)
 class Labelled:

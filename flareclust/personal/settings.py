@@ -29,7 +29,9 @@ PARTITIONS = tuple(name for name, form in SPECS.items() if name != "none" and no
 class TrainingSettings(SelectionSettings):
     """What is trained, wherever it is."""
 
-    label: str | None = Field(default=None, min_length=1, description="The column that holds the class.")
+    label: str | None = Field(
+        default=None, min_length=1, description="The column that holds the class; None for `class`."
+    )
     method: Annotated[str, OneOf(METHODS)] = Field(default="kfed", description="kfed, ifca, global or local.")
     model: Annotated[str, OneOf(MODELS)] = Field(default="mlp", description="mlp, or linear, which needs no extra.")
     k: int | None = Field(default=None, ge=1, description="Number of clusters, for kfed and ifca.")
@@ -68,9 +70,13 @@ class TrainingSettings(SelectionSettings):
         return self
 
     def _refuse(self, name: str, why: str) -> None:
-        """Raise UserError where a setting that has no effect is not at its default."""
-        if (value := getattr(self, name)) != type(self).model_fields[name].default:
-            raise UserError(f"{name} is {value} without effect: {why}")
+        """Raise UserError where a setting is given that has no effect."""
+        if self._is_given(name):
+            raise UserError(f"{name} is {getattr(self, name)} without effect: {why}")
+
+    def _is_given(self, name: str) -> bool:
+        """Return whether a setting is not at its default; flows pass all settings on, so that no more can be known."""
+        return bool(getattr(self, name) != type(self).model_fields[name].default)
 
 
 class PersonalSettings(TrainingSettings):
@@ -165,6 +171,10 @@ class ExportSettings(TrainingSettings):
         le=MOST_CLASSES,
         description="Number of classes; None for the largest that a job's sites have.",
     )
+
+    def _is_given(self, name: str) -> bool:
+        """Return whether a setting is given, at its default or not."""
+        return name in self.model_fields_set and getattr(self, name) is not None
 
     @model_validator(mode="before")
     @classmethod

@@ -35,6 +35,9 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = MappingProxyType(
 
 ARRAYS, SUMMARY, ROUNDS = "result.npz", "result.json", "rounds.jsonl"
 
+#: Arrays of a result of algorithms that choose a device: names of the sites, and whether each computed on a GPU.
+DEVICE_SITE, DEVICE_GPU = "device_site", "device_gpu"
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -86,6 +89,14 @@ def is_round(record: Mapping[str, object]) -> bool:
     return step not in ("keys", "describe", "moments", "assess", *PROFILING) and not step.endswith(_COUNTS)
 
 
+def devices(arrays: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return what each site computed on, cpu or cuda, by name; None where a result does not say."""
+    if DEVICE_SITE not in arrays or DEVICE_GPU not in arrays:
+        return None
+    pairs = zip(arrays[DEVICE_SITE].tolist(), arrays[DEVICE_GPU].tolist(), strict=True)
+    return {str(site): "cuda" if on_gpu else "cpu" for site, on_gpu in pairs}
+
+
 def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
     """Write the three files; result.json comes last and in one step, so its presence means that all is there.
 
@@ -106,6 +117,7 @@ def write(outcome: Outcome, folder: Path, about: Mapping[str, Any]) -> None:
         "metrics": dict(outcome.metrics),
         "seconds": {"local_max": outcome.seconds_local, "merge": outcome.seconds_merge},
         "bytes": {"up": outcome.bytes_up, "down": outcome.bytes_down},
+        **({} if (found := devices(outcome.arrays)) is None else {"devices": found}),
         **about,
     }
     temporary = folder / (SUMMARY + ".part")

@@ -1,19 +1,24 @@
 """DeepFeCA: Algorithm 6 against a second account of it, its centroid steps, and faults."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
 import flareclust
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
+from flareclust._foundation.typing import never_abort
 from flareclust.aggregators import deepfeca as server
 from flareclust.aggregators.base import Round, expected_sizes
 from flareclust.aggregators.deepfeca import DeepFeCAAggregator
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core.directions import of_length_one
 from flareclust.executors import deepfeca as client
+from flareclust.executors.cosine import MetricExecutor
 from flareclust.executors.deepfeca import TRAIN, DeepFeCAExecutor
 from flareclust.executors.feca import FeCAExecutor
+from flareclust.protocol.outcome import devices
 from flareclust.protocol.registry import get
 from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.task import Task
@@ -93,6 +98,42 @@ def test_algorithm_6_step_by_step(sites):
 def test_feca_is_the_same_objects():
     assert client.CENTROIDS["feca"] is FeCAExecutor
     assert server._CENTROIDS["feca"] is FeCAAggregator
+
+
+def test_the_result_names_what_each_site_computed_on(sites, tmp_path):
+    result = flareclust.run("deepfeca", sites, k=4, rounds=1, device="cpu", out=tmp_path / "out")
+    named = dict.fromkeys(sorted(sites), "cpu")
+    assert result.to_json()["devices"] == named
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["devices"] == named
+    replies = {
+        name: {"image": np.array([8, 8, 1]), "cuda": np.array(on_gpu), "classes": np.array(0)}
+        for name, on_gpu in (("a", 1), ("b", 0))
+    }
+    aggregator = DeepFeCAAggregator(4)
+    assert devices(aggregator.advance(aggregator.begin(), replies).record) == {"a": "cuda", "b": "cpu"}
+
+
+@pytest.mark.parametrize("centroids", [name for name, of in client.CENTROIDS.items() if issubclass(of, MetricExecutor)])
+def test_metric_cosine_of_a_centroid_step_would_change_nothing(centroids):
+    """Embeddings have length 1, and so have DeepFeCA's merged centroids."""
+    embedded = {
+        site: of_length_one(np.random.default_rng(i).normal(np.eye(6)[i % 3], 0.3, (50, 6)))
+        for i, site in enumerate("abcd")
+    }
+    found = []
+    for metric in ("euclidean", "cosine"):
+        executor = client.CENTROIDS[centroids](3, 0, metric=metric)
+        aggregator = server._CENTROIDS[centroids](3, 0, metric=metric)
+        first = aggregator.begin()
+        replies = {
+            site: executor.answer(Task(first.step, 0, first.task, site), rows, never_abort).arrays
+            for site, rows in embedded.items()
+        }
+        replies = {
+            site: {name: sent[name] for name in aggregator.schema(first.step).fields} for site, sent in replies.items()
+        }
+        found.append(of_length_one(aggregator.advance(first, replies).task["centroids"]))
+    np.testing.assert_allclose(found[0], found[1], atol=1e-12)
 
 
 @pytest.mark.parametrize("centroids", client.CENTROIDS)

@@ -188,6 +188,12 @@ def test_what_does_not_fit_an_export_is_refused(settings, message):
     [
         (["--export", "jobs", "--method", "ifca", "--k", 2, "--devices", 3], "devices does not go with export"),
         (["--export", "jobs", "--method", "global", "--out", "there"], "out: without effect in export"),
+        (["--export", "jobs", "--method", "global", "--devices", 10], "devices does not go with export"),
+        (
+            ["--export", "jobs", "--method", "global", "--model", "linear", "--hidden", 200],
+            "hidden is 200 without effect: it is a setting of the model mlp",
+        ),
+        (["--finished", "there", "--rounds", 50], "rounds: without effect in finished"),
         (["--k", 2, "--sites", "a", "--classes", 3], "sites, classes: without effect in training here"),
         (["--finished", "there", "--rounds", 3], "rounds: without effect in finished"),
         (["--finished", "there"], "expected a folder with result.npz"),
@@ -200,9 +206,11 @@ def test_options_of_one_way_are_refused_in_the_others(options, message, capsys, 
     assert not list(tmp_path.iterdir())
 
 
-def finished(folder: Path, algorithm: Algorithm, own: dict[str, Table], k: int = 1, run=run_inprocess) -> Path:
+def finished(
+    folder: Path, algorithm: Algorithm, own: dict[str, Table], k: int = 1, run=run_inprocess, **more: object
+) -> Path:
     """Train as an exported job does, and leave what NVFlare downloads of it."""
-    params = {"model": "linear", "rounds": 3, "lr": 0.05, "class_column": "class"}
+    params = {"model": "linear", "rounds": 3, "lr": 0.05, "class_column": "class", **more}
     outcome = run(algorithm, params, own, ONE.model_copy(update={"k": k}))
     (folder / "workspace").mkdir(parents=True)
     write(outcome, folder / "workspace", {"algorithm": algorithm.name, "k": k, "seed": ONE.seed, "params": params})
@@ -231,15 +239,26 @@ def test_the_result_of_an_ifca_job_has_models_and_each_sites_accuracy_and_choice
 def test_the_results_of_all_clusters_are_read_as_one_with_a_model_each(tmp_path):
     own = sites(40, 50, 60, 70)
     pairs = [dict(list(own.items())[:2]), dict(list(own.items())[2:])]
-    folders = [finished(tmp_path / f"job-{j}", FEDAVG, pair) for j, pair in enumerate(pairs)]
+    folders = [finished(tmp_path / f"job-{j}", FEDAVG, pair, cluster=j) for j, pair in enumerate(pairs)]
     found = read_jobs(folders)
     assert (found.settings["method"], list(found.names)) == ("kfed", list(own))
     assert found.models_of == {site: {j: None} for j, pair in enumerate(pairs) for site in pair}
     assert found.accuracy.shape == (3, 4)
     alone = read_jobs(folders[1:])
-    assert (alone.settings["method"], alone.warnings) == ("global", [])
+    assert (alone.settings["method"], alone.settings["clusters"], alone.warnings) == ("kfed", [1], [])
+    assert found.settings["clusters"] == [0, 1]
     np.testing.assert_array_equal(alone.models["coef"][0], found.models["coef"][1])
     np.testing.assert_array_equal(alone.accuracy, found.accuracy[:, 2:])
+
+
+def test_the_result_of_a_job_that_selects_its_sites_says_who_trained(tmp_path, capsys):
+    folder = finished(tmp_path / "job", FEDAVG, sites(40, 50, 60, 70), select="pow-d", per_round=1, candidates=3)
+    assert call("personalise", "--finished", folder, "--out", tmp_path / "out") == 0
+    assert capsys.readouterr().out.startswith("global: accuracy")
+    rows = [json.loads(line) for line in (tmp_path / "out" / "rounds.jsonl").read_text().splitlines()]
+    assert [len(row["sites"]) for row in rows] == [1, 1, 1]
+    assert rows[-1]["accuracy"] > 0.5
+    assert read_jobs([finished(tmp_path / "all", FEDAVG, sites(40, 50))]).selected == []
 
 
 def test_a_lost_sites_accuracy_and_choice_are_not_known(tmp_path):
@@ -266,13 +285,17 @@ def test_results_that_do_not_go_together_are_refused(tmp_path):
         "three": finished(tmp_path / "three", FEDAVG, three),
         "ifca": finished(tmp_path / "ifca", IFCA, own, 2),
         "few": finished(tmp_path / "few", FEDAVG, sites(5, 5)),
+        "first": finished(tmp_path / "first", FEDAVG, own, cluster=0),
+        "again": finished(tmp_path / "again", FEDAVG, {f"b-{name}": table for name, table in own.items()}, cluster=0),
     }
     flareclust.run("kfed", own_sites(), 2, k_local=1, out=tmp_path / "found")
     for names, message in [
         ([], "no folders"),
         (["two", "two"], "site-1 is in .*; give the result of each cluster's job once"),
-        (["two", "three"], "differ in the kind of model.*--classes"),
+        (["two", "three"], "differ in the method, the kind of model.*--classes"),
         (["ifca", "two"], "all models of IFCA; read its result by itself"),
+        (["first", "again"], "cluster 0 is there twice"),
+        (["first", "two"], "differ in the method"),
         (["few"], "no site tested its models.*weights"),
     ]:
         with pytest.raises(UserError, match=message):

@@ -54,6 +54,9 @@ def test_a_table_with_a_column_of_classes_is_the_same_as_arrays(tmp_path):
     (tmp_path / "rows.csv").write_text("\n".join(["a,kind,b", *lines]) + "\n")
     np.savez(tmp_path / "rows.npz", X=X, y=y)
     table = flareclust.personalise(tmp_path / "rows.csv", k=2, label="kind", **FAST)
+    (tmp_path / "named.csv").write_text((tmp_path / "rows.csv").read_text().replace("kind", "class", 1))
+    by_default = flareclust.personalise(tmp_path / "named.csv", k=2, **FAST)
+    np.testing.assert_array_equal(by_default.accuracy, table.accuracy)
     for same in (
         flareclust.personalise(tmp_path / "rows.npz", k=2, **FAST),
         flareclust.personalise((X, y), k=2, **FAST),
