@@ -42,7 +42,7 @@ from flareclust.personal.learners import (
     picked,
 )
 from flareclust.personal.rows import Split
-from flareclust.personal.selection import SelectionSettings, check_fewer, take
+from flareclust.personal.selection import SelectionSettings, check_fewer, check_method, take
 
 METHODS = ("kfed", "ifca", "global", "local")
 AVERAGING = ("models", "gradients")
@@ -97,7 +97,6 @@ def train_models(
     seed: int = 0,
     k_local: int = 1,
     averaging: str = "models",
-    clustering: Clustering | None = None,
     selecting: SelectionSettings = EVERYONE,
     on_round: OnRound = lambda index, accuracy, up, down: None,
 ) -> Course:
@@ -112,7 +111,6 @@ def train_models(
         seed: of everything random; methods with the same seed draw the same rows for the same parts.
         k_local: k', local clusters of a device, of k-FED.
         averaging: of IFCA: "models" that were trained locally, or "gradients" of all rows, one update a round.
-        clustering: what `clustered` has returned for these devices, for k-FED; None to cluster them.
         selecting: which devices train in a round.
         on_round: called after each round.
 
@@ -123,10 +121,7 @@ def train_models(
     check_choice("method", method, METHODS)
     check_choice("averaging", averaging, AVERAGING)
     check_int("rounds", rounds, minimum=1)
-    if clustering is None:
-        (parts, spent), selection = divided(method, split, k, k_local, seed, selecting)
-    else:
-        (parts, spent), selection = clustering, selecting.selection(None, seed)
+    (parts, spent), selection = divided(method, split, k, k_local, seed, selecting)
     names = [split.names[i] for i in parts.device]
     loop = _Loop(method, learner, parts, names, averaging == "gradients", seed, selection)
     return loop.run(k, rounds, spent, on_round, [len(test) for test in split.test.values()])
@@ -147,9 +142,11 @@ def divided(
         run: the engine to run k-FED in; None for this process.
 
     Raises:
-        UserError: there are more clusters than the devices can have, or as many devices are to train in a round as there are.
+        UserError: there are more clusters than the devices can have, the method does not select devices in this way, or as many
+            of them are to train in a round as there are.
         JobFailed: the rows cannot be clustered.
     """
+    check_method(method, selecting.select)
     by_clusters = selecting.select == POW_D_KFED
     _check_clusters(method, split, k, k_local, by_clusters=by_clusters)
     check_fewer(selecting.per_round, selecting.candidates, [len(split.train)])

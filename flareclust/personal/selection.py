@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf, Settings
-from flareclust.core.client_selection import METHODS, RANDOM, Selection
+from flareclust.core.client_selection import METHODS, POW_D_KFED, RANDOM, Selection
 
 #: All devices train in every round.
 ALL = "all"
@@ -73,6 +73,19 @@ def check_select(select: str, per_round: int | None, candidates: int | None) -> 
         )
 
 
+def check_method(method: str, select: str) -> None:
+    """Raise UserError where a method does not select devices in this way."""
+    why = None
+    if select != ALL and method == "local":
+        why = "each device trains its own model in every round; leave it out, or use another method"
+    elif select not in (ALL, RANDOM) and method == "ifca":
+        why = NO_ONE_LOSS
+    elif select == POW_D_KFED and method == "kfed":
+        why = "the devices of a model are of one cluster; use pow-d, or the method global"
+    if why is not None:
+        raise UserError(f"select is {select} without effect: {why}")
+
+
 def make_selection(
     select: str,
     per_round: int | None,
@@ -94,9 +107,11 @@ def check_fewer(per_round: int | None, candidates: int | None, sizes: Sequence[i
         candidates: how many are asked for their loss; None for the default.
         sizes: how many devices train each model.
     """
+    if per_round is None:
+        return
     most = max(sizes)
     among = f"{most} devices train a model" if len(sizes) == 1 else f"no model has more than {most} devices"
-    if per_round is not None and per_round >= most:
+    if per_round >= most:
         raise UserError(
             f"per_round is {per_round} without effect: {among}, so all would train; use a smaller one, or leave out select"
         )

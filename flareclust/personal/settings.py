@@ -7,14 +7,14 @@ from pydantic import Field, model_validator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.validation import did_you_mean, site_name
-from flareclust.core.client_selection import POW_D_KFED, RANDOM
+from flareclust.core.client_selection import POW_D_KFED
 from flareclust.data.partition_specs import SPECS, parse, usages
 from flareclust.executors.linear_evaluation import MOST_CLASSES
 from flareclust.personal.learners import Learner
 from flareclust.personal.methods import AVERAGING, METHODS
 from flareclust.personal.models import MODELS, make_learner
 from flareclust.personal.rows import Split
-from flareclust.personal.selection import NO_ONE_LOSS, SelectionSettings, check_fewer
+from flareclust.personal.selection import SelectionSettings, check_fewer, check_method
 
 #: Where the devices are: in this process, or in NVFlare's simulator, a job for the clustering and one for each cluster.
 ENGINES = ("inprocess", "simulator")
@@ -59,14 +59,7 @@ class TrainingSettings(SelectionSettings):
 
     @model_validator(mode="after")
     def _selected_by_method(self) -> "TrainingSettings":
-        if self.method == "local":
-            self._refuse(
-                "select", "each device trains its own model in every round; leave it out, or use another method"
-            )
-        if self.method == "ifca" and self.select != RANDOM:
-            self._refuse("select", NO_ONE_LOSS)
-        if self.method == "kfed" and self.select == POW_D_KFED:
-            self._refuse("select", "the devices of a model are of one cluster; use pow-d, or the method global")
+        check_method(self.method, self.select)
         return self
 
     def _refuse(self, name: str, why: str) -> None:

@@ -100,8 +100,9 @@ def test_feca_is_the_same_objects():
     assert server._CENTROIDS["feca"] is FeCAAggregator
 
 
-def test_the_result_names_what_each_site_computed_on(sites, tmp_path):
-    result = flareclust.run("deepfeca", sites, k=4, rounds=1, device="cpu", out=tmp_path / "out")
+@pytest.mark.parametrize("how", [{}, {"secure_sums": True, "centroids": "mavg"}, {"policy": {"min_count": 5}}])
+def test_the_result_names_what_each_site_computed_on(sites, tmp_path, how):
+    result = flareclust.run("deepfeca", sites, k=4, rounds=1, device="cpu", out=tmp_path / "out", **how)
     named = dict.fromkeys(sorted(sites), "cpu")
     assert result.to_json()["devices"] == named
     assert json.loads((tmp_path / "out" / "result.json").read_text())["devices"] == named

@@ -10,12 +10,16 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.core.client_selection import Selection
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
+from flareclust.personal.linear import Linear
+from flareclust.personal.methods import train_models
 from flareclust.personal.prepare import prepare_devices
 from flareclust.personal.result import save
 from flareclust.personal.run import run_personal
+from flareclust.personal.selection import SelectionSettings
 from flareclust.personal.settings import PersonalSettings
 from flareclust.protocol.task import LOSSES, ROWS, TEST, TRAIN
 from tests.unit.personal.job_cases import ONE, losing, sites, with_executor
+from tests.unit.personal.planted import planted
 
 WAYS = [
     {"method": "global", "devices": 6, "select": "random", "per_round": 2},
@@ -153,8 +157,6 @@ def test_secure_sums_and_selection_exclude_each_other():
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_advice(monkeypatch):
-    from flareclust.personal.linear import Linear
-
     monkeypatch.setattr(Linear, "losses", lambda self, models, data: np.full((1, len(data)), np.nan))
     settings = {"data": "iris", "method": "global", "model": "linear", "devices": 4, "select": "pow-d", "per_round": 1}
     with pytest.raises(JobFailed, match=r"round 1: the loss of site-\d is not finite.*smaller lr"):
@@ -214,6 +216,13 @@ def test_selections_without_effect_are_refused_in_one_line(settings, message):
             PersonalSettings(**{"data": "iris", "method": "global", "devices": 4, "model": "linear", **settings})
         )
     assert "\n" not in str(refused.value)
+
+
+def test_a_function_call_refuses_what_settings_refuse():
+    split, _ = planted(devices=4)
+    selecting = SelectionSettings(select="random", per_round=1)
+    with pytest.raises(UserError, match="select is random without effect: each device trains its own"):
+        train_models("local", Linear(3, 2), split, k=1, rounds=1, selecting=selecting)
 
 
 @pytest.mark.parametrize(
