@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.aggregators.base import Round
 from flareclust.core.client_selection import Selection
 from flareclust.engines.inprocess import run_inprocess
+from flareclust.federation.checkpoint import Checkpoint, Progress, read, write
 from flareclust.personal.jobs import FEDAVG, IFCA, train_in_jobs
 from flareclust.personal.linear import Linear
 from flareclust.personal.methods import train_models
@@ -147,6 +149,13 @@ def test_a_site_that_cannot_train_is_never_selected():
     assert taken == {"site-1", "site-2"}
     with_one_left = asked_of(own=sites(40, 6, 6), select="random", per_round=1, min_count=6)[0]
     assert with_one_left.warnings == ["per_round is 1, and 1 sites could train: all of them did in the last round"]
+
+
+def test_a_checkpoint_keeps_who_is_asked(tmp_path):
+    for asked in (("b", "a"), None):
+        state = Checkpoint(Round({"weights": np.zeros(1)}, sites=asked), Progress(["a", "b"], ["a", "b"]))
+        write(tmp_path / "checkpoint.npz", state, {})
+        assert read(tmp_path / "checkpoint.npz", {}).round_.sites == asked
 
 
 def test_secure_sums_and_selection_exclude_each_other():
