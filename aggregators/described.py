@@ -14,6 +14,7 @@ import numpy as np
 
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.odd_columns import OF_SITES, log_before_rounds, odd_between_sites, of_described
 from flareclust.core.missing.alone import enough_alone, left_alone
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
@@ -67,6 +68,9 @@ class DescribedAggregator(ClusteringAggregator):
                 columns = common(columns)
             step = MOMENTS if sums and self._totals else CLUSTER
             record = columns.kept()
+            if sums and not self._totals:
+                record |= of_described(columns, replies)
+                log_before_rounds(odd_between_sites(record, columns.names, np.zeros(len(columns.names), np.bool_)))
             if self.params.standardize and self.view == "own" and not self._totals:
                 record[SITE_SPREAD] = spreads(columns, replies)
             return Round(columns.sent(), diagnostics=numbers, record=record, step=step)
@@ -74,7 +78,7 @@ class DescribedAggregator(ClusteringAggregator):
         if round_.step == MOMENTS:
             return Round(self._scaled(columns, *replies.values()).sent(), record=columns.kept())
         merged = self.merge_described(round_, columns, replies, rng)
-        spread = {name: value for name, value in round_.record.items() if name == SITE_SPREAD}
+        spread = {name: value for name, value in round_.record.items() if name in (SITE_SPREAD, *OF_SITES)}
         return replace(
             merged, task={**columns.sent(), **merged.task}, record={**columns.kept(), **spread, **merged.record}
         )

@@ -10,22 +10,21 @@ from dataclasses import replace
 import numpy as np
 
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.typing import FloatArray, Message
+from flareclust._foundation.typing import BoolArray, FloatArray, Message
 from flareclust.aggregators.base import Round
 from flareclust.aggregators.compared import ComparedAggregator
+from flareclust.aggregators.odd_columns import ODD_SITES, OF_SITES, log_before_rounds, odd_between_sites, of_sites
 from flareclust.aggregators.scaled_bins import MOMENTS_DEVIATION, MOMENTS_MEAN, begun, scaled_by_bins
 from flareclust.core.categories import category_variance, in_categories
 from flareclust.core.rounds import HISTORY
 from flareclust.core.scaling import pooled_known_spread, pooled_spread
-from flareclust.executors.parameters import ScaledParams
+from flareclust.executors.odd_columns import pooled_message
+from flareclust.executors.parameters import COSINE, ScaledParams
 from flareclust.executors.scaled import SCALING
-from flareclust.features.columns import LEAST_DEVIATION
+from flareclust.features.columns import LEAST_DEVIATION, decides_distances, outweighing
 from flareclust.features.scaling import FILL
-from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, NAMES, SCALES
-
-#: What is kept of the sites' own columns, where their replies come one by one: names (m,), means and deviations (m, d), NaN
-#: where a site knows too few cells.
-SCALED_SITES, SITE_MEANS, SITE_DEVIATIONS = "scaled_sites", "site_means", "site_deviations"
+from flareclust.privacy.secure_aggregation.server import ALL
+from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, NAMES, ODD_COLUMNS, SCALES
 
 #: With `missing=mean`: the missing cells of each column at all sites together (d,), and the rows.
 MISSING_CELLS, ROWS_IN_ALL = "missing_cells", "rows_in_all"
@@ -33,7 +32,7 @@ MISSING_CELLS, ROWS_IN_ALL = "missing_cells", "rows_in_all"
 #: What tasks carry, and what is kept.
 _CARRIED, _KEPT = (
     (*SCALING.fields, FILL),
-    (SCALED_SITES, SITE_MEANS, SITE_DEVIATIONS, MISSING_CELLS, ROWS_IN_ALL),
+    (*OF_SITES, ODD_SITES, MISSING_CELLS, ROWS_IN_ALL),
 )
 
 
@@ -59,12 +58,14 @@ class ScaledAggregator(ComparedAggregator):
         """Merge a round in scaled units; what prepares rows goes with every task."""
         if round_.step in (SCALES, KNOWN_SCALES):
             spread, record = (_known if round_.step == KNOWN_SCALES else _scaling)(replies)
-            record |= {MOMENTS_MEAN: spread["mean"], MOMENTS_DEVIATION: spread["deviation"]}
-            if self.params.scale in ("robust", "range"):
-                return self._after_bins(begun(self.params, spread, record))
-            kept = (*SCALING.fields, FILL) if self.params.scale == "standard" else (FILL,)
-            carried = {name: spread[name] for name in kept if name in spread}
-            return self._begun(carried, record)
+            if ALL in replies:  # nobody but a site itself can compare it
+                asked = pooled_message(replies[ALL], self._of_categories(len(spread["mean"])))
+                return Round(asked, record={**record, **spread}, step=ODD_COLUMNS)
+            return self._described(spread, record)
+        if round_.step == ODD_COLUMNS:
+            record = {name: value for name, value in round_.record.items() if name not in _CARRIED}
+            spread = {name: value for name, value in round_.record.items() if name in _CARRIED}
+            return self._described(spread, {**record, ODD_SITES: replies[ALL]["odd"]})
         if round_.step in (BINNED, FINER_BINNED):
             total = np.sum([reply["counts"] for reply in replies.values()], axis=0)
             return self._after_bins(scaled_by_bins(self.params, round_, total))
@@ -72,6 +73,32 @@ class ScaledAggregator(ComparedAggregator):
             return super().advance(round_, replies)
         after = super().advance(_without(round_), replies)
         return _with(after, round_)
+
+    def _described(self, spread: Message, record: Message) -> Round:
+        """Return what follows the columns' location and spread: an exchange about bins, or the first of the algorithm."""
+        self._warn_of_columns(spread["deviation"], record)
+        spread = {**spread, "deviation": np.where(spread["deviation"] > 0, spread["deviation"], 1.0)}
+        record = {**record, MOMENTS_MEAN: spread["mean"], MOMENTS_DEVIATION: spread["deviation"]}
+        if self.params.scale in ("robust", "range"):
+            return self._after_bins(begun(self.params, spread, record))
+        kept = (*SCALING.fields, FILL) if self.params.scale == "standard" else (FILL,)
+        carried = {name: spread[name] for name in kept if name in spread}
+        return self._begun(carried, record)
+
+    def _warn_of_columns(self, deviation: FloatArray, record: Message) -> None:
+        """Log before the first round what the result's warnings will say, of columns by number: names are not known here."""
+        d = len(deviation)
+        names = [f"column {j + 1} of {d}" for j in range(d)]
+        found = odd_between_sites(record, names, self._of_categories(d))
+        widest = outweighing(names, deviation)
+        by_direction = getattr(self.params, "metric", None) == COSINE
+        if self.params.scale == "none" and not self.params.categories and not by_direction and widest is not None:
+            found.append(decides_distances(widest, "scale=standard"))
+        log_before_rounds(found)
+
+    def _of_categories(self, d: int) -> BoolArray:
+        """Return which of d columns are values of categories (d,): they have no units, and may be rare at one site."""
+        return in_categories(self.category_groups(d), d)
 
     def _after_bins(self, after: Round) -> Round:
         """Return the next exchange: about bins, or the first of the algorithm."""
@@ -169,10 +196,10 @@ def _scaling(replies: Mapping[str, Message]) -> tuple[Message, Message]:
     rows = np.array([float(reply["counts"][0]) for reply in groups.values()])
     means, m2 = (np.concatenate([reply[name] for reply in groups.values()]) for name in ("centroids", "m2"))
     spread = pooled_spread(rows, means, m2)
-    scaling = {"mean": spread.mean, "deviation": np.where(spread.deviation > 0, spread.deviation, 1.0)}
+    scaling = {"mean": spread.mean, "deviation": spread.deviation}
     if len(replies) < 2:
         return scaling, {}
-    return scaling, _of_sites(list(groups), means, np.sqrt(m2 / rows[:, None]))
+    return scaling, of_sites(list(groups), means, np.sqrt(m2 / rows[:, None]))
 
 
 def _known(replies: Mapping[str, Message]) -> tuple[Message, Message]:
@@ -188,8 +215,7 @@ def _known(replies: Mapping[str, Message]) -> tuple[Message, Message]:
         raise JobFailed(
             f"column {int((spread.counts == 0).argmax()) + 1}: no site has enough known cells to disclose their mean; leave the column out"
         )
-    deviation = np.where(spread.deviation > 0, spread.deviation, 1.0)
-    carried = {"mean": spread.mean, "deviation": deviation, FILL: spread.mean}
+    carried = {"mean": spread.mean, "deviation": spread.deviation, FILL: spread.mean}
     rows = np.array([int(reply["rows"]) for reply in groups.values()])
     record = {
         MISSING_CELLS: np.maximum(rows[:, None] - cells, 0).sum(axis=0),
@@ -199,8 +225,4 @@ def _known(replies: Mapping[str, Message]) -> tuple[Message, Message]:
         return carried, record
     few = cells == 0
     own = np.sqrt(m2 / np.maximum(cells, 1))
-    return carried, record | _of_sites(list(groups), np.where(few, np.nan, means), np.where(few, np.nan, own))
-
-
-def _of_sites(names: list[str], means: FloatArray, deviations: FloatArray) -> Message:
-    return {SCALED_SITES: np.array(names), SITE_MEANS: means, SITE_DEVIATIONS: deviations}
+    return carried, record | of_sites(list(groups), np.where(few, np.nan, means), np.where(few, np.nan, own))

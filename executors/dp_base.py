@@ -4,7 +4,9 @@ Every array that leaves a site goes through `SiteContext.dp` or does not depend 
 seed: anyone with the seed could subtract it again.
 """
 
+import logging
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,16 +19,19 @@ from flareclust.core.dp.box import LEAST_HALF, MOST_HALF, Box
 from flareclust.core.dp.grid import has_grid
 from flareclust.core.dp.sums import CLIPPED, LARGEST_RADIUS, LEAST_RADIUS, SILHOUETTE, UNIT
 from flareclust.core.lloyd import assign
+from flareclust.data.tables import Table
 from flareclust.executors.compared import ComparedExecutor
 from flareclust.executors.parameters import PrivateParams
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.dp.accounting import WHOLE
-from flareclust.privacy.dp.budget import NO_TERMS, DPSession
+from flareclust.privacy.dp.budget import NO_TERMS, DPSession, misfitting
 from flareclust.privacy.policy import PER_ID
 from flareclust.protocol.private_arrays import REACH
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import ASSESS, ASSESSMENT, PLACE, Task
+from flareclust.protocol.task import ASSESS, ASSESSMENT, CLUSTER, PLACE, Task
+
+log = logging.getLogger(__name__)
 
 #: Shares of the job's rho: for the assessment, and for a start from a grid, from moments, and from cells along axes after
 #: moments. The updates get the rest.
@@ -55,7 +60,17 @@ class PrivateExecutor(ComparedExecutor):
     private = True
     min_count = 1
 
+    #: The step with which the algorithm begins; the site's log then names columns that do not fit the bounds.
+    begins_with: ClassVar[str] = CLUSTER
+
     steps = {ASSESS: Step(ASSESSMENT.extended(sse=real(""), clipped=real("")), "assess", summed=True)}
+
+    def compute(self, task: Task, step: Step, table: Table, context: SiteContext, aborted: AbortCheck) -> Message:
+        """Return the reply of the step's method; before the first of the algorithm log which columns seem to be in another unit."""
+        if task.step == self.begins_with and task.round == 0 and context.dp is not None:
+            for sentence in misfitting(context.dp.box, table):
+                log.warning("%s: column %s", task.site, sentence)
+        return super().compute(task, step, table, context, aborted)
 
     def place(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext

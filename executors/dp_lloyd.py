@@ -100,6 +100,8 @@ class DPLloydExecutor(PrivateExecutor):
 
     params: DPLloydParams
 
+    begins_with = BOUNDS
+
     steps = {
         CLUSTER: Step(Schema(cells="g"), summed=True),
         BOUNDS: Step(BoxSchema(low="d", high="d", radius=""), "bounds", public=True),

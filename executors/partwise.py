@@ -24,6 +24,7 @@ from flareclust.core.parts import Parts, View
 from flareclust.core.scaling import Spread, rounded
 from flareclust.data.tables import Table
 from flareclust.evaluation.scores import unstack
+from flareclust.executors.odd_columns import odd_columns as odd_columns_of
 from flareclust.executors.parameters import EUCLIDEAN, SCALE
 from flareclust.executors.stages import RowStage, SchemaStage
 from flareclust.features.agreement import hashed_names
@@ -194,6 +195,11 @@ def scales(inputs: Inputs) -> Message:
     deviation = np.where(extent.largest > extent.least, np.sqrt(inputs.parts.variance()), 0.0)
     rows, mean, deviation = rounded(Spread(extent.rows, extent.mean, deviation))
     return _groups([0], [rows], mean[None], rows * deviation[None] ** 2)
+
+
+def odd_columns(inputs: Inputs) -> Message:
+    """Return what is odd about the columns beside those of the other sites together."""
+    return odd_columns_of(inputs.task, inputs.table, scales(inputs), inputs.context)
 
 
 def seeds(inputs: Inputs) -> Message:

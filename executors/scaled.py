@@ -18,6 +18,7 @@ from flareclust.core.scaling import rounded_spread as spread_of
 from flareclust.data.tables import Table
 from flareclust.executors import partwise
 from flareclust.executors.compared import ComparedExecutor
+from flareclust.executors.odd_columns import ODD, odd_columns
 from flareclust.executors.parameters import ScaledParams
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.features.scaling import FILL, filled
@@ -25,7 +26,7 @@ from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, SCALES, Task
+from flareclust.protocol.task import BINNED, FINER_BINNED, KNOWN_SCALES, ODD_COLUMNS, SCALES, Task
 
 #: What a task carries: the minimum keeps every quotient of finite values finite, as in `flareclust.executors.described`.
 SCALING = Schema(mean="d", deviation=real("d", minimum=LEAST_DEVIATION))
@@ -49,6 +50,9 @@ KNOWN = Schema(
 #: Cells of each column in each bin.
 IN_BINS = Schema(counts=counts("d b"))
 
+#: The steps about the columns as they are, before they are filled and scaled.
+_BEFORE_SCALING = (SCALES, KNOWN_SCALES, ODD_COLUMNS, BINNED, FINER_BINNED)
+
 
 class ScaledExecutor(ComparedExecutor):
     """A site whose columns are filled and scaled where the job says so."""
@@ -58,6 +62,7 @@ class ScaledExecutor(ComparedExecutor):
     steps = {
         SCALES: Step(GROUPS, "scales", summed=True, parameter="scale"),
         KNOWN_SCALES: Step(KNOWN, "known_scales", summed=True, parameter="missing"),
+        ODD_COLUMNS: Step(ODD, "odd_columns", jobs="secure", named=True, parameter="scale"),
         BINNED: Step(IN_BINS, "bins", summed=True, parameter="scale"),
         FINER_BINNED: Step(IN_BINS, "bins", summed=True, parameter="scale"),
     }
@@ -100,6 +105,14 @@ class ScaledExecutor(ComparedExecutor):
         }
         return rounded_spread(message, context.round_counts, context.min_count)
 
+    @partwise.computed_by(partwise.odd_columns)
+    def odd_columns(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return what is odd about the columns beside those of the other sites together."""
+        described = self.known_scales if self.gaps else self.scales
+        return odd_columns(task, table, described(task, table.X, rng, aborted, context), context)
+
     def bins(
         self, task: Task, data: FloatArray, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
@@ -111,7 +124,7 @@ class ScaledExecutor(ComparedExecutor):
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return a task without the scaling that it carries, and the rows filled and scaled by it."""
-        if task.step in (SCALES, KNOWN_SCALES, BINNED, FINER_BINNED):
+        if task.step in _BEFORE_SCALING:
             return task, table
         X, d = table.X, table.X.shape[1]
         sent = {name: value for name, value in task.arrays.items() if name in (*SCALING.fields, *FILLING.fields)}

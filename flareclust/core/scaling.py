@@ -16,6 +16,9 @@ _FINEST, _HIDDEN = 1 / 64, 4.0
 #: A mean of equal values is rounded to this part of itself.
 _OF_EQUAL = 2.0**-20
 
+#: Of so small a part of a sum of squares, what other parts leave of it, no digit is certain.
+_LOST = 1e-14
+
 
 class Spread(NamedTuple):
     """Number of rows, means (d,) and standard deviations (d,) of columns."""
@@ -78,6 +81,24 @@ def pooled_known_spread(counts: IntArray, mean: FloatArray, m2: FloatArray) -> K
     center = (weights * mean).sum(axis=0)
     variance = m2.sum(axis=0) / np.maximum(total, 1) + (weights * (mean - center) ** 2).sum(axis=0)
     return KnownSpread(total, center, np.sqrt(variance))
+
+
+def without(pooled: KnownSpread, own: KnownSpread) -> KnownSpread:
+    """Return what is left of the columns of all sites without one site's own; 0 for a column without other cells.
+
+    Args:
+        pooled: of all sites together.
+        own: of the site, as it is part of that.
+    """
+    counts = np.maximum(pooled.counts - own.counts, 0)
+    parts = np.maximum(counts, 1)
+    mean = np.where(counts > 0, pooled.mean + (pooled.mean - own.mean) * (own.counts / parts), 0.0)
+    squares = pooled.counts * np.square(pooled.deviation)
+    within = squares - own.counts * np.square(own.deviation)
+    within -= counts * own.counts / np.maximum(pooled.counts, 1) * np.square(mean - own.mean)
+    # What is smaller than the rounding of the squares that were taken away is no deviation.
+    left = (counts > 0) & (within > _LOST * squares)
+    return KnownSpread(counts, mean, np.sqrt(np.where(left, within, 0.0) / parts))
 
 
 def pooled_spread(rows: FloatArray, mean: FloatArray, m2: FloatArray) -> Spread:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.scaling import KnownSpread, without
 
 #: Factors between units that sites mix up, and what is said of them.
 UNITS: Mapping[float, str] = {
@@ -19,11 +20,26 @@ UNITS: Mapping[float, str] = {
     365.25: "365 (years)",
 }
 
+#: What can be odd about a column, in words that follow its name: a unit factor, larger or smaller, and two more.
+ODDITIES: Sequence[str] = (
+    *(
+        f"is about {word} times {how} than at other sites; is it in another unit?"
+        for word in UNITS.values()
+        for how in ("larger", "smaller")
+    ),
+    "looks like Fahrenheit at some sites and Celsius at others",
+    "has values apart from those of other sites; does it mean the same?",
+)
+_FAHRENHEIT, _ELSEWHERE = len(ODDITIES) - 2, len(ODDITIES) - 1
+
 #: Means and deviations agree with a factor where their logarithms are so near to its own.
 _NEAR = 0.2
 
 #: From this factor on they may be farther from it, since patients differ from site to site, but not by so much.
 _LARGE, _NEAR_MEAN, _NEAR_DEVIATION = 10.0, 0.6, 0.3
+
+#: Where other sites' deviation, over their mean, is so many times a site's own, their values are in several units.
+_MIXED = 1.25
 
 #: Columns lie apart where means differ by more than so many deviations of both sites together.
 _APART = 4.0
@@ -49,19 +65,53 @@ def unit_warnings(sites: Sequence[str], means: FloatArray, deviations: FloatArra
         deviations: of their columns (m, d).
         names: of the columns (d,).
     """
-    if len(sites) < 2:
-        return []
-    if len(sites) == 2:  # nobody can say which of the two is right
-        usual, spread = means[1], deviations[1]
-        sites, means, deviations = sites[:1], means[:1], deviations[:1]
-    else:
-        usual, spread = _medians(means), _medians(deviations)
     found = []
-    for site, own_mean, own_deviation in zip(sites, means, deviations, strict=True):
-        for j, name in enumerate(names):
-            said = _said(own_mean[j], own_deviation[j], usual[j], spread[j])
-            if said is not None:
-                found.append(f"{site}: column {name!r} {said}")
+    for j, name in enumerate(names):
+        known = np.flatnonzero(~(np.isnan(means[:, j]) | np.isnan(deviations[:, j])))
+        if len(known) < 2:
+            continue
+        pair = len(known) == 2  # nobody can say which of the two is right
+        usual, spread = (np.median(values[known[1:] if pair else known, j]) for values in (means, deviations))
+        for i in known[:1] if pair else known:
+            odd = _oddity(means[i, j], deviations[i, j], usual, spread)
+            if odd is not None:
+                where = f" (mean {means[i, j]:.4g}, elsewhere {usual:.4g})" if odd == _ELSEWHERE else ""
+                found.append((i, f"{sites[i]}: column {name!r} {ODDITIES[odd].replace(';', where + ';', 1)}"))
+    return [text for _, text in sorted(found, key=lambda pair: pair[0])]
+
+
+def own_oddities(pooled: KnownSpread, own: KnownSpread, minimum: int) -> IntArray:
+    """Return what is odd about a site's columns beside those of the other sites together: which of `ODDITIES` (d,), -1 for nothing.
+
+    Args:
+        pooled: the columns over all sites.
+        own: those of the site, as they are part of that.
+        minimum: smallest number of cells, here and elsewhere, that are compared.
+    """
+    others = without(pooled, own)
+    found = np.full(len(own.mean), -1, dtype=np.int64)
+    for j in np.flatnonzero(np.minimum(own.counts, others.counts) >= max(minimum, 1)):
+        mean, deviation, usual, spread = own.mean[j], own.deviation[j], others.mean[j], others.deviation[j]
+        odd = _oddity(mean, deviation, usual, spread)
+        if odd is not None and not (_says_smaller(odd) and _may_be_mixed(mean, deviation, usual, spread)):
+            found[j] = odd
+    return found
+
+
+def counted_oddities(numbers: IntArray, names: Sequence[str]) -> list[str]:
+    """Return a sentence for each column and oddity, where it is known at how many sites it is and not at which.
+
+    Args:
+        numbers: of sites by column and oddity (d, u).
+        names: of the columns (d,).
+    """
+    found = []
+    for j, odd in zip(*np.nonzero(numbers), strict=True):
+        n, said = int(numbers[j, odd]), ODDITIES[odd]
+        who, whose = (
+            ("1 site has", "The log of that site names it") if n == 1 else (f"{n} sites have", "Their logs name them")
+        )
+        found.append(f"{who} a column {names[j]!r} that {said}{'' if said.endswith('?') else '.'} {whose}")
     return found
 
 
@@ -83,29 +133,35 @@ def missing_cells(names: Sequence[str], missing: IntArray, rows: int, *, left_op
     return f"missing cells {how}: {', '.join(shown)}{more}"
 
 
-def _said(mean: float, deviation: float, usual: float, spread: float) -> str | None:
-    """Return what is odd about a column in words that follow its name; None for nothing."""
+def _oddity(mean: float, deviation: float, usual: float, spread: float) -> int | None:
+    """Return which of `ODDITIES` is that of a column; None for none."""
     if not deviation > 0 or not spread > 0:
         return None
-    for factor, word in UNITS.items():
+    for i, factor in enumerate(UNITS):
         within, around = (_NEAR_DEVIATION, _NEAR_MEAN) if factor >= _LARGE else (_NEAR, _NEAR)
-        for ratio, how in ((factor, "larger"), (1 / factor, "smaller")):
+        for smaller, ratio in enumerate((factor, 1 / factor)):
             if _near(deviation / spread, ratio, within) and (
                 _near(mean, ratio * usual, around) or _flat(mean, deviation, usual, spread)
             ):
-                return f"is about {word} times {how} than at other sites; is it in another unit?"
+                return 2 * i + smaller
     fahrenheit = _near(deviation / spread, 1.8) and abs((mean - 32) / 1.8 - usual) < 0.5 * spread
     if fahrenheit or (_near(spread / deviation, 1.8) and abs((usual - 32) / 1.8 - mean) < 0.5 * deviation):
-        return "looks like Fahrenheit at some sites and Celsius at others"
+        return _FAHRENHEIT
     if abs(mean - usual) > _APART * (deviation + spread):
-        return f"has values apart from those of other sites (mean {mean:.4g}, elsewhere {usual:.4g}); does it mean the same?"
+        return _ELSEWHERE
     return None
 
 
-def _medians(values: FloatArray) -> FloatArray:
-    """Return the median of each column (d,) over the sites (m, d) that know it; NaN where none does."""
-    known = [column[~np.isnan(column)] for column in values.T]
-    return np.array([np.median(column) if len(column) else np.nan for column in known])
+def _says_smaller(odd: int) -> bool:
+    return odd < _FAHRENHEIT and odd % 2 == 1
+
+
+def _may_be_mixed(mean: float, deviation: float, usual: float, spread: float) -> bool:
+    """Return whether the values of other sites together may be large because those of one of them are in another unit.
+
+    Their deviation then grows more than their mean does; of columns about 0 nobody can say it.
+    """
+    return _flat(mean, deviation, usual, spread) or spread * abs(mean) > _MIXED * deviation * abs(usual)
 
 
 def _near(value: float, expected: float, within: float = _NEAR) -> bool:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL, SCALED_SITES, SITE_DEVIATIONS, SITE_MEANS
+from flareclust.aggregators.odd_columns import odd_between_sites
+from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL
+from flareclust.core.categories import in_categories
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation import selection as choice
-from flareclust.evaluation.agreement import missing_cells, unit_warnings
+from flareclust.evaluation.agreement import missing_cells
 from flareclust.evaluation.criteria import USUAL, current_rule
 from flareclust.evaluation.metrics import sigma, truth_metrics
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
@@ -21,7 +23,7 @@ from flareclust.experiment.image_results import is_embedded, shown_images
 from flareclust.experiment.prepared import Prepared, arrays_of, names_of
 from flareclust.experiment.result import Result
 from flareclust.features import result as partial
-from flareclust.features.columns import OUTWEIGHS, outweighing
+from flareclust.features.columns import decides_distances, outweighing
 from flareclust.features.scaling import OPEN_GAPS, filled, scaling_of
 from flareclust.features.space import as_clustered, of_directions
 from flareclust.federation.exchanges import refusal_texts
@@ -177,19 +179,13 @@ def _shown(prepared: Prepared, outcome: Outcome) -> dict[str, FloatArray]:
 def _columns(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> list[str]:
     """Return warnings about columns that sites may not mean alike, and about one that decides the distances."""
     arrays, d = outcome.arrays, outcome.centroids.shape[1]
-    names = prepared.columns or tuple(f"column {j + 1}" for j in range(d))
+    names = _names(prepared, outcome) or tuple(f"column {j + 1}" for j in range(d))
     gaps = []
     if MISSING_CELLS in arrays:
         gaps = [missing_cells(names, arrays[MISSING_CELLS], int(arrays[ROWS_IN_ALL]), left_open=OPEN_GAPS in arrays)]
     found = [sentence for sentence in gaps if sentence]
-    if SITE_MEANS in arrays:
-        # Values of categories have no units, and may be rare at one site and frequent at another.
-        valued = {column for group in prepared.params.get("categories") or () for column in group}
-        numbers = [j for j in range(d) if j not in valued]
-        sites, absent = arrays[SCALED_SITES].tolist(), left_out(outcome)
-        present = [i for i, site in enumerate(sites) if site not in absent]
-        means, deviations = (arrays[name][np.ix_(present, numbers)] for name in (SITE_MEANS, SITE_DEVIATIONS))
-        found += unit_warnings([sites[i] for i in present], means, deviations, [names[j] for j in numbers])
+    categories = in_categories(prepared.params.get("categories") or (), d)
+    found += odd_between_sites(arrays, names, categories, left_out(outcome))
     return found + _outweighing(experiment, prepared, outcome)
 
 
@@ -205,13 +201,7 @@ def _outweighing(experiment: Experiment, prepared: Prepared, outcome: Outcome) -
     ):
         return []
     widest = outweighing(prepared.columns, np.ptp(outcome.centroids, axis=0))
-    if widest is None:
-        return []
-    sentence = (
-        f"column {widest!r} varies more than {OUTWEIGHS} times as much as most others and decides the distances; "
-        "set scale=standard unless that is meant"
-    )
-    return [sentence]
+    return [] if widest is None else [decides_distances(widest, "scale=standard")]
 
 
 def _warnings(k: int, outcome: Outcome, places: Mapping[str, IntArray]) -> list[str]:

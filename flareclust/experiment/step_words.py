@@ -14,6 +14,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
         "moments": "means and spread of the columns",
         "scales": "location and spread of the columns",
         "known_scales": "location and spread of the columns, over the known cells",
+        "odd_columns": "columns that are unlike those of the other sites: how many sites have such",
         "bins": "numbers of values in bins of the columns",
         "finer_bins": "numbers of values in finer bins of the columns",
         "bounds": "bounds of the columns, from the sites' policies",

@@ -9,13 +9,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from flareclust._foundation.display import printable
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import Refusal, UserError
 from flareclust.data.partition_specs import parse
 from flareclust.data.tables import Table as Rows
+from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import tables_of
 from flareclust.experiment.typed_rows import schema_of, typed_file, typed_sites
+from flareclust.privacy.dp.budget import bounds_of, misfitting
+from flareclust.privacy.policy import Policy
+from flareclust.schema.columns import TableSchema
 from flareclust.schema.reading import TypedTable
 
 
@@ -35,13 +39,30 @@ def print_tables(experiment: Experiment) -> None:
             cells = [_gaps_of(one)] if gaps else []
             table.add_row(_shown(site), f"{len(one):,}", str(one.X.shape[1]), *cells)
         Console().print(table)
+        _print_hints(experiment, tables)
         return
     path, schema = Path(experiment.data), schema_of(experiment)
     if parse(experiment.partition).name == "none":
-        print_typed(typed_sites(path, schema, experiment.truth))
+        typed = typed_sites(path, schema, experiment.truth)
     else:
-        print_typed({path.name: typed_file(path, schema, experiment.truth)})
+        typed = {path.name: typed_file(path, schema, experiment.truth)}
+    print_typed(typed)
+    _print_hints(experiment, {site: one.table for site, one in typed.items()}, schema)
     prepare(experiment)  # so that a wrong k, or a split that cannot be, is found as well
+
+
+def _print_hints(experiment: Experiment, tables: Mapping[str, Rows], schema: TableSchema | None = None) -> None:
+    """Print which columns seem to be in another unit than the schema's ranges, or the bounds of the policy."""
+    policy = None if experiment.policy is None else Policy.of(experiment.policy)
+    for site, table in tables.items():
+        hints = beside_ranges(schema, table)
+        if policy is not None and policy.dp is not None:
+            try:
+                hints += misfitting(bounds_of(policy.dp.bounds, table.columns, table.X.shape[1]), table)
+            except Refusal as reason:
+                hints.append(str(reason))
+        for hint in hints:
+            Console().print(f"[yellow]hint:[/] {_shown(site)}: {_shown(hint)}", highlight=False, soft_wrap=True)
 
 
 def _gaps_of(table: Rows) -> str:

@@ -164,8 +164,7 @@ def compared(experiment: Experiment) -> dict[str, Any]:
     algorithm = registry.get(experiment.algorithm)
     if "compare" not in algorithm.parameters():
         return {}
-    only_names = experiment.secure_sums or "scale" not in algorithm.parameters()
-    return {"compare": "names" if only_names else "spread"}
+    return {"compare": "spread" if "scale" in algorithm.parameters() else "names"}
 
 
 def one_table(experiment: Experiment) -> tuple[Dataset, Sequence[str] | None]:

@@ -151,6 +151,14 @@ def outweighing(names: Sequence[str], spread: FloatArray) -> str | None:
     return names[widest] if len(varying) > 1 and spread[widest] > OUTWEIGHS * np.median(varying) else None
 
 
+def decides_distances(column: str, setting: str) -> str:
+    """Return a sentence about a column of `outweighing`, with the setting that brings columns to one scale."""
+    return (
+        f"column {column!r} varies more than {OUTWEIGHS} times as much as most others and decides the distances; "
+        f"set {setting} unless that is meant"
+    )
+
+
 def in_common(columns: Columns) -> str | None:
     """Return in a sentence how many columns each two sites share; None for one site, for many, or where all are shared."""
     m = len(columns.sites)

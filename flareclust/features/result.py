@@ -15,7 +15,16 @@ from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.core.missing.grouping import nearest
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.frames import names_of as frame_names
-from flareclust.features.columns import OUTWEIGHS, Columns, alike, by_site, in_common, outweighing, restored, sharing
+from flareclust.features.columns import (
+    Columns,
+    alike,
+    by_site,
+    decides_distances,
+    in_common,
+    outweighing,
+    restored,
+    sharing,
+)
 from flareclust.protocol import registry
 
 #: Key of the masks of the final centroids; a result without it is of sites with the same columns.
@@ -132,10 +141,7 @@ def warnings(arrays: Mapping[str, Array], unassigned_rows: int) -> list[str]:
         f"columns {' and '.join(map(repr, pair))} differ in spelling only, and count as two" for pair in alike(columns)
     ]
     if (column := _outweighing(arrays)) is not None:
-        found.append(
-            f"column {column!r} varies more than {OUTWEIGHS} times as much as most others and decides the distances; "
-            "set standardize=true unless that is meant"
-        )
+        found.append(decides_distances(column, "standardize=true"))
     if unassigned_rows:
         found.append(f"{unassigned_rows} rows could be compared with no centroid and have the label -1")
     return found

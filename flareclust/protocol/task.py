@@ -33,8 +33,11 @@ SCALES, KNOWN_SCALES = "scales", "known_scales"
 #: What jobs with `scale` robust or range ask then: numbers of cells in bins, and in finer ones where that does not do.
 BINNED, FINER_BINNED = "bins", "finer_bins"
 
+#: What jobs with secure sums ask after either: what each site finds odd about its columns beside those of the others.
+ODD_COLUMNS = "odd_columns"
+
 #: The steps that are no rounds.
-BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, NAMES, SCALES, KNOWN_SCALES, BINNED, FINER_BINNED)
+BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, NAMES, SCALES, KNOWN_SCALES, ODD_COLUMNS, BINNED, FINER_BINNED)
 
 #: What follows the assessment where the clusters are described: moments of the columns, then counts in bins, several times.
 PROFILE, PROFILE_BINS = "profile", "profile_bins"

@@ -16,6 +16,7 @@ from flareclust.data.column_summary import Column, columns_of
 from flareclust.data.ids import Ids
 from flareclust.data.image_files import first_shape, named
 from flareclust.data.tables import Table
+from flareclust.evaluation.bounds_fit import beside_ranges
 from flareclust.features.columns import OUTWEIGHS, outweighing
 from flareclust.sites import budget as site_budget
 from flareclust.sites import permissions as site_policy
@@ -113,7 +114,8 @@ def check(kit: Path, site: str | None = None) -> Checked:
     hints += site_policy.hints(local)
     if table is not None and rows is not None:
         hints += [*_odd_ids(table.ids, weighted=table.repeats > 1), *_odd(table, rows.columns)]
-        problems, budget = _under_policy(local, name, table)
+        problems, beside_bounds, budget = _under_policy(local, name, table)
+        hints += [*beside_ranges(data.schema, table), *beside_bounds]
         errors, facts = [*errors, *problems], facts | budget
     return Checked(name, facts | {"versions": site_policy.versions()}, errors, hints, rows, server)
 
@@ -152,35 +154,37 @@ def _on_cluster(data: SiteData, local: Path) -> tuple[Rows, dict[str, str]]:
         table.parts.close()
 
 
-def _under_policy(local: Path, name: str, table: Table) -> tuple[list[str], dict[str, str]]:
-    """Return why the site's policy keeps its own rows out of every job, a sentence each, and whose budget jobs spend."""
+def _under_policy(local: Path, name: str, table: Table) -> tuple[list[str], list[str], dict[str, str]]:
+    """Return why the site's policy keeps its own rows out of every job, which columns do not fit its bounds, a sentence each, and
+    whose budget jobs spend.
+    """
     try:
         policy = policy_of(local)
     except UserError:  # which `site_policy.problems` reports
-        return [], {}
+        return [], [], {}
     if policy is None:
-        return [], {}
-    errors, minimum = [], policy.least_rows(private=policy.dp is not None)
+        return [], [], {}
+    errors, hints, minimum = [], [], policy.least_rows(private=policy.dp is not None)
     if len(table) < minimum:
         errors.append(
             f"{name} has {len(table)} rows where its policy asks for {minimum} (min_rows, min_count): no job can take part; "
             "flareclust site policy says what holds, and changes it"
         )
     if policy.dp is None:
-        return errors, {}
-    from flareclust.privacy.dp.budget import bounds_of
+        return errors, [], {}
+    from flareclust.privacy.dp.budget import bounds_of, misfitting
     from flareclust.privacy.dp.mechanism import check_installed
 
     try:
         check_installed()
-        bounds_of(policy.dp.bounds, table.columns, table.X.shape[1])
+        hints = misfitting(bounds_of(policy.dp.bounds, table.columns, table.X.shape[1]), table)
         trouble = site_budget.budget_of(local, name).trouble
         errors += [] if trouble is None else [f"{name}: {trouble}"]
     except Refusal as reason:
         errors.append(f"{name} {reason}")
     except UserError as error:
         errors.append(str(error))
-    return errors, site_budget.facts(local, policy, name)
+    return errors, hints, site_budget.facts(local, policy, name)
 
 
 def _folder_of_images(data: SiteData) -> Path | None:

@@ -14,6 +14,8 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.typing import IntArray
 from flareclust.core.dp.box import Box
 from flareclust.data.tables import Table
+from flareclust.evaluation.bounds_fit import misfits
+from flareclust.features.alignment import names_of
 from flareclust.privacy.bounds import Ball, Bounds
 from flareclust.privacy.dp import mechanism
 from flareclust.privacy.dp.accounting import epsilon_of, rho_of
@@ -194,6 +196,16 @@ def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int) -> Box:
     if not (np.isfinite(pairs).all() and (low < high).all() and np.isfinite(diagonal)):
         raise Refusal("has bounds that are not low < high, or too far apart; correct them in the site's policy")
     return Box(low, high)
+
+
+def misfitting(box: Box, table: Table) -> list[str]:
+    """Return which of a site's columns seem to be in another unit than its bounds, a sentence each; for the site's own eyes.
+
+    Nothing is said beside a ball, which bounds whole rows.
+    """
+    if math.isfinite(box.radius):
+        return []
+    return misfits(table.X, box.low, box.high, names_of(table), "bounds")
 
 
 def _around(ball: Ball, columns: tuple[str, ...] | None, d: int) -> Box:

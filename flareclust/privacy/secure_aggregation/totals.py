@@ -14,6 +14,7 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.histograms import BINS
 from flareclust.core.rounding import factor
+from flareclust.evaluation.agreement import ODDITIES
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import FRACTION, RANGE, Words
 from flareclust.protocol.schema import MOST_ROWS, Schema, counts, index, real
@@ -177,7 +178,7 @@ class Layout:
 
 def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
     """Return the sizes of what sites answer to a task: K or k groups of d columns, t pairs of columns, g cells, c solutions
-    that are compared, p weights, l leaves and h bins of a profile.
+    that are compared, u oddities of columns, p weights, l leaves and h bins of a profile.
 
     Args:
         arrays: of the task. With `columns` but without centroids it is about the columns, each a group of its own.
@@ -190,6 +191,8 @@ def sizes_of(arrays: Message, columns: int) -> dict[str, int]:
         return {"f": int(arrays["features"])}
     if "coefficients" in arrays:  # of a linear classifier
         return {"c": arrays["coefficients"].shape[0], "f": arrays["coefficients"].shape[1]}
+    if "pooled_counts" in arrays:  # what is odd about columns
+        return {"d": len(arrays["pooled_counts"]), "u": len(ODDITIES)}
     if "width" in arrays:  # numbers of cells in bins
         return {"d": len(arrays["width"]), "b": BINS}
     if "candidate" in arrays:

@@ -60,7 +60,7 @@ CASES = [
     ("lloyd", {"scale": "standard", "compare": "spread"}, {}),
     ("lloyd", {}, {"profile": True}),
     ("lloyd", {}, {"secure_sums": True, "secure_min_sites": 3}),
-    ("lloyd", {"scale": "standard"}, {"secure_sums": True, "secure_min_sites": 3}),
+    ("lloyd", {"scale": "standard", "compare": "spread"}, {"secure_sums": True, "secure_min_sites": 3}),
     ("pooled", {"n_init": 2}, {}),
     ("pooled", {"scale": "standard"}, {"profile": True}),
     ("mavg", {}, {}),

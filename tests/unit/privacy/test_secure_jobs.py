@@ -27,6 +27,7 @@ from flareclust.protocol.task import (
     KEYS,
     KNOWN_SCALES,
     NAMES,
+    ODD_COLUMNS,
     PROFILE,
     PROFILE_BINS,
     PROFILE_KNOWN,
@@ -40,7 +41,7 @@ from flareclust.testing import iid_sites
 from flareclust.testing.partial_features import overlapping_sites
 from tests.unit.privacy.secure_cases import FEWER, OPTIONS, PLAIN, asker, lloyd_sites, run_lloyd
 
-COLUMNS = {SCALES, KNOWN_SCALES, BINNED, FINER_BINNED}
+COLUMNS = {SCALES, KNOWN_SCALES, ODD_COLUMNS, BINNED, FINER_BINNED}
 SUMS = {name for step in (SPREAD, UPDATE) for name in (step, counts_of(step))}
 
 # A federation

@@ -175,3 +175,19 @@ def test_one_noise_for_sites_that_the_policy_does_not_name_is_pointed_out(kit):
     assert any("names no sites, so jobs of dp-lloyd are refused" in hint for hint in check(kit).hints)
     write_policy(kit / "local", Policy(secure_sums=True, dp=dp, secure_sites=("a", "b", "c")))
     assert not any("names no sites" in hint for hint in check(kit).hints)
+
+
+# --- columns beside what was agreed ---
+def test_a_column_in_another_unit_than_its_bounds_is_named(kit):
+    rng = np.random.default_rng(0)
+    file = rows(kit, age=rng.normal(60, 10, 300).round(1), tumour=(rng.gamma(4, 9, 300).clip(2, 190) / 10).round(2))
+    (kit / "local" / "flareclust.yaml").write_text(f"path: {file}\n")
+    for most, found in ((200, 1), (20, 0)):
+        bounds = {"age": (0, 110), "tumour": (0, most)}
+        write_policy(kit / "local", Policy(dp=DifferentialPrivacy(bounds, 1.0, 1e-5, 1.0)))
+        assert len(hinted(kit, "'tumour' fills only")) == found
+    (kit / "local" / "schema.yaml").write_text(
+        "columns: {age: number, tumour: {type: number, range: [0, 200], unit: mm}}"
+    )
+    (kit / "local" / "flareclust.yaml").write_text(f"path: {file}\nschema: schema.yaml\n")
+    assert hinted(kit, "of the schema's range 0 to 200; is it in another unit?")

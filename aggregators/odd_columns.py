@@ -1,0 +1,75 @@
+"""What the server keeps and says of columns that one site seems to mean otherwise than the others.
+
+Where it knows location and spread of each site's columns it compares them itself. With secure sums it knows of how many sites
+found their own columns odd (`flareclust.executors.odd_columns`).
+"""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from flareclust._foundation.typing import BoolArray, FloatArray, Message
+from flareclust.core.scaling import Spread, rounded
+from flareclust.evaluation.agreement import counted_oddities, unit_warnings
+from flareclust.features.alignment import places
+from flareclust.features.columns import Columns
+
+log = logging.getLogger(__name__)
+
+#: What is kept of the sites' own columns, where their replies come one by one: names (m,), means and deviations (m, d), NaN
+#: where a site lacks the column or knows too few cells.
+OF_SITES = SCALED_SITES, SITE_MEANS, SITE_DEVIATIONS = "scaled_sites", "site_means", "site_deviations"
+
+#: With secure sums in their place: the number of sites by column and what is odd about it (d, u).
+ODD_SITES = "odd_sites"
+
+
+def of_sites(names: list[str], means: FloatArray, deviations: FloatArray) -> Message:
+    """Return what is kept of the sites' own columns, `OF_SITES`."""
+    return {SCALED_SITES: np.array(names), SITE_MEANS: means, SITE_DEVIATIONS: deviations}
+
+
+def of_described(columns: Columns, replies: Mapping[str, Message]) -> Message:
+    """Return the same of sites with different columns, rounded, from what they sent of these.
+
+    Args:
+        columns: of the federation, D of them.
+        replies: to the step `describe`, by site.
+    """
+    means, deviations = np.full((2, *columns.masks.shape), np.nan)
+    for i, reply in enumerate(replies[site] for site in columns.sites):
+        if len(reply["m2"]):
+            positions = places(columns.codes, reply["codes"])
+            has, own = positions >= 0, positions[positions >= 0]
+            n = int(reply["rows"])
+            _, means[i, has], deviations[i, has] = rounded(Spread(n, reply["mean"][own], np.sqrt(reply["m2"][own] / n)))
+    return of_sites(list(columns.sites), means, deviations)
+
+
+def odd_between_sites(
+    arrays: Message, names: Sequence[str], left_out: BoolArray, absent: Collection[str] = ()
+) -> list[str]:
+    """Return a sentence for each column that is odd at a site, or with secure sums at a number of sites.
+
+    Args:
+        arrays: what was kept of the sites; there is nothing to say without.
+        names: of the columns (d,).
+        left_out: columns that are not compared (d,), as those of categories: they have no units.
+        absent: sites that are not compared.
+    """
+    if ODD_SITES in arrays:
+        return counted_oddities(arrays[ODD_SITES], names)
+    if SITE_MEANS not in arrays:
+        return []
+    sites = arrays[SCALED_SITES].tolist()
+    present = np.array([site not in absent for site in sites])
+    means, deviations = (arrays[name][np.ix_(present, ~left_out)] for name in (SITE_MEANS, SITE_DEVIATIONS))
+    compared = [name for name, leave in zip(names, left_out.tolist(), strict=True) if not leave]
+    return unit_warnings([site for site in sites if site not in absent], means, deviations, compared)
+
+
+def log_before_rounds(sentences: Sequence[str]) -> None:
+    """Log warnings about columns before the first round; the result has them, too, with the columns' names."""
+    for sentence in sentences:
+        log.warning("%s", sentence)
