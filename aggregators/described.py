@@ -14,17 +14,24 @@ import numpy as np
 
 from flareclust._foundation.typing import Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
+from flareclust.aggregators.scaled import MISSING_CELLS
 from flareclust.core.missing.alone import enough_alone, left_alone
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
+from flareclust.core.scaling import pooled_known_spread
 from flareclust.executors.described import View
 from flareclust.executors.parameters import StandardizeParams
-from flareclust.features.columns import Columns, common, gather, restored, scaled, spreads
+from flareclust.features.columns import Columns, by_column, common, gather, restored, scaled, spreads
 from flareclust.protocol.schema import MOST_COLUMNS
-from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, MOMENTS
+from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, KNOWN_MOMENTS, MOMENTS
 
 #: Key of the sites' squared deviations (m,), in scaled units.
 SITE_SPREAD = "site_spread"
+
+#: With `missing` other than refuse, the rows of the sites that take part (m,).
+ROWS_BY_SITE = "rows_by_site"
+
+_KEPT = (SITE_SPREAD, ROWS_BY_SITE, MISSING_CELLS)
 
 
 class DescribedAggregator(ClusteringAggregator):
@@ -32,7 +39,8 @@ class DescribedAggregator(ClusteringAggregator):
 
     Kept with every result: `columns` (D,) codes, `column_names` (D,), `column_sites` (m,) and `column_masks` (m, D), who
     has which column; `mask` (k, D), which entries of the centroids are known, the others being NaN; with `standardize`
-    `site_spread` (m,), the squared deviations of each site's rows from their mean in scaled units.
+    `site_spread` (m,), the squared deviations of each site's rows from their mean in scaled units. With `missing` other than
+    refuse `rows_by_site` (m,), the rows that take part; with `mean` `fill` (D,) and `missing_cells` (D,), of all sites.
     """
 
     params: StandardizeParams
@@ -56,8 +64,9 @@ class DescribedAggregator(ClusteringAggregator):
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Form the union of the columns, or merge a round of the algorithm."""
         if round_.step == DESCRIBE:
-            sums = self.params.standardize or self.view == "imputed"
-            columns = gather(replies, sums=sums and not self._totals)
+            fills = self.params.missing == "mean"
+            sums = self.params.standardize or self.view == "imputed" or fills
+            columns = gather(replies, sums=sums and not (self._totals or fills))
             numbers = {
                 "columns": float(len(columns.codes)),
                 "columns_shared_by_all": float(columns.masks.all(axis=0).sum()),
@@ -65,26 +74,35 @@ class DescribedAggregator(ClusteringAggregator):
             }
             if self.view == "common":
                 columns = common(columns)
-            step = MOMENTS if sums and self._totals else CLUSTER
+            step = KNOWN_MOMENTS if fills else MOMENTS if sums and self._totals else CLUSTER
             record = columns.kept()
-            if self.params.standardize and self.view == "own" and not self._totals:
+            if self.params.missing != "refuse":
+                record[ROWS_BY_SITE] = np.array([int(replies[site]["rows"]) for site in columns.sites])
+            if step == CLUSTER and self.params.standardize and self.view == "own":
                 record[SITE_SPREAD] = spreads(columns, replies)
             return Round(columns.sent(), diagnostics=numbers, record=record, step=step)
         columns = restored({**round_.record, **round_.task})
-        if round_.step == MOMENTS:
-            return Round(self._scaled(columns, *replies.values()).sent(), record=columns.kept())
+        if round_.step in (MOMENTS, KNOWN_MOMENTS):
+            return self._described(round_, columns, replies)
         merged = self.merge_described(round_, columns, replies, rng)
-        spread = {name: value for name, value in round_.record.items() if name == SITE_SPREAD}
+        spread = {name: round_.record[name] for name in _KEPT if name in round_.record}
         return replace(
             merged, task={**columns.sent(), **merged.task}, record={**columns.kept(), **spread, **merged.record}
         )
 
-    def _scaled(self, columns: Columns, total: Message) -> Columns:
-        """Return the columns with mean and standard deviation from the totals over all sites."""
-        rows, mean, m2 = np.zeros((3, len(columns.codes)))
-        reported = total["cluster"]
-        rows[reported], mean[reported], m2[reported] = total["counts"], total["centroids"][:, 0], total["m2"][:, 0]
-        return scaled(columns, rows, mean, m2)
+    def _described(self, round_: Round, columns: Columns, replies: Mapping[str, Message]) -> Round:
+        """Return the first round of the algorithm, with mean and standard deviation of the columns and what fills gaps."""
+        cells, mean, m2 = by_column(replies, len(columns.codes))
+        spread = pooled_known_spread(cells, mean, m2)
+        columns = scaled(columns, spread.counts, spread.mean, spread.counts * spread.deviation**2)
+        record = columns.kept() | {name: round_.record[name] for name in _KEPT if name in round_.record}
+        if round_.step == KNOWN_MOMENTS:
+            rows = record[ROWS_BY_SITE] @ columns.masks
+            record[MISSING_CELLS] = np.maximum(rows - spread.counts, 0)
+            filling = replace(columns, fill=spread.mean)
+            scales = self.params.standardize or self.view == "imputed"
+            columns = filling if scales else replace(filling, mean=None, deviation=None)
+        return Round(columns.sent(), record=record)
 
     @abstractmethod
     def merge_described(
@@ -104,7 +122,7 @@ class DescribedAggregator(ClusteringAggregator):
 
     def own_sizes(self, round_: Round) -> dict[str, dict[str, int]]:
         """Return how many columns each site's reply must have."""
-        if round_.step in (DESCRIBE, MOMENTS, ASSESS) or "column_masks" not in round_.record:
+        if round_.step in (DESCRIBE, MOMENTS, KNOWN_MOMENTS, ASSESS) or "column_masks" not in round_.record:
             return {}
         masks = round_.record["column_masks"]
         widths = masks.sum(axis=1) if self.view == "own" else np.full(len(masks), masks.shape[1])
@@ -113,8 +131,9 @@ class DescribedAggregator(ClusteringAggregator):
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have; the names of columns have about 16 bytes each, four to a number."""
-        columns = {"o": MOST_COLUMNS, "s": MOST_COLUMNS, "b": 4 * MOST_COLUMNS}
-        return columns if round_.step == DESCRIBE else super().limits(round_)
+        if round_.step == DESCRIBE:
+            return {"o": MOST_COLUMNS, "s": MOST_COLUMNS, "b": 4 * MOST_COLUMNS}
+        return {"k": MOST_COLUMNS, "d": 1} if round_.step == KNOWN_MOMENTS else super().limits(round_)
 
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
         """Return the label-free metrics over the entries that are known."""

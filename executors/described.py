@@ -14,18 +14,18 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust.core.local import Sendable, without_remainder
 from flareclust.core.missing.assessment import masked_sums
-from flareclust.core.missing.grouping import nearest
+from flareclust.core.missing.distances import nearest_by_known
 from flareclust.core.rounding import factor
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
 from flareclust.executors.parameters import StandardizeParams
-from flareclust.features.alignment import DESCRIPTION, describe, moments, own_view
+from flareclust.features.alignment import DESCRIPTION, describe, moments, moments_of_known, own_view
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import DESCRIBE, MOMENTS, Task
+from flareclust.protocol.task import DESCRIBE, KNOWN_MOMENTS, MOMENTS, Task
 
 #: How a site's rows are shown to an algorithm: the columns that it has, those that all sites have (it must have them
 #: all), or all columns with the federation's mean in the places of those that it lacks.
@@ -34,6 +34,12 @@ View = Literal["own", "common", "imputed"]
 #: The scaling of rows. The minimum keeps every quotient of finite values finite: an overflow error would show a server
 #: that chooses the scale how large the largest value is.
 _SCALING = Schema(mean="D", deviation=real("D", minimum=LEAST_DEVIATION))
+
+#: What missing cells are filled with.
+_FILLING = Schema(fill="D")
+
+#: What every task carries of the columns.
+_CARRIED = ("columns", *_SCALING.fields, *_FILLING.fields)
 
 
 class DescribedExecutor(ClusteringExecutor):
@@ -44,11 +50,17 @@ class DescribedExecutor(ClusteringExecutor):
     steps = {
         DESCRIBE: Step(DESCRIPTION, "describe", named=True),
         MOMENTS: Step(GROUPS, "moments", jobs="secure", named=True),
+        KNOWN_MOMENTS: Step(GROUPS, "known_moments", summed=True, named=True, parameter="missing"),
     }
 
     profiled: ClassVar[bool] = False
 
-    placed_by: ClassVar[tuple[str, ...]] = ("centroids", "columns", "mean", "deviation")
+    placed_by: ClassVar[tuple[str, ...]] = ("centroids", *_CARRIED)
+
+    @property
+    def gaps(self) -> bool:  # type: ignore[override]
+        """Return whether the job takes rows with missing cells."""
+        return self.params.missing != "refuse"
 
     #: The distance by which rows find their centroid, for algorithms that have several.
     phi: str = "euclidean"
@@ -66,7 +78,7 @@ class DescribedExecutor(ClusteringExecutor):
         seen: FloatArray,
     ) -> IntArray:
         """Return the final cluster (n,) of each row, by the scaled distance on the known entries of the centroids; -1 for none."""
-        return nearest(data, task.arrays["centroids"], self.phi)
+        return nearest_by_known(data, task.arrays["centroids"], self.phi)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return the algorithm's view of what the server sent, and of the rows."""
@@ -74,7 +86,7 @@ class DescribedExecutor(ClusteringExecutor):
             return task, table
         _check_scaling(task.arrays)
         X, has = self.shown(table, task.arrays)
-        arrays = {name: value for name, value in task.arrays.items() if name not in ("columns", "mean", "deviation")}
+        arrays = {name: value for name, value in task.arrays.items() if name not in _CARRIED}
         if "centroids" in arrays:
             arrays["centroids"] = np.ascontiguousarray(arrays["centroids"][:, has])
         return replace(task, arrays=arrays), Table(X)
@@ -83,7 +95,8 @@ class DescribedExecutor(ClusteringExecutor):
         self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return the names of the columns, and their sums where the algorithm needs means and variances."""
-        message = describe(table, sums=self.sends_sums and not context.secure, min_count=context.min_count)
+        sums = self.sends_sums and not context.secure and self.params.missing != "mean"
+        message = describe(table, sums=sums, min_count=context.min_count)
         # So that mean squares stay what they are.
         scale = factor(message["rows"], context.round_counts, context.min_count)
         return {**message, "m2": message["m2"] * scale}
@@ -93,6 +106,13 @@ class DescribedExecutor(ClusteringExecutor):
     ) -> Message:
         """Return mean and squared deviations of each column."""
         message = moments(table, task.arrays["columns"], context.min_count)
+        return rounded_spread(message, context.round_counts, context.min_count)
+
+    def known_moments(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return mean and squared deviations of the known cells of each column."""
+        message = moments_of_known(table, task.arrays["columns"], context.min_count)
         return rounded_spread(message, context.round_counts, context.min_count)
 
     def shown(self, table: Table, arrays: Message) -> tuple[FloatArray, IntArray]:
@@ -131,8 +151,8 @@ class DescribedExecutor(ClusteringExecutor):
 
     @property
     def sends_sums(self) -> bool:
-        """Return whether `describe` sends the sums of the columns."""
-        return self.params.standardize or self.view == "imputed"
+        """Return whether the sums of the columns are sent."""
+        return self.params.standardize or self.view == "imputed" or self.params.missing == "mean"
 
     def assessed(self, data: FloatArray, centroids: FloatArray) -> Message:
         """Return the sums of the assessment over the entries that are known."""
@@ -159,12 +179,13 @@ class DescribedExecutor(ClusteringExecutor):
     def _imputed(self, arrays: Message, X: FloatArray, has: IntArray) -> FloatArray:
         mean = np.zeros_like(arrays["mean"]) if self.params.standardize else arrays["mean"]
         filled = np.tile(mean, (len(X), 1))
-        filled[:, has] = X
+        filled[:, has] = np.where(np.isnan(X), mean[has], X)  # missing cells of rows that are only labelled
         return filled
 
 
 def _check_scaling(arrays: Message) -> None:
-    """Raise BadMessage unless the columns' means and deviations, where they were sent, can be computed with."""
-    scaling = {name: arrays[name] for name in _SCALING.fields if name in arrays}
-    if scaling:
-        _SCALING.check(scaling, {"D": len(arrays["columns"])})
+    """Raise BadMessage unless what fills and scales columns, where it was sent, can be computed with."""
+    for schema in (_SCALING, _FILLING):
+        sent = {name: arrays[name] for name in schema.fields if name in arrays}
+        if sent:
+            schema.check(sent, {"D": len(arrays["columns"])})

@@ -50,6 +50,9 @@ SCALE = ("none", "standard", "robust", "range")
 #: What missing cells mean.
 MISSING = ("refuse", "mean")
 
+#: What they mean to algorithms for different columns.
+MISSING_IN_COLUMNS = ("refuse", "drop-rows", "mean")
+
 #: What they mean where an algorithm can leave them open.
 PARTIAL = "partial"
 
@@ -152,10 +155,6 @@ class StandardizeParams(ClusteringParams):
     instead: ClassVar[Mapping[str, str]] = MappingProxyType(
         {
             "scale": "say standardize=true, which brings each column to mean 0 and variance 1 over the sites that have it",
-            "missing": (
-                "a site has a column in all of its rows or in none; drop the rows at the site (in a schema missing: drop-rows), "
-                "fill the cells there, or leave the column out at that site"
-            ),
             "compare": "it puts columns in their places by name, in whatever order sites have them",
             "categories": "the columns of 0 and 1 of a category are numbers to it",
         }
@@ -163,6 +162,10 @@ class StandardizeParams(ClusteringParams):
 
     standardize: bool = both(
         False, "Whether columns are brought to mean 0 and variance 1 over the sites that have them."
+    )
+    missing: Annotated[str, OneOf(MISSING_IN_COLUMNS)] = both(
+        "refuse",
+        "What missing cells in a site's own columns mean: the site takes no part (refuse), rows with some are only labelled (drop-rows), or they are filled with the mean of their column over the sites that have it (mean).",
     )
 
 

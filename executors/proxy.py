@@ -36,7 +36,7 @@ from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArra
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.forces import LARGEST_W
 from flareclust.core.local import Sendable
-from flareclust.core.missing.grouping import nearest
+from flareclust.core.missing.distances import nearest, nearest_by_known
 from flareclust.core.proxies import COVARIANCES, box, dirichlet_fit, gaussian_factor
 from flareclust.executors.kfed import site_number
 from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
@@ -215,7 +215,7 @@ class ProxyExecutor(LocalClustersExecutor):
         The result has the final cluster of each local one, `group` (c,), and the `site_number` of its site, `group_site`
         (c,). The local clustering is repeated with the generator of the first round.
         """
-        labels = nearest(data, task.arrays["centroids"], self.phi)
+        labels = nearest_by_known(data, task.arrays["centroids"], self.phi)
         groups = task.arrays["group"][task.arrays["group_site"] == site_number(task.site)]
         if not len(groups):  # a late site
             return labels
@@ -227,7 +227,11 @@ class ProxyExecutor(LocalClustersExecutor):
                 len(clusters.counts),
             )
             return labels
-        local = clusters.labels if seen is data else nearest(data, clusters.centroids, self.phi)
+        if context.grouped:
+            local = nearest(data, clusters.centroids, self.phi)
+        else:  # rows with missing cells, of missing=drop-rows, were in no local cluster
+            local = np.full(len(data), -1, dtype=np.int64)
+            local[~np.isnan(data).any(axis=1)] = clusters.labels
         return np.where(local >= 0, groups[local], labels)
 
 

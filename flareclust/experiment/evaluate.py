@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.aggregators.described import ROWS_BY_SITE
 from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL, SCALED_SITES, SITE_DEVIATIONS, SITE_MEANS
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation import selection as choice
@@ -178,9 +179,12 @@ def _columns(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> li
     """Return warnings about columns that sites may not mean alike, and about one that decides the distances."""
     arrays, d = outcome.arrays, outcome.centroids.shape[1]
     names = prepared.columns or tuple(f"column {j + 1}" for j in range(d))
+    if partial.is_partial(arrays):
+        names = partial.columns_of(arrays).names
     gaps = []
     if MISSING_CELLS in arrays:
-        gaps = [missing_cells(names, arrays[MISSING_CELLS], int(arrays[ROWS_IN_ALL]), left_open=OPEN_GAPS in arrays)]
+        rows = arrays[ROWS_IN_ALL] if ROWS_IN_ALL in arrays else arrays[ROWS_BY_SITE] @ arrays["column_masks"]
+        gaps = [missing_cells(names, arrays[MISSING_CELLS], rows, left_open=OPEN_GAPS in arrays)]
     found = [sentence for sentence in gaps if sentence]
     if SITE_MEANS in arrays:
         # Values of categories have no units, and may be rare at one site and frequent at another.

@@ -14,7 +14,7 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.overlap import components
-from flareclust.features.alignment import HIDDEN, places, unpacked
+from flareclust.features.alignment import FILL, HIDDEN, places, unpacked
 
 #: A column that varies so many times as much as half of the columns is in another unit than these.
 OUTWEIGHS = 100
@@ -39,6 +39,7 @@ class Columns:
         masks: (m, D), which site has which column.
         mean: of each column over all rows of the sites that have it (D,), None where it was not asked for.
         deviation: the standard deviation likewise, 1 for a constant column.
+        fill: what missing cells are filled with (D,), None where they are not.
         union: how many columns the sites have together, where these are not all; else None.
     """
 
@@ -48,6 +49,7 @@ class Columns:
     masks: BoolArray
     mean: FloatArray | None = None
     deviation: FloatArray | None = None
+    fill: FloatArray | None = None
     union: int | None = None
 
     def spread(self, site: str, values: FloatArray) -> FloatArray:
@@ -64,15 +66,16 @@ class Columns:
     def only(self, chosen: BoolArray) -> "Columns":
         """Return the columns that are chosen (D,)."""
         names = tuple(np.array(self.names)[chosen].tolist())
-        mean = None if self.mean is None else self.mean[chosen]
-        deviation = None if self.deviation is None else self.deviation[chosen]
+        mean, deviation, fill = (
+            None if values is None else values[chosen] for values in (self.mean, self.deviation, self.fill)
+        )
         union = self.union or len(self.codes)
-        return Columns(self.codes[chosen], names, self.sites, self.masks[:, chosen], mean, deviation, union)
+        return Columns(self.codes[chosen], names, self.sites, self.masks[:, chosen], mean, deviation, fill, union)
 
     def sent(self) -> Message:
-        """Return what every task carries: `columns` (D,) codes and, if known, `mean` and `deviation` (D,)."""
-        sums = {} if self.mean is None or self.deviation is None else {"mean": self.mean, "deviation": self.deviation}
-        return {"columns": self.codes, **sums}
+        """Return what every task carries: `columns` (D,) codes and, if known, `mean`, `deviation` and `fill` (D,)."""
+        numbers = {"mean": self.mean, "deviation": self.deviation, FILL: self.fill}
+        return {"columns": self.codes, **{name: values for name, values in numbers.items() if values is not None}}
 
     def kept(self) -> Message:
         """Return what the server keeps, from which `restored` makes these columns again."""
@@ -93,6 +96,7 @@ def restored(arrays: Message) -> Columns:
         arrays["column_masks"],
         arrays.get("mean"),
         arrays.get("deviation"),
+        arrays.get(FILL),
         int(arrays["columns_in_all"]) if "columns_in_all" in arrays else None,
     )
 
@@ -240,6 +244,15 @@ def _with_sums(columns: Columns, replies: Mapping[str, Message]) -> Columns:
     return scaled(columns, rows, mean, m2)
 
 
+def by_column(replies: Mapping[str, Message], D: int) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return what replies say of columns as groups: rows, means and squared deviations, each (m, D), 0 where they say nothing."""
+    rows, mean, m2 = np.zeros((len(replies), D), dtype=np.int64), *np.zeros((2, len(replies), D))
+    for i, reply in enumerate(replies.values()):
+        has = reply["cluster"]
+        rows[i, has], mean[i, has], m2[i, has] = reply["counts"], reply["centroids"][:, 0], reply["m2"][:, 0]
+    return rows, mean, m2
+
+
 def spreads(columns: Columns, replies: Mapping[str, Message]) -> FloatArray:
     """Return the squared deviations of each site's rows from their mean, in scaled units and added over its columns (m,).
 
@@ -255,12 +268,12 @@ def spreads(columns: Columns, replies: Mapping[str, Message]) -> FloatArray:
     return found
 
 
-def scaled(columns: Columns, rows: FloatArray, mean: FloatArray, m2: FloatArray) -> Columns:
+def scaled(columns: Columns, rows: FloatArray | IntArray, mean: FloatArray, m2: FloatArray) -> Columns:
     """Return the columns with mean and standard deviation, from the totals over all rows (D,), or raise JobFailed.
 
     Args:
         columns: who has which.
-        rows: behind each column.
+        rows: behind each column, or its known cells.
         mean: of each.
         m2: squared deviations from it.
     """

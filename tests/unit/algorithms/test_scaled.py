@@ -19,7 +19,11 @@ from flareclust.executors.portfolio import PortfolioExecutor
 from flareclust.protocol import registry
 from flareclust.protocol.task import SCALES, Task
 
-SCALABLE = [name for name, one in registry.algorithms().items() if one.federated and "scale" in one.parameters()]
+SCALABLE = [
+    name
+    for name, one in registry.algorithms().items()
+    if one.federated and not one.partial and "scale" in one.parameters()
+]
 GROUP = np.arange(240) % 3
 RNG = np.random.default_rng(0)
 X = np.column_stack(
