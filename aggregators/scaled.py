@@ -44,7 +44,7 @@ class ScaledAggregator(ComparedAggregator):
 
     @property
     def _prepares(self) -> bool:
-        """Return whether columns are described here; the variants of an algorithm for different columns have `standardize`."""
+        """Return whether columns are described here; the variants of an algorithm for different columns have steps of their own."""
         if SCALES not in self.steps:
             return False
         return self.params.scale != "none" or self.params.missing != "refuse" or self.params.compare == "spread"
@@ -61,13 +61,13 @@ class ScaledAggregator(ComparedAggregator):
             spread, record = (_known if round_.step == KNOWN_SCALES else _scaling)(replies)
             record |= {MOMENTS_MEAN: spread["mean"], MOMENTS_DEVIATION: spread["deviation"]}
             if self.params.scale in ("robust", "range"):
-                return self._after_bins(begun(self.params, spread, record))
+                return self._after_bins(begun(self.params.scale, self.params.table_ranges, spread, record))
             kept = (*SCALING.fields, FILL) if self.params.scale == "standard" else (FILL,)
             carried = {name: spread[name] for name in kept if name in spread}
             return self._begun(carried, record)
         if round_.step in (BINNED, FINER_BINNED):
             total = np.sum([reply["counts"] for reply in replies.values()], axis=0)
-            return self._after_bins(scaled_by_bins(self.params, round_, total))
+            return self._after_bins(scaled_by_bins(self.params.scale, self.params.table_ranges, round_, total))
         if not self._prepares or round_.step == NAMES:
             return super().advance(round_, replies)
         after = super().advance(_without(round_), replies)

@@ -12,20 +12,22 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust.core.histograms import BINS, Grid, binned
 from flareclust.core.local import Sendable, without_remainder
 from flareclust.core.missing.assessment import masked_sums
 from flareclust.core.missing.distances import nearest_by_known
 from flareclust.core.rounding import factor
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import StandardizeParams
-from flareclust.features.alignment import DESCRIPTION, describe, moments, moments_of_known, own_view
+from flareclust.executors.parameters import BY_BINS, ColumnsParams
+from flareclust.executors.scaled import GRID, IN_BINS
+from flareclust.features.alignment import DESCRIPTION, FILL, describe, moments, moments_of_known, own_view
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import DESCRIBE, KNOWN_MOMENTS, MOMENTS, Task
+from flareclust.protocol.task import BINNED, DESCRIBE, FINER_BINNED, KNOWN_MOMENTS, MOMENTS, Task
 
 #: How a site's rows are shown to an algorithm: the columns that it has, those that all sites have (it must have them
 #: all), or all columns with the federation's mean in the places of those that it lacks.
@@ -45,12 +47,14 @@ _CARRIED = ("columns", *_SCALING.fields, *_FILLING.fields)
 class DescribedExecutor(ClusteringExecutor):
     """A site whose columns may differ from other sites'."""
 
-    params: StandardizeParams
+    params: ColumnsParams
 
     steps = {
         DESCRIBE: Step(DESCRIPTION, "describe", named=True),
         MOMENTS: Step(GROUPS, "moments", jobs="secure", named=True),
         KNOWN_MOMENTS: Step(GROUPS, "known_moments", summed=True, named=True, parameter="missing"),
+        BINNED: Step(IN_BINS, "column_bins", summed=True, named=True, parameter="scale"),
+        FINER_BINNED: Step(IN_BINS, "column_bins", summed=True, named=True, parameter="scale"),
     }
 
     profiled: ClassVar[bool] = False
@@ -111,9 +115,22 @@ class DescribedExecutor(ClusteringExecutor):
     def known_moments(
         self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
-        """Return mean and squared deviations of the known cells of each column."""
-        message = moments_of_known(table, task.arrays["columns"], context.min_count)
+        """Return mean and squared deviations of the known cells of each column, rounded where numbers of cells in bins follow."""
+        repeats = None if self.params.scale not in BY_BINS else context.repeats
+        message = moments_of_known(table, task.arrays["columns"], context.min_count, repeats)
         return rounded_spread(message, context.round_counts, context.min_count)
+
+    def column_bins(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return how many known cells of each of all columns lie in each bin; none of a column that the site lacks."""
+        D = len(task.arrays["columns"])
+        asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
+        GRID.check(asked, {"d": D})
+        X, has = own_view(table, {"columns": task.arrays["columns"]})
+        found = np.zeros((D, BINS), dtype=np.int64)
+        found[has] = binned(X, Grid(*(values[has] for values in asked.values())), context.min_count)
+        return {"counts": found}
 
     def shown(self, table: Table, arrays: Message) -> tuple[FloatArray, IntArray]:
         """Return the rows as the algorithm sees them (n, d), and the places of their columns among the federation's (d,).
@@ -145,14 +162,15 @@ class DescribedExecutor(ClusteringExecutor):
         if not len(remaining.counts) and not may_be_empty:
             raise Refusal(
                 "has sent the sums of its columns; together with those its clusters would disclose the rows that are "
-                "kept back; set a smaller k_local, or standardize=false"
+                "kept back; set a smaller k_local, or scale=robust, which asks for rounded means"
             )
         return remaining
 
     @property
     def sends_sums(self) -> bool:
-        """Return whether the sums of the columns are sent."""
-        return self.params.standardize or self.view == "imputed" or self.params.missing == "mean"
+        """Return whether the sums of the columns are sent as they are."""
+        asked = self.params.scale == "standard" or self.view == "imputed" or self.params.missing == "mean"
+        return asked and self.params.scale not in BY_BINS
 
     def assessed(self, data: FloatArray, centroids: FloatArray) -> Message:
         """Return the sums of the assessment over the entries that are known."""
@@ -167,19 +185,21 @@ class DescribedExecutor(ClusteringExecutor):
     def placing(self, arrays: Message) -> Message:
         """Return the arrays for a late site: the result in the units of the sites' computation."""
         needed = super().placing(arrays)
-        if not self.params.standardize or "mean" not in arrays:
+        if self.params.scale == "none" or "mean" not in arrays:
             return needed
         return needed | {"centroids": (arrays["centroids"] - arrays["mean"]) / arrays["deviation"]}
 
     def _scaling(self, arrays: Message) -> Message:
-        if self.params.standardize:
+        if self.params.scale != "none":
             return arrays
         return {name: value for name, value in arrays.items() if name not in ("mean", "deviation")}
 
     def _imputed(self, arrays: Message, X: FloatArray, has: IntArray) -> FloatArray:
-        mean = np.zeros_like(arrays["mean"]) if self.params.standardize else arrays["mean"]
-        filled = np.tile(mean, (len(X), 1))
-        filled[:, has] = np.where(np.isnan(X), mean[has], X)  # missing cells of rows that are only labelled
+        fill = arrays.get(FILL, arrays["mean"])
+        if self.params.scale != "none":
+            fill = (fill - arrays["mean"]) / arrays["deviation"]
+        filled = np.tile(fill, (len(X), 1))
+        filled[:, has] = np.where(np.isnan(X), fill[has], X)  # missing cells of rows that are only labelled
         return filled
 
 

@@ -11,7 +11,7 @@ Readings where the paper is open, and deviations from it:
 3. Mean and covariance of two different rows are these two rows, and of a few integers they can be found by trying.
    A cluster of fewer than `min_shape` different rows is described by its mean alone, and so is one where a vector of
    the description is a row of the site by chance. A column in which fewer than three rows (`min_count`, if that is
-   more) differ from all others counts as constant: its covariances would be those rows. With `standardize`, which sends
+   more) differ from all others counts as constant: its covariances would be those rows. With `scale=standard`, which sends
    sums over all rows, the rows without a covariance are none or `min_shape` different ones, and the rows that are kept
    back none or several.
 4. Not in the paper: numbers of rows are sent, which equations 1 and 4 and the size of a proxy cluster need. With
@@ -119,9 +119,11 @@ class ProxyParams(LocalClustersParams):
 
     @model_validator(mode="after")
     def _shares_as_they_are(self) -> "ProxyParams":
-        if self.distribution == "dirichlet" and (self.standardize or self.boxes):
-            name = "standardize" if self.standardize else "boxes"
-            raise UserError(f'{name}=true does not go with distribution="dirichlet", whose rows are shares of 1')
+        settings = {"scale": ("none", self.scale), "missing": ("refuse", self.missing), "boxes": (False, self.boxes)}
+        changed = [name for name, (usual, own) in settings.items() if own != usual and own != "drop-rows"]
+        if self.distribution == "dirichlet" and changed:
+            what = "boxes=true" if changed[0] == "boxes" else f"{changed[0]}={settings[changed[0]][1]}"
+            raise UserError(f'{what} does not go with distribution="dirichlet", whose rows are shares of 1')
         return self
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,6 @@ from flareclust.schema.text_files import FORMATS, names_of
 
 #: The ending of a mapping's file, which lies beside the table: north.csv, north.mapping.yaml.
 MAPPING = ".mapping.yaml"
-
-#: The settings with which an algorithm scales columns.
-_SCALED = MappingProxyType({"scale": "standard", "standardize": True})
 
 #: Columns of a table without a schema.
 _NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")
@@ -102,11 +98,12 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
         return {}
     schema = without(read_schema(experiment.table_schema), experiment.truth)
     _check_weights(experiment, schema)
-    known, found = registry.get(experiment.algorithm).parameters(), dict[str, Any]()
+    algorithm, found = registry.get(experiment.algorithm), dict[str, Any]()
+    known, partial = algorithm.parameters(), algorithm.partial
     if "categories" in known and schema.categories:
-        found["categories"] = schema.categories
+        found["categories"] = _named(schema, schema.categories) if partial else schema.categories
     if schema.units_differ and experiment.params.get("metric") != "cosine":
-        found |= next(({name: value} for name, value in _SCALED.items() if name in known), {})
+        found |= {"scale": "standard"} if "scale" in known else {}
     if gaps := schema.left_to_jobs:
         how = next(iter(gaps.values()))
         if "missing" not in known:
@@ -118,8 +115,15 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
     elif dropping := [name for name in schema.used if schema.missing_of(name) == "drop-rows"]:
         _check_missing(experiment.params.get("missing", "refuse"), dropping)
     if "table_ranges" in known and experiment.params.get("scale") == "range":
-        found["table_ranges"] = schema.ranges
+        ranges = dict(zip(schema.features, schema.ranges, strict=True))
+        known_ranges = {name: own for name, own in ranges.items() if own is not None}
+        found["table_ranges"] = known_ranges if partial else schema.ranges
     return found
+
+
+def _named(schema: TableSchema, groups: Sequence[Sequence[int]]) -> list[list[str]]:
+    """Return groups of features by their names, by which sites with different columns know them."""
+    return [[schema.features[j] for j in group] for group in groups]
 
 
 def _check_missing(asked: str, dropping: Sequence[str]) -> None:

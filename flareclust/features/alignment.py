@@ -17,6 +17,7 @@ import numpy as np
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.core.disclosure import LEAST_ROWS, describable, describable_where_known
+from flareclust.core.scaling import known_spread
 from flareclust.data.tables import Table
 from flareclust.protocol.schema import Schema, counts, real, whole
 
@@ -125,7 +126,7 @@ def moments(table: Table, columns: IntArray, min_count: int) -> Message:
     }
 
 
-def moments_of_known(table: Table, columns: IntArray, min_count: int) -> Message:
+def moments_of_known(table: Table, columns: IntArray, min_count: int, repeats: int | None = None) -> Message:
     """Return mean and squared deviations of the known cells of each column, as a group of so many rows.
 
     Columns with fewer than `min_count` or three known cells are left out; all are where these means would give rows away.
@@ -134,9 +135,15 @@ def moments_of_known(table: Table, columns: IntArray, min_count: int) -> Message
         table: the site's rows, NaN where a cell is missing.
         columns: codes of the federation's columns (D,).
         min_count: smallest number of known cells that is described.
+        repeats: where they are to be rounded as in `flareclust.core.scaling`, how often the same row may be there; else None.
     """
     positions = places(columns, codes_of(table))
     own, least = positions[positions >= 0], max(min_count, LEAST_ROWS)
+    if repeats is not None:
+        spread = known_spread(table.X[:, own], least, repeats)
+        return _as_groups(
+            np.flatnonzero(positions >= 0), spread.counts, spread.mean, spread.counts * spread.deviation**2
+        )
     X, known = table.X[:, own], ~np.isnan(table.X[:, own])
     cells = known.sum(axis=0)
     low, high = (edge(X, axis=0, initial=np.nan) for edge in (np.fmin.reduce, np.fmax.reduce))
@@ -146,12 +153,13 @@ def moments_of_known(table: Table, columns: IntArray, min_count: int) -> Message
     filled, together = np.where(known, X, mean)[:, enough], np.zeros(len(X), dtype=np.int64)
     if not enough.any() or not describable_where_known(filled, known[:, enough], together, 1, least)[0]:
         enough = np.zeros_like(enough)
-    return {
-        "cluster": np.flatnonzero(positions >= 0)[enough],
-        "counts": cells[enough],
-        "centroids": mean[enough, None],
-        "m2": m2[enough, None],
-    }
+    return _as_groups(np.flatnonzero(positions >= 0), np.where(enough, cells, 0), mean, m2)
+
+
+def _as_groups(has: IntArray, cells: IntArray, mean: FloatArray, m2: FloatArray) -> Message:
+    """Return columns as groups of one column each, those with cells."""
+    some = cells > 0
+    return {"cluster": has[some], "counts": cells[some], "centroids": mean[some, None], "m2": m2[some, None]}
 
 
 def names_of(table: Table) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.overlap import components
+from flareclust.core.scaling import KnownSpread
 from flareclust.features.alignment import FILL, HIDDEN, places, unpacked
 
 #: A column that varies so many times as much as half of the columns is in another unit than these.
@@ -241,7 +242,7 @@ def _with_sums(columns: Columns, replies: Mapping[str, Message]) -> Columns:
         m2[has] += reply["m2"][own] + step**2 * (rows[has] * n / (rows[has] + n))
         mean[has] += step * n / (rows[has] + n)
         rows[has] += n
-    return scaled(columns, rows, mean, m2)
+    return scaled(columns, KnownSpread(rows.astype(np.int64), mean, np.sqrt(m2 / np.maximum(rows, 1))))
 
 
 def by_column(replies: Mapping[str, Message], D: int) -> tuple[IntArray, FloatArray, FloatArray]:
@@ -268,26 +269,24 @@ def spreads(columns: Columns, replies: Mapping[str, Message]) -> FloatArray:
     return found
 
 
-def scaled(columns: Columns, rows: FloatArray | IntArray, mean: FloatArray, m2: FloatArray) -> Columns:
-    """Return the columns with mean and standard deviation, from the totals over all rows (D,), or raise JobFailed.
+def scaled(columns: Columns, spread: KnownSpread) -> Columns:
+    """Return the columns with mean and standard deviation, or raise JobFailed.
 
     Args:
         columns: who has which.
-        rows: behind each column, or its known cells.
-        mean: of each.
-        m2: squared deviations from it.
+        spread: of all rows, or known cells, of the sites that have a column; its `deviation` may be another divisor.
     """
-    if (unknown := np.flatnonzero(rows == 0)).size:
+    if (unknown := np.flatnonzero(spread.counts == 0)).size:
         lacking = ", ".join(columns.names[j] for j in unknown[:_SHOWN])
         holders = ", ".join(np.array(columns.sites)[columns.masks[:, unknown].any(axis=1)][:_SHOWN].tolist())
         raise JobFailed(
             f"no site has enough rows to disclose the mean of {lacking}: only {holders} has it, with fewer than {LEAST_ROWS} rows or "
-            "min_count, or rows that their mean would give away. Leave such columns or sites out, or set standardize=false"
+            "min_count, or rows that their mean would give away. Leave such columns or sites out, or set scale=none"
         )
-    deviation = np.sqrt(m2 / rows)
+    deviation = spread.deviation
     if (small := np.flatnonzero((deviation > 0) & (deviation < LEAST_DEVIATION))).size:
         raise JobFailed(
             f"the standard deviation of {', '.join(columns.names[j] for j in small[:_SHOWN])} is below {LEAST_DEVIATION:g}; "
             "give such columns in a smaller unit, or leave them out"
         )
-    return replace(columns, mean=mean, deviation=np.where(deviation > 0, deviation, 1.0))
+    return replace(columns, mean=spread.mean, deviation=np.where(deviation > 0, deviation, 1.0))

@@ -47,7 +47,7 @@ def place_rows(algorithm: str, params: Mapping[str, Any], arrays: Mapping[str, A
     """
     centroids = arrays["centroids"]
     if _view(algorithm) == "imputed":
-        X = np.where(np.isnan(X), arrays["mean"], X)
+        X = np.where(np.isnan(X), arrays.get(FILL, arrays["mean"]), X)
     if STANDARDIZED in arrays:
         X, centroids = (X - arrays["mean"]) / arrays["deviation"], (centroids - arrays["mean"]) / arrays["deviation"]
     phi = str(params.get("phi", "euclidean"))
@@ -133,7 +133,7 @@ def warnings(arrays: Mapping[str, Array], unassigned_rows: int) -> list[str]:
     if (column := _outweighing(arrays)) is not None:
         found.append(
             f"column {column!r} varies more than {OUTWEIGHS} times as much as most others and decides the distances; "
-            "set standardize=true unless that is meant"
+            "set scale=standard unless that is meant"
         )
     if unassigned_rows:
         found.append(f"{unassigned_rows} rows could be compared with no centroid and have the label -1")

@@ -184,7 +184,7 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         if np.isinf(X).any():
             raise ValueError("the input has infinite values; leave them empty or drop those rows first")
         if self.fill:
-            X = np.where(np.isnan(X), self.mean, X)
+            X = np.where(np.isnan(X), self.mean if self.filling is None else self.filling, X)
         centroids = self.centroids
         if self.standardize:
             X, centroids = (X - self.mean) / self.deviation, (centroids - self.mean) / self.deviation
