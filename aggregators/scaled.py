@@ -57,6 +57,8 @@ class ScaledAggregator(ComparedAggregator):
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Merge a round in scaled units; what prepares rows goes with every task."""
+        if not self._prepares or round_.step == NAMES:
+            return super().advance(round_, replies)
         if round_.step in (SCALES, KNOWN_SCALES):
             spread, record = (_known if round_.step == KNOWN_SCALES else _scaling)(replies)
             record |= {MOMENTS_MEAN: spread["mean"], MOMENTS_DEVIATION: spread["deviation"]}
@@ -68,8 +70,6 @@ class ScaledAggregator(ComparedAggregator):
         if round_.step in (BINNED, FINER_BINNED):
             total = np.sum([reply["counts"] for reply in replies.values()], axis=0)
             return self._after_bins(scaled_by_bins(self.params.scale, self.params.table_ranges, round_, total))
-        if not self._prepares or round_.step == NAMES:
-            return super().advance(round_, replies)
         after = super().advance(_without(round_), replies)
         return _with(after, round_)
 

@@ -13,7 +13,7 @@ from flareclust._foundation.validation import did_you_mean
 from flareclust.data.datasets import Dataset
 from flareclust.data.file_names import unmarked
 from flareclust.data.memory import site_limit
-from flareclust.data.tables import File
+from flareclust.data.tables import File, Table
 from flareclust.experiment.config import Experiment, make_experiment
 from flareclust.experiment.prepared import Prepared, known_k
 from flareclust.experiment.site_rows import site_files
@@ -35,14 +35,30 @@ def own_sites(experiment: Experiment) -> Prepared:
     params = settled_settings(experiment)
     tables = typed_sites(Path(experiment.data), schema_of(experiment), experiment.truth)
     sites = {site: typed.table for site, typed in tables.items()}
-    columns = next(iter(sites.values())).columns
-    agreement: Agreement = "may-lack" if registry.get(experiment.algorithm).partial else "has"
+    partial = registry.get(experiment.algorithm).partial
+    columns = _columns_of_any(sites, schema_of(experiment), experiment, exact=not partial)
+    agreement: Agreement = "may-lack" if partial else "has"
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
     index, dataset, units = None, None, units_of(experiment)
     if experiment.truth is not None:
-        dataset, index = _joined(experiment.data, tables)
+        dataset, index = _joined(experiment.data, tables, columns)
     k, schema = known_k(experiment, dataset), fingerprint_of(experiment)
     return Prepared(k, sites, index, dataset, columns, agreement, params, ids, units, schema)
+
+
+def _columns_of_any(
+    sites: Mapping[str, Table], schema: TableSchema, experiment: Experiment, *, exact: bool
+) -> tuple[str, ...]:
+    """Return the features that any site has, in the schema's order; with `exact` refuse that a site lacks some."""
+    present = {name for table in sites.values() for name in table.columns or ()}
+    columns = tuple(name for name in without(schema, experiment.truth).features if name in present)
+    for site, table in sites.items():
+        if exact and (lacking := [name for name in columns if name not in (table.columns or ())]):
+            raise UserError(
+                f"{site} lacks {', '.join(lacking[:12])} (lacks in its mapping), and {experiment.algorithm} needs the same columns at "
+                "every site; take an algorithm for sites with different columns, such as masked"
+            )
+    return columns
 
 
 def agreed_columns(experiment: Experiment) -> Prepared:
@@ -250,16 +266,25 @@ def schema_of(experiment: Experiment) -> TableSchema:
     return TableSchema(columns=columns)
 
 
-def _joined(name: str, tables: Mapping[str, TypedTable]) -> tuple[Dataset, dict[str, IntArray]]:
-    """Return the rows of all tables as one data set, with their known classes, and the places of each table's rows in it."""
+def _joined(
+    name: str, tables: Mapping[str, TypedTable], columns: tuple[str, ...] | None = None
+) -> tuple[Dataset, dict[str, IntArray]]:
+    """Return the rows of all tables as one data set, with their known classes, and the places of each table's rows in it.
+
+    Of `columns` (the tables' by default) NaN where a table lacks one.
+    """
+    columns = columns or next(iter(tables.values())).table.columns or ()
     index, at = {}, 0
     for site, typed in tables.items():
         index[site] = np.arange(at, at + len(typed.table))
         at += len(typed.table)
-    X = np.concatenate([typed.table.X for typed in tables.values()])
+    X = np.full((at, len(columns)), np.nan)
+    for site, typed in tables.items():
+        has = np.array([columns.index(own) for own in typed.table.columns or ()])
+        X[np.ix_(index[site], has)] = typed.table.X
     classes = [typed.truth for typed in tables.values()]
     y = None
     if None not in classes:
         texts = np.array([text for own in classes for text in own or ()], dtype=str)
         y = np.unique(texts, return_inverse=True)[1].astype(np.int64)
-    return Dataset(name, X, y, columns=next(iter(tables.values())).table.columns), index
+    return Dataset(name, X, y, columns=columns), index

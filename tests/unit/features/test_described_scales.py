@@ -15,7 +15,13 @@ from flareclust.testing.tools import exchanges
 from tests.unit.features.described_cases import FEDERATED, frames
 
 WIDE = {site: frame.assign(**{c: 1e3 * frame[c] + 7 for c in frame if c == "crp"}) for site, frame in frames().items()}
-POOLED = pd.concat(list(WIDE.values()))
+NAMES = ["age", "crp", "iron", "lactate", "sodium", "urea"]
+RNG = np.random.default_rng(2)
+BELLS = {
+    site: frame.assign(**{c: RNG.normal(NAMES.index(c), 10.0 ** NAMES.index(c), len(frame)) for c in frame})
+    for site, frame in frames().items()
+}
+POOLED = pd.concat(list(BELLS.values()))
 
 
 def scaled_by_hand(result, sites):
@@ -40,18 +46,18 @@ def test_a_scaled_job_is_the_job_on_scaled_rows(name, scale, secure):
 @pytest.mark.parametrize("name", FEDERATED)
 @pytest.mark.parametrize("missing", ["refuse", "mean"])
 def test_quartiles_and_ranges_are_those_of_the_rows_of_the_sites_with_the_column(name, missing):
-    result = flareclust.run(name, WIDE, k=4, scale="robust", missing=missing)
+    result = flareclust.run(name, BELLS, k=4, scale="robust", missing=missing)
     own = POOLED[list(result.columns)]
     spread = own.quantile(0.75) - own.quantile(0.25)
     np.testing.assert_allclose(result.arrays["deviation"], spread, rtol=0.1)
-    assert (np.abs(result.arrays["mean"] - own.median()) < 0.6 * spread).all()  # two groups: the median is between them
-    result = flareclust.run(name, WIDE, k=4, scale="range", missing=missing)
-    np.testing.assert_allclose(result.arrays["mean"], own.min(), atol=0.2 * own.std().max())
-    np.testing.assert_allclose(result.arrays["deviation"], own.max() - own.min(), rtol=0.2)
+    assert (np.abs(result.arrays["mean"] - own.median()) < 0.1 * spread).all()
+    result = flareclust.run(name, BELLS, k=4, scale="range", missing=missing)
+    assert (np.abs(result.arrays["mean"] - own.min()) < 1.5 * own.std()).all()  # never an exact extreme
+    np.testing.assert_allclose(result.arrays["deviation"], own.max() - own.min(), rtol=0.25)
 
 
 def test_agreed_ranges_need_no_bins():
-    ranges = {name: [-20.0, 20.0] for name in ("age", "crp", "iron", "lactate", "sodium", "urea")}
+    ranges = {name: [-20.0, 20.0] for name in NAMES}
     result = flareclust.run("masked", frames(), k=4, scale="range", table_ranges=ranges)
     np.testing.assert_array_equal(result.arrays["deviation"], 40.0)
     assert not any(record["step"] == BINNED for record in result.outcome.rounds)
