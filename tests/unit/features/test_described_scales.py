@@ -52,8 +52,9 @@ def test_quartiles_and_ranges_are_those_of_the_rows_of_the_sites_with_the_column
     np.testing.assert_allclose(result.arrays["deviation"], spread, rtol=0.1)
     assert (np.abs(result.arrays["mean"] - own.median()) < 0.1 * spread).all()
     result = flareclust.run(name, BELLS, k=4, scale="range", missing=missing)
-    assert (np.abs(result.arrays["mean"] - own.min()) < 1.5 * own.std()).all()  # never an exact extreme
-    np.testing.assert_allclose(result.arrays["deviation"], own.max() - own.min(), rtol=0.25)
+    inside = ((own - result.arrays["mean"]) / result.arrays["deviation"]).stack().between(0, 1)
+    assert inside.mean() > 0.99  # never exact extremes
+    assert (result.arrays["deviation"] < 1.1 * (own.max() - own.min())).all()
 
 
 def test_agreed_ranges_need_no_bins():
