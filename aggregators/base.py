@@ -29,6 +29,7 @@ from flareclust.protocol.task import (
     BINNED,
     CLUSTER,
     FINER_BINNED,
+    KNOWN_MOMENTS,
     KNOWN_SCALES,
     REFUSED,
     ROUND,
@@ -212,6 +213,8 @@ def expected_sizes(round_: Round) -> dict[str, int]:
     """
     if round_.step in (SCALES, KNOWN_SCALES):
         return {"K": 1}
+    if round_.step == KNOWN_MOMENTS:
+        return {"K": len(round_.task["columns"]), "d": 1}
     if round_.step in (BINNED, FINER_BINNED):
         return {"d": len(round_.task["width"]), "b": BINS}
     sizes = {"K": len(round_.task["centroids"])} if "centroids" in round_.task else {}

@@ -12,31 +12,45 @@ from typing import ClassVar
 
 import numpy as np
 
-from flareclust._foundation.typing import Message
+from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.base import ClusteringAggregator, Round
-from flareclust.aggregators.odd_columns import OF_SITES, log_before_rounds, odd_between_sites, of_described
+from flareclust.aggregators.odd_columns import OF_SITES, log_before_rounds, odd_between_sites, of_described, of_known
+from flareclust.aggregators.scaled import MISSING_CELLS
+from flareclust.aggregators.scaled_bins import MOMENTS_DEVIATION, MOMENTS_MEAN, begun, scaled_by_bins
+from flareclust.core.categories import category_variance
 from flareclust.core.missing.alone import enough_alone, left_alone
 from flareclust.core.missing.assessment import masked_metrics
 from flareclust.core.rounds import HISTORY
+from flareclust.core.scaling import KnownSpread, pooled_known_spread
 from flareclust.executors.described import View
-from flareclust.executors.parameters import StandardizeParams
-from flareclust.features.columns import Columns, common, gather, restored, scaled, spreads
+from flareclust.executors.parameters import BY_BINS, ColumnsParams
+from flareclust.features.alignment import FILL, HIDDEN
+from flareclust.features.columns import Columns, by_column, common, gather, restored, scaled, spreads
+from flareclust.privacy.secure_aggregation.server import ALL
 from flareclust.protocol.schema import MOST_COLUMNS
-from flareclust.protocol.task import ASSESS, CLUSTER, DESCRIBE, MOMENTS
+from flareclust.protocol.task import ASSESS, BEFORE_ROUNDS, BINNED, DESCRIBE, FINER_BINNED, KNOWN_MOMENTS, MOMENTS
 
 #: Key of the sites' squared deviations (m,), in scaled units.
 SITE_SPREAD = "site_spread"
+
+#: With `missing` other than refuse, the rows of the sites that take part (m,).
+ROWS_BY_SITE = "rows_by_site"
+
+#: What every round keeps.
+_KEPT = (SITE_SPREAD, ROWS_BY_SITE, MISSING_CELLS, *OF_SITES)
 
 
 class DescribedAggregator(ClusteringAggregator):
     """The server of sites whose columns may differ.
 
     Kept with every result: `columns` (D,) codes, `column_names` (D,), `column_sites` (m,) and `column_masks` (m, D), who
-    has which column; `mask` (k, D), which entries of the centroids are known, the others being NaN; with `standardize`
-    `site_spread` (m,), the squared deviations of each site's rows from their mean in scaled units.
+    has which column; `mask` (k, D), which entries of the centroids are known, the others being NaN; with `scale=standard`
+    `site_spread` (m,), the squared deviations of each site's rows from their mean in scaled units. With `missing` other than
+    refuse `rows_by_site` (m,), the rows that take part; with `mean` `fill` (D,) and `missing_cells` (D,), of all sites.
     """
 
-    params: StandardizeParams
+    params: ColumnsParams
 
     #: Whether means and variances come as totals.
     _totals = False
@@ -57,8 +71,9 @@ class DescribedAggregator(ClusteringAggregator):
     def merge(self, round_: Round, replies: Mapping[str, Message], rng: np.random.Generator) -> Round:
         """Form the union of the columns, or merge a round of the algorithm."""
         if round_.step == DESCRIBE:
-            sums = self.params.standardize or self.view == "imputed"
-            columns = gather(replies, sums=sums and not self._totals)
+            fills, by_bins = self.params.missing == "mean", self.params.scale in BY_BINS
+            sums = fills or self.params.scale != "none" or self.view == "imputed"
+            columns = gather(replies, sums=sums and not (fills or by_bins or self._totals))
             numbers = {
                 "columns": float(len(columns.codes)),
                 "columns_shared_by_all": float(columns.masks.all(axis=0).sum()),
@@ -66,29 +81,98 @@ class DescribedAggregator(ClusteringAggregator):
             }
             if self.view == "common":
                 columns = common(columns)
-            step = MOMENTS if sums and self._totals else CLUSTER
             record = columns.kept()
-            if sums and not self._totals:
-                record |= of_described(columns, replies)
-                log_before_rounds(odd_between_sites(record, columns.names, np.zeros(len(columns.names), np.bool_)))
-            if self.params.standardize and self.view == "own" and not self._totals:
+            if self.params.missing != "refuse":
+                record[ROWS_BY_SITE] = np.array([int(replies[site]["rows"]) for site in columns.sites])
+            if sums and columns.mean is None:
+                step = KNOWN_MOMENTS if fills or by_bins else MOMENTS
+                return Round(columns.sent(), diagnostics=numbers, record=record, step=step)
+            if sums:
+                record |= self._compared(columns, of_described(columns, replies))
+            columns = self._of_one_category(columns)
+            if self.params.scale == "standard" and self.view == "own":
                 record[SITE_SPREAD] = spreads(columns, replies)
-            return Round(columns.sent(), diagnostics=numbers, record=record, step=step)
+            return Round(columns.sent(), diagnostics=numbers, record=record)
         columns = restored({**round_.record, **round_.task})
-        if round_.step == MOMENTS:
-            return Round(self._scaled(columns, *replies.values()).sent(), record=columns.kept())
+        if round_.step in (MOMENTS, KNOWN_MOMENTS):
+            return self._described(round_, columns, replies)
+        if round_.step in (BINNED, FINER_BINNED):
+            total = np.sum([reply["counts"] for reply in replies.values()], axis=0)
+            return self._by_bins(columns, scaled_by_bins(self.params.scale, self._ranges(columns), round_, total))
         merged = self.merge_described(round_, columns, replies, rng)
-        spread = {name: value for name, value in round_.record.items() if name in (SITE_SPREAD, *OF_SITES)}
+        spread = {name: round_.record[name] for name in _KEPT if name in round_.record}
         return replace(
             merged, task={**columns.sent(), **merged.task}, record={**columns.kept(), **spread, **merged.record}
         )
 
-    def _scaled(self, columns: Columns, total: Message) -> Columns:
-        """Return the columns with mean and standard deviation from the totals over all sites."""
-        rows, mean, m2 = np.zeros((3, len(columns.codes)))
-        reported = total["cluster"]
-        rows[reported], mean[reported], m2[reported] = total["counts"], total["centroids"][:, 0], total["m2"][:, 0]
-        return scaled(columns, rows, mean, m2)
+    def _described(self, round_: Round, columns: Columns, replies: Mapping[str, Message]) -> Round:
+        """Return what follows mean and standard deviation of the columns: a question about bins, or the algorithm's first round."""
+        cells, mean, m2 = by_column(replies, len(columns.codes))
+        spread = pooled_known_spread(cells, mean, m2)
+        columns = scaled(columns, spread)
+        record = columns.kept() | {name: round_.record[name] for name in _KEPT if name in round_.record}
+        if ALL not in replies:
+            record |= self._compared(columns, of_known(columns, replies))
+        if self.params.missing == "mean":
+            record[MISSING_CELLS] = np.maximum(record[ROWS_BY_SITE] @ columns.masks - spread.counts, 0)
+            columns = replace(columns, fill=columns.mean)
+        if self.params.scale in BY_BINS:
+            if self.view == "imputed":
+                columns = replace(columns, fill=columns.mean)
+            carried = {name: values for name, values in columns.sent().items() if name != "columns"}
+            record |= {MOMENTS_MEAN: carried["mean"], MOMENTS_DEVIATION: carried["deviation"]}
+            return self._by_bins(columns, begun(self.params.scale, self._ranges(columns), carried, record))
+        if self.params.scale == "none" and self.view != "imputed":
+            columns = replace(columns, mean=None, deviation=None)
+        return Round(self._of_one_category(columns).sent(), record=record)
+
+    def _compared(self, columns: Columns, of_sites: Message) -> Message:
+        """Return what is kept of the sites' own columns, after a warning of those that are odd at one of them."""
+        valued = {name for group in self.params.categories or [] for name in group}
+        log_before_rounds(odd_between_sites(of_sites, columns.names, np.isin(columns.names, list(valued))))
+        return of_sites
+
+    def _by_bins(self, columns: Columns, after: Round) -> Round:
+        """Return the next question about bins, or the algorithm's first round with the scaling that follows from them."""
+        if after.step in (BINNED, FINER_BINNED):
+            return replace(after, task={"columns": columns.codes, **after.task})
+        record = dict(after.record)
+        mean, deviation = record.pop(MOMENTS_MEAN), record.pop(MOMENTS_DEVIATION)
+        cells = np.ones(len(mean), dtype=np.int64)
+        columns = scaled(
+            replace(columns, fill=after.task.get(FILL)), KnownSpread(cells, after.task["mean"], after.task["deviation"])
+        )
+        return Round(self._of_one_category(columns, mean, deviation).sent(), record=record)
+
+    def _ranges(self, columns: Columns) -> list[list[float] | None]:
+        """Return least and largest value of each column by the schema, None where it does not say."""
+        ranges = self.params.table_ranges or {}
+        return [ranges.get(name) for name in columns.names]
+
+    def _of_one_category(
+        self, columns: Columns, mean: FloatArray | None = None, deviation: FloatArray | None = None
+    ) -> Columns:
+        """Return the columns with those of each category scaled together: their variances add up to `category_variance`.
+
+        Args:
+            columns: with or without a scaling.
+            mean: over all rows (D,), None for that of the scaling.
+            deviation: over all rows (D,), None for that of the scaling.
+        """
+        if self.params.scale == "none" or columns.mean is None or columns.deviation is None:
+            return columns
+        shares, spread = columns.mean if mean is None else mean, columns.deviation if deviation is None else deviation
+        variances = np.where((shares == 0) | (shares == 1), 0.0, spread**2)  # of a value that never or always occurs
+        location, divisor = columns.mean.copy(), columns.deviation.copy()
+        for group in self.params.categories or []:
+            own = [j for j, name in enumerate(columns.names) if name in group]
+            if not own and not any(name.startswith(HIDDEN) for name in columns.names):
+                raise JobFailed(
+                    f"no site has a column {' or '.join(map(repr, group))}, which categories name; correct them"
+                )
+            location[own] = shares[own]
+            divisor[own] = float(np.sqrt(variances[own].sum() / category_variance(shares[own]))) or 1.0 if own else 1.0
+        return replace(columns, mean=location, deviation=divisor)
 
     @abstractmethod
     def merge_described(
@@ -108,7 +192,7 @@ class DescribedAggregator(ClusteringAggregator):
 
     def own_sizes(self, round_: Round) -> dict[str, dict[str, int]]:
         """Return how many columns each site's reply must have."""
-        if round_.step in (DESCRIBE, MOMENTS, ASSESS) or "column_masks" not in round_.record:
+        if round_.step in (*BEFORE_ROUNDS, ASSESS) or "column_masks" not in round_.record:
             return {}
         masks = round_.record["column_masks"]
         widths = masks.sum(axis=1) if self.view == "own" else np.full(len(masks), masks.shape[1])
@@ -117,8 +201,9 @@ class DescribedAggregator(ClusteringAggregator):
 
     def limits(self, round_: Round) -> dict[str, int]:
         """Return the most entries that a reply can have; the names of columns have about 16 bytes each, four to a number."""
-        columns = {"o": MOST_COLUMNS, "s": MOST_COLUMNS, "b": 4 * MOST_COLUMNS}
-        return columns if round_.step == DESCRIBE else super().limits(round_)
+        if round_.step == DESCRIBE:
+            return {"o": MOST_COLUMNS, "s": MOST_COLUMNS, "b": 4 * MOST_COLUMNS}
+        return {"k": MOST_COLUMNS, "d": 1} if round_.step == KNOWN_MOMENTS else super().limits(round_)
 
     def quality(self, round_: Round, sums: Message) -> dict[str, float | None]:
         """Return the label-free metrics over the entries that are known."""
@@ -149,7 +234,7 @@ class DescribedAggregator(ClusteringAggregator):
     def result(self, round_: Round) -> Message:
         """Return the arrays of the result, the centroids in the data's units and with `mask`, which entries are known."""
         arrays = super().result(round_)
-        if self.params.standardize:
+        if self.params.scale != "none":
             for name in ("centroids", HISTORY):
                 if name in arrays:
                     arrays[name] = arrays[name] * arrays["deviation"] + arrays["mean"]

@@ -13,7 +13,7 @@ from flareclust._foundation.typing import BoolArray, FloatArray, Message
 from flareclust.core.scaling import Spread, rounded
 from flareclust.evaluation.agreement import counted_oddities, unit_warnings
 from flareclust.features.alignment import places
-from flareclust.features.columns import Columns
+from flareclust.features.columns import Columns, by_column
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,16 @@ def of_described(columns: Columns, replies: Mapping[str, Message]) -> Message:
             n = int(reply["rows"])
             _, means[i, has], deviations[i, has] = rounded(Spread(n, reply["mean"][own], np.sqrt(reply["m2"][own] / n)))
     return of_sites(list(columns.sites), means, deviations)
+
+
+def of_known(columns: Columns, replies: Mapping[str, Message]) -> Message:
+    """Return the same from what they sent of the known cells of their columns, D in all."""
+    cells, means, m2 = by_column(replies, len(columns.codes))
+    found = np.full((2, *cells.shape), np.nan)
+    for i, j in np.argwhere(cells > 0).tolist():
+        n = int(cells[i, j])
+        _, *found[:, i, j] = rounded(Spread(n, means[i, j], np.sqrt(m2[i, j] / n)))
+    return of_sites(list(replies), *found)
 
 
 def odd_between_sites(

@@ -43,7 +43,7 @@ class ScaledAggregator(ComparedAggregator):
 
     @property
     def _prepares(self) -> bool:
-        """Return whether columns are described here; the variants of an algorithm for different columns have `standardize`."""
+        """Return whether columns are described here; the variants of an algorithm for different columns have steps of their own."""
         if SCALES not in self.steps:
             return False
         return self.params.scale != "none" or self.params.missing != "refuse" or self.params.compare == "spread"
@@ -56,31 +56,31 @@ class ScaledAggregator(ComparedAggregator):
 
     def advance(self, round_: Round, replies: Mapping[str, Message]) -> Round:
         """Merge a round in scaled units; what prepares rows goes with every task."""
+        if not self._prepares or round_.step == NAMES:
+            return super().advance(round_, replies)
         if round_.step in (SCALES, KNOWN_SCALES):
             spread, record = (_known if round_.step == KNOWN_SCALES else _scaling)(replies)
             if ALL in replies:  # nobody but a site itself can compare it
                 asked = pooled_message(replies[ALL], self._of_categories(len(spread["mean"])))
                 return Round(asked, record={**record, **spread}, step=ODD_COLUMNS)
-            return self._described(spread, record)
+            return self._after_spread(spread, record)
         if round_.step == ODD_COLUMNS:
             record = {name: value for name, value in round_.record.items() if name not in _CARRIED}
             spread = {name: value for name, value in round_.record.items() if name in _CARRIED}
-            return self._described(spread, {**record, ODD_SITES: replies[ALL]["odd"]})
+            return self._after_spread(spread, {**record, ODD_SITES: replies[ALL]["odd"]})
         if round_.step in (BINNED, FINER_BINNED):
             total = np.sum([reply["counts"] for reply in replies.values()], axis=0)
-            return self._after_bins(scaled_by_bins(self.params, round_, total))
-        if not self._prepares or round_.step == NAMES:
-            return super().advance(round_, replies)
+            return self._after_bins(scaled_by_bins(self.params.scale, self.params.table_ranges, round_, total))
         after = super().advance(_without(round_), replies)
         return _with(after, round_)
 
-    def _described(self, spread: Message, record: Message) -> Round:
+    def _after_spread(self, spread: Message, record: Message) -> Round:
         """Return what follows the columns' location and spread: an exchange about bins, or the first of the algorithm."""
         self._warn_of_columns(spread["deviation"], record)
         spread = {**spread, "deviation": np.where(spread["deviation"] > 0, spread["deviation"], 1.0)}
         record = {**record, MOMENTS_MEAN: spread["mean"], MOMENTS_DEVIATION: spread["deviation"]}
         if self.params.scale in ("robust", "range"):
-            return self._after_bins(begun(self.params, spread, record))
+            return self._after_bins(begun(self.params.scale, self.params.table_ranges, spread, record))
         kept = (*SCALING.fields, FILL) if self.params.scale == "standard" else (FILL,)
         carried = {name: spread[name] for name in kept if name in spread}
         return self._begun(carried, record)

@@ -65,7 +65,7 @@ def indices(drawn: Chain, common: int, seed: int) -> list[float]:
     found = []
     for name in SETTINGS:
         setting = settings_of(name, common)
-        ran = flareclust.run(name.split()[0], data=sites, k=len(np.unique(y)), seed=seed, standardize=True, **setting)
+        ran = flareclust.run(name.split()[0], data=sites, k=len(np.unique(y)), seed=seed, scale="standard", **setting)
         found.append(ari(np.concatenate([ran.site_labels[site] for site in sites]), y))
     return found
 

@@ -207,7 +207,8 @@ class ClusteringExecutor(Assessing, Profiling, Parametrized, ExecutorShell):
     def _stages(self, site: SiteSession | None) -> list[Stage]:
         """Return what an exchange goes through at a site, in this order before the computation and backwards after it."""
         table_schema, schema = getattr(self.params, "table_schema", None), SchemaStage()
-        rows = RowStage(self.private, table_schema, self.gaps, policed=site is not None)
+        drops = getattr(self.params, "missing", None) == "drop-rows"
+        rows = RowStage(self.private, table_schema, self.gaps, policed=site is not None, drops=drops)
         if site is None:
             return [MaskingStage(self._sums, None, self.alike()), rows, schema]
         sends_rows = getattr(self.params, "seeds", None) == "rows"

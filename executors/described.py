@@ -12,20 +12,22 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
+from flareclust.core.histograms import BINS, Grid, binned
 from flareclust.core.local import Sendable, without_remainder
 from flareclust.core.missing.assessment import masked_sums
-from flareclust.core.missing.grouping import nearest
+from flareclust.core.missing.distances import nearest_by_known
 from flareclust.core.rounding import factor
 from flareclust.data.tables import Table
 from flareclust.executors.base import ClusteringExecutor
-from flareclust.executors.parameters import StandardizeParams
-from flareclust.features.alignment import DESCRIPTION, describe, moments, own_view
+from flareclust.executors.parameters import BY_BINS, ColumnsParams
+from flareclust.executors.scaled import GRID, IN_BINS
+from flareclust.features.alignment import DESCRIPTION, FILL, describe, moments, moments_of_known, own_view
 from flareclust.features.columns import LEAST_DEVIATION
 from flareclust.privacy.context import SiteContext
 from flareclust.privacy.secure_aggregation.totals import GROUPS, rounded_spread
 from flareclust.protocol.schema import Schema, real
 from flareclust.protocol.steps import Step
-from flareclust.protocol.task import DESCRIBE, MOMENTS, Task
+from flareclust.protocol.task import BINNED, DESCRIBE, FINER_BINNED, KNOWN_MOMENTS, MOMENTS, Task
 
 #: How a site's rows are shown to an algorithm: the columns that it has, those that all sites have (it must have them
 #: all), or all columns with the federation's mean in the places of those that it lacks.
@@ -35,20 +37,34 @@ View = Literal["own", "common", "imputed"]
 #: that chooses the scale how large the largest value is.
 _SCALING = Schema(mean="D", deviation=real("D", minimum=LEAST_DEVIATION))
 
+#: What missing cells are filled with.
+_FILLING = Schema(fill="D")
+
+#: What every task carries of the columns.
+_CARRIED = ("columns", *_SCALING.fields, *_FILLING.fields)
+
 
 class DescribedExecutor(ClusteringExecutor):
     """A site whose columns may differ from other sites'."""
 
-    params: StandardizeParams
+    params: ColumnsParams
 
     steps = {
         DESCRIBE: Step(DESCRIPTION, "describe", named=True),
         MOMENTS: Step(GROUPS, "moments", jobs="secure", named=True),
+        KNOWN_MOMENTS: Step(GROUPS, "known_moments", summed=True, named=True, parameter="missing"),
+        BINNED: Step(IN_BINS, "column_bins", summed=True, named=True, parameter="scale"),
+        FINER_BINNED: Step(IN_BINS, "column_bins", summed=True, named=True, parameter="scale"),
     }
 
     profiled: ClassVar[bool] = False
 
-    placed_by: ClassVar[tuple[str, ...]] = ("centroids", "columns", "mean", "deviation")
+    placed_by: ClassVar[tuple[str, ...]] = ("centroids", *_CARRIED)
+
+    @property
+    def gaps(self) -> bool:  # type: ignore[override]
+        """Return whether the job takes rows with missing cells."""
+        return self.params.missing != "refuse"
 
     #: The distance by which rows find their centroid, for algorithms that have several.
     phi: str = "euclidean"
@@ -66,7 +82,7 @@ class DescribedExecutor(ClusteringExecutor):
         seen: FloatArray,
     ) -> IntArray:
         """Return the final cluster (n,) of each row, by the scaled distance on the known entries of the centroids; -1 for none."""
-        return nearest(data, task.arrays["centroids"], self.phi)
+        return nearest_by_known(data, task.arrays["centroids"], self.phi)
 
     def viewed(self, task: Task, table: Table) -> tuple[Task, Table]:
         """Return the algorithm's view of what the server sent, and of the rows."""
@@ -74,7 +90,7 @@ class DescribedExecutor(ClusteringExecutor):
             return task, table
         _check_scaling(task.arrays)
         X, has = self.shown(table, task.arrays)
-        arrays = {name: value for name, value in task.arrays.items() if name not in ("columns", "mean", "deviation")}
+        arrays = {name: value for name, value in task.arrays.items() if name not in _CARRIED}
         if "centroids" in arrays:
             arrays["centroids"] = np.ascontiguousarray(arrays["centroids"][:, has])
         return replace(task, arrays=arrays), Table(X)
@@ -83,7 +99,8 @@ class DescribedExecutor(ClusteringExecutor):
         self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
     ) -> Message:
         """Return the names of the columns, and their sums where the algorithm needs means and variances."""
-        message = describe(table, sums=self.sends_sums and not context.secure, min_count=context.min_count)
+        sums = self.sends_sums and not context.secure and self.params.missing != "mean"
+        message = describe(table, sums=sums, min_count=context.min_count)
         # So that mean squares stay what they are.
         scale = factor(message["rows"], context.round_counts, context.min_count)
         return {**message, "m2": message["m2"] * scale}
@@ -94,6 +111,26 @@ class DescribedExecutor(ClusteringExecutor):
         """Return mean and squared deviations of each column."""
         message = moments(table, task.arrays["columns"], context.min_count)
         return rounded_spread(message, context.round_counts, context.min_count)
+
+    def known_moments(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return mean and squared deviations of the known cells of each column, rounded where numbers of cells in bins follow."""
+        repeats = None if self.params.scale not in BY_BINS else context.repeats
+        message = moments_of_known(table, task.arrays["columns"], context.min_count, repeats)
+        return rounded_spread(message, context.round_counts, context.min_count)
+
+    def column_bins(
+        self, task: Task, table: Table, rng: np.random.Generator, aborted: AbortCheck, context: SiteContext
+    ) -> Message:
+        """Return how many known cells of each of all columns lie in each bin; none of a column that the site lacks."""
+        D = len(task.arrays["columns"])
+        asked = {name: task.arrays[name] for name in GRID.fields if name in task.arrays}
+        GRID.check(asked, {"d": D})
+        X, has = own_view(table, {"columns": task.arrays["columns"]})
+        found = np.zeros((D, BINS), dtype=np.int64)
+        found[has] = binned(X, Grid(*(values[has] for values in asked.values())), context.min_count)
+        return {"counts": found}
 
     def shown(self, table: Table, arrays: Message) -> tuple[FloatArray, IntArray]:
         """Return the rows as the algorithm sees them (n, d), and the places of their columns among the federation's (d,).
@@ -125,14 +162,15 @@ class DescribedExecutor(ClusteringExecutor):
         if not len(remaining.counts) and not may_be_empty:
             raise Refusal(
                 "has sent the sums of its columns; together with those its clusters would disclose the rows that are "
-                "kept back; set a smaller k_local, or standardize=false"
+                "kept back; set a smaller k_local, or scale=robust, which asks for rounded means"
             )
         return remaining
 
     @property
     def sends_sums(self) -> bool:
-        """Return whether `describe` sends the sums of the columns."""
-        return self.params.standardize or self.view == "imputed"
+        """Return whether the sums of the columns are sent as they are."""
+        asked = self.params.scale == "standard" or self.view == "imputed" or self.params.missing == "mean"
+        return asked and self.params.scale not in BY_BINS
 
     def assessed(self, data: FloatArray, centroids: FloatArray) -> Message:
         """Return the sums of the assessment over the entries that are known."""
@@ -147,24 +185,27 @@ class DescribedExecutor(ClusteringExecutor):
     def placing(self, arrays: Message) -> Message:
         """Return the arrays for a late site: the result in the units of the sites' computation."""
         needed = super().placing(arrays)
-        if not self.params.standardize or "mean" not in arrays:
+        if self.params.scale == "none" or "mean" not in arrays:
             return needed
         return needed | {"centroids": (arrays["centroids"] - arrays["mean"]) / arrays["deviation"]}
 
     def _scaling(self, arrays: Message) -> Message:
-        if self.params.standardize:
+        if self.params.scale != "none":
             return arrays
         return {name: value for name, value in arrays.items() if name not in ("mean", "deviation")}
 
     def _imputed(self, arrays: Message, X: FloatArray, has: IntArray) -> FloatArray:
-        mean = np.zeros_like(arrays["mean"]) if self.params.standardize else arrays["mean"]
-        filled = np.tile(mean, (len(X), 1))
-        filled[:, has] = X
+        fill = arrays.get(FILL, arrays["mean"])
+        if self.params.scale != "none":
+            fill = (fill - arrays["mean"]) / arrays["deviation"]
+        filled = np.tile(fill, (len(X), 1))
+        filled[:, has] = np.where(np.isnan(X), fill[has], X)  # missing cells of rows that are only labelled
         return filled
 
 
 def _check_scaling(arrays: Message) -> None:
-    """Raise BadMessage unless the columns' means and deviations, where they were sent, can be computed with."""
-    scaling = {name: arrays[name] for name in _SCALING.fields if name in arrays}
-    if scaling:
-        _SCALING.check(scaling, {"D": len(arrays["columns"])})
+    """Raise BadMessage unless what fills and scales columns, where it was sent, can be computed with."""
+    for schema in (_SCALING, _FILLING):
+        sent = {name: arrays[name] for name in schema.fields if name in arrays}
+        if sent:
+            schema.check(sent, {"D": len(arrays["columns"])})

@@ -14,12 +14,12 @@ from flareclust._foundation.typing import AbortCheck, FloatArray
 from flareclust.core.local import Sendable
 from flareclust.executors.described import DescribedExecutor, View
 from flareclust.executors.fkm import FKMExecutor, FKMRounds
-from flareclust.executors.parameters import StandardizeParams
+from flareclust.executors.parameters import ColumnsParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.task import Task
 
 
-class FKMPartialParams(StandardizeParams, FKMRounds):
+class FKMPartialParams(ColumnsParams, FKMRounds):
     """Parameters of FKM for different columns."""
 
 

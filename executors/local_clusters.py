@@ -12,7 +12,7 @@ from flareclust.core.local import Sendable
 from flareclust.core.missing.grouping import PHIS
 from flareclust.core.site_clusters import check_clusterer, check_k_local, of_site, site_clusters, warn_of_unknown_sites
 from flareclust.executors.described import DescribedExecutor
-from flareclust.executors.parameters import StandardizeParams
+from flareclust.executors.parameters import ColumnsParams
 from flareclust.privacy.context import SiteContext
 from flareclust.protocol.params import MOST_STARTS, both, site
 
@@ -20,7 +20,7 @@ from flareclust.protocol.params import MOST_STARTS, both, site
 _ANY = 2**31
 
 
-class LocalClustersParams(StandardizeParams):
+class LocalClustersParams(ColumnsParams):
     """Parameters of sites that cluster their own rows first."""
 
     #: Whether a site may look for more clusters than the federation.

@@ -15,7 +15,7 @@ Readings where the paper is open, and deviations from it:
    equally cheap matchings, which are common in a single column, the one with the least squared distances counts.
 5. Line 19 keeps a list of K with invalid entries; here the clusters that a site has are sent with their numbers.
 6. Not in the paper: numbers of rows are sent, which equation 4 needs. Clusters below `min_count` rows, of one row
-   repeated, and means that are rows are not sent. With `standardize`, which sends sums over all rows, the rows that are
+   repeated, and means that are rows are not sent. With `scale=standard`, which sends sums over all rows, the rows that are
    kept back are none or several; the smallest clusters join them until that is so.
 7. A site that has nothing it may send at the start refuses. In a later round it sits out, with an empty reply.
 8. A row belongs to the nearest final centroid on the entries known of both.

@@ -50,17 +50,29 @@ SCALE = ("none", "standard", "robust", "range")
 #: What missing cells mean.
 MISSING = ("refuse", "mean")
 
+#: What they mean to algorithms for different columns.
+MISSING_IN_COLUMNS = ("refuse", "drop-rows", "mean")
+
 #: What they mean where an algorithm can leave them open.
 PARTIAL = "partial"
 
 
-class ScaledParams(ClusteringParams):
-    """Parameters of algorithms that can scale columns."""
+#: The ways for which sites count cells in bins.
+BY_BINS = ("robust", "range")
+
+
+class ScaleParams(ClusteringParams):
+    """The parameter of algorithms that can scale columns."""
 
     scale: Annotated[str, OneOf(SCALE)] = both(
         "none",
         "How columns are scaled over all sites first: to mean 0 and variance 1 (standard), median 0 and interquartile range 1 (robust), values from 0 to 1 (range), or not at all.",
     )
+
+
+class ScaledParams(ScaleParams):
+    """Parameters of algorithms that can scale columns, for sites with the same ones."""
+
     missing: Annotated[str, OneOf(MISSING)] = both(
         "refuse",
         "What missing cells mean: a site that has some takes no part (refuse), or they are filled with the mean of their column over all sites.",
@@ -146,23 +158,26 @@ class CappedParams(RobustParams):
         return rule if self.cap is None else rule._replace(cap=self.cap)
 
 
-class StandardizeParams(ClusteringParams):
+class ColumnsParams(ScaleParams):
     """Parameters of algorithms for sites with different columns."""
 
     instead: ClassVar[Mapping[str, str]] = MappingProxyType(
         {
-            "scale": "say standardize=true, which brings each column to mean 0 and variance 1 over the sites that have it",
-            "missing": (
-                "a site has a column in all of its rows or in none; drop the rows at the site (in a schema missing: drop-rows), "
-                "fill the cells there, or leave the column out at that site"
-            ),
+            "standardize": "say scale=standard, which brings each column to mean 0 and variance 1 over the sites that have it",
             "compare": "it puts columns in their places by name, in whatever order sites have them",
-            "categories": "the columns of 0 and 1 of a category are numbers to it",
         }
     )
 
-    standardize: bool = both(
-        False, "Whether columns are brought to mean 0 and variance 1 over the sites that have them."
+    missing: Annotated[str, OneOf(MISSING_IN_COLUMNS)] = both(
+        "refuse",
+        "What missing cells in a site's own columns mean: the site takes no part (refuse), rows with some are only labelled (drop-rows), or they are filled with the mean of their column over the sites that have it (mean).",
+    )
+    table_ranges: dict[str, list[float]] | None = server(
+        None, "Least and largest value of features by the sites' schema, for scale=range."
+    )
+    categories: list[list[str]] | None = server(
+        None,
+        "The columns of 0 and 1 of each category, by name, which are scaled as one column; None for those of the schema.",
     )
 
 

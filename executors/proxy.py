@@ -11,7 +11,7 @@ Readings where the paper is open, and deviations from it:
 3. Mean and covariance of two different rows are these two rows, and of a few integers they can be found by trying.
    A cluster of fewer than `min_shape` different rows is described by its mean alone, and so is one where a vector of
    the description is a row of the site by chance. A column in which fewer than three rows (`min_count`, if that is
-   more) differ from all others counts as constant: its covariances would be those rows. With `standardize`, which sends
+   more) differ from all others counts as constant: its covariances would be those rows. With `scale=standard`, which sends
    sums over all rows, the rows without a covariance are none or `min_shape` different ones, and the rows that are kept
    back none or several.
 4. Not in the paper: numbers of rows are sent, which equations 1 and 4 and the size of a proxy cluster need. With
@@ -36,7 +36,7 @@ from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArra
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.forces import LARGEST_W
 from flareclust.core.local import Sendable
-from flareclust.core.missing.grouping import nearest
+from flareclust.core.missing.distances import nearest, nearest_by_known
 from flareclust.core.proxies import COVARIANCES, box, dirichlet_fit, gaussian_factor
 from flareclust.executors.kfed import site_number
 from flareclust.executors.local_clusters import LocalClustersExecutor, LocalClustersParams
@@ -119,9 +119,11 @@ class ProxyParams(LocalClustersParams):
 
     @model_validator(mode="after")
     def _shares_as_they_are(self) -> "ProxyParams":
-        if self.distribution == "dirichlet" and (self.standardize or self.boxes):
-            name = "standardize" if self.standardize else "boxes"
-            raise UserError(f'{name}=true does not go with distribution="dirichlet", whose rows are shares of 1')
+        settings = {"scale": ("none", self.scale), "missing": ("refuse", self.missing), "boxes": (False, self.boxes)}
+        changed = [name for name, (usual, own) in settings.items() if own != usual and own != "drop-rows"]
+        if self.distribution == "dirichlet" and changed:
+            what = "boxes=true" if changed[0] == "boxes" else f"{changed[0]}={settings[changed[0]][1]}"
+            raise UserError(f'{what} does not go with distribution="dirichlet", whose rows are shares of 1')
         return self
 
 
@@ -215,7 +217,7 @@ class ProxyExecutor(LocalClustersExecutor):
         The result has the final cluster of each local one, `group` (c,), and the `site_number` of its site, `group_site`
         (c,). The local clustering is repeated with the generator of the first round.
         """
-        labels = nearest(data, task.arrays["centroids"], self.phi)
+        labels = nearest_by_known(data, task.arrays["centroids"], self.phi)
         groups = task.arrays["group"][task.arrays["group_site"] == site_number(task.site)]
         if not len(groups):  # a late site
             return labels
@@ -227,7 +229,11 @@ class ProxyExecutor(LocalClustersExecutor):
                 len(clusters.counts),
             )
             return labels
-        local = clusters.labels if seen is data else nearest(data, clusters.centroids, self.phi)
+        if context.grouped:
+            local = nearest(data, clusters.centroids, self.phi)
+        else:  # rows with missing cells, of missing=drop-rows, were in no local cluster
+            local = np.full(len(data), -1, dtype=np.int64)
+            local[~np.isnan(data).any(axis=1)] = clusters.labels
         return np.where(local >= 0, groups[local], labels)
 
 

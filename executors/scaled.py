@@ -60,11 +60,12 @@ class ScaledExecutor(ComparedExecutor):
     params: ScaledParams
 
     steps = {
-        SCALES: Step(GROUPS, "scales", summed=True, parameter="scale"),
-        KNOWN_SCALES: Step(KNOWN, "known_scales", summed=True, parameter="missing"),
-        ODD_COLUMNS: Step(ODD, "odd_columns", jobs="secure", named=True, parameter="scale"),
-        BINNED: Step(IN_BINS, "bins", summed=True, parameter="scale"),
-        FINER_BINNED: Step(IN_BINS, "bins", summed=True, parameter="scale"),
+        # Algorithms for different columns, describe and scale columns in steps of their own.
+        SCALES: Step(GROUPS, "scales", summed=True, parameter="compare"),
+        KNOWN_SCALES: Step(KNOWN, "known_scales", summed=True, parameter="compare"),
+        ODD_COLUMNS: Step(ODD, "odd_columns", jobs="secure", named=True, parameter="compare"),
+        BINNED: Step(IN_BINS, "bins", summed=True, parameter="compare"),
+        FINER_BINNED: Step(IN_BINS, "bins", summed=True, parameter="compare"),
     }
 
     @property

@@ -1,6 +1,6 @@
 """The stages that every reply goes through: the site's rows can be computed with, and the reply fits its schema."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust._foundation.validation import size_problem
 from flareclust.privacy.stages import SiteExchange, Stage
+from flareclust.protocol.task import PLACE
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,14 @@ class RowStage(Stage):
         table_schema: fingerprint of the schema by which the rows must have been read; None for any.
         gaps: whether the job takes rows with missing cells; None for an algorithm that never does.
         policed: whether the site has a policy.
+        drops: whether the algorithm sees the rows without missing cells only.
     """
 
     private: bool
     table_schema: str | None = None
     gaps: bool | None = None
     policed: bool = False
+    drops: bool = False
 
     def before(self, exchange: SiteExchange) -> SiteExchange:
         """Refuse rows that are not numbers, or too large or too small to be squared, or were read by another schema."""
@@ -42,12 +45,29 @@ class RowStage(Stage):
             )
         exchange.table.check_unchanged()
         check_rows(exchange.table.X, private=self.private, gaps=self.gaps)
-        return exchange
+        return self._without_gaps(exchange) if self.drops else exchange
 
     def after(self, exchange: SiteExchange, reply: Message) -> Message:
         """Check the rows' file once more."""
         exchange.table.check_unchanged()
         return reply
+
+    def _without_gaps(self, exchange: SiteExchange) -> SiteExchange:
+        """Return the exchange with the rows that have no missing cell; with all of them where they are only labelled."""
+        if self.policed:  # groups of other rows than those of other jobs would disclose the rows between
+            raise Refusal(
+                "makes groups of all of its rows (its policy), so a job can leave none out; submit with missing=mean, or say "
+                "missing: drop-rows in the schema"
+            )
+        table = exchange.table
+        complete = ~np.isnan(table.X).any(axis=1)
+        if complete.all() or exchange.task.step == PLACE:
+            return exchange
+        if not complete.any():
+            raise Refusal(
+                "has no row without a missing cell (missing=drop-rows); leave out the columns that are mostly empty, or set missing=mean"
+            )
+        return replace(exchange, seen=replace(table, X=table.X[complete], ids=None, stamp=None))
 
 
 class SchemaStage(Stage):

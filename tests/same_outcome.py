@@ -27,7 +27,7 @@ def case_of(algorithm: Algorithm) -> tuple[Mapping[str, Any], dict[str, Any]]:
     if "embeds" in algorithm.promises:
         return _images(), {"rounds": 1, "epochs": 2}
     sites = overlapping_sites()[0] if algorithm.partial else iid_sites(m=3, k=5)[0]
-    return sites, {"standardize": True} if algorithm.partial else MORE_STEPS.get(algorithm.name, {})
+    return sites, {"scale": "standard"} if algorithm.partial else MORE_STEPS.get(algorithm.name, {})
 
 
 def _images() -> dict[str, Any]:

@@ -140,8 +140,8 @@ def example() -> dict[str, Figure]:
             Path("clinics.py").write_text(first, encoding="utf-8")
             runpy.run_path("clinics.py")
             sites = {path.stem: str(path) for path in sorted(Path("sites").iterdir())}
-            masked = flareclust.run("masked", data=sites, k=2, standardize=True)
-            proxy = flareclust.run("proxy", data=sites, k=2, standardize=True)
+            masked = flareclust.run("masked", data=sites, k=2, scale="standard")
+            proxy = flareclust.run("proxy", data=sites, k=2, scale="standard")
         finally:
             os.chdir(before)
     return {"partial_coverage.png": masked.plot(), "partial_tree.png": merge_picture(proxy.arrays, 2, 2.0)}

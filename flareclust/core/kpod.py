@@ -25,9 +25,12 @@ from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust._foundation.validation import check_bool, check_int
+from flareclust._foundation.validation import check_choice, check_int
 from flareclust.core.blas import one_thread
 from flareclust.core.missing.kernels import nearest_by_known, squares_of_known, sums_of_known
+
+#: How columns can be scaled.
+SCALES = ("none", "standard")
 
 
 class Observed(NamedTuple):
@@ -45,9 +48,7 @@ class Fit(NamedTuple):
     objective: float
 
 
-def kpod(
-    X: ArrayLike, k: int, seed: int = 0, n_init: int = 10, max_iter: int = 100, standardize: bool = False
-) -> FloatArray:
+def kpod(X: ArrayLike, k: int, seed: int = 0, n_init: int = 10, max_iter: int = 100, scale: str = "none") -> FloatArray:
     """Return the centroids of the smallest sum of squares over the observed entries, among `n_init` starts.
 
     On complete rows this is scikit-learn's k-means with the same starts as `central_kmeans`.
@@ -58,7 +59,7 @@ def kpod(
         seed: of scikit-learn's k-means.
         n_init: starts; the best one counts.
         max_iter: most fillings of a start, and then most passes over the rows.
-        standardize: whether columns are brought to mean 0 and variance 1 of their observed entries.
+        scale: "standard" where columns are brought to mean 0 and variance 1 of their observed entries, else "none".
 
     Returns:
         (k, D), NaN where no row of the cluster has the column; fewer than k with fewer than k different rows.
@@ -68,9 +69,9 @@ def kpod(
     """
     check_int("n_init", n_init, minimum=1)
     check_int("max_iter", max_iter, minimum=1)
-    check_bool("standardize", standardize)
+    check_choice("scale", scale, SCALES)
     data, origin = _checked(X, check_int("k", k, minimum=1))
-    deviation = scale(X)[1] if standardize else np.ones(1)
+    deviation = location_and_scale(X)[1] if scale == "standard" else np.ones(1)
     data = data._replace(rows=data.rows / deviation)
     random = np.random.RandomState(seed)  # one stream for all starts, as in scikit-learn's own n_init
     with one_thread():
@@ -82,7 +83,7 @@ def kpod(
     return centroids[np.bincount(best.labels, minlength=k) > 0]
 
 
-def scale(X: ArrayLike) -> tuple[FloatArray, FloatArray]:
+def location_and_scale(X: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return mean and standard deviation (D,) of the observed entries of each column, 1 for a constant one."""
     rows = np.asarray(X, np.float64)
     known = ~np.isnan(rows)

@@ -49,7 +49,9 @@ def place_file(folder: Path, file: Path, site: str, columns: Sequence[str] | Non
         for name in columns:
             if names is not None and name not in names:
                 raise UserError(f"the federation has no column {name!r}{did_you_mean(name, names)}")
-    table = read_table(file, columns, may_lack=partial, gaps=FILL in finished.arrays)
+    table = read_table(
+        file, columns, may_lack=partial, gaps=FILL in finished.arrays or about["params"].get("missing") == "drop-rows"
+    )
     return place(folder, replace(table, salt=salt) if partial else table.X, site)
 
 

@@ -3,14 +3,17 @@
 from collections import Counter
 from collections.abc import Mapping
 from time import perf_counter
+from types import MappingProxyType
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust._foundation.validation import size_problem
 from flareclust.core.assessment import SUMS, assessment_sums, label_free_metrics
-from flareclust.core.kpod import scale
+from flareclust.core.kpod import SCALES, location_and_scale
 from flareclust.core.missing.assessment import masked_metrics, masked_sums
 from flareclust.data.tables import Table
 from flareclust.engines.options import JobOptions
@@ -38,8 +41,11 @@ class KPodParams(Params):
     max_iter: int = both(
         100, "Fillings of a start, and then passes over the rows, at the most.", ge=1, le=MOST_ITERATIONS
     )
-    standardize: bool = both(
-        False, "Whether columns are brought to mean 0 and variance 1 of their entries that are there."
+    instead: ClassVar[Mapping[str, str]] = MappingProxyType({"standardize": "say scale=standard"})
+
+    scale: Annotated[str, OneOf(SCALES)] = both(
+        "none",
+        "How columns are scaled first: to mean 0 and variance 1 of their entries that are there (standard), or not at all.",
     )
 
 
@@ -84,7 +90,7 @@ def run_pooled(
         found, sums = assessment_sums(X, centroids)
         metrics = label_free_metrics(centroids, sums)
     else:
-        arrays |= _about_gaps(columns, X, centroids, standardize=settings["standardize"])
+        arrays |= _about_gaps(columns, X, centroids, scaled=settings["scale"] == "standard")
         found = place_rows(algorithm.name, params, arrays, X)
         metrics = _metrics_of_known(columns, {site: X[index[site]] for site in tables}, arrays)
     return Outcome(
@@ -105,11 +111,11 @@ def _union(tables: Mapping[str, Table]) -> Columns:
     return gather({site: describe(table, sums=False, min_count=1) for site, table in tables.items()}, sums=False)
 
 
-def _about_gaps(columns: Columns, X: FloatArray, centroids: FloatArray, *, standardize: bool) -> Message:
+def _about_gaps(columns: Columns, X: FloatArray, centroids: FloatArray, *, scaled: bool) -> Message:
     """Return what the result says about its columns, as that of a federation with different columns does."""
     kept = columns.kept() | columns.sent() | {MASK: ~np.isnan(centroids)}
-    if standardize:
-        mean, deviation = scale(X)
+    if scaled:
+        mean, deviation = location_and_scale(X)
         kept |= {"mean": mean, "deviation": deviation, STANDARDIZED: np.array(True)}
     return kept
 

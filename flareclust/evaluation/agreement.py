@@ -115,19 +115,20 @@ def counted_oddities(numbers: IntArray, names: Sequence[str]) -> list[str]:
     return found
 
 
-def missing_cells(names: Sequence[str], missing: IntArray, rows: int, *, left_open: bool = False) -> str:
+def missing_cells(names: Sequence[str], missing: IntArray, rows: IntArray, *, left_open: bool = False) -> str:
     """Return a sentence with the number of missing cells of each column, the most first; empty where there are none.
 
     Args:
         names: of the columns (d,).
         missing: their missing cells at all sites together (d,).
-        rows: of all sites.
+        rows: of all sites (), or of those that have the column (d,).
         left_open: whether they count nowhere; else they were filled.
     """
     order = [j for j in np.argsort(-missing, kind="stable") if missing[j]]
     if not order:
         return ""
-    shown = [f"{names[j]!r} {missing[j]:,} ({100 * missing[j] / max(rows, 1):.2g} %)" for j in order[:_SHOWN]]
+    shares = 100 * missing / np.maximum(rows, 1)
+    shown = [f"{names[j]!r} {missing[j]:,} ({shares[j]:.2g} %)" for j in order[:_SHOWN]]
     more = f" and of {len(order) - _SHOWN} more columns" if len(order) > _SHOWN else ""
     how = "count neither in distances nor in means" if left_open else "were filled with the means of their columns"
     return f"missing cells {how}: {', '.join(shown)}{more}"

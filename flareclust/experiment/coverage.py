@@ -16,6 +16,7 @@ from typing import cast
 import numpy as np
 
 from flareclust._foundation.typing import IntArray, Message
+from flareclust.aggregators.described import ROWS_BY_SITE
 from flareclust.aggregators.scaled import ROWS_IN_ALL
 from flareclust.data.tables import Table
 from flareclust.experiment.config import Experiment
@@ -103,6 +104,12 @@ def dropped_warnings(experiment: Experiment, prepared: Prepared, outcome: Outcom
     absent = left_out(outcome)
     by_site = {site: rows.dropped for site, rows in prepared.sites.items() if isinstance(rows, Table)}
     by_site = {site: own for site, own in by_site.items() if site not in absent}
+    if (
+        ROWS_BY_SITE in outcome.arrays and experiment.policy is None
+    ):  # the job has left them out, not whoever read the files
+        described = zip(outcome.arrays["column_sites"].tolist(), outcome.arrays[ROWS_BY_SITE].tolist(), strict=True)
+        rows = {site: (n, len(outcome.labels[site])) for site, n in described if site in outcome.labels}
+        by_site |= {site: (of - n, of) for site, (n, of) in rows.items() if n < of}
     whole = [] if prepared.dataset is None else [prepared.dataset.dropped]
     gone, of = np.sum([*by_site.values(), *whole, (0, 0)], axis=0).tolist()
     if not gone:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.aggregators.described import ROWS_BY_SITE
 from flareclust.aggregators.odd_columns import odd_between_sites
 from flareclust.aggregators.scaled import MISSING_CELLS, ROWS_IN_ALL
-from flareclust.core.categories import in_categories
 from flareclust.data.datasets import Dataset
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.agreement import missing_cells
@@ -182,9 +182,12 @@ def _columns(experiment: Experiment, prepared: Prepared, outcome: Outcome) -> li
     names = _names(prepared, outcome) or tuple(f"column {j + 1}" for j in range(d))
     gaps = []
     if MISSING_CELLS in arrays:
-        gaps = [missing_cells(names, arrays[MISSING_CELLS], int(arrays[ROWS_IN_ALL]), left_open=OPEN_GAPS in arrays)]
+        rows = arrays[ROWS_IN_ALL] if ROWS_IN_ALL in arrays else arrays[ROWS_BY_SITE] @ arrays["column_masks"]
+        gaps = [missing_cells(names, arrays[MISSING_CELLS], rows, left_open=OPEN_GAPS in arrays)]
     found = [sentence for sentence in gaps if sentence]
-    categories = in_categories(prepared.params.get("categories") or (), d)
+    # Columns of categories go by number, or by name where sites have different columns.
+    valued = {column for group in prepared.params.get("categories") or () for column in group}
+    categories = np.array([j in valued or name in valued for j, name in enumerate(names)])
     found += odd_between_sites(arrays, names, categories, left_out(outcome))
     return found + _outweighing(experiment, prepared, outcome)
 

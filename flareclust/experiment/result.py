@@ -18,7 +18,7 @@ from flareclust.experiment import export, matching, result_picture
 from flareclust.experiment.result_values import ResultValues, why_no_profiles
 from flareclust.features import result as partial
 from flareclust.features.placement import FAR, placements, thresholds_of
-from flareclust.features.scaling import filled
+from flareclust.features.scaling import FILL, filled
 from flareclust.features.space import nearest
 from flareclust.schema.reading import check_read_by
 
@@ -90,7 +90,7 @@ class Result(ResultValues):
         """
         if partial.is_partial(self.arrays):
             self.check_read_by(X)
-            rows = partial.with_gaps(X, partial.columns_of(self.arrays).names)
+            rows = partial.with_gaps(X, partial.columns_of(self.arrays).names, self.arrays.get(FILL))
             return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
         return nearest({**self.arrays, "centroids": self.centroids}, self._complete(X))
 

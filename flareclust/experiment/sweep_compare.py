@@ -85,7 +85,6 @@ def _units(done: Sequence[TrialRun]) -> dict[tuple[str, ...], str]:
         algorithm, own = one.trial.params.get("algorithm"), one.trial.params.get("params") or {}
         settings = {**registry.get(algorithm).parameters(), **own} if algorithm in registry.algorithms() else dict(own)
         scale = settings.get("scale", "none")
-        scale = "standard" if settings.get("standardize") is True else scale
         units[tuple(one.trial.cell.values())] = "" if scale == "none" else f"of scaled columns ({scale})"
     return units
 

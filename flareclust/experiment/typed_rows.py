@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from flareclust._foundation.validation import did_you_mean
 from flareclust.data.datasets import Dataset
 from flareclust.data.file_names import unmarked
 from flareclust.data.memory import site_limit
-from flareclust.data.tables import File
+from flareclust.data.tables import File, Table
 from flareclust.experiment.config import Experiment, make_experiment
 from flareclust.experiment.prepared import Prepared, known_k
 from flareclust.experiment.site_rows import site_files
@@ -27,9 +26,6 @@ from flareclust.schema.text_files import FORMATS, names_of
 #: The ending of a mapping's file, which lies beside the table: north.csv, north.mapping.yaml.
 MAPPING = ".mapping.yaml"
 
-#: The settings with which an algorithm scales columns.
-_SCALED = MappingProxyType({"scale": "standard", "standardize": True})
-
 #: Columns of a table without a schema.
 _NUMBER, _ID = ColumnSchema(type="number"), ColumnSchema(type="id")
 
@@ -39,14 +35,30 @@ def own_sites(experiment: Experiment) -> Prepared:
     params = settled_settings(experiment)
     tables = typed_sites(Path(experiment.data), schema_of(experiment), experiment.truth)
     sites = {site: typed.table for site, typed in tables.items()}
-    columns = next(iter(sites.values())).columns
-    agreement: Agreement = "may-lack" if registry.get(experiment.algorithm).partial else "has"
+    partial = registry.get(experiment.algorithm).partial
+    columns = _columns_of_any(sites, schema_of(experiment), experiment, exact=not partial)
+    agreement: Agreement = "may-lack" if partial else "has"
     ids = {site: tuple(table.ids) for site, table in sites.items() if table.ids is not None}
     index, dataset, units = None, None, units_of(experiment)
     if experiment.truth is not None:
-        dataset, index = _joined(experiment.data, tables)
+        dataset, index = _joined(experiment.data, tables, columns)
     k, schema = known_k(experiment, dataset), fingerprint_of(experiment)
     return Prepared(k, sites, index, dataset, columns, agreement, params, ids, units, schema)
+
+
+def _columns_of_any(
+    sites: Mapping[str, Table], schema: TableSchema, experiment: Experiment, *, exact: bool
+) -> tuple[str, ...]:
+    """Return the features that any site has, in the schema's order; with `exact` refuse that a site lacks some."""
+    present = {name for table in sites.values() for name in table.columns or ()}
+    columns = tuple(name for name in without(schema, experiment.truth).features if name in present)
+    for site, table in sites.items():
+        if exact and (lacking := [name for name in columns if name not in (table.columns or ())]):
+            raise UserError(
+                f"{site} lacks {', '.join(lacking[:12])} (lacks in its mapping), and {experiment.algorithm} needs the same columns at "
+                "every site; take an algorithm for sites with different columns, such as masked"
+            )
+    return columns
 
 
 def agreed_columns(experiment: Experiment) -> Prepared:
@@ -102,11 +114,12 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
         return {}
     schema = without(read_schema(experiment.table_schema), experiment.truth)
     _check_weights(experiment, schema)
-    known, found = registry.get(experiment.algorithm).parameters(), dict[str, Any]()
+    algorithm, found = registry.get(experiment.algorithm), dict[str, Any]()
+    known, partial = algorithm.parameters(), algorithm.partial
     if "categories" in known and schema.categories:
-        found["categories"] = schema.categories
+        found["categories"] = _named(schema, schema.categories) if partial else schema.categories
     if schema.units_differ and experiment.params.get("metric") != "cosine":
-        found |= next(({name: value} for name, value in _SCALED.items() if name in known), {})
+        found |= {"scale": "standard"} if "scale" in known else {}
     if gaps := schema.left_to_jobs:
         how = next(iter(gaps.values()))
         if "missing" not in known:
@@ -118,8 +131,15 @@ def agreed_settings(experiment: Experiment) -> dict[str, Any]:
     elif dropping := [name for name in schema.used if schema.missing_of(name) == "drop-rows"]:
         _check_missing(experiment.params.get("missing", "refuse"), dropping)
     if "table_ranges" in known and experiment.params.get("scale") == "range":
-        found["table_ranges"] = schema.ranges
+        ranges = dict(zip(schema.features, schema.ranges, strict=True))
+        known_ranges = {name: own for name, own in ranges.items() if own is not None}
+        found["table_ranges"] = known_ranges if partial else schema.ranges
     return found
+
+
+def _named(schema: TableSchema, groups: Sequence[Sequence[int]]) -> list[list[str]]:
+    """Return groups of features by their names, by which sites with different columns know them."""
+    return [[schema.features[j] for j in group] for group in groups]
 
 
 def _check_missing(asked: str, dropping: Sequence[str]) -> None:
@@ -245,16 +265,25 @@ def schema_of(experiment: Experiment) -> TableSchema:
     return TableSchema(columns=columns)
 
 
-def _joined(name: str, tables: Mapping[str, TypedTable]) -> tuple[Dataset, dict[str, IntArray]]:
-    """Return the rows of all tables as one data set, with their known classes, and the places of each table's rows in it."""
+def _joined(
+    name: str, tables: Mapping[str, TypedTable], columns: tuple[str, ...] | None = None
+) -> tuple[Dataset, dict[str, IntArray]]:
+    """Return the rows of all tables as one data set, with their known classes, and the places of each table's rows in it.
+
+    Of `columns` (the tables' by default) NaN where a table lacks one.
+    """
+    columns = columns or next(iter(tables.values())).table.columns or ()
     index, at = {}, 0
     for site, typed in tables.items():
         index[site] = np.arange(at, at + len(typed.table))
         at += len(typed.table)
-    X = np.concatenate([typed.table.X for typed in tables.values()])
+    X = np.full((at, len(columns)), np.nan)
+    for site, typed in tables.items():
+        has = np.array([columns.index(own) for own in typed.table.columns or ()])
+        X[np.ix_(index[site], has)] = typed.table.X
     classes = [typed.truth for typed in tables.values()]
     y = None
     if None not in classes:
         texts = np.array([text for own in classes for text in own or ()], dtype=str)
         y = np.unique(texts, return_inverse=True)[1].astype(np.int64)
-    return Dataset(name, X, y, columns=next(iter(tables.values())).table.columns), index
+    return Dataset(name, X, y, columns=columns), index

@@ -16,12 +16,16 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
-from flareclust.core.disclosure import LEAST_ROWS, describable
+from flareclust.core.disclosure import LEAST_ROWS, describable, describable_where_known
+from flareclust.core.scaling import known_spread
 from flareclust.data.tables import Table
 from flareclust.protocol.schema import Schema, counts, real, whole
 
 #: What the names of columns begin with that sites hide, and how long a name may be.
 HIDDEN, LONGEST_NAME = "hidden-", 300
+
+#: The array with what missing cells of each column are filled with.
+FILL = "fill"
 
 #: The word whose code says which salt a site hashes with.
 _SALT_WORD = "flareclust salt"
@@ -122,6 +126,42 @@ def moments(table: Table, columns: IntArray, min_count: int) -> Message:
     }
 
 
+def moments_of_known(table: Table, columns: IntArray, min_count: int, repeats: int | None = None) -> Message:
+    """Return mean and squared deviations of the known cells of each column, as a group of so many rows.
+
+    Columns with fewer than `min_count` or three known cells are left out; all are where these means would give rows away.
+
+    Args:
+        table: the site's rows, NaN where a cell is missing.
+        columns: codes of the federation's columns (D,).
+        min_count: smallest number of known cells that is described.
+        repeats: where they are to be rounded as in `flareclust.core.scaling`, how often the same row may be there; else None.
+    """
+    positions = places(columns, codes_of(table))
+    own, least = positions[positions >= 0], max(min_count, LEAST_ROWS)
+    if repeats is not None:
+        spread = known_spread(table.X[:, own], least, repeats)
+        return _as_groups(
+            np.flatnonzero(positions >= 0), spread.counts, spread.mean, spread.counts * spread.deviation**2
+        )
+    X, known = table.X[:, own], ~np.isnan(table.X[:, own])
+    cells = known.sum(axis=0)
+    low, high = (edge(X, axis=0, initial=np.nan) for edge in (np.fmin.reduce, np.fmax.reduce))
+    mean = np.where(low == high, low, np.where(known, X, 0.0).sum(axis=0) / np.maximum(cells, 1))
+    m2 = (np.where(known, X - mean, 0.0) ** 2).sum(axis=0)
+    enough = cells >= least
+    filled, together = np.where(known, X, mean)[:, enough], np.zeros(len(X), dtype=np.int64)
+    if not enough.any() or not describable_where_known(filled, known[:, enough], together, 1, least)[0]:
+        enough = np.zeros_like(enough)
+    return _as_groups(np.flatnonzero(positions >= 0), np.where(enough, cells, 0), mean, m2)
+
+
+def _as_groups(has: IntArray, cells: IntArray, mean: FloatArray, m2: FloatArray) -> Message:
+    """Return columns as groups of one column each, those with cells."""
+    some = cells > 0
+    return {"cluster": has[some], "counts": cells[some], "centroids": mean[some, None], "m2": m2[some, None]}
+
+
 def names_of(table: Table) -> tuple[str, ...]:
     """Return the names of a site's columns; without names, numbers that only a site with as many columns shares."""
     d = table.X.shape[1]
@@ -152,7 +192,7 @@ def _key(salt: str) -> bytes:
 
 
 def own_view(table: Table, task: Message) -> tuple[FloatArray, IntArray]:
-    """Return a site's rows (n, d) of the columns that the federation knows, in its order and scaled as it says.
+    """Return a site's rows (n, d) of the columns that the federation knows, in its order, filled and scaled as it says.
 
     Returns:
         The rows, and for each of their columns its place among the D of the federation (d,).
@@ -171,6 +211,8 @@ def own_view(table: Table, task: Message) -> tuple[FloatArray, IntArray]:
             why = "; if the federation hashes names with a salt, the site needs the same"
         raise Refusal(f"shares no column with the federation{why}")
     X = table.X[:, positions[has]]
+    if FILL in task:
+        X = np.where(np.isnan(X), task[FILL][has], X)
     if "mean" in task:
         X = (X - task["mean"][has]) / task["deviation"][has]
     return np.ascontiguousarray(X), has

@@ -14,7 +14,8 @@ from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.overlap import components
-from flareclust.features.alignment import HIDDEN, places, unpacked
+from flareclust.core.scaling import KnownSpread
+from flareclust.features.alignment import FILL, HIDDEN, places, unpacked
 
 #: A column that varies so many times as much as half of the columns is in another unit than these.
 OUTWEIGHS = 100
@@ -39,6 +40,7 @@ class Columns:
         masks: (m, D), which site has which column.
         mean: of each column over all rows of the sites that have it (D,), None where it was not asked for.
         deviation: the standard deviation likewise, 1 for a constant column.
+        fill: what missing cells are filled with (D,), None where they are not.
         union: how many columns the sites have together, where these are not all; else None.
     """
 
@@ -48,6 +50,7 @@ class Columns:
     masks: BoolArray
     mean: FloatArray | None = None
     deviation: FloatArray | None = None
+    fill: FloatArray | None = None
     union: int | None = None
 
     def spread(self, site: str, values: FloatArray) -> FloatArray:
@@ -64,15 +67,16 @@ class Columns:
     def only(self, chosen: BoolArray) -> "Columns":
         """Return the columns that are chosen (D,)."""
         names = tuple(np.array(self.names)[chosen].tolist())
-        mean = None if self.mean is None else self.mean[chosen]
-        deviation = None if self.deviation is None else self.deviation[chosen]
+        mean, deviation, fill = (
+            None if values is None else values[chosen] for values in (self.mean, self.deviation, self.fill)
+        )
         union = self.union or len(self.codes)
-        return Columns(self.codes[chosen], names, self.sites, self.masks[:, chosen], mean, deviation, union)
+        return Columns(self.codes[chosen], names, self.sites, self.masks[:, chosen], mean, deviation, fill, union)
 
     def sent(self) -> Message:
-        """Return what every task carries: `columns` (D,) codes and, if known, `mean` and `deviation` (D,)."""
-        sums = {} if self.mean is None or self.deviation is None else {"mean": self.mean, "deviation": self.deviation}
-        return {"columns": self.codes, **sums}
+        """Return what every task carries: `columns` (D,) codes and, if known, `mean`, `deviation` and `fill` (D,)."""
+        numbers = {"mean": self.mean, "deviation": self.deviation, FILL: self.fill}
+        return {"columns": self.codes, **{name: values for name, values in numbers.items() if values is not None}}
 
     def kept(self) -> Message:
         """Return what the server keeps, from which `restored` makes these columns again."""
@@ -93,6 +97,7 @@ def restored(arrays: Message) -> Columns:
         arrays["column_masks"],
         arrays.get("mean"),
         arrays.get("deviation"),
+        arrays.get(FILL),
         int(arrays["columns_in_all"]) if "columns_in_all" in arrays else None,
     )
 
@@ -245,7 +250,16 @@ def _with_sums(columns: Columns, replies: Mapping[str, Message]) -> Columns:
         m2[has] += reply["m2"][own] + step**2 * (rows[has] * n / (rows[has] + n))
         mean[has] += step * n / (rows[has] + n)
         rows[has] += n
-    return scaled(columns, rows, mean, m2)
+    return scaled(columns, KnownSpread(rows.astype(np.int64), mean, np.sqrt(m2 / np.maximum(rows, 1))))
+
+
+def by_column(replies: Mapping[str, Message], D: int) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return what replies say of columns as groups: rows, means and squared deviations, each (m, D), 0 where they say nothing."""
+    rows, mean, m2 = np.zeros((len(replies), D), dtype=np.int64), *np.zeros((2, len(replies), D))
+    for i, reply in enumerate(replies.values()):
+        has = reply["cluster"]
+        rows[i, has], mean[i, has], m2[i, has] = reply["counts"], reply["centroids"][:, 0], reply["m2"][:, 0]
+    return rows, mean, m2
 
 
 def spreads(columns: Columns, replies: Mapping[str, Message]) -> FloatArray:
@@ -263,26 +277,24 @@ def spreads(columns: Columns, replies: Mapping[str, Message]) -> FloatArray:
     return found
 
 
-def scaled(columns: Columns, rows: FloatArray, mean: FloatArray, m2: FloatArray) -> Columns:
-    """Return the columns with mean and standard deviation, from the totals over all rows (D,), or raise JobFailed.
+def scaled(columns: Columns, spread: KnownSpread) -> Columns:
+    """Return the columns with mean and standard deviation, or raise JobFailed.
 
     Args:
         columns: who has which.
-        rows: behind each column.
-        mean: of each.
-        m2: squared deviations from it.
+        spread: of all rows, or known cells, of the sites that have a column; its `deviation` may be another divisor.
     """
-    if (unknown := np.flatnonzero(rows == 0)).size:
+    if (unknown := np.flatnonzero(spread.counts == 0)).size:
         lacking = ", ".join(columns.names[j] for j in unknown[:_SHOWN])
         holders = ", ".join(np.array(columns.sites)[columns.masks[:, unknown].any(axis=1)][:_SHOWN].tolist())
         raise JobFailed(
             f"no site has enough rows to disclose the mean of {lacking}: only {holders} has it, with fewer than {LEAST_ROWS} rows or "
-            "min_count, or rows that their mean would give away. Leave such columns or sites out, or set standardize=false"
+            "min_count, or rows that their mean would give away. Leave such columns or sites out, or set scale=none"
         )
-    deviation = np.sqrt(m2 / rows)
+    deviation = spread.deviation
     if (small := np.flatnonzero((deviation > 0) & (deviation < LEAST_DEVIATION))).size:
         raise JobFailed(
             f"the standard deviation of {', '.join(columns.names[j] for j in small[:_SHOWN])} is below {LEAST_DEVIATION:g}; "
             "give such columns in a smaller unit, or leave them out"
         )
-    return replace(columns, mean=mean, deviation=np.where(deviation > 0, deviation, 1.0))
+    return replace(columns, mean=spread.mean, deviation=np.where(deviation > 0, deviation, 1.0))

@@ -12,9 +12,10 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
-from flareclust.core.missing.grouping import nearest
+from flareclust.core.missing.distances import nearest_by_known
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.frames import names_of as frame_names
+from flareclust.features.alignment import FILL
 from flareclust.features.columns import (
     Columns,
     alike,
@@ -55,17 +56,11 @@ def place_rows(algorithm: str, params: Mapping[str, Any], arrays: Mapping[str, A
     """
     centroids = arrays["centroids"]
     if _view(algorithm) == "imputed":
-        X = np.where(np.isnan(X), arrays["mean"], X)
+        X = np.where(np.isnan(X), arrays.get(FILL, arrays["mean"]), X)
     if STANDARDIZED in arrays:
         X, centroids = (X - arrays["mean"]) / arrays["deviation"], (centroids - arrays["mean"]) / arrays["deviation"]
     phi = str(params.get("phi", "euclidean"))
-    labels = np.full(len(X), -1, dtype=np.int64)
-    has, known_entries = np.unique(~np.isnan(X), axis=0, return_inverse=True)
-    for pattern, columns in enumerate(has):
-        rows = known_entries.reshape(-1) == pattern
-        if columns.any():
-            labels[rows] = nearest(np.ascontiguousarray(X[np.ix_(rows, columns)]), centroids[:, columns], phi)
-    return labels
+    return nearest_by_known(X, centroids, phi)
 
 
 def model_settings(algorithm: str, params: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any] | None:
@@ -79,6 +74,7 @@ def model_settings(algorithm: str, params: Mapping[str, Any], arrays: Mapping[st
         "deviation": arrays.get("deviation", np.ones(D)).tolist(),
         "standardize": STANDARDIZED in arrays,
         "fill": _view(algorithm) == "imputed",
+        "filling": arrays[FILL].tolist() if FILL in arrays else None,
         "phi": str(params.get("phi", "euclidean")),
     }
 
@@ -89,8 +85,10 @@ def _view(algorithm: str) -> str:
     return str(view)
 
 
-def with_gaps(X: object, names: tuple[str, ...]) -> FloatArray:
+def with_gaps(X: object, names: tuple[str, ...], fill: FloatArray | None = None) -> FloatArray:
     """Return rows as (n, D) with NaN for what is missing: of a data frame, the columns that it lacks as well.
+
+    With `fill` (D,) the missing cells of columns that a data frame has are filled. Of an array nobody knows which it lacks.
 
     Raises:
         UserError: no column is known, or X is no table of numbers with as many columns as there are names.
@@ -101,7 +99,8 @@ def with_gaps(X: object, names: tuple[str, ...]) -> FloatArray:
             raise UserError(f"X has none of the columns of the centroids: {', '.join(names[:12])}")
         table = table_of("X", X, present, may_be_empty=True)
         rows = np.full((len(table), len(names)), np.nan)
-        rows[:, [names.index(name) for name in present]] = table.X
+        has = [names.index(name) for name in present]
+        rows[:, has] = table.X if fill is None else np.where(np.isnan(table.X), fill[has], table.X)
     else:
         rows = _numbers(X)
     if rows.ndim != 2 or rows.shape[1] != len(names):
@@ -141,7 +140,7 @@ def warnings(arrays: Mapping[str, Array], unassigned_rows: int) -> list[str]:
         f"columns {' and '.join(map(repr, pair))} differ in spelling only, and count as two" for pair in alike(columns)
     ]
     if (column := _outweighing(arrays)) is not None:
-        found.append(decides_distances(column, "standardize=true"))
+        found.append(decides_distances(column, "scale=standard"))
     if unassigned_rows:
         found.append(f"{unassigned_rows} rows could be compared with no centroid and have the label -1")
     return found

@@ -7,10 +7,10 @@ import numpy as np
 
 from flareclust._foundation.typing import Array, FloatArray
 from flareclust.core.missing.gaps import complete
+from flareclust.features.alignment import FILL
 from flareclust.features.result import is_partial
 
-#: The array with what the gaps of each column were filled with (d,), where they were.
-FILL = "fill"
+__all__ = ["FILL", "OPEN_GAPS", "Scaling", "filled", "filling_of", "scaling_of"]
 
 #: The array that says that gaps were left open: rows belong to the centroid that is nearest in their known cells.
 OPEN_GAPS = "open_gaps"
@@ -36,8 +36,8 @@ def scaling_of(arrays: Mapping[str, Array]) -> Scaling | None:
 
 
 def filling_of(arrays: Mapping[str, Array]) -> FloatArray | None:
-    """Return what gaps of the columns (d,) are filled with, NaN where they stay open; None where rows have none."""
-    if FILL not in arrays:
+    """Return what gaps of the columns (d,) are filled with, NaN where they stay open; None where rows have none, or sites had different columns."""
+    if FILL not in arrays or is_partial(arrays):
         return None
     return np.full(len(arrays[FILL]), np.nan) if OPEN_GAPS in arrays else arrays[FILL]
 

@@ -23,6 +23,9 @@ KEYS = "keys"
 #: What is asked between the description of the columns and the rounds, with secure sums: what means and variances need.
 MOMENTS = "moments"
 
+#: What is asked there with `missing=mean`: the same over the known cells of each column.
+KNOWN_MOMENTS = "known_moments"
+
 #: What jobs with `compare` ask before anything else about the columns: hashes of their names.
 NAMES = "names"
 
@@ -37,7 +40,7 @@ BINNED, FINER_BINNED = "bins", "finer_bins"
 ODD_COLUMNS = "odd_columns"
 
 #: The steps that are no rounds.
-BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, NAMES, SCALES, KNOWN_SCALES, ODD_COLUMNS, BINNED, FINER_BINNED)
+BEFORE_ROUNDS = (KEYS, DESCRIBE, MOMENTS, KNOWN_MOMENTS, NAMES, SCALES, KNOWN_SCALES, ODD_COLUMNS, BINNED, FINER_BINNED)
 
 #: What follows the assessment where the clusters are described: moments of the columns, then counts in bins, several times.
 PROFILE, PROFILE_BINS = "profile", "profile_bins"

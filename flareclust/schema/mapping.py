@@ -72,6 +72,11 @@ class TableMapping(Settings):
         default=".", description="What numbers in a csv file have before their fraction."
     )
     missing: tuple[str, ...] = Field(default=(), strict=False, description="Further spellings of a missing cell.")
+    lacks: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="Columns of the schema that the file does not have, for algorithms that take sites with different columns.",
+    )
     columns: Mapping[str, ColumnMapping] = Field(
         default_factory=dict, description="The columns by their names in the schema."
     )
@@ -84,7 +89,7 @@ class TableMapping(Settings):
         except LookupError:
             raise ValueError(f"encoding {value!r} is unknown; utf-8, latin-1 and cp1252 are usual") from None
 
-    @field_validator("missing", mode="before")
+    @field_validator("missing", "lacks", mode="before")
     @classmethod
     def _spellings(cls, value: Any) -> Any:
         return tuple(str(one).strip() for one in value) if isinstance(value, list | tuple) else value
@@ -118,6 +123,15 @@ class TableMapping(Settings):
 
     def check(self, schema: TableSchema) -> None:
         """Raise UserError where this does not go with the schema."""
+        for name in self.lacks:
+            if name not in schema.columns:
+                raise UserError(f"mapping: the schema has no column {name!r}{did_you_mean(name, schema.columns)}")
+            if name not in schema.used or name in self.columns:
+                raise UserError(
+                    f"mapping: lacks names column {name!r}, which is no feature or is mapped; leave it out there"
+                )
+        if schema.used and set(schema.used) <= set(self.lacks):
+            raise UserError("mapping: lacks names all features of the schema; a site needs one of them")
         for name, column in self.columns.items():
             if name not in schema.columns:
                 raise UserError(f"mapping: the schema has no column {name!r}{did_you_mean(name, schema.columns)}")

@@ -115,6 +115,9 @@ class _TableReader:
 
     def __init__(self, schema: TableSchema, own: TableMapping, truth: str | None, store: RowStore) -> None:
         schema = without(schema, truth)
+        self._fingerprint = schema.fingerprint  # what features mean, whichever of them the site has
+        for name in own.lacks:
+            schema = without(schema, name)
         spellings = MISSING | set(own.missing)
         self._schema, self._own, self._store = schema, own, store
         self._columns = [
@@ -167,7 +170,7 @@ class _TableReader:
         ids = None if self._id is None else self._ids
         rows, names = self._store.rows(), self._schema.features
         dropped = self._rows - self._kept, self._rows
-        table = Table(rows, names, ids=ids, schema=self._schema.fingerprint, repeats=self._most, dropped=dropped)
+        table = Table(rows, names, ids=ids, schema=self._fingerprint, repeats=self._most, dropped=dropped)
         missing = {name: number for name, number in self._missing.items() if number}
         classes = None if self._truth is None else tuple(self._classes)
         return TypedTable(table, self._rows, self._kept, missing, tuple(self._unread), classes)

@@ -5,6 +5,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed
 from flareclust._foundation.typing import FloatArray
 from flareclust.data.tables import Table
+from flareclust.executors.parameters import SCALE
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import DESCRIBE
 from flareclust.testing.tools import ContractViolation, ensure, exchanges, run
@@ -51,8 +52,8 @@ def check_partial_features(algorithm: Algorithm) -> None:
 
     if not algorithm.federated:
         return
-    for standardize in (False, True):
-        for task, arrays in exchanges(algorithm, sites, k=4, standardize=standardize):
+    for scale in SCALE:
+        for task, arrays in exchanges(algorithm, sites, k=4, scale=scale):
             _ensure_no_row(algorithm, arrays, sites[task.site].X)
     _ensure_no_remainder(algorithm)
     apart = {"north": sites["north"], "east": Table(sites["south"].X, ("a", "b", "c", "d")), "west": sites["west"]}
@@ -84,7 +85,7 @@ def _ensure_no_remainder(algorithm: Algorithm) -> None:
     for rows in (lonely, repeated):
         odd = sites | {"north": Table(rows, north.columns)}
         description: dict[str, FloatArray] = {}
-        for task, arrays in exchanges(algorithm, odd, k=5, standardize=True):
+        for task, arrays in exchanges(algorithm, odd, k=5, scale="standard"):
             if task.site == "north" and task.step == DESCRIBE:
                 description = arrays
             elif task.site == "north" and "counts" in arrays and len(description["mean"]):

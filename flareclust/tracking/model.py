@@ -64,6 +64,8 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             self.names: list[str] = settings["names"]
             self.mean, self.deviation = np.array(settings["mean"]), np.array(settings["deviation"])
             self.fill: bool = settings["fill"]
+            if settings.get("filling") is not None:
+                self.filling = np.array(settings["filling"])
             self.phi: str = settings["phi"]
             self.standardize: bool = settings["standardize"]
 
@@ -177,10 +179,12 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         if not present:
             raise ValueError(f"the input has none of the columns {', '.join(self.names)}")
         X = model_input.reindex(columns=self.names).to_numpy(dtype=np.float64)
+        if self.filling is not None:
+            X = np.where(np.isnan(X) & np.isin(self.names, present), self.filling, X)
         if np.isinf(X).any():
             raise ValueError("the input has infinite values; leave them empty or drop those rows first")
         if self.fill:
-            X = np.where(np.isnan(X), self.mean, X)
+            X = np.where(np.isnan(X), self.mean if self.filling is None else self.filling, X)
         centroids = self.centroids
         if self.standardize:
             X, centroids = (X - self.mean) / self.deviation, (centroids - self.mean) / self.deviation

@@ -111,20 +111,20 @@ def test_other_spellings_of_columns_give_the_printed_error(folder: Path, tmp_pat
     screening = tmp_path / "sites" / "screening.csv"
     screening.write_text(screening.read_text().replace("mean ", "Mean "))
     with pytest.raises(JobFailed) as failed:
-        flareclust.run("masked", data=tmp_path / "sites", partition="none", k=2, standardize=True)
+        flareclust.run("masked", data=tmp_path / "sites", partition="none", k=2, scale="standard")
     assert str(failed.value) == printed("the sites fall into 2 groups")
 
 
 def test_a_chain_of_sites_gives_the_printed_verdict(folder: Path) -> None:
     sites = {file.stem: pd.read_csv(file) for file in sorted((folder / "sites").iterdir())}
     sites["south"] = sites["south"].drop(columns=list(sites["screening"].columns))
-    result = flareclust.run("masked", data=sites, k=2, standardize=True)
+    result = flareclust.run("masked", data=sites, k=2, scale="standard")
     assert sentences(result.arrays) == printed("29 columns in all: 0 at every site").splitlines()
     benign = diagnoses(folder)
     fits = accuracy(np.concatenate([result.site_labels[s] for s in sites]), np.concatenate([benign[s] for s in sites]))
     assert f"All labels fit to {fits:.3f}" in PAGE
     with pytest.raises(JobFailed) as failed:
-        flareclust.run("fkm-common", data=sites, k=2, standardize=True)
+        flareclust.run("fkm-common", data=sites, k=2, scale="standard")
     assert str(failed.value) == printed("no column is common to all sites")
 
 
@@ -151,7 +151,7 @@ def test_the_site_file_of_deploy_is_read_and_hides(folder: Path, tmp_path: Path)
         (tmp_path / site).mkdir()
         (tmp_path / site / "flareclust.yaml").write_text(own)
         tables[site] = SiteData.of(tmp_path / site, site).table()
-    outcome = run(get("masked"), tables, k=2, standardize=True)
+    outcome = run(get("masked"), tables, k=2, scale="standard")
     hidden = [name for name in outcome.arrays["column_names"].tolist() if name.startswith("hidden-")]
     assert len(hidden) == 1
     assert "worst symmetry" not in outcome.arrays["column_names"]

@@ -149,6 +149,17 @@ def nearest(X: ArrayLike, centroids: ArrayLike, phi: str = "euclidean") -> IntAr
     return labels
 
 
+def nearest_by_known(X: FloatArray, centroids: FloatArray, phi: str = "euclidean") -> IntArray:
+    """Return what `nearest` does, of each row by the columns that it knows alone, as at a site that has no others."""
+    labels = np.full(len(X), -1, dtype=np.int64)
+    has, known_entries = np.unique(~np.isnan(X), axis=0, return_inverse=True)
+    for pattern, columns in enumerate(has):
+        rows = known_entries.reshape(-1) == pattern
+        if columns.any():
+            labels[rows] = nearest(np.ascontiguousarray(X[np.ix_(rows, columns)]), centroids[:, columns], phi)
+    return labels
+
+
 def centroid_distances(X: ArrayLike, centroids: ArrayLike, phi: str = "euclidean") -> FloatArray:
     """Return the scaled distances (n, k) of rows (n, D) to centroids (k, D), S being the centroids (`contrasts`).
 

@@ -63,7 +63,7 @@ def test_masked_hides_names_and_the_salt_from_the_server(federation):
         np.savez(file, allow_pickle=False, X=table.X, columns=np.array(table.columns))
         hide = sorted({"iron", "lactate"} & set(table.columns))
         federation.configure(site, path=str(file), salt=SALT, hide=hide)
-    options, params = JobOptions(k=4, seed=3, min_sites=3), {"standardize": True}
+    options, params = JobOptions(k=4, seed=3, min_sites=3), {"scale": "standard"}
     there = Job(federation, get("masked"), options, params).outcome()
 
     here = run_inprocess(get("masked"), params, tables, options)

@@ -179,7 +179,7 @@ def test_standardised_columns_give_the_same_labels_in_any_unit():
     sites, true, _ = window_sites(seed=6, m=3, width=6)
     units = {f"c{j}": 10.0 ** (j - 4) for j in range(9)}
     other = {s: Table(t.X * [units[n] for n in t.columns] + 5, t.columns) for s, t in sites.items()}
-    one, scaled = run(sites, 3, standardize=True), run(other, 3, standardize=True)
+    one, scaled = run(sites, 3, scale="standard"), run(other, 3, scale="standard")
     for site in sites:
         np.testing.assert_array_equal(one.labels[site], scaled.labels[site])
     for a, b in zip(by_name(one), by_name(scaled), strict=True):
@@ -232,7 +232,7 @@ def test_steps_up_to_one_are_taken():
         ({"n_init": 0}, "n_init"),
         ({"local_iter": 0}, "local_iter"),
         ({"min_count": 0}, "min_count"),
-        ({"standardize": "yes"}, "standardize must be true or false"),
+        ({"scale": "yes"}, "scale must be one of none, standard, robust, range"),
         ({"round": 3}, "did you mean 'rounds'"),
     ],
 )

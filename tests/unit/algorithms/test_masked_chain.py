@@ -23,7 +23,7 @@ def test_a_constant_column_at_every_second_site_changes_nothing(method):
     for seed in SEEDS:
         plain, true = chain_sites(seed)
         found = [
-            agreement(run(sites, 4, seed, method=method, standardize=True), true)
+            agreement(run(sites, 4, seed, method=method, scale="standard"), true)
             for sites in (plain, chain_sites(seed, at_every_second_site)[0])
         ]
         assert found[1] == found[0] > 0.95
@@ -43,7 +43,7 @@ def test_a_constant_column_links_no_sites_and_the_user_is_warned():
 
 def test_sites_that_share_nothing_but_noise_and_their_neighbours_columns_are_grouped_by_the_latter():
     found = [
-        agreement(run(sites, 4, seed, standardize=True), true)
+        agreement(run(sites, 4, seed, scale="standard"), true)
         for seed in SEEDS
         for sites, true in [chain_sites(seed, noise)]
     ]
@@ -52,7 +52,7 @@ def test_sites_that_share_nothing_but_noise_and_their_neighbours_columns_are_gro
 
 
 def test_the_columns_left_out_are_named():
-    outcome = run(chain_sites(0, noise)[0], 4, standardize=True)
+    outcome = run(chain_sites(0, noise)[0], 4, scale="standard")
     assert "without columns that hardly separate clusters: more" in str(outcome.arrays["verdict"])
 
 
@@ -79,8 +79,8 @@ def test_sites_that_look_for_more_clusters_than_they_have_are_grouped_by_method_
 @pytest.mark.parametrize("seed", [1, 4, 5])
 def test_a_site_whose_columns_have_other_meanings_is_named_and_healthy_ones_are_not(seed):
     sites, _, _ = window_sites(k=4, m=4, d=4, width=4, n=100, seed=seed)
-    assert run(sites, 4, seed, standardize=True).warnings == []
+    assert run(sites, 4, seed, scale="standard").warnings == []
     other = Table(np.ascontiguousarray(sites["site-2"].X[:, [2, 3, 0, 1]]), sites["site-2"].columns)
-    (reported,) = run(sites | {"site-2": other}, 4, seed, standardize=True).warnings
+    (reported,) = run(sites | {"site-2": other}, 4, seed, scale="standard").warnings
     assert reported.startswith("site-2 is better off alone: ")
     assert run(sites | {"site-2": other}, 4, seed).warnings == []  # the spread of the rows was not sent

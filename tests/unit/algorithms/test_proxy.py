@@ -67,7 +67,7 @@ def test_standardized_columns_end_in_the_units_of_the_data():
     sites, classes = tables(CHAIN, centers)
     unit = np.array([1e-3, 1.0, 1e3, 1.0, 1e4, 7.0])
     scaled = {site: Table(table.X * unit[list(CHAIN[site])], table.columns) for site, table in sites.items()}
-    outcome = run(scaled, k=3, standardize=True)
+    outcome = run(scaled, k=3, scale="standard")
     assert agreement(outcome, classes) == 1.0
     gaps = np.abs(centers[:, None] - in_order(outcome, 6)[None] / unit).max(axis=2)
     assert gaps.min(axis=1).max() < 1.0
@@ -157,8 +157,8 @@ def test_shares_of_a_whole_are_clustered_by_their_dirichlet_distributions():
         ({"w": True}, "w must be auto or a number greater than 1"),
         ({"choose_k": 1}, "choose_k must be true or false"),
         ({"phi": "manhattan"}, "phi must be one of euclidean, cosine"),
-        ({"standardize": 1}, "standardize must be true or false"),
-        ({"distribution": "dirichlet", "standardize": True}, "standardize=true does not go with"),
+        ({"scale": 1}, "scale must be one of none, standard, robust, range"),
+        ({"distribution": "dirichlet", "scale": "standard"}, "scale=standard does not go with"),
         ({"distribution": "dirichlet", "boxes": True}, "boxes=true does not go with"),
         ({"box": True}, "no parameter 'box'.*did you mean 'boxes'"),
     ],

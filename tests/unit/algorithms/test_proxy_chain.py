@@ -27,7 +27,7 @@ def chain(common, seed, n=100):
 
 @pytest.mark.parametrize(("common", "w"), [(1, 1.05), (2, 1.05), (3, 2.0)])
 def test_w_is_the_papers_where_sites_share_three_columns(common, w, caplog):
-    found = run(chain(common, 1)[0], 4, standardize=True)
+    found = run(chain(common, 1)[0], 4, scale="standard")
     assert found.rounds[1]["diagnostics"]["left_out"] == 0
     assert found.rounds[1]["diagnostics"]["w"] == found.arrays["w"] == w
     reported = [text for text in warnings(found.arrays, 0) if "no finite mean" in text]
@@ -48,7 +48,7 @@ def test_with_two_columns_in_common_no_cluster_takes_the_others_rows():
     for w, figures in found.items():
         for seed in range(6):
             sites, true = chain(2, seed)
-            outcome = run(sites, 4, seed, w=w, standardize=True)
+            outcome = run(sites, 4, seed, w=w, scale="standard")
             largest = np.bincount(np.concatenate(list(outcome.labels.values()))).max() / 500
             figures.append((agreement(outcome, true), largest))
     (auto, share), (paper, worst) = np.mean(found["auto"], axis=0), np.mean(found[2.0], axis=0)
@@ -73,7 +73,7 @@ def test_noise_that_all_sites_share_does_not_match_their_clusters(caplog):
         for seed in (1, 3, 4):
             sites, true = noisy(3, seed)
             with caplog.at_level(logging.INFO, "flareclust.aggregators.proxy"):
-                outcome = run(sites, 4, seed, w=w, standardize=True)
+                outcome = run(sites, 4, seed, w=w, scale="standard")
             assert (outcome.rounds[1]["diagnostics"]["left_out"] > 0) == (w == "auto")
             figures.append(agreement(outcome, true))
     assert min(found["auto"]) > 0.6

@@ -50,12 +50,12 @@ def test_rows_of_clusters_that_stayed_and_of_late_sites_go_to_the_nearest_centro
     assert not caplog.text
 
 
-@pytest.mark.parametrize("standardize", [False, True])
-def test_a_late_site_with_some_of_the_columns_finds_its_clusters(standardize):
+@pytest.mark.parametrize("scale", ["none", "standard", "robust"])
+def test_a_late_site_with_some_of_the_columns_finds_its_clusters(scale):
     centers = far_apart(3, 6)
     sites, _ = tables(CHAIN, centers)
-    outcome = run(sites, k=3, standardize=standardize)
-    executor, _ = get("proxy").build(3, 0, {"standardize": standardize})
+    outcome = run(sites, k=3, scale=scale)
+    executor, _ = get("proxy").build(3, 0, {"scale": scale})
     late, classes = tables({"late": (1, 5)}, centers, seed=9)
     task = Task("assess", 1, executor.placing(outcome.arrays), "late")
     found = executor.answer(

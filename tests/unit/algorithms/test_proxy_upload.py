@@ -73,7 +73,7 @@ def test_sums_of_all_rows_less_the_covariances_do_not_tell_a_small_cluster():
     """With the sums of the description, the variances of a cluster without a covariance are what the others leave."""
     rng = np.random.default_rng(0)
     rows = np.concatenate([rng.normal(size=(40, 3)), 50 + rng.normal(size=(20, 3)), 100 + rng.normal(size=(4, 3))])
-    plain, reported = (sent_by(rows, k=3, standardize=s) for s in (False, True))
+    plain, reported = (sent_by(rows, k=3, scale=scale) for scale in ("none", "standard"))
     by_size = plain["counts"].argsort()
     assert (plain["ranks"][by_size] > 0).tolist() == [False, True, True]
     assert (reported["ranks"][reported["counts"].argsort()] > 0).tolist() == [False, False, True]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import flareclust
-from flareclust import JobFailed, UserError
+from flareclust import JobFailed
 from flareclust._foundation.errors import BadMessage
 from flareclust._foundation.typing import never_abort
 from flareclust.aggregators.portfolio import PortfolioAggregator
@@ -19,7 +19,11 @@ from flareclust.executors.portfolio import PortfolioExecutor
 from flareclust.protocol import registry
 from flareclust.protocol.task import SCALES, Task
 
-SCALABLE = [name for name, one in registry.algorithms().items() if one.federated and "scale" in one.parameters()]
+SCALABLE = [
+    name
+    for name, one in registry.algorithms().items()
+    if one.federated and not one.partial and "scale" in one.parameters()
+]
 GROUP = np.arange(240) % 3
 RNG = np.random.default_rng(0)
 X = np.column_stack(
@@ -126,9 +130,7 @@ def test_the_best_solution_so_far_keeps_the_scaling():
     assert abs(server.result(found)["centroids"][:, 1] - 5e4).max() < 3e3
 
 
-def test_different_columns_have_standardize():
-    with pytest.raises(UserError, match="no parameter 'scale'"):
-        flareclust.run("fkm-common", SITES, k=3, scale="standard")
+def test_different_columns_are_scaled_in_steps_of_their_own():
     assert SCALES not in registry.get("fkm-common").executor_class().steps
 
 

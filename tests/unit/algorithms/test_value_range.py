@@ -13,7 +13,7 @@ from flareclust.protocol.registry import algorithms, get
 OTHERS = {name for name in algorithms() if {"differentially-private", "embeds"} & get(name).promises}
 CASES = [
     *((name, {}) for name in algorithms() if name not in OTHERS),
-    *((name, {"standardize": True}) for name in algorithms() if "standardize" in get(name).parameters()),
+    *((name, {"scale": "standard"}) for name in algorithms() if get(name).partial),
     *(("dkmpp", {"clusterer": clusterer}) for clusterer in ("spectral", "convex")),
     ("ffcm", {"version": "v1"}),
     ("portfolio", {"polish": 2}),
@@ -47,7 +47,7 @@ def test_up_to_the_bounds_values_in_another_unit_give_the_same_clusters_and_metr
         assert not found.outcome.refused
         assert found.metrics["simplified_silhouette"] == pytest.approx(usual.metrics["simplified_silhouette"], rel=1e-9)
         assert found.metrics["davies_bouldin"] == pytest.approx(usual.metrics["davies_bouldin"], rel=1e-9)
-        unit = 1.0 if params.get("standardize") else 2.0 ** (2 * exponent)
+        unit = 1.0 if params.get("scale") else 2.0 ** (2 * exponent)
         assert found.metrics["inertia"] == pytest.approx(usual.metrics["inertia"] * unit, rel=1e-9)
 
 
@@ -81,4 +81,4 @@ def test_a_column_that_hardly_varies_beside_others_that_do_is_named(name):
     for rows in sites.values():
         rows[:, 1] *= 1e-110
     with pytest.raises(JobFailed, match=r"the standard deviation of column 2 of 3 is below 1e-100; give such columns"):
-        run(name, {"standardize": True}, sites)
+        run(name, {"scale": "standard"}, sites)

@@ -68,7 +68,7 @@ def test_progress_and_a_callback_are_not_for_one_run():
 @pytest.mark.parametrize("name", ["masked", "proxy", "fkm-common", "fkm-imputed"])
 @pytest.mark.parametrize(
     ("setting", "advice"),
-    [("scale", "say standardize=true"), ("missing", "missing: drop-rows"), ("compare", "by name")],
+    [("standardize", "say scale=standard"), ("compare", "by name")],
 )
 def test_algorithms_for_different_columns_say_what_they_have_instead(name, setting, advice):
     with pytest.raises(UserError, match=f"{name} has no parameter '{setting}': .*{advice}"):

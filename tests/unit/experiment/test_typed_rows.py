@@ -31,7 +31,7 @@ def test_tables_of_two_hospitals(hospitals):
 
 def test_masked_and_an_algorithm_of_numbers_see_the_same_columns(hospitals):
     result = flareclust.run(
-        "masked", data=hospitals / "data", k=2, partition="none", schema=hospitals / "schema.yaml", standardize=True
+        "masked", data=hospitals / "data", k=2, partition="none", schema=hospitals / "schema.yaml", scale="standard"
     )
     assert set(result.columns) == {"age", "size", "sex=f", "sex=m"}
 

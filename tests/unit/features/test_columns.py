@@ -82,7 +82,7 @@ def test_sums_that_would_tell_a_row_stay_at_the_site(rows):
 
 def test_a_column_whose_sums_no_site_may_send_is_named():
     small, large = Table(np.eye(2), ("rare", "shared")), table("shared other", n=9)
-    with pytest.raises(JobFailed, match=r"no site has enough rows to disclose the mean of rare.*standardize=false"):
+    with pytest.raises(JobFailed, match=r"no site has enough rows to disclose the mean of rare.*scale=none"):
         gather(replies({"small": small, "large": large}, sums=True), sums=True)
 
 

@@ -40,8 +40,8 @@ def test_files_frames_and_tables_give_the_same_centroids(name, folder):
 def test_standardising_does_not_depend_on_the_units_of_the_columns(name):
     one = frames()
     other = {site: frame.assign(**{c: 1000 * frame[c] - 5 for c in frame if c == "crp"}) for site, frame in one.items()}
-    here = flareclust.run(name, one, k=4, standardize=True)
-    there = flareclust.run(name, other, k=4, standardize=True)
+    here = flareclust.run(name, one, k=4, scale="standard")
+    there = flareclust.run(name, other, k=4, scale="standard")
     crp = here.columns.index("crp")
     expected = here.centroids.copy()
     expected[:, crp] = 1000 * expected[:, crp] - 5
@@ -86,7 +86,7 @@ def test_a_column_in_a_far_larger_unit_is_warned_of_unless_columns_are_standardi
     data = {site: frame.assign(**{c: 1e4 * frame[c] for c in frame if c == "crp"}) for site, frame in frames().items()}
     reported = "column 'crp' varies more than 100 times as much as most others"
     assert any(reported in warning for warning in flareclust.run("masked", data, k=4).warnings)
-    assert not flareclust.run("masked", data, k=4, standardize=True).warnings
+    assert not flareclust.run("masked", data, k=4, scale="standard").warnings
     assert not flareclust.run("masked", frames(), k=4).warnings
 
 
@@ -97,7 +97,7 @@ def test_a_saved_and_tracked_run_keeps_unknown_entries_and_its_model_places_rows
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     data = frames()
-    for name, settings in (("fkm-imputed", {"standardize": True}), ("masked", {"phi": "cosine"})):
+    for name, settings in (("fkm-imputed", {"scale": "standard"}), ("masked", {"phi": "cosine"})):
         result = flareclust.run(name, data, k=4, track=True, out=tmp_path / name, **settings)
         import mlflow  # after the run, which has silenced it
 

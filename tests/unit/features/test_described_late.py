@@ -16,11 +16,11 @@ from tests.unit.features.described_cases import PARTIAL, frames
 # ---- labels, prediction, late sites ----
 
 
-@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("scale", ["none", "standard"])
 @pytest.mark.parametrize("name", ["masked", "fkm-common", "fkm-imputed", "kpod"])
-def test_predict_gives_the_rows_of_a_site_the_labels_that_the_site_gave_them(name, standardize):
+def test_predict_gives_the_rows_of_a_site_the_labels_that_the_site_gave_them(name, scale):
     data = frames()
-    result = flareclust.run(name, data, k=4, standardize=standardize)
+    result = flareclust.run(name, data, k=4, scale=scale)
     for site, frame in data.items():
         np.testing.assert_array_equal(result.predict(frame), result.site_labels[site])
         gaps = frame.reindex(columns=list(result.columns)).to_numpy()
@@ -53,10 +53,10 @@ def test_predict_says_what_is_wrong_with_rows(X, words):
         flareclust.run("masked", frames(), k=4).predict(X)
 
 
-@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("scale", ["none", "standard"])
 @pytest.mark.parametrize("name", PARTIAL)
-def test_a_site_that_comes_late_with_the_rows_of_another_gets_its_labels(name, standardize, folder, tmp_path):
-    result = flareclust.run(name, folder, k=4, partition="none", standardize=standardize, out=tmp_path / "out")
+def test_a_site_that_comes_late_with_the_rows_of_another_gets_its_labels(name, scale, folder, tmp_path):
+    result = flareclust.run(name, folder, k=4, partition="none", scale=scale, out=tmp_path / "out")
     placed = place_file(tmp_path / "out", folder / "south.csv", "late")
     if name == "proxy":  # whose labels are those of the merged local clusters
         assert ari(placed, result.site_labels["south"]) > 0.98
@@ -105,8 +105,8 @@ def test_rows_go_by_what_several_centroids_know():
         "one": pd.DataFrame(rng.normal(0, 1, (100, 2)), columns=["a", "b"]),
         "two": pd.DataFrame(np.column_stack([rng.normal(10, 1, 100), rng.normal(0, 1, 100)]), columns=["b", "c"]),
     }
-    for standardize in (False, True):
-        result = flareclust.run("masked", sites, k=2, k_local=1, standardize=standardize)
+    for scale in ("none", "standard"):
+        result = flareclust.run("masked", sites, k=2, k_local=1, scale=scale)
         assert ari(result.labels, np.repeat([0, 1], 100)) == 1.0
         assert np.isnan(result.centroids).sum() == 2, "nobody knows column a of the one cluster, and c of the other"
 

@@ -85,7 +85,7 @@ def scaled_task(table, name, deviation, mean=0.0, step=PLACE):
 def test_no_scale_of_the_servers_tells_how_large_the_largest_value_is(rng, name, step):
     """Scales by which a threshold becomes the largest number there is: rows above it would overflow, and those below not."""
     table = Table(rng.normal(size=(200, 2)), ("a", "b"))
-    executor, _ = get(name).build(2, 0, {"standardize": True})
+    executor, _ = get(name).build(2, 0, {"scale": "standard"})
 
     def words(deviation, mean=0.0):
         try:
@@ -110,7 +110,7 @@ def test_no_scale_of_the_servers_tells_how_large_the_largest_value_is(rng, name,
 
 def test_a_scale_for_other_columns_than_those_sent_is_refused(rng):
     table = Table(rng.normal(size=(50, 2)), ("a", "b"))
-    executor, _ = get("masked").build(2, 0, {"standardize": True})
+    executor, _ = get("masked").build(2, 0, {"scale": "standard"})
     task = scaled_task(table, "masked", 1.0)
     for name in ("mean", "deviation"):
         for wrong in (np.ones(3), np.ones((2, 2))):

@@ -244,7 +244,7 @@ def test_a_job_that_was_asked_for_without_secure_sums_is_as_it_was() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lloyd", pytest.param("masked", marks=pytest.mark.nightly)])
 def test_the_simulator_gives_the_same_bits(name: str, tmp_path: object) -> None:
-    sites, params = (iid_sites(m=3)[0], {}) if name == "lloyd" else (overlapping_sites()[0], {"standardize": True})
+    sites, params = (iid_sites(m=3)[0], {}) if name == "lloyd" else (overlapping_sites()[0], {"scale": "standard"})
     there = run_simulator(get(name), params, sites, OPTIONS, tmp_path)  # type: ignore[arg-type]
     here = run_inprocess(get(name), params, sites, OPTIONS)
     assert set(there.arrays) == set(here.arrays)

@@ -221,7 +221,7 @@ def test_a_job_that_says_secure_sums_gets_none_without_keys(step: str) -> None:
 def test_the_columns_of_a_job_that_says_secure_sums_are_described_without_sums() -> None:
     rows = Table(ROWS, columns=("a", "b"))
     for job, message in ((None, 2), (SecureSums(3), 0)):
-        executor, _ = get("masked").build(2, 0, {"standardize": True})
+        executor, _ = get("masked").build(2, 0, {"scale": "standard"})
         executor.hold_to(job)
         assert executor.answer(Task(DESCRIBE, 0, {}, VICTIM), rows, never_abort).arrays["mean"].size == message
 

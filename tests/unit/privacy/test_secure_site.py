@@ -102,7 +102,7 @@ def test_numbers_of_rows_that_a_policy_rounds_leave_variances_as_they_are() -> N
     message = replied(LloydExecutor(k=2), Task(SPREAD, 0, {}, "a"), Table(rows), policy)
     assert message["counts"].tolist() == [57]  # what leaves in the end is 60, and 60 times the variance
     np.testing.assert_allclose(message["m2"][0] / 60, rows.var(axis=0), rtol=1e-12)
-    executor = get("masked").build(2, 0, {"standardize": True})[0]
+    executor = get("masked").build(2, 0, {"scale": "standard"})[0]
     message = replied(executor, Task(MOMENTS, 0, {"columns": codes_of(Table(rows))}, "a"), Table(rows), policy)
     np.testing.assert_allclose(message["m2"][:, 0] / 60, rows.var(axis=0), rtol=1e-12)
 

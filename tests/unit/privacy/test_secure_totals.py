@@ -146,7 +146,7 @@ def test_totals_are_of_all_rows_in_groups_that_are_large_enough(seed: int, min_c
 @pytest.mark.parametrize("name", ["masked", "proxy", "fkm-imputed"])
 def test_standardisation_from_totals_is_the_plain_one(name: str) -> None:
     tables, _ = overlapping_sites()
-    params = {} if name == "fkm-imputed" else {"standardize": True}
+    params = {} if name == "fkm-imputed" else {"scale": "standard"}
     plain = run_inprocess(get(name), params, tables, PLAIN)
     secure = run_inprocess(get(name), params, tables, OPTIONS)
     for array in ("mean", "deviation"):
@@ -160,7 +160,7 @@ def test_standardisation_from_totals_is_the_plain_one(name: str) -> None:
 def test_with_secure_sums_a_description_tells_no_sums() -> None:
     tables, _ = overlapping_sites()
     site, own = next(iter(tables.items()))
-    executor = get("masked").build(4, 0, {"standardize": True})[0]
+    executor = get("masked").build(4, 0, {"scale": "standard"})[0]
     assert len(executor.answer(Task(DESCRIBE, 0, {}, site), own, never_abort).arrays["mean"])
     executor.answer(Task(KEYS, 0, {}, site), own, never_abort)
     reported = executor.answer(Task(DESCRIBE, 0, {}, site), own, never_abort).arrays

@@ -118,8 +118,8 @@ def test_a_job_has_what_differs_from_the_defaults_at_the_side_that_reads_it(tmp_
 def test_parameters_that_do_not_go_together_are_refused_before_a_side_is_made():
     with pytest.raises(UserError, match="k_min=5 is more than k=3"):
         get("pooled").build(3, params={"k_min": 5})
-    with pytest.raises(UserError, match=r'standardize=true does not go with distribution="dirichlet"'):
-        get("proxy").build(3, params={"distribution": "dirichlet", "standardize": True})
+    with pytest.raises(UserError, match=r'scale=standard does not go with distribution="dirichlet"'):
+        get("proxy").build(3, params={"distribution": "dirichlet", "scale": "standard"})
 
 
 def test_a_form_of_an_algorithm_leaves_out_parameters_that_do_not_apply():
