@@ -70,6 +70,7 @@ class Result(ResultValues):
         job_numbers: the number of each cluster in the job, which the sites' own files have; None for the same.
         stability: of each cluster, where `flareclust.stability` has repeated the run; else empty.
         repeated: of the same study, the settings `asked` for and how many repeats were `done`, by what was changed.
+        null: how the rows compare with rows without clusters, where `flareclust.stability` or `select_k` was asked for it; else None.
         schema: fingerprint of the schema by which all rows were read, "" for none; `predict` and `placements` refuse tables of another.
         assessed: over how many `rows` inertia, silhouette and Davies-Bouldin index are, and `of` how many rows of the sites
             that took part, None where that is not known; None where it is not disclosed.
