@@ -239,7 +239,7 @@ def _warnings(k: int, outcome: Outcome, places: Mapping[str, IntArray]) -> list[
 
 
 def _ties(experiment: Experiment, outcome: Outcome) -> list[str]:
-    """Return a warning where the rule that chose k likes others as much."""
+    """Return a warning where the rule that chose k likes others as much, or nearly."""
     rule = experiment.criterion if experiment.k_range else str(experiment.params.get("criterion", USUAL))
     return [sentence] if (sentence := choice.tie(outcome.arrays, current_rule(rule))) else []
 
