@@ -106,6 +106,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         left_out=left_out(outcome),
         assessed=assessed,
         schema=prepared.schema,
+        words=prepared.words,
     )
 
 

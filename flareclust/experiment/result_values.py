@@ -76,6 +76,7 @@ class ResultValues:
     repeated: Mapping[str, Mapping[str, Any]] = field(repr=False, default_factory=dict)
     null: NullTest | None = field(repr=False, default=None)
     schema: str = field(repr=False, default="")
+    words: Mapping[str, tuple[str, ...]] = field(repr=False, default_factory=dict)
 
     @property
     def cluster_rows(self) -> IntArray | None:

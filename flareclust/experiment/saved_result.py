@@ -60,6 +60,7 @@ def read_result(folder: Path) -> Result:
         repeated=about.get("repeated", {}),
         null=None if about.get("null") is None else NullTest.from_json(about["null"]),
         schema=about.get("schema", ""),
+        words={name: tuple(values) for name, values in about.get("words", {}).items()},
         **more,
     )
 
