@@ -122,7 +122,7 @@ def ui(tmp_path, monkeypatch):
     @contextlib.contextmanager
     def started():
         port = free_port()
-        command = [sys.executable, "-m", "flareclust.cli", "ui", "--port", str(port)]
+        command = [sys.executable, "-m", "flareclust", "ui", "--port", str(port)]
         with process_group(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ}
         ) as process:
